@@ -1,0 +1,2 @@
+//! apid.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The engines: one file (or folder) each, the same contract.

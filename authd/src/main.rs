@@ -1,0 +1,2 @@
+//! authd.
+fn main() {}

@@ -1,0 +1,136 @@
+//! Time and chance, passed in, so that tests can run years in seconds and replay a seed.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// Where time comes from.
+pub trait Clock: Send + Sync + 'static {
+    /// The wall clock.
+    fn now(&self) -> Timestamp;
+
+    /// A clock that never goes back, from an arbitrary start.
+    fn monotonic(&self) -> Duration;
+}
+
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    start: std::time::Instant,
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place where the machine's time enters")]
+impl SystemClock {
+    /// Monotonic time starts here.
+    pub fn new() -> Self {
+        SystemClock { start: std::time::Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        SystemClock::new()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place where the machine's time enters")]
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        std::time::Instant::now().saturating_duration_since(self.start)
+    }
+}
+
+/// A clock that a test moves.
+#[derive(Debug)]
+pub struct ManualClock {
+    millis: AtomicI64,
+}
+
+impl ManualClock {
+    /// Starts at a time.
+    pub fn at(start: Timestamp) -> Self {
+        ManualClock { millis: AtomicI64::new(start.as_millisecond()) }
+    }
+
+    /// Moves forward.
+    pub fn advance(&self, by: Duration) {
+        self.millis.fetch_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.millis.load(Ordering::SeqCst)).unwrap_or(Timestamp::MAX)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(u64::try_from(self.millis.load(Ordering::SeqCst)).unwrap_or(0))
+    }
+}
+
+/// Where chance comes from. Not for keys or tokens: those come from `aws-lc-rs`.
+pub trait Chance: Send + Sync + 'static {
+    /// 128 random bits.
+    fn bits(&self) -> u128;
+
+    /// A version 4 UUID (RFC 9562).
+    fn uuid(&self) -> String {
+        uuid::Builder::from_random_bytes(self.bits().to_be_bytes()).into_uuid().to_string()
+    }
+
+    /// Five characters of the alphabet that generated names use (specification: `metadata.generateName`).
+    fn name_suffix(&self) -> String {
+        const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+        let mut bits = self.bits();
+        let mut suffix = String::with_capacity(5);
+        for _ in 0..5 {
+            let index = usize::try_from(bits % 27).unwrap_or(0);
+            suffix.push(char::from(ALPHABET.get(index).copied().unwrap_or(b'b')));
+            bits /= 27;
+        }
+        suffix
+    }
+}
+
+/// The operating system's randomness, through a generator for each thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemChance;
+
+impl Chance for SystemChance {
+    fn bits(&self) -> u128 {
+        rand::random()
+    }
+}
+
+/// A seeded generator: the same seed gives the same run.
+#[derive(Debug)]
+pub struct SeededChance {
+    state: std::sync::atomic::AtomicU64,
+}
+
+impl SeededChance {
+    /// From a seed, which tests print.
+    pub fn new(seed: u64) -> Self {
+        SeededChance { state: std::sync::atomic::AtomicU64::new(seed) }
+    }
+
+    /// SplitMix64: one step of the state, then a mix.
+    fn next(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+impl Chance for SeededChance {
+    fn bits(&self) -> u128 {
+        (u128::from(self.next()) << 64) | u128::from(self.next())
+    }
+}

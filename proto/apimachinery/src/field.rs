@@ -1,0 +1,250 @@
+//! Where a field is and what is wrong with it: paths and validation errors, worded as Kubernetes words them, since
+//! clients show them and tests compare them.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// The path of a field: `spec.containers[0].name`, `data[key]`. Cheap to extend, rendered once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FieldPath(String);
+
+impl FieldPath {
+    /// The object itself; renders as `""`.
+    pub fn root() -> Self {
+        FieldPath::default()
+    }
+
+    /// A top-level field, or a dotted path of names.
+    pub fn new(name: &str) -> Self {
+        FieldPath(name.to_owned())
+    }
+
+    /// A field of this one.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() { FieldPath(name.to_owned()) } else { FieldPath(format!("{}.{name}", self.0)) }
+    }
+
+    /// An item of this list.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        FieldPath(format!("{}[{index}]", self.0))
+    }
+
+    /// An entry of this map.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        FieldPath(format!("{}[{key}]", self.0))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The kinds of validation errors; each is a cause reason of a 422 Status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    /// `FieldValueNotFound`
+    NotFound,
+    /// `FieldValueRequired`
+    Required,
+    /// `FieldValueDuplicate`
+    Duplicate,
+    /// `FieldValueInvalid`
+    Invalid,
+    /// `FieldValueNotSupported`
+    NotSupported,
+    /// `FieldValueForbidden`
+    Forbidden,
+    /// `FieldValueTooLong`
+    TooLong,
+    /// `FieldValueTooMany`
+    TooMany,
+    /// `FieldValueTypeInvalid`
+    TypeInvalid,
+    /// `InternalError`
+    Internal,
+}
+
+impl FieldErrorKind {
+    /// The `reason` of the cause.
+    pub fn reason(self) -> &'static str {
+        match self {
+            FieldErrorKind::NotFound => "FieldValueNotFound",
+            FieldErrorKind::Required => "FieldValueRequired",
+            FieldErrorKind::Duplicate => "FieldValueDuplicate",
+            FieldErrorKind::Invalid => "FieldValueInvalid",
+            FieldErrorKind::NotSupported => "FieldValueNotSupported",
+            FieldErrorKind::Forbidden => "FieldValueForbidden",
+            FieldErrorKind::TooLong => "FieldValueTooLong",
+            FieldErrorKind::TooMany => "FieldValueTooMany",
+            FieldErrorKind::TypeInvalid => "FieldValueTypeInvalid",
+            FieldErrorKind::Internal => "InternalError",
+        }
+    }
+
+    /// How the message begins after the path.
+    fn words(self) -> &'static str {
+        match self {
+            FieldErrorKind::NotFound => "Not found",
+            FieldErrorKind::Required => "Required value",
+            FieldErrorKind::Duplicate => "Duplicate value",
+            FieldErrorKind::Invalid | FieldErrorKind::TypeInvalid => "Invalid value",
+            FieldErrorKind::NotSupported => "Unsupported value",
+            FieldErrorKind::Forbidden => "Forbidden",
+            FieldErrorKind::TooLong => "Too long",
+            FieldErrorKind::TooMany => "Too many",
+            FieldErrorKind::Internal => "Internal error",
+        }
+    }
+}
+
+/// One validation error. [`FieldError::body`] is the `message` of its cause.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    /// What is wrong.
+    pub kind: FieldErrorKind,
+    /// Where.
+    pub path: FieldPath,
+    /// `: `-separated tail of the message: the value if it is shown, then the detail.
+    tail: String,
+}
+
+impl FieldError {
+    /// `Required value[: detail]`.
+    pub fn required(path: &FieldPath, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Required, path, detail)
+    }
+
+    /// `Invalid value: <value>: detail`.
+    pub fn invalid(path: &FieldPath, value: impl Into<Value>, detail: &str) -> Self {
+        Self::with_value(FieldErrorKind::Invalid, path, &value.into(), detail)
+    }
+
+    /// As `invalid`, for a value of the wrong JSON type.
+    pub fn type_invalid(path: &FieldPath, value: impl Into<Value>, detail: &str) -> Self {
+        Self::with_value(FieldErrorKind::TypeInvalid, path, &value.into(), detail)
+    }
+
+    /// `Duplicate value: <value>`.
+    pub fn duplicate(path: &FieldPath, value: impl Into<Value>) -> Self {
+        Self::with_value(FieldErrorKind::Duplicate, path, &value.into(), "")
+    }
+
+    /// `Not found: <value>`.
+    pub fn not_found(path: &FieldPath, value: impl Into<Value>) -> Self {
+        Self::with_value(FieldErrorKind::NotFound, path, &value.into(), "")
+    }
+
+    /// `Unsupported value: <value>: supported values: "a", "b"`. The supported values are sorted by the caller.
+    pub fn not_supported(path: &FieldPath, value: impl Into<Value>, supported: &[&str]) -> Self {
+        let detail = if supported.is_empty() {
+            String::new()
+        } else {
+            let quoted: Vec<String> = supported.iter().map(|s| quote(s)).collect();
+            format!("supported values: {}", quoted.join(", "))
+        };
+        Self::with_value(FieldErrorKind::NotSupported, path, &value.into(), &detail)
+    }
+
+    /// `Forbidden: detail`.
+    pub fn forbidden(path: &FieldPath, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Forbidden, path, detail)
+    }
+
+    /// `Too long: may not be more than <max> bytes`.
+    pub fn too_long(path: &FieldPath, max: usize) -> Self {
+        Self::without_value(FieldErrorKind::TooLong, path, &format!("may not be more than {max} bytes"))
+    }
+
+    /// `Too many: <actual>: must have at most <max> items`.
+    pub fn too_many(path: &FieldPath, actual: usize, max: usize) -> Self {
+        Self::with_value(FieldErrorKind::TooMany, path, &Value::from(actual), &format!("must have at most {max} items"))
+    }
+
+    /// `Internal error: detail`.
+    pub fn internal(path: &FieldPath, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Internal, path, detail)
+    }
+
+    fn without_value(kind: FieldErrorKind, path: &FieldPath, detail: &str) -> Self {
+        FieldError { kind, path: path.clone(), tail: detail.to_owned() }
+    }
+
+    fn with_value(kind: FieldErrorKind, path: &FieldPath, value: &Value, detail: &str) -> Self {
+        let shown = show(value);
+        let tail = if detail.is_empty() { shown } else { format!("{shown}: {detail}") };
+        FieldError { kind, path: path.clone(), tail }
+    }
+
+    /// The message without the path, as a cause shows it.
+    pub fn body(&self) -> String {
+        if self.tail.is_empty() { self.kind.words().to_owned() } else { format!("{}: {}", self.kind.words(), self.tail) }
+    }
+}
+
+impl fmt::Display for FieldError {
+    /// The message with its path, as the Status message shows it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.body())
+    }
+}
+
+/// How a value stands in a message: strings quoted, null as `null`, everything else as JSON.
+fn show(value: &Value) -> String {
+    match value {
+        Value::String(s) => quote(s),
+        other => other.to_string(),
+    }
+}
+
+/// A string in double quotes, escaped as Go's `%q` does for what occurs in API values.
+pub fn quote(s: &str) -> String {
+    let mut out = String::with_capacity(s.len() + 2);
+    out.push('"');
+    for c in s.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_the_wording_that_clients_show() {
+        let name = FieldPath::new("metadata").child("name");
+        for (error, want) in [
+            (FieldError::required(&name, "name or generateName is required"), "metadata.name: Required value: name or generateName is required"),
+            (FieldError::invalid(&name, "A\"b", "must be lower case"), r#"metadata.name: Invalid value: "A\"b": must be lower case"#),
+            (FieldError::not_supported(&name, "x", &["All"]), r#"metadata.name: Unsupported value: "x": supported values: "All""#),
+            (FieldError::too_long(&FieldPath::new("data").key("a.b"), 3), "data[a.b]: Too long: may not be more than 3 bytes"),
+        ] {
+            assert_eq!(error.to_string(), want);
+        }
+    }
+}

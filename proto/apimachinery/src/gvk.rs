@@ -1,0 +1,62 @@
+//! Group, version, kind and resource.
+
+use std::fmt;
+
+/// An API group and version. The core group is the empty string.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersion {
+    /// Full group name, `""` for the core group.
+    pub group: String,
+    /// `v1`, `v1beta1`, ...
+    pub version: String,
+}
+
+impl GroupVersion {
+    /// From the `apiVersion` field: `v1` or `group/version`. None when there is more than one slash or an empty part.
+    pub fn parse(api_version: &str) -> Option<Self> {
+        let (group, version) = match api_version.split_once('/') {
+            None => ("", api_version),
+            Some(("", _)) => return None,
+            Some(parts) => parts,
+        };
+        (!version.is_empty() && !version.contains('/'))
+            .then(|| GroupVersion { group: group.to_owned(), version: version.to_owned() })
+    }
+}
+
+impl fmt::Display for GroupVersion {
+    /// The `apiVersion` field.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() { f.write_str(&self.version) } else { write!(f, "{}/{}", self.group, self.version) }
+    }
+}
+
+/// A group and the lower-case plural name of a resource type, as messages print it: `deployments.apps`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupResource {
+    /// Full group name.
+    pub group: String,
+    /// Lower-case plural.
+    pub resource: String,
+}
+
+impl fmt::Display for GroupResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() { f.write_str(&self.resource) } else { write!(f, "{}.{}", self.resource, self.group) }
+    }
+}
+
+/// A group and a kind, as messages print it: `Deployment.apps`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKind {
+    /// Full group name.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+}
+
+impl fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() { f.write_str(&self.kind) } else { write!(f, "{}.{}", self.kind, self.group) }
+    }
+}

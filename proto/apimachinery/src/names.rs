@@ -1,0 +1,304 @@
+//! The names preset: every name that carries the domain suffix or the vendor prefix.
+//!
+//! # Contract
+//!
+//! A process builds one [`Names`] at start from `--names` and `--api-domain` and passes it on. The two columns of
+//! requirements appendix (f) are the two presets; the rule behind them: under `svc` both Kubernetes domains become
+//! the API domain, `kube-*` namespaces become `svc-*`, `x-kubernetes-*` becomes `x-svc-*`, `vnd.kubernetes` becomes
+//! `vnd.svc`, and the API's own Service is `svc`. Names of roles, users and ConfigMaps stay.
+//!
+//! # Invariants
+//!
+//! INVARIANT (names are a preset): no other code names a suffix or asks which preset is set. The few behaviours that
+//! requirements appendix (g) marks "preset switch" are the fields of [`Behaviour`], one each.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Which column of requirements appendix (f) is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// Neutral names under a domain of one's own.
+    Svc,
+    /// Kubernetes' names: kubectl, client-go, kube-rs and Helm work unchanged.
+    Kubernetes,
+}
+
+impl Preset {
+    /// The flag value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Preset::Svc => "svc",
+            Preset::Kubernetes => "kubernetes",
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Preset {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s {
+            "svc" => Ok(Preset::Svc),
+            "kubernetes" => Ok(Preset::Kubernetes),
+            other => Err(format!("unknown names preset `{other}`: use `svc` or `kubernetes`")),
+        }
+    }
+}
+
+/// The domain suffix of the `svc` preset when `--api-domain` is not given.
+pub const DEFAULT_API_DOMAIN: &str = "svc.internal";
+
+/// All names that depend on the preset. Cheap to share behind an `Arc`.
+#[derive(Clone, Debug)]
+pub struct Names {
+    preset: Preset,
+    api_domain: String,
+    /// Domain of API groups: `k8s.io` or the API domain.
+    group_domain: String,
+    /// Domain of well-known labels, annotations and types: `kubernetes.io` or the API domain.
+    label_domain: String,
+
+    /// Namespace of the control plane: `kube-system`, `svc-system`.
+    pub system_namespace: &'static str,
+    /// Namespace readable by everyone: `kube-public`, `svc-public`.
+    pub public_namespace: &'static str,
+    /// Namespace of node leases: `kube-node-lease`, `svc-node-lease`.
+    pub node_lease_namespace: &'static str,
+    /// Name of the API's own Service in `default`, and of the finalizer that holds every namespace.
+    pub api_service: &'static str,
+    /// Protobuf media type.
+    pub protobuf_media_type: &'static str,
+    /// Prefix of OpenAPI schema extensions, with the trailing dash.
+    pub extension_prefix: &'static str,
+    /// Full name of the extension that marks an embedded object.
+    pub embedded_extension: &'static str,
+    /// Environment variable of exec credential plugins.
+    pub exec_info_env: &'static str,
+    /// Name of the backing-store health check.
+    pub store_check: &'static str,
+    /// The behaviours that follow the preset.
+    pub behaviour: Behaviour,
+}
+
+/// The behaviours that requirements appendix (g) marks "preset switch".
+#[derive(Clone, Copy, Debug)]
+pub struct Behaviour {
+    /// (g) 2: `/livez?verbose` and `/readyz?verbose` end with their own name instead of `healthz check passed`.
+    pub verbose_ends_with_own_name: bool,
+    /// (g) 11: a webhook's `server` must be https and have no parameters.
+    pub webhook_server_must_be_plain_https: bool,
+    /// (g) 23: unknown fields in a Strict patch are 422 with a cause on `patch`, not 400.
+    pub strict_patch_is_invalid: bool,
+    /// (g) 24: an undeclared field under apply is 500 whatever `fieldValidation` says.
+    pub undeclared_field_fails_apply: bool,
+    /// (g) 25: list items with the same key under apply are 500, not 400.
+    pub duplicate_item_under_apply_is_internal: bool,
+    /// (g) 26: a JSON Patch `replace` of a missing key succeeds.
+    pub replace_of_missing_key_succeeds: bool,
+}
+
+impl Names {
+    /// The names of a preset. `api_domain` is used by `svc` only.
+    ///
+    /// # Errors
+    ///
+    /// `api_domain` is not a DNS subdomain of at least two labels, or lies in a domain of Kubernetes.
+    pub fn new(preset: Preset, api_domain: &str) -> Result<Self, String> {
+        let names = match preset {
+            Preset::Kubernetes => Names {
+                preset,
+                api_domain: api_domain.to_owned(),
+                group_domain: "k8s.io".to_owned(),
+                label_domain: "kubernetes.io".to_owned(),
+                system_namespace: "kube-system",
+                public_namespace: "kube-public",
+                node_lease_namespace: "kube-node-lease",
+                api_service: "kubernetes",
+                protobuf_media_type: "application/vnd.kubernetes.protobuf",
+                extension_prefix: "x-kubernetes-",
+                embedded_extension: "x-kubernetes-embedded-resource",
+                exec_info_env: "KUBERNETES_EXEC_INFO",
+                store_check: "etcd",
+                behaviour: Behaviour {
+                    verbose_ends_with_own_name: true,
+                    webhook_server_must_be_plain_https: false,
+                    strict_patch_is_invalid: true,
+                    undeclared_field_fails_apply: true,
+                    duplicate_item_under_apply_is_internal: true,
+                    replace_of_missing_key_succeeds: true,
+                },
+            },
+            Preset::Svc => {
+                check_domain(api_domain)?;
+                Names {
+                    preset,
+                    api_domain: api_domain.to_owned(),
+                    group_domain: api_domain.to_owned(),
+                    label_domain: api_domain.to_owned(),
+                    system_namespace: "svc-system",
+                    public_namespace: "svc-public",
+                    node_lease_namespace: "svc-node-lease",
+                    api_service: "svc",
+                    protobuf_media_type: "application/vnd.svc.protobuf",
+                    extension_prefix: "x-svc-",
+                    embedded_extension: "x-svc-embedded-type",
+                    exec_info_env: "SVC_EXEC_INFO",
+                    store_check: "storage",
+                    behaviour: Behaviour {
+                        verbose_ends_with_own_name: false,
+                        webhook_server_must_be_plain_https: true,
+                        strict_patch_is_invalid: false,
+                        undeclared_field_fails_apply: false,
+                        duplicate_item_under_apply_is_internal: false,
+                        replace_of_missing_key_succeeds: false,
+                    },
+                }
+            }
+        };
+        Ok(names)
+    }
+
+    /// The preset as it is written into a new store.
+    pub fn preset(&self) -> Preset {
+        self.preset
+    }
+
+    /// The API domain as it is written into a new store. Without meaning under `kubernetes`.
+    pub fn api_domain(&self) -> &str {
+        &self.api_domain
+    }
+
+    /// The full name of an API group given its stem: `` stays the core group, `apps`, `batch`, `autoscaling` and
+    /// `extensions` have no domain, `policy` has one under `svc` only (appendix (g) 3), all others have one.
+    pub fn group(&self, stem: &str) -> String {
+        match stem {
+            "" | "apps" | "batch" | "autoscaling" | "extensions" => stem.to_owned(),
+            "policy" if self.preset == Preset::Kubernetes => stem.to_owned(),
+            _ => format!("{stem}.{}", self.group_domain),
+        }
+    }
+
+    /// The stem of a full group name; the inverse of [`Names::group`]. None for a group that is not ours.
+    pub fn stem<'a>(&self, group: &'a str) -> Option<&'a str> {
+        let stem = match group.strip_suffix(self.group_domain.as_str()).and_then(|s| s.strip_suffix('.')) {
+            Some(stem) => stem,
+            None => group,
+        };
+        (self.group(stem) == group).then_some(stem)
+    }
+
+    /// A key in the domain of API groups: `k8s_key("deprecated")` is `k8s.io/deprecated`.
+    pub fn group_key(&self, name: &str) -> String {
+        format!("{}/{name}", self.group_domain)
+    }
+
+    /// A key in a sub-domain of API groups: `("rbac.authorization", "aggregate-to-view")`.
+    pub fn group_sub_key(&self, sub: &str, name: &str) -> String {
+        format!("{sub}.{}/{name}", self.group_domain)
+    }
+
+    /// A key in the domain of labels: `kubernetes.io/metadata.name`.
+    pub fn label_key(&self, name: &str) -> String {
+        format!("{}/{name}", self.label_domain)
+    }
+
+    /// A key in a sub-domain of labels: `("rbac.authorization", "autoupdate")`.
+    pub fn label_sub_key(&self, sub: &str, name: &str) -> String {
+        format!("{sub}.{}/{name}", self.label_domain)
+    }
+
+    /// `meta.k8s.io`: the group of Table, PartialObjectMetadata and the options.
+    pub fn meta_group(&self) -> String {
+        self.group("meta")
+    }
+
+    /// Label of default policy objects, value `rbac-defaults`.
+    pub fn bootstrapping_label(&self) -> String {
+        self.label_key("bootstrapping")
+    }
+
+    /// Annotation that switches the restoring of default policy.
+    pub fn autoupdate_annotation(&self) -> String {
+        self.label_sub_key("rbac.authorization", "autoupdate")
+    }
+
+    /// Label that adds a ClusterRole's rules to `admin`, `edit` or `view`.
+    pub fn aggregate_to_label(&self, role: &str) -> String {
+        self.group_sub_key("rbac.authorization", &format!("aggregate-to-{role}"))
+    }
+
+    /// Label that every namespace carries with its own name.
+    pub fn metadata_name_label(&self) -> String {
+        self.label_key("metadata.name")
+    }
+
+    /// The extra key that names a credential.
+    pub fn credential_id_extra(&self) -> String {
+        self.label_sub_key("authentication", "credential-id")
+    }
+
+    /// Names that stand in documents written in the neutral notation of the policies folder: `<d>` in group names,
+    /// `<labels>` in keys of the label domain, `<system>` and `<public>` for namespaces.
+    pub fn expand(&self, text: &str) -> String {
+        text.replace("policy.<d>", &self.group("policy"))
+            .replace("<d>", &self.group_domain)
+            .replace("<labels>", &self.label_domain)
+            .replace("<system>", self.system_namespace)
+            .replace("<public>", self.public_namespace)
+    }
+}
+
+fn check_domain(domain: &str) -> Result<(), String> {
+    let label = |l: &str| {
+        !l.is_empty()
+            && l.len() <= 63
+            && l.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && !l.starts_with('-')
+            && !l.ends_with('-')
+    };
+    if domain.len() > 200 || !domain.contains('.') || !domain.split('.').all(label) {
+        return Err(format!(
+            "api domain `{domain}` must be a lower-case DNS name of at least two labels, like `{DEFAULT_API_DOMAIN}`"
+        ));
+    }
+    if domain.ends_with("k8s.io") || domain.ends_with("kubernetes.io") {
+        return Err(format!("api domain `{domain}` belongs to Kubernetes: use `--names kubernetes` for its names"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_and_stem_are_inverse_in_both_presets() {
+        for (preset, policy, rbac) in [
+            (Preset::Kubernetes, "policy", "rbac.authorization.k8s.io"),
+            (Preset::Svc, "policy.example.test", "rbac.authorization.example.test"),
+        ] {
+            let names = Names::new(preset, "example.test").unwrap();
+            assert_eq!(names.group("policy"), policy);
+            assert_eq!(names.group("rbac.authorization"), rbac);
+            for stem in ["", "apps", "policy", "rbac.authorization", "storage"] {
+                assert_eq!(names.stem(&names.group(stem)), Some(stem), "{preset}");
+            }
+            assert_eq!(names.stem("storage"), None, "a group that needs the domain is not ours without it");
+            assert_eq!(names.stem("widgets.example.com"), None);
+        }
+    }
+
+    #[test]
+    fn bad_domains_are_refused() {
+        for bad in ["", "internal", "Upper.case", "a..b", "-a.b", "foo.k8s.io"] {
+            assert!(Names::new(Preset::Svc, bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! The Status object: every failure a client sees, and the results of deletes (requirements D-ERR).
+//!
+//! # Contract
+//!
+//! Constructors fix code, reason, details and the wording that clients know. `Display` is the message.
+
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+use crate::field::{FieldError, FieldErrorKind};
+use crate::gvk::{GroupKind, GroupResource};
+
+/// The machine-readable reasons, each with its HTTP code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// No reason is given in the body; the code alone counts.
+    Unknown,
+    /// 400
+    BadRequest,
+    /// 401
+    Unauthorized,
+    /// 403
+    Forbidden,
+    /// 404
+    NotFound,
+    /// 405
+    MethodNotAllowed,
+    /// 406
+    NotAcceptable,
+    /// 409
+    AlreadyExists,
+    /// 409
+    Conflict,
+    /// 410
+    Gone,
+    /// 410: history is gone, list again
+    Expired,
+    /// 413
+    RequestEntityTooLarge,
+    /// 415
+    UnsupportedMediaType,
+    /// 422
+    Invalid,
+    /// 429
+    TooManyRequests,
+    /// 500
+    InternalError,
+    /// 500: try again
+    ServerTimeout,
+    /// 503
+    ServiceUnavailable,
+    /// 504
+    Timeout,
+}
+
+impl Reason {
+    /// The word in the body.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Unknown => "",
+            Reason::BadRequest => "BadRequest",
+            Reason::Unauthorized => "Unauthorized",
+            Reason::Forbidden => "Forbidden",
+            Reason::NotFound => "NotFound",
+            Reason::MethodNotAllowed => "MethodNotAllowed",
+            Reason::NotAcceptable => "NotAcceptable",
+            Reason::AlreadyExists => "AlreadyExists",
+            Reason::Conflict => "Conflict",
+            Reason::Gone => "Gone",
+            Reason::Expired => "Expired",
+            Reason::RequestEntityTooLarge => "RequestEntityTooLarge",
+            Reason::UnsupportedMediaType => "UnsupportedMediaType",
+            Reason::Invalid => "Invalid",
+            Reason::TooManyRequests => "TooManyRequests",
+            Reason::InternalError => "InternalError",
+            Reason::ServerTimeout => "ServerTimeout",
+            Reason::ServiceUnavailable => "ServiceUnavailable",
+            Reason::Timeout => "Timeout",
+        }
+    }
+
+    /// The HTTP code that goes with it.
+    pub fn code(self) -> u16 {
+        match self {
+            Reason::BadRequest => 400,
+            Reason::Unauthorized => 401,
+            Reason::Forbidden => 403,
+            Reason::NotFound => 404,
+            Reason::MethodNotAllowed => 405,
+            Reason::NotAcceptable => 406,
+            Reason::AlreadyExists | Reason::Conflict => 409,
+            Reason::Gone | Reason::Expired => 410,
+            Reason::RequestEntityTooLarge => 413,
+            Reason::UnsupportedMediaType => 415,
+            Reason::Invalid => 422,
+            Reason::TooManyRequests => 429,
+            Reason::Unknown | Reason::InternalError | Reason::ServerTimeout => 500,
+            Reason::ServiceUnavailable => 503,
+            Reason::Timeout => 504,
+        }
+    }
+}
+
+/// One cause of a failure.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Cause {
+    /// Machine-readable; `""` is left out.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// The field it is about; `""` is left out.
+    pub field: String,
+}
+
+/// What a Status is about. Empty fields are left out of the body.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Details {
+    /// Object name.
+    pub name: String,
+    /// Full group name.
+    pub group: String,
+    /// The resource, or the kind where Kubernetes says so.
+    pub kind: String,
+    /// Object uid.
+    pub uid: String,
+    /// Causes.
+    pub causes: Vec<Cause>,
+    /// Seconds after which a retry makes sense; 0 is left out. Also sent as `Retry-After`.
+    pub retry_after_seconds: u32,
+}
+
+/// A Status body. A failure unless made by [`Status::success`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// HTTP code.
+    pub code: u16,
+    /// Reason.
+    pub reason: Reason,
+    /// For people; user input quoted.
+    pub message: String,
+    /// What it is about; None leaves `details` out of the body.
+    pub details: Option<Box<Details>>,
+    /// Whether this is a `Success`.
+    pub success: bool,
+}
+
+impl Status {
+    /// A failure with a reason's own code.
+    pub fn failure(reason: Reason, message: impl Into<String>) -> Self {
+        Status { code: reason.code(), reason, message: message.into(), details: None, success: false }
+    }
+
+    /// The result of a delete that returns no object.
+    pub fn success(details: Details) -> Self {
+        Status { code: 200, reason: Reason::Unknown, message: String::new(), details: Some(Box::new(details)), success: true }
+    }
+
+    /// With details.
+    #[must_use]
+    pub fn with_details(mut self, details: Details) -> Self {
+        self.details = Some(Box::new(details));
+        self
+    }
+
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::failure(Reason::BadRequest, message)
+    }
+
+    /// 401. The client learns no more.
+    pub fn unauthorized() -> Self {
+        Self::failure(Reason::Unauthorized, "Unauthorized")
+    }
+
+    /// 403 on a resource: `pods "x" is forbidden: <why>`; without a name `pods is forbidden: <why>`.
+    pub fn forbidden(what: &GroupResource, name: &str, why: &str) -> Self {
+        let message = match (what.resource.as_str(), name) {
+            ("", _) => format!("forbidden: {why}"),
+            (_, "") => format!("{what} is forbidden: {why}"),
+            _ => format!("{what} {} is forbidden: {why}", crate::field::quote(name)),
+        };
+        Self::failure(Reason::Forbidden, message).with_details(Details {
+            name: name.to_owned(),
+            group: what.group.clone(),
+            kind: what.resource.clone(),
+            ..Details::default()
+        })
+    }
+
+    /// 404 on an object: `configmaps "x" not found`.
+    pub fn not_found(what: &GroupResource, name: &str) -> Self {
+        Self::about(Reason::NotFound, what, name, format!("{what} {} not found", crate::field::quote(name)))
+    }
+
+    /// 404 on a resource that a known group version does not serve.
+    pub fn unknown_resource() -> Self {
+        Self::failure(Reason::NotFound, "the server could not find the requested resource").with_details(Details::default())
+    }
+
+    /// 405.
+    pub fn method_not_allowed() -> Self {
+        Self::failure(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
+            .with_details(Details::default())
+    }
+
+    /// 406.
+    pub fn not_acceptable(accepted: &[&str]) -> Self {
+        Self::failure(
+            Reason::NotAcceptable,
+            format!("only the following media types are accepted: {}", accepted.join(", ")),
+        )
+    }
+
+    /// 409: the name is taken.
+    pub fn already_exists(what: &GroupResource, name: &str) -> Self {
+        Self::about(Reason::AlreadyExists, what, name, format!("{what} {} already exists", crate::field::quote(name)))
+    }
+
+    /// 409: `Operation cannot be fulfilled on configmaps "x": <why>`.
+    pub fn conflict(what: &GroupResource, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {what} {}: {why}", crate::field::quote(name));
+        Self::about(Reason::Conflict, what, name, message)
+    }
+
+    /// 409: somebody else wrote the object since it was read.
+    pub fn stale(what: &GroupResource, name: &str) -> Self {
+        Self::conflict(
+            what,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    /// 410: the history asked for is gone.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::failure(Reason::Expired, message)
+    }
+
+    /// 413.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::failure(Reason::RequestEntityTooLarge, message)
+    }
+
+    /// 415.
+    pub fn unsupported_media_type(accepted: &[&str]) -> Self {
+        Self::failure(
+            Reason::UnsupportedMediaType,
+            format!("the body of the request was in an unknown format - accepted media types include: {}", accepted.join(", ")),
+        )
+    }
+
+    /// 422 with a cause for each error.
+    pub fn invalid(what: &GroupKind, name: &str, errors: &[FieldError]) -> Self {
+        let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        texts.dedup();
+        let list = match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let causes = errors
+            .iter()
+            .map(|e| Cause { reason: e.kind.reason().to_owned(), message: e.body(), field: e.path.to_string() })
+            .collect();
+        let head = format!("{what} {} is invalid", crate::field::quote(name));
+        let message = if errors.is_empty() { head } else { format!("{head}: {list}") };
+        Self::failure(Reason::Invalid, message).with_details(Details {
+            name: name.to_owned(),
+            group: what.group.clone(),
+            kind: what.kind.clone(),
+            causes,
+            ..Details::default()
+        })
+    }
+
+    /// 500. The message reaches the client: it must hold nothing internal beyond what helps.
+    pub fn internal(message: impl fmt::Display) -> Self {
+        Self::failure(Reason::InternalError, format!("Internal error occurred: {message}")).with_details(Details {
+            causes: vec![Cause { message: message.to_string(), ..Cause::default() }],
+            ..Details::default()
+        })
+    }
+
+    /// 503 with `Retry-After`.
+    pub fn unavailable(message: impl Into<String>, retry_after_seconds: u32) -> Self {
+        Self::failure(Reason::ServiceUnavailable, message)
+            .with_details(Details { retry_after_seconds, ..Details::default() })
+    }
+
+    /// 504: a resource version that this server has not reached.
+    pub fn version_too_large(asked: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        Self::failure(Reason::Timeout, format!("Timeout: {message}")).with_details(Details {
+            causes: vec![Cause {
+                reason: "ResourceVersionTooLarge".to_owned(),
+                message: "Too large resource version".to_owned(),
+                field: String::new(),
+            }],
+            retry_after_seconds: 1,
+            ..Details::default()
+        })
+    }
+
+    fn about(reason: Reason, what: &GroupResource, name: &str, message: String) -> Self {
+        Self::failure(reason, message).with_details(Details {
+            name: name.to_owned(),
+            group: what.group.clone(),
+            kind: what.resource.clone(),
+            ..Details::default()
+        })
+    }
+
+    /// Whether a cause of this kind is among the causes.
+    pub fn has_cause(&self, kind: FieldErrorKind) -> bool {
+        self.details.iter().flat_map(|d| &d.causes).any(|c| c.reason == kind.reason())
+    }
+
+    /// The body.
+    pub fn to_value(&self) -> Value {
+        let mut body = Map::new();
+        body.insert("kind".into(), "Status".into());
+        body.insert("apiVersion".into(), "v1".into());
+        body.insert("metadata".into(), json!({}));
+        body.insert("status".into(), if self.success { "Success" } else { "Failure" }.into());
+        if !self.message.is_empty() {
+            body.insert("message".into(), self.message.as_str().into());
+        }
+        if self.reason != Reason::Unknown {
+            body.insert("reason".into(), self.reason.as_str().into());
+        }
+        if let Some(details) = &self.details {
+            body.insert("details".into(), details.to_value());
+        }
+        if !self.success {
+            body.insert("code".into(), self.code.into());
+        }
+        Value::Object(body)
+    }
+}
+
+impl Details {
+    fn to_value(&self) -> Value {
+        let mut out = Map::new();
+        for (field, text) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)] {
+            if !text.is_empty() {
+                out.insert(field.into(), text.as_str().into());
+            }
+        }
+        if !self.causes.is_empty() {
+            out.insert("causes".into(), self.causes.iter().map(Cause::to_value).collect());
+        }
+        if self.retry_after_seconds != 0 {
+            out.insert("retryAfterSeconds".into(), self.retry_after_seconds.into());
+        }
+        Value::Object(out)
+    }
+}
+
+impl Cause {
+    fn to_value(&self) -> Value {
+        let mut out = Map::new();
+        for (field, text) in [("reason", &self.reason), ("message", &self.message), ("field", &self.field)] {
+            if !text.is_empty() {
+                out.insert(field.into(), text.as_str().into());
+            }
+        }
+        Value::Object(out)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Status {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::FieldPath;
+
+    #[test]
+    fn invalid_lists_each_error_as_a_cause() {
+        let path = FieldPath::new("metadata.name");
+        let status = Status::invalid(
+            &GroupKind { group: String::new(), kind: "ConfigMap".into() },
+            "x",
+            &[FieldError::required(&path, ""), FieldError::invalid(&path, "", "too short")],
+        );
+        assert_eq!(status.code, 422);
+        assert_eq!(
+            status.message,
+            r#"ConfigMap "x" is invalid: [metadata.name: Required value, metadata.name: Invalid value: "": too short]"#
+        );
+        let body = status.to_value();
+        assert_eq!(body["details"]["causes"][1]["reason"], "FieldValueInvalid");
+        assert_eq!(body["details"]["causes"][1]["field"], "metadata.name");
+    }
+}

@@ -1,0 +1,35 @@
+//! `Debug` for the messages that carry secrets: their shape, never their content.
+
+use std::fmt;
+
+use crate::auth::{AuthenticateRequest, Header, IssuedToken, MirrorSecret};
+
+impl fmt::Debug for AuthenticateRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthenticateRequest")
+            .field("certificate_chain", &format_args!("{} certificates", self.certificate_chain.len()))
+            .field("bearer_token", &format_args!("{} bytes", self.bearer_token.len()))
+            .field("proxy_headers", &self.proxy_headers)
+            .field("audiences", &self.audiences)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Header").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for IssuedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IssuedToken").field("expires_at_ms", &self.expires_at_ms).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MirrorSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MirrorSecret").field("type", &self.r#type).finish_non_exhaustive()
+    }
+}
