@@ -1,1 +1,1 @@
-//! Placeholder while the workspace is laid out.
+//! Admission: what may change or refuse a write between decoding and storing. One file a plugin, one ordered table.
