@@ -1,0 +1,155 @@
+//! A client that costs little: HTTP/1.1 over TLS, one connection at a time, without verifying the server.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// What may go wrong in a bench.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// The server measured.
+#[derive(Clone)]
+pub struct Target {
+    /// `127.0.0.1:6443`
+    pub address: String,
+    /// Bearer token, `""` for none.
+    pub token: String,
+    tls: TlsConnector,
+}
+
+impl Target {
+    /// From `https://host:port`.
+    ///
+    /// # Errors
+    ///
+    /// Another scheme, or no TLS provider.
+    pub fn new(url: &str, token: &str) -> Result<Self, Error> {
+        let address =
+            url.strip_prefix("https://").ok_or("the server must be https://host:port")?.trim_end_matches('/');
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
+            .with_no_client_auth();
+        Ok(Target {
+            address: address.to_owned(),
+            token: token.to_owned(),
+            tls: TlsConnector::from(Arc::new(config)),
+        })
+    }
+
+    /// A new connection.
+    ///
+    /// # Errors
+    ///
+    /// No connection, no TLS.
+    pub async fn connect(&self) -> Result<Connection, Error> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        let stream = self.tls.connect(ServerName::try_from("localhost")?, stream).await?;
+        let (send, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(Connection { send, token: self.token.clone() })
+    }
+}
+
+/// One connection.
+pub struct Connection {
+    send: SendRequest<Full<Bytes>>,
+    token: String,
+}
+
+impl Connection {
+    /// Sends a request and gives the answer with its body unread.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke.
+    pub async fn open(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<http::Response<Incoming>, Error> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .header("accept", "application/json");
+        if !self.token.is_empty() {
+            request = request.header("authorization", format!("Bearer {}", self.token));
+        }
+        if !body.is_empty() {
+            request = request.header("content-type", "application/json");
+        }
+        self.send.ready().await?;
+        Ok(self.send.send_request(request.body(Full::new(body))?).await?)
+    }
+
+    /// Sends a request and reads the whole answer.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke.
+    pub async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), Error> {
+        let response = self.open(method, path, body).await?;
+        let status = response.status();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
+    }
+}
+
+/// Accepts every server: a bench talks to loopback.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

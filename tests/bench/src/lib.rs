@@ -1,0 +1,9 @@
+//! Parts of the load benches: a client, the CPU time and memory of processes, and the bare server to compare with.
+//!
+//! A bench measures the machine's own time, so this crate is outside the rule that time is passed in.
+
+#![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
+
+pub mod bare;
+pub mod client;
+pub mod process;

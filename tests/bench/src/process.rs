@@ -1,0 +1,39 @@
+//! CPU time and memory of processes, from `/proc`.
+
+use std::fs;
+
+/// Seconds of CPU time (user and system) that processes have used, or None when one has ended.
+pub fn cpu_seconds(pids: &[u32]) -> Option<f64> {
+    pids.iter().map(|pid| cpu_ticks(*pid)).sum::<Option<u64>>().map(|ticks| ticks as f64 / 100.0)
+}
+
+/// Ticks of a hundredth of a second: fields 14 and 15 of `stat`, counted after the command's closing parenthesis.
+fn cpu_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// Resident memory of a process in MiB.
+pub fn resident_mib(pid: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+/// The processes whose parent is `pid`.
+pub fn children(pid: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let mut found: Vec<u32> = text.split_whitespace().filter_map(|p| p.parse().ok()).collect();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    for task in tasks {
+        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        found.extend(text.split_whitespace().filter_map(|p| p.parse::<u32>().ok()));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}

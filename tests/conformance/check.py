@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Replay the recorded exchanges against a server of our own, once for each names preset, and hold the result against
+the floor.
+
+    check.py --cases DIR [--preset kubernetes|svc] [--only AREA/] [--raise-floor] [-v]
+
+DIR holds replay.py, tokens.csv and cases/. The programs are taken from target/debug (or PROFILE_DIR). floor.txt has a line
+an area: its name, then the percent of steps that must be equal under `kubernetes` and under `svc`; an area that is not
+listed has no floor. --raise-floor writes what was measured, less one percent, where that is more than the floor.
+
+Exit status: 0 no area fell below its floor, 1 one did, 2 could not run.
+"""
+import argparse, os, pathlib, re, signal, ssl, subprocess, sys, tempfile, time, urllib.error, urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+FLOOR = HERE / "floor.txt"
+PRESETS = ("kubernetes", "svc")
+AREA = re.compile(r"^(\S+)\s+(\d+) /\s+(\d+) steps$")
+
+
+class Server:
+    """apid with its authd, on a port of the system's choice and a data directory of its own."""
+
+    def __init__(self, preset, tokens):
+        self.dir = tempfile.TemporaryDirectory(prefix="replay-")
+        self.log = open(os.path.join(self.dir.name, "server.log"), "w+")
+        programs = pathlib.Path(os.environ.get("PROFILE_DIR", ROOT / "target" / "debug"))
+        self.process = subprocess.Popen(
+            [programs / "apid", "--spawn-authd", "--names", preset, "--data-dir", os.path.join(self.dir.name, "data"),
+             "--bind-address", "127.0.0.1", "--secure-port", "0", "--token-auth-file", tokens,
+             "--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
+             "--service-account-issuer", "https://issuer.example.test", "--enable-bootstrap-token-auth"],
+            stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+
+    def url(self, deadline):
+        port_file = pathlib.Path(self.dir.name, "data", "apid.port")
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise RuntimeError("apid ended with status %d:\n%s" % (self.process.returncode, self.tail()))
+            if port_file.exists() and port_file.read_text().strip():
+                url = "https://127.0.0.1:%s" % port_file.read_text().strip()
+                if ready(url):
+                    return url
+            time.sleep(0.02)
+        raise RuntimeError("apid was not ready in time:\n" + self.tail())
+
+    def tail(self):
+        self.log.flush()
+        self.log.seek(0)
+        return "".join(self.log.readlines()[-40:])
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+        self.dir.cleanup()
+
+
+def ready(url):
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        return urllib.request.urlopen(url + "/readyz", context=context, timeout=2).status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def replay(preset, args):
+    """-> {area: (equal, steps)} and the whole output."""
+    server = Server(preset, os.path.join(args.cases, "tokens.csv"))
+    try:
+        url = server.url(time.monotonic() + 30)
+        command = [sys.executable, os.path.join(args.cases, "replay.py"), "--server", url, "--insecure", "--names", preset]
+        command += ["--json", args.json] if args.json else []
+        command += [w for o in args.only for w in ("--only", o)] + (["-v"] if args.verbose else [])
+        out = subprocess.run(command, capture_output=True, text=True, timeout=1500)
+        if out.returncode == 2 or server.process.poll() is not None:
+            raise RuntimeError("the replay could not run: %s\n%s" % (out.stderr, server.tail()))
+    finally:
+        server.stop()
+    areas = {}
+    for line in out.stdout.splitlines():
+        m = AREA.match(line)
+        if m:
+            areas[m.group(1)] = (int(m.group(2)), int(m.group(3)))
+    return areas, out.stdout
+
+
+def read_floor():
+    floor = {}
+    for line in FLOOR.read_text().splitlines():
+        words = line.split("#")[0].split()
+        if words:
+            floor[words[0]] = dict(zip(PRESETS, map(float, words[1:])))
+    return floor
+
+
+def write_floor(floor):
+    head = [line for line in FLOOR.read_text().splitlines() if line.startswith("#")]
+    rows = ["%-16s %5.1f %5.1f" % (area, row.get("kubernetes", 0), row.get("svc", 0)) for area, row in sorted(floor.items())]
+    FLOOR.write_text("\n".join(head + rows) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default=str(ROOT.parent / "shared" / "conformance"))
+    parser.add_argument("--preset", choices=PRESETS, action="append")
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--json", help="write the result of every step to this file")
+    parser.add_argument("--raise-floor", action="store_true")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    args = parser.parse_args()
+    if not os.path.exists(os.path.join(args.cases, "replay.py")):
+        print("no recorded exchanges at %s: set CONFORMANCE_DIR, or CONFORMANCE_DIR=none to leave them out" % args.cases)
+        return 2
+    floor, fell = read_floor(), []
+    for preset in args.preset or PRESETS:
+        try:
+            areas, output = replay(preset, args)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            print(error)
+            return 2
+        print("-- names: %s" % preset)
+        print(output.rstrip())
+        for area, (equal, steps) in areas.items():
+            percent = 100.0 * equal / steps
+            wanted = floor.get(area, {}).get(preset, 0)
+            if percent < wanted and not args.only:
+                fell.append("%s under %s: %.1f%% of the steps are equal, the floor is %.1f%%" % (area, preset, percent, wanted))
+            if args.raise_floor and percent - 1 > wanted:
+                floor.setdefault(area, {})[preset] = percent - 1
+    if args.raise_floor:
+        write_floor(floor)
+    print("\n".join(fell) or "no area is below its floor")
+    return 1 if fell else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
