@@ -1,0 +1,251 @@
+//! The line format of the files in `policy/`: a role and whom it is bound to, a line for each rule.
+//!
+//! # Contract
+//!
+//! ```text
+//! # a comment, on a line of its own
+//! ClusterRole system:node-proxier
+//!   list,watch           on endpoints,services
+//!   create,patch,update  on events   in "",events.<d>
+//!   get,update           on leases   in coordination.<d>  named kube-scheduler
+//!   get                  at /healthz,/livez
+//!   bound to User system:kube-proxy, ServiceAccount <system>/proxy
+//! ```
+//!
+//! - `VERBS on RESOURCES [in GROUPS] [named NAMES]` is a rule on resources; without `in` it speaks of the core group,
+//!   which is written `""` beside others. `VERBS at PATHS` is a rule on paths that are no resource.
+//! - `bound [as NAME] to SUBJECTS` adds a binding, named as the role unless said otherwise; `bound to nobody` one
+//!   without subjects. A subject is `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`.
+//! - `gathers WHICH` makes an aggregated role of the rules of all that are labelled `aggregate-to-WHICH`; `adds to
+//!   WHICH` is that label.
+//! - `Role NAMESPACE/NAME` opens a role of a namespace; its bindings live there too.
+//! - Lists have commas and no spaces (a list of subjects has a space after the comma). The order of rules and list
+//!   items is kept. Anything else is an error that names the line.
+
+/// A role with its bindings, borrowed from the text.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Role<'a> {
+    /// None for a ClusterRole.
+    pub(crate) namespace: Option<&'a str>,
+    pub(crate) name: &'a str,
+    /// `X` of the label `aggregate-to-X` that this role carries.
+    pub(crate) adds_to: Option<&'a str>,
+    /// `X` of the label `aggregate-to-X` whose bearers' rules this role is made of.
+    pub(crate) gathers: Option<&'a str>,
+    pub(crate) rules: Vec<Rule<'a>>,
+    pub(crate) bindings: Vec<Binding<'a>>,
+}
+
+/// One rule, on resources or on paths.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rule<'a> {
+    pub(crate) verbs: Vec<&'a str>,
+    pub(crate) groups: Vec<&'a str>,
+    pub(crate) resources: Vec<&'a str>,
+    pub(crate) names: Vec<&'a str>,
+    pub(crate) paths: Vec<&'a str>,
+}
+
+/// A binding to the role that it stands under.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Binding<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) subjects: Vec<Subject<'a>>,
+}
+
+/// Whom a binding names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject<'a> {
+    User(&'a str),
+    Group(&'a str),
+    ServiceAccount { namespace: &'a str, name: &'a str },
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+///
+/// The first line that the format does not allow, with its number.
+pub(crate) fn roles(text: &str) -> Result<Vec<Role<'_>>, String> {
+    let mut roles = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let content = line.trim();
+        if content.is_empty() || content.starts_with('#') {
+            continue;
+        }
+        let at = |problem: String| format!("line {}: {problem}: `{content}`", number + 1);
+        if line.starts_with(' ') {
+            let role = roles.last_mut().ok_or_else(|| at("a line of a role before any role".to_owned()))?;
+            detail(role, content).map_err(at)?;
+        } else {
+            roles.push(heading(content).map_err(at)?);
+        }
+    }
+    Ok(roles)
+}
+
+fn heading(line: &str) -> Result<Role<'_>, String> {
+    match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+        ["ClusterRole", name] => Ok(Role { name, ..Role::default() }),
+        ["Role", path] => {
+            let (namespace, name) = path.split_once('/').ok_or("a Role needs NAMESPACE/NAME")?;
+            Ok(Role { namespace: Some(namespace), name, ..Role::default() })
+        }
+        _ => Err("expected `ClusterRole NAME` or `Role NAMESPACE/NAME`".to_owned()),
+    }
+}
+
+fn detail<'a>(role: &mut Role<'a>, line: &'a str) -> Result<(), String> {
+    if let Some(binding) = line.strip_prefix("bound ") {
+        let (name, subjects) = match binding.strip_prefix("as ") {
+            Some(rest) => rest.split_once(" to ").ok_or("expected `bound as NAME to SUBJECTS`")?,
+            None => (role.name, binding.strip_prefix("to ").ok_or("expected `bound to SUBJECTS`")?),
+        };
+        role.bindings.push(Binding { name, subjects: subjects_of(subjects)? });
+        return Ok(());
+    }
+    match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+        ["gathers", which] => role.gathers = Some(which),
+        ["adds", "to", which] => role.adds_to = Some(which),
+        [verbs, "at", paths] => {
+            role.rules.push(Rule { verbs: list(verbs)?, paths: list(paths)?, ..Rule::default() });
+        }
+        [verbs, "on", resources, conditions @ ..] => {
+            let (groups, names) = match conditions {
+                [] => (None, None),
+                ["in", groups] => (Some(groups), None),
+                ["named", names] => (None, Some(names)),
+                ["in", groups, "named", names] => (Some(groups), Some(names)),
+                _ => return Err("expected `[in GROUPS] [named NAMES]` after the resources".to_owned()),
+            };
+            role.rules.push(Rule {
+                verbs: list(verbs)?,
+                resources: list(resources)?,
+                groups: groups.map_or(Ok(vec![""]), |groups| list(groups))?,
+                names: names.map_or(Ok(Vec::new()), |names| list(names))?,
+                paths: Vec::new(),
+            });
+        }
+        _ => return Err("neither a rule nor a binding nor an aggregation".to_owned()),
+    }
+    Ok(())
+}
+
+fn list(text: &str) -> Result<Vec<&str>, String> {
+    text.split(',')
+        .map(|item| match item {
+            "" => Err("an empty item in a list (the core group is `\"\"`)".to_owned()),
+            "\"\"" => Ok(""),
+            item => Ok(item),
+        })
+        .collect()
+}
+
+fn subjects_of(text: &str) -> Result<Vec<Subject<'_>>, String> {
+    if text == "nobody" {
+        return Ok(Vec::new());
+    }
+    text.split(", ")
+        .map(|subject| match subject.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["User", name] => Ok(Subject::User(name)),
+            ["Group", name] => Ok(Subject::Group(name)),
+            ["ServiceAccount", path] => path
+                .split_once('/')
+                .map(|(namespace, name)| Subject::ServiceAccount { namespace, name })
+                .ok_or_else(|| "a ServiceAccount needs NAMESPACE/NAME".to_owned()),
+            _ => Err("a subject is `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`".to_owned()),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_is_read() {
+        let text = "# a comment\n\nClusterRole a:b\n  gathers edit\n  adds to admin\n  get,list on pods,pods/log\n  # inside\n  \
+                    * on * in \"\",apps named x,y\n  get on a named z\n  get at /healthz,/livez/*\n  bound to nobody\n  \
+                    bound as other to User u:1, Group g, ServiceAccount n/s\nRole ns/a:c\n  bound to User u\n";
+        let roles = roles(text).unwrap();
+        assert_eq!(
+            roles,
+            [
+                Role {
+                    namespace: None,
+                    name: "a:b",
+                    adds_to: Some("admin"),
+                    gathers: Some("edit"),
+                    rules: vec![
+                        Rule {
+                            verbs: vec!["get", "list"],
+                            groups: vec![""],
+                            resources: vec!["pods", "pods/log"],
+                            ..Rule::default()
+                        },
+                        Rule {
+                            verbs: vec!["*"],
+                            groups: vec!["", "apps"],
+                            resources: vec!["*"],
+                            names: vec!["x", "y"],
+                            paths: vec![],
+                        },
+                        Rule {
+                            verbs: vec!["get"],
+                            groups: vec![""],
+                            resources: vec!["a"],
+                            names: vec!["z"],
+                            paths: vec![],
+                        },
+                        Rule { verbs: vec!["get"], paths: vec!["/healthz", "/livez/*"], ..Rule::default() },
+                    ],
+                    bindings: vec![
+                        Binding { name: "a:b", subjects: vec![] },
+                        Binding {
+                            name: "other",
+                            subjects: vec![
+                                Subject::User("u:1"),
+                                Subject::Group("g"),
+                                Subject::ServiceAccount { namespace: "n", name: "s" },
+                            ],
+                        },
+                    ],
+                },
+                Role {
+                    namespace: Some("ns"),
+                    name: "a:c",
+                    bindings: vec![Binding { name: "a:c", subjects: vec![Subject::User("u")] }],
+                    ..Role::default()
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_in_the_format_is_an_error_that_names_the_line() {
+        for (text, problem) in [
+            ("  get on pods", "line 1: a line of a role before any role"),
+            ("Role x\n", "line 1: a Role needs NAMESPACE/NAME"),
+            ("Rol x/y\n", "line 1: expected `ClusterRole NAME`"),
+            ("ClusterRole a b\n", "line 1: expected `ClusterRole NAME`"),
+            ("ClusterRole a\n  get pods", "line 2: neither a rule"),
+            ("ClusterRole a\n  get, list on pods", "line 2: neither a rule"),
+            ("ClusterRole a\n  get,,list on pods", "line 2: an empty item in a list"),
+            ("ClusterRole a\n  get on pods,", "line 2: an empty item in a list"),
+            ("ClusterRole a\n  get on pods in apps at x", "line 2: expected `[in GROUPS] [named NAMES]`"),
+            (
+                "ClusterRole a\n\n  get on pods named x in apps",
+                "line 3: expected `[in GROUPS] [named NAMES]`",
+            ),
+            ("ClusterRole a\n  get at /x in apps", "line 2: neither a rule"),
+            ("ClusterRole a\n  bound User u", "line 2: expected `bound to SUBJECTS`"),
+            ("ClusterRole a\n  bound as x User u", "line 2: expected `bound as NAME to SUBJECTS`"),
+            ("ClusterRole a\n  bound to Users u", "line 2: a subject is"),
+            ("ClusterRole a\n  bound to User u,Group g", "line 2: a subject is"),
+            ("ClusterRole a\n  bound to ServiceAccount s", "line 2: a ServiceAccount needs NAMESPACE/NAME"),
+        ] {
+            let error = roles(text).unwrap_err();
+            assert!(error.starts_with(problem), "{text:?}: {error}");
+        }
+    }
+}
