@@ -59,7 +59,7 @@ impl DefaultPolicy {
     }
 }
 
-/// The default policy under the names of a preset. Takes well under a millisecond.
+/// The default policy under the names of a preset. Takes about a millisecond in a test build.
 pub fn default_policy(names: &Names) -> DefaultPolicy {
     let mut policy = DefaultPolicy::default();
     let writer = Writer::new(names);

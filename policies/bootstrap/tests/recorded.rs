@@ -1,0 +1,121 @@
+//! Our default policy beside the objects that a reference server answered with: the `default-*` cases of `rbac.json` in
+//! the recorded exchanges (`CONFORMANCE_DIR`, by default beside the checkout; `none` leaves this test out).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use apimachinery::object::{Object, Value};
+use bootstrap::{DefaultPolicy, default_policy};
+
+/// Fields that a server adds to a stored object.
+const SERVER_FIELDS: [&str; 4] = ["uid", "resourceVersion", "creationTimestamp", "managedFields"];
+
+fn recorded_file() -> Option<PathBuf> {
+    let folder = match std::env::var("CONFORMANCE_DIR") {
+        Ok(none) if none == "none" => return None,
+        Ok(folder) => PathBuf::from(folder),
+        Err(_) => PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/conformance")),
+    };
+    let file = folder.join("cases/rbac.json");
+    file.exists().then_some(file)
+}
+
+fn find<'p>(policy: &'p DefaultPolicy, path: &str) -> Option<&'p Object> {
+    let path = path.split_once("/v1/")?.1;
+    let (namespace, resource, name) = match path.split('/').collect::<Vec<_>>().as_slice() {
+        ["namespaces", namespace, resource, name] => (*namespace, *resource, *name),
+        [resource, name] => ("", *resource, *name),
+        _ => return None,
+    };
+    policy.objects().find(|object| {
+        object.name() == name
+            && object.namespace() == namespace
+            && format!("{}s", object.kind().to_lowercase()) == resource
+    })
+}
+
+/// The object as a server shows it: an aggregated role has the rules of those that feed it, by name.
+fn as_served(policy: &DefaultPolicy, object: &Object) -> Object {
+    let mut served = object.clone();
+    if let Some(selector) = object.at(&["aggregationRule", "clusterRoleSelectors"]) {
+        let label = selector[0]["matchLabels"].as_object().unwrap().keys().next().unwrap();
+        let mut feeders: Vec<Object> = policy
+            .cluster_roles
+            .iter()
+            .filter(|role| role.label(label) == Some("true"))
+            .map(|role| as_served(policy, role))
+            .collect();
+        feeders.sort_by(|a, b| a.name().cmp(b.name()));
+        let rules: Vec<Value> =
+            feeders.iter().flat_map(|role| role.get("rules").unwrap().as_array().unwrap().clone()).collect();
+        served.set("rules", rules);
+    }
+    served
+}
+
+/// `metadata.labels`, `rules[0]`.
+fn select(object: &Value, path: &str) -> Value {
+    path.split('.').fold(object.clone(), |value, step| match step.split_once('[') {
+        None => value[step].clone(),
+        Some((field, index)) => value[field][index.trim_end_matches(']').parse::<usize>().unwrap()].clone(),
+    })
+}
+
+fn forget(value: &mut Value, path: &[&str]) {
+    let Some((first, rest)) = path.split_first() else { return };
+    let slot = match value {
+        Value::Object(map) if rest.is_empty() => {
+            map.remove(*first);
+            return;
+        }
+        Value::Object(map) => map.get_mut(*first),
+        Value::Array(items) => first.parse::<usize>().ok().and_then(|index| items.get_mut(index)),
+        _ => None,
+    };
+    if let Some(slot) = slot {
+        forget(slot, rest);
+    }
+}
+
+#[test]
+fn the_recorded_default_objects_are_ours() {
+    let Some(file) = recorded_file() else {
+        eprintln!("skipped: no recorded exchanges here (CONFORMANCE_DIR)");
+        return;
+    };
+    let policy = default_policy(&Names::new(Preset::Kubernetes, DEFAULT_API_DOMAIN).unwrap());
+    let recorded: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let cases = recorded["cases"].as_array().unwrap();
+    let mut compared = BTreeMap::new();
+    for case in cases.iter().filter(|case| case["name"].as_str().unwrap().starts_with("rbac/default-")) {
+        for step in case["steps"].as_array().unwrap() {
+            let path = step["path"].as_str().unwrap();
+            assert_eq!(step["answer"]["status"], 200, "{path}");
+            let object = find(&policy, path).unwrap_or_else(|| panic!("no default object {path}"));
+            let mut ours = as_served(&policy, object).into_value();
+            let mut theirs = step["answer"]["body"].clone();
+            if step["select"].is_array() {
+                for (selected, value) in theirs.as_object().unwrap() {
+                    assert_eq!(&select(&ours, selected), value, "{selected} of {path}");
+                }
+            } else {
+                let ignored = step["ignore"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                for path in ignored.map(|path| path.split('.').collect::<Vec<_>>()) {
+                    forget(&mut ours, &path);
+                    forget(&mut theirs, &path);
+                }
+                for field in SERVER_FIELDS {
+                    forget(&mut theirs, &["metadata", field]);
+                }
+                assert_eq!(ours, theirs, "{path}");
+            }
+            *compared.entry(object.kind().to_owned()).or_insert(0) += 1;
+        }
+    }
+    eprintln!("equal to the recorded objects: {compared:?}");
+    assert!(
+        compared.values().sum::<i32>() >= 30,
+        "the recorded cases are not what this test expects: {compared:?}"
+    );
+}
