@@ -1,6 +1,8 @@
 //! What the default policy is: its objects by name, their form under both presets, and the rules that nobody may widen
 //! by mistake.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};

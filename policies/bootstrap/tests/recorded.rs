@@ -1,6 +1,8 @@
 //! Our default policy beside the objects that a reference server answered with: the `default-*` cases of `rbac.json` in
 //! the recorded exchanges (`CONFORMANCE_DIR`, by default beside the checkout; `none` leaves this test out).
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
