@@ -1,0 +1,499 @@
+//! The rules of this code base that no compiler checks: file headers and sizes, names, who may import whom, what must not
+//! be written down, and the documents that have to keep up.
+//!
+//! # Contract
+//!
+//! Each test collects every offence and prints them all, with the file and what to do. Exceptions are listed here with
+//! a reason; one that is no longer needed is itself an offence, so that the lists only shrink.
+
+#![expect(clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lines that a source file may have, tests included.
+const MAX_LINES: usize = 1_000;
+
+/// Names that say nothing about what a module holds.
+const EMPTY_NAMES: [&str; 8] = ["utils", "util", "common", "helpers", "helper", "manager", "misc", "shared"];
+
+/// What names the domain or the vendor of a preset. Only `apimachinery::names` may know them.
+const PRESET_NAMES: [&str; 10] = [
+    "k8s.io",
+    "kubernetes.io",
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "svc-system",
+    "svc-public",
+    "svc-node-lease",
+    "x-kubernetes-",
+    "vnd.kubernetes",
+];
+
+/// Where such a name is right all the same: file, name, why.
+const PRESET_NAMES_ALLOWED: &[(&str, &str, &str)] = &[];
+
+/// Files that may ask which preset is set, and why: everything else reads a field of `Names`.
+const PRESET_ASKED: &[(&str, &str)] = &[];
+
+/// Which crates of the workspace each crate may import.
+const CRATES: [(&str, &[&str]); 14] = [
+    ("apimachinery", &[]),
+    ("authproto", &["apimachinery"]),
+    ("serving", &["apimachinery"]),
+    ("bootstrap", &["apimachinery"]),
+    ("cel", &["apimachinery"]),
+    ("schema", &["apimachinery"]),
+    ("storage", &["apimachinery"]),
+    ("apply", &["schema", "apimachinery"]),
+    ("kinds", &["schema", "apply", "storage", "cel", "apimachinery"]),
+    ("admission", &["kinds", "schema", "apply", "storage", "cel", "apimachinery"]),
+    (
+        "apid",
+        &["admission", "kinds", "schema", "apply", "storage", "cel", "authproto", "serving", "apimachinery"],
+    ),
+    ("authd", &["bootstrap", "cel", "authproto", "serving", "apimachinery"]),
+    ("bench", &[]),
+    ("tests", &["apimachinery", "authproto", "kinds", "schema", "serving", "storage", "bootstrap", "bench"]),
+];
+
+/// Packages from outside that a crate must do without, and why.
+const BANNED_PACKAGES: [(&str, &[&str], &str); 4] = [
+    ("apimachinery", &["tokio", "hyper", "tonic", "fjall"], "it does no I/O"),
+    ("schema", &["tokio", "hyper", "tonic", "fjall"], "a schema sees neither the network nor the disk"),
+    ("storage", &["hyper", "tonic", "http"], "the store knows no client"),
+    ("kinds", &["hyper", "tonic", "http", "fjall"], "kinds see neither HTTP nor the disk"),
+];
+
+/// Modules of the two processes in layers: a module imports only from layers below its own.
+const LAYERS: [(&str, &[&[&str]]); 2] = [
+    (
+        "apid/src",
+        &[&["config"], &["audit", "auth"], &["plane"], &["verbs", "discovery", "background"], &["http"]],
+    ),
+    (
+        "authd/src",
+        &[&["config"], &["rules", "tokens", "mirror"], &["authn", "authz"], &["review"], &["grpc"]],
+    ),
+];
+
+/// Imports inside a layer or upwards that are meant: module, what it imports, why.
+const LAYERS_ALLOWED: &[(&str, &str, &str)] =
+    &[("apid/src/background", "verbs", "background loops write through the ordinary verbs")];
+
+/// Words of kinds that the store must not know.
+const KIND_WORDS: [&str; 10] = [
+    "ConfigMap",
+    "configmaps",
+    "ServiceAccount",
+    "serviceaccounts",
+    "ClusterRole",
+    "clusterroles",
+    "RoleBinding",
+    "namespaces",
+    "Secret",
+    "secrets",
+];
+
+/// One file of the checkout.
+struct Source {
+    /// Relative to the root, with `/`.
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// The code that ships: without comments and tests. Empty for test files.
+    fn product_lines(&self) -> Vec<(usize, &str)> {
+        let test_file = self.path.split('/').any(|part| ["tests", "benches", "testdata"].contains(&part))
+            || self.path.ends_with("/tests.rs");
+        if test_file {
+            return Vec::new();
+        }
+        // Code of the tests is an item under `#[cfg(test)]`: formatted, it ends with `}` or `;` at its own indentation.
+        let mut tests_at = None;
+        let mut lines = Vec::new();
+        for (index, line) in self.text.lines().enumerate() {
+            let indentation = line.len() - line.trim_start().len();
+            if tests_at.is_none() && line.trim() == "#[cfg(test)]" {
+                tests_at = Some(indentation);
+            } else if let Some(outer) = tests_at {
+                if indentation == outer && line.ends_with(['}', ';']) {
+                    tests_at = None;
+                }
+            } else if !line.trim_start().starts_with("//") {
+                lines.push((index + 1, line.split_once(" // ").map_or(line, |(code, _)| code)));
+            }
+        }
+        lines
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// All text files of the checkout.
+fn files() -> Vec<Source> {
+    let mut files = Vec::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        for entry in entries.flatten() {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if path.is_dir() {
+                if !["target", ".git", "node_modules"].contains(&name.as_str()) {
+                    folders.push(path);
+                }
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                let path = path.strip_prefix(root()).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+                files.push(Source { path, text });
+            }
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files
+}
+
+fn rust_sources() -> Vec<Source> {
+    files().into_iter().filter(|file| file.path.ends_with(".rs")).collect()
+}
+
+fn report(offences: &[String], rule: &str) {
+    assert!(offences.is_empty(), "{rule}\n  {}", offences.join("\n  "));
+}
+
+/// One entry of a manifest: section, key, rest of the line.
+type Entry = (String, String, String);
+
+/// A member: where its manifest stands and what it says.
+type Member = (String, Vec<Entry>);
+
+fn manifest_entries(text: &str) -> Vec<Entry> {
+    let mut section = String::new();
+    let mut entries = Vec::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']').trim_matches('[').to_owned();
+        } else if let Some((key, value)) = line.split_once('=') {
+            entries.push((section.clone(), key.trim().to_owned(), value.trim().to_owned()));
+        }
+    }
+    entries
+}
+
+/// The members' manifests by package name.
+fn members() -> BTreeMap<String, Member> {
+    files()
+        .into_iter()
+        .filter(|file| file.path.ends_with("/Cargo.toml"))
+        .filter_map(|file| {
+            let entries = manifest_entries(&file.text);
+            let name = entries.iter().find(|(section, key, _)| section == "package" && key == "name")?;
+            Some((name.2.trim_matches('"').to_owned(), (file.path, entries.clone())))
+        })
+        .collect()
+}
+
+fn is_dependency_section(section: &str) -> bool {
+    ["dependencies", "dev-dependencies", "build-dependencies"].contains(&section)
+}
+
+/// Names that a line takes from the crate itself: `use crate::a::b`, `crate::a::f()`, `use crate::{a, b}`.
+fn crate_imports(line: &str) -> Vec<&str> {
+    let ident = |text: &str| text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    line.split("crate::")
+        .skip(1)
+        .flat_map(|rest| match rest.strip_prefix('{') {
+            Some(group) => group.trim_end_matches([';', '}']).split(',').map(str::trim).collect::<Vec<_>>(),
+            None => vec![rest],
+        })
+        .filter_map(|name| name.get(..ident(name)))
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+#[test]
+fn every_source_says_first_what_it_is() {
+    let offences: Vec<String> = rust_sources()
+        .into_iter()
+        .filter(|file| !file.text.starts_with("//! "))
+        .map(|file| file.path)
+        .collect();
+    report(&offences, "a source file opens with `//!` and a sentence: what this is, for whom");
+}
+
+#[test]
+fn no_source_is_longer_than_a_reader_can_hold() {
+    let offences: Vec<String> = rust_sources()
+        .into_iter()
+        .map(|file| (file.text.lines().count(), file.path))
+        .filter(|(lines, _)| *lines > MAX_LINES)
+        .map(|(lines, path)| format!("{path}: {lines} lines"))
+        .collect();
+    report(&offences, "split what has more than 1,000 lines (aim at 500)");
+}
+
+#[test]
+fn no_module_has_a_name_that_says_nothing() {
+    let offences: Vec<String> = files()
+        .into_iter()
+        .map(|file| file.path)
+        .filter(|path| {
+            path.split('/')
+                .any(|part| EMPTY_NAMES.contains(&part.split_once('.').map_or(part, |(stem, _)| stem)))
+        })
+        .collect();
+    report(&offences, "name a module after the one thing it holds");
+}
+
+/// INVARIANT (names are a preset), of `apimachinery::names`.
+#[test]
+fn names_of_a_preset_stand_in_one_file() {
+    let mut offences = Vec::new();
+    let mut used = BTreeSet::new();
+    for file in rust_sources() {
+        if file.path == "proto/apimachinery/src/names.rs" {
+            continue;
+        }
+        for (number, line) in file.product_lines() {
+            for name in PRESET_NAMES.iter().filter(|name| line.contains(*name)) {
+                match PRESET_NAMES_ALLOWED
+                    .iter()
+                    .find(|(path, allowed, _)| *path == file.path && allowed == name)
+                {
+                    Some(exception) => drop(used.insert(*exception)),
+                    None => offences.push(format!("{}:{number}: `{name}`", file.path)),
+                }
+            }
+            if ["Preset::Svc", "Preset::Kubernetes"].iter().any(|preset| line.contains(preset)) {
+                match PRESET_ASKED.iter().find(|(path, _)| *path == file.path) {
+                    Some((path, reason)) => drop(used.insert((path, "Preset::", reason))),
+                    None => offences.push(format!("{}:{number}: asks which preset is set", file.path)),
+                }
+            }
+        }
+    }
+    let listed = PRESET_NAMES_ALLOWED.iter().copied();
+    let listed = listed.chain(PRESET_ASKED.iter().map(|(path, reason)| (*path, "Preset::", *reason)));
+    offences.extend(
+        listed
+            .filter(|exception| !used.contains(exception))
+            .map(|(path, name, _)| format!("{path}: the exception for `{name}` is not needed any more")),
+    );
+    report(&offences, "names with a domain or a vendor, and what depends on the preset, come from `Names`");
+}
+
+/// Design of the borders between crates, read from the manifests.
+#[test]
+fn crates_import_only_what_they_may() {
+    let members = members();
+    let mut offences = Vec::new();
+    for (name, (path, entries)) in &members {
+        let Some((_, allowed)) = CRATES.iter().find(|(known, _)| known == name) else {
+            offences.push(format!(
+                "{path}: `{name}` is not in the table of crates: say there what it may import"
+            ));
+            continue;
+        };
+        for (section, key, _) in entries {
+            let package = key.split_once('.').map_or(key.as_str(), |(package, _)| package);
+            let shipped = section == "dependencies" || section == "build-dependencies";
+            if shipped && members.contains_key(package) && !allowed.contains(&package) {
+                offences.push(format!("{path}: {name} must not import {package}"));
+            }
+            for (banned_in, banned, reason) in &BANNED_PACKAGES {
+                if shipped && banned_in == name && banned.contains(&package) {
+                    offences.push(format!("{path}: {name} must not use {package}: {reason}"));
+                }
+            }
+        }
+    }
+    report(&offences, "imports between crates go one way");
+}
+
+/// Versions, features and lints have one place: the manifest of the workspace.
+#[test]
+fn members_inherit_versions_and_lints() {
+    let mut offences = Vec::new();
+    for (_, (path, entries)) in members() {
+        for (section, key, value) in &entries {
+            if is_dependency_section(section) && !(key.ends_with(".workspace") && value == "true") {
+                offences.push(format!("{path}: `{key} = {value}` (write `NAME.workspace = true`)"));
+            }
+        }
+        let inherits = entries.iter().any(|(section, key, _)| section == "lints" && key == "workspace");
+        if !inherits {
+            offences.push(format!("{path}: no `[lints] workspace = true`"));
+        }
+    }
+    report(&offences, "members inherit from the workspace");
+}
+
+#[test]
+fn modules_import_only_from_below() {
+    let mut offences = Vec::new();
+    let mut used = BTreeSet::new();
+    for file in rust_sources() {
+        for (root, layers) in LAYERS {
+            let Some(inside) = file.path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')) else {
+                continue;
+            };
+            let module = inside.split(['/', '.']).next().unwrap_or_default();
+            let layer_of = |module: &str| layers.iter().position(|layer| layer.contains(&module));
+            let Some(layer) = layer_of(module) else { continue };
+            for (number, line) in file.product_lines() {
+                for imported in crate_imports(line).into_iter().filter(|imported| *imported != module) {
+                    let below = layer_of(imported).is_none_or(|other| other < layer);
+                    let place = format!("{root}/{module}");
+                    match LAYERS_ALLOWED.iter().find(|(from, to, _)| *from == place && *to == imported) {
+                        _ if below => {}
+                        Some(exception) => drop(used.insert(*exception)),
+                        None => {
+                            offences.push(format!("{}:{number}: `{module}` imports `{imported}`", file.path))
+                        }
+                    }
+                }
+            }
+        }
+    }
+    offences.extend(
+        LAYERS_ALLOWED
+            .iter()
+            .filter(|exception| !used.contains(*exception))
+            .filter(|(from, _, _)| {
+                rust_sources().iter().any(|file| file.path.starts_with(&format!("{from}/")))
+            })
+            .map(|(from, to, _)| format!("{from}: the exception for `{to}` is not needed any more")),
+    );
+    report(&offences, "modules import from layers below their own");
+}
+
+#[test]
+fn the_store_knows_no_kind_and_the_pure_crates_no_disk() {
+    let mut offences = Vec::new();
+    for file in rust_sources() {
+        let store = file.path.starts_with("apid/storage/src/");
+        let pure = ["apid/schema/src/", "apid/apply/src/", "apid/kinds/src/", "proto/apimachinery/src/"]
+            .iter()
+            .any(|folder| file.path.starts_with(folder));
+        for (number, line) in file.product_lines() {
+            for word in KIND_WORDS.iter().filter(|word| store && line.contains(*word)) {
+                offences.push(format!("{}:{number}: the store names `{word}`", file.path));
+            }
+            for io in ["std::fs", "std::net", "tokio::"].iter().filter(|io| pure && line.contains(*io)) {
+                offences.push(format!("{}:{number}: `{io}` in a crate without I/O", file.path));
+            }
+        }
+    }
+    report(&offences, "each layer knows its own subject alone");
+}
+
+#[test]
+fn exceptions_to_lints_say_why() {
+    let mut offences = Vec::new();
+    for file in rust_sources() {
+        let lines: Vec<&str> = file.text.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let opens = ["allow", "expect"].iter().any(|kind| {
+                let line = line.trim_start();
+                line.starts_with(&format!("#[{kind}(")) || line.starts_with(&format!("#![{kind}("))
+            });
+            // An attribute may run over some lines; it ends at the first that closes it.
+            let length = lines.iter().skip(index).position(|line| line.contains(")]")).unwrap_or(0);
+            let attribute = lines.iter().skip(index).take(length + 1).copied().collect::<String>();
+            if opens && !attribute.contains("reason = ") {
+                offences.push(format!("{}:{}: {}", file.path, index + 1, line.trim()));
+            }
+        }
+    }
+    report(&offences, "an exception to a lint has a reason");
+}
+
+#[test]
+fn nothing_names_a_machines_folders() {
+    // Put together here, so that this file does not offend itself.
+    let folders = ["work", "home", "root", "Users"].map(|folder| format!("/{folder}/"));
+    let offences: Vec<String> = files()
+        .into_iter()
+        .flat_map(|file| {
+            let mut found = Vec::new();
+            for (index, line) in file.text.lines().enumerate() {
+                for folder in folders.iter().filter(|folder| starts_a_path(line, folder)) {
+                    found.push(format!("{}:{}: `{folder}`", file.path, index + 1));
+                }
+            }
+            found
+        })
+        .collect();
+    report(&offences, "paths of one machine mean nothing on another");
+}
+
+/// Whether the folder stands at the start of a path and not inside one, as in `tests/work/x`.
+fn starts_a_path(line: &str, folder: &str) -> bool {
+    line.match_indices(folder).any(|(at, _)| {
+        line.get(..at).and_then(|before| before.chars().next_back()).is_none_or(|before| {
+            !before.is_alphanumeric() && !['_', '-', '.', '/', '}', '>', '*'].contains(&before)
+        })
+    })
+}
+
+#[test]
+fn the_readme_says_what_each_dependency_is_for() {
+    let files = files();
+    let text = |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
+    let (Some(manifest), Some(readme)) = (text("Cargo.toml"), text("README.md")) else {
+        panic!("Cargo.toml and README.md stand at the root");
+    };
+    let wanted: BTreeSet<String> = manifest_entries(manifest)
+        .into_iter()
+        .filter(|(section, _, value)| section == "workspace.dependencies" && !value.contains("path ="))
+        .map(|(_, name, _)| name)
+        .collect();
+    let section =
+        readme.split("\n## ").find(|section| section.starts_with("Dependencies")).unwrap_or_default();
+    let rows: BTreeMap<&str, &str> = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .map(|(name, purpose)| (name, purpose.trim_end_matches([' ', '|'])))
+        .collect();
+    let mut offences: Vec<String> = wanted
+        .iter()
+        .filter(|name| !rows.contains_key(name.as_str()))
+        .map(|name| format!("`{name}` has no row"))
+        .collect();
+    offences.extend(
+        rows.keys().filter(|name| !wanted.contains(**name)).map(|name| format!("`{name}` is not used")),
+    );
+    offences.extend(
+        rows.iter()
+            .filter(|(_, purpose)| purpose.len() < 3)
+            .map(|(name, _)| format!("`{name}`: what is it for?")),
+    );
+    report(&offences, "the README's table of dependencies is that of the workspace");
+}
+
+/// The rules themselves, on lines made for it.
+#[test]
+fn the_readers_of_this_file_read_what_they_should() {
+    assert_eq!(crate_imports("use crate::verbs::create;"), ["verbs"]);
+    assert_eq!(crate_imports("use crate::{auth, verbs::list};"), ["auth", "verbs"]);
+    assert_eq!(crate_imports("let x = crate::http::f(crate::auth::G);"), ["http", "auth"]);
+    assert_eq!(crate_imports("use kinds::Registry;"), [""; 0]);
+    let home = format!("/{}/", "home");
+    assert!(starts_a_path(&format!("see {home}me/x"), &home) && starts_a_path(&format!("{home}x"), &home));
+    assert!(!starts_a_path(&format!("tests{home}x"), &home));
+    let source = Source {
+        path: "apid/src/x.rs".to_owned(),
+        text: "//! x\nlet a = 1; // b\n#[cfg(test)]\nmod t {\n  c();\n}\n#[cfg(test)]\nmod u;\nlet d = 2;\n"
+            .to_owned(),
+    };
+    assert_eq!(source.product_lines(), [(2, "let a = 1;"), (9, "let d = 2;")]);
+    assert_eq!(
+        manifest_entries("[package]\nname = \"x\"\n# no\n[dependencies]\na.workspace = true\n"),
+        [("package", "name", "\"x\""), ("dependencies", "a.workspace", "true")]
+            .map(|(section, key, value)| (section.to_owned(), key.to_owned(), value.to_owned()))
+    );
+}
