@@ -168,7 +168,12 @@ impl FieldError {
 
     /// `Too many: <actual>: must have at most <max> items`.
     pub fn too_many(path: &FieldPath, actual: usize, max: usize) -> Self {
-        Self::with_value(FieldErrorKind::TooMany, path, &Value::from(actual), &format!("must have at most {max} items"))
+        Self::with_value(
+            FieldErrorKind::TooMany,
+            path,
+            &Value::from(actual),
+            &format!("must have at most {max} items"),
+        )
     }
 
     /// `Internal error: detail`.
@@ -188,7 +193,11 @@ impl FieldError {
 
     /// The message without the path, as a cause shows it.
     pub fn body(&self) -> String {
-        if self.tail.is_empty() { self.kind.words().to_owned() } else { format!("{}: {}", self.kind.words(), self.tail) }
+        if self.tail.is_empty() {
+            self.kind.words().to_owned()
+        } else {
+            format!("{}: {}", self.kind.words(), self.tail)
+        }
     }
 }
 
@@ -239,10 +248,22 @@ mod tests {
     fn messages_have_the_wording_that_clients_show() {
         let name = FieldPath::new("metadata").child("name");
         for (error, want) in [
-            (FieldError::required(&name, "name or generateName is required"), "metadata.name: Required value: name or generateName is required"),
-            (FieldError::invalid(&name, "A\"b", "must be lower case"), r#"metadata.name: Invalid value: "A\"b": must be lower case"#),
-            (FieldError::not_supported(&name, "x", &["All"]), r#"metadata.name: Unsupported value: "x": supported values: "All""#),
-            (FieldError::too_long(&FieldPath::new("data").key("a.b"), 3), "data[a.b]: Too long: may not be more than 3 bytes"),
+            (
+                FieldError::required(&name, "name or generateName is required"),
+                "metadata.name: Required value: name or generateName is required",
+            ),
+            (
+                FieldError::invalid(&name, "A\"b", "must be lower case"),
+                r#"metadata.name: Invalid value: "A\"b": must be lower case"#,
+            ),
+            (
+                FieldError::not_supported(&name, "x", &["All"]),
+                r#"metadata.name: Unsupported value: "x": supported values: "All""#,
+            ),
+            (
+                FieldError::too_long(&FieldPath::new("data").key("a.b"), 3),
+                "data[a.b]: Too long: may not be more than 3 bytes",
+            ),
         ] {
             assert_eq!(error.to_string(), want);
         }

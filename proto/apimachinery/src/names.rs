@@ -269,7 +269,9 @@ fn check_domain(domain: &str) -> Result<(), String> {
         ));
     }
     if domain.ends_with("k8s.io") || domain.ends_with("kubernetes.io") {
-        return Err(format!("api domain `{domain}` belongs to Kubernetes: use `--names kubernetes` for its names"));
+        return Err(format!(
+            "api domain `{domain}` belongs to Kubernetes: use `--names kubernetes` for its names"
+        ));
     }
     Ok(())
 }

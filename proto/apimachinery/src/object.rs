@@ -177,7 +177,10 @@ mod tests {
 
     #[test]
     fn accessors_survive_wrong_types() {
-        let object = Object::from_value(json!({"metadata": {"name": 5, "labels": {"a": "b", "c": 1}, "finalizers": "x"}})).unwrap();
+        let object = Object::from_value(
+            json!({"metadata": {"name": 5, "labels": {"a": "b", "c": 1}, "finalizers": "x"}}),
+        )
+        .unwrap();
         assert_eq!(object.name(), "");
         assert_eq!(object.labels().collect::<Vec<_>>(), [("a", "b")]);
         assert_eq!(object.finalizers().count(), 0);

@@ -153,7 +153,13 @@ impl Status {
 
     /// The result of a delete that returns no object.
     pub fn success(details: Details) -> Self {
-        Status { code: 200, reason: Reason::Unknown, message: String::new(), details: Some(Box::new(details)), success: true }
+        Status {
+            code: 200,
+            reason: Reason::Unknown,
+            message: String::new(),
+            details: Some(Box::new(details)),
+            success: true,
+        }
     }
 
     /// With details.
@@ -195,13 +201,17 @@ impl Status {
 
     /// 404 on a resource that a known group version does not serve.
     pub fn unknown_resource() -> Self {
-        Self::failure(Reason::NotFound, "the server could not find the requested resource").with_details(Details::default())
+        Self::failure(Reason::NotFound, "the server could not find the requested resource")
+            .with_details(Details::default())
     }
 
     /// 405.
     pub fn method_not_allowed() -> Self {
-        Self::failure(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
-            .with_details(Details::default())
+        Self::failure(
+            Reason::MethodNotAllowed,
+            "the server does not allow this method on the requested resource",
+        )
+        .with_details(Details::default())
     }
 
     /// 406.
@@ -214,7 +224,12 @@ impl Status {
 
     /// 409: the name is taken.
     pub fn already_exists(what: &GroupResource, name: &str) -> Self {
-        Self::about(Reason::AlreadyExists, what, name, format!("{what} {} already exists", crate::field::quote(name)))
+        Self::about(
+            Reason::AlreadyExists,
+            what,
+            name,
+            format!("{what} {} already exists", crate::field::quote(name)),
+        )
     }
 
     /// 409: `Operation cannot be fulfilled on configmaps "x": <why>`.
@@ -246,7 +261,10 @@ impl Status {
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
         Self::failure(
             Reason::UnsupportedMediaType,
-            format!("the body of the request was in an unknown format - accepted media types include: {}", accepted.join(", ")),
+            format!(
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                accepted.join(", ")
+            ),
         )
     }
 
@@ -260,7 +278,11 @@ impl Status {
         };
         let causes = errors
             .iter()
-            .map(|e| Cause { reason: e.kind.reason().to_owned(), message: e.body(), field: e.path.to_string() })
+            .map(|e| Cause {
+                reason: e.kind.reason().to_owned(),
+                message: e.body(),
+                field: e.path.to_string(),
+            })
             .collect();
         let head = format!("{what} {} is invalid", crate::field::quote(name));
         let message = if errors.is_empty() { head } else { format!("{head}: {list}") };
@@ -275,10 +297,12 @@ impl Status {
 
     /// 500. The message reaches the client: it must hold nothing internal beyond what helps.
     pub fn internal(message: impl fmt::Display) -> Self {
-        Self::failure(Reason::InternalError, format!("Internal error occurred: {message}")).with_details(Details {
-            causes: vec![Cause { message: message.to_string(), ..Cause::default() }],
-            ..Details::default()
-        })
+        Self::failure(Reason::InternalError, format!("Internal error occurred: {message}")).with_details(
+            Details {
+                causes: vec![Cause { message: message.to_string(), ..Cause::default() }],
+                ..Details::default()
+            },
+        )
     }
 
     /// 503 with `Retry-After`.
@@ -341,7 +365,9 @@ impl Status {
 impl Details {
     fn to_value(&self) -> Value {
         let mut out = Map::new();
-        for (field, text) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)] {
+        for (field, text) in
+            [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
+        {
             if !text.is_empty() {
                 out.insert(field.into(), text.as_str().into());
             }

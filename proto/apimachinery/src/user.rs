@@ -27,7 +27,11 @@ pub struct UserInfo {
 impl UserInfo {
     /// The anonymous user.
     pub fn anonymous() -> Self {
-        UserInfo { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..UserInfo::default() }
+        UserInfo {
+            name: ANONYMOUS.to_owned(),
+            groups: vec![UNAUTHENTICATED.to_owned()],
+            ..UserInfo::default()
+        }
     }
 
     /// Whether the user is in the group.

@@ -1,8 +1,28 @@
-//! JSON (RFC 8259).
+//! JSON (RFC 8259): one document into a tree, and a tree into bytes.
+//!
+//! # Contract
+//!
+//! Integral literals that fit 64 signed bits become integers, every other number a float, so that `1` and `1.0` stay
+//! apart until they are written: a float without a fraction is written as Go writes it, `1`.
+//! Invalid UTF-8 and lone surrogates are errors. Nothing but white space may follow the document.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): the depth is counted here and refused above the limit; the parser's own limit of 127 levels
+//! stays in force under it, and no caller can ask for more. A tree takes some tens of bytes a value; the worst input, a
+//! list of objects of one key each, takes about 80 times its size.
 
-use serde_json::Value;
+use std::io;
 
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::ser::Formatter;
+use serde_json::{Map, Number, Value};
+
+use super::duplicates::{Duplicates, Path};
 use super::{DecodeError, Decoded, Limits};
+
+/// The deepest limit: one less than the nesting that `serde_json` accepts, so that the count here comes first.
+const MAX_DEPTH: usize = 126;
 
 /// Decodes one JSON document; anything but white space after it is an error.
 ///
@@ -13,11 +33,220 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
     if input.len() > limits.bytes {
         return Err(DecodeError::TooLarge(limits.bytes));
     }
-    let value = serde_json::from_slice(input).map_err(|e| DecodeError::Syntax(e.to_string()))?;
-    Ok(Decoded { value, duplicates: Vec::new() })
+    let mut state =
+        State { duplicates: Duplicates::default(), max_depth: limits.depth.min(MAX_DEPTH), too_deep: false };
+    let mut parser = serde_json::Deserializer::from_slice(input);
+    let tree = Node { state: &mut state, path: Path::Root, depth: 0 }.deserialize(&mut parser);
+    let value = tree.and_then(|value| parser.end().map(|()| value));
+    match value {
+        Ok(value) => Ok(Decoded { value, duplicates: state.duplicates.into_paths() }),
+        Err(_) if state.too_deep => Err(DecodeError::TooDeep(state.max_depth)),
+        Err(e) => Err(DecodeError::Syntax(e.to_string())),
+    }
 }
 
 /// Encodes compactly.
 pub fn encode(value: &Value) -> Vec<u8> {
-    value.to_string().into_bytes()
+    let mut out = Vec::with_capacity(512);
+    encode_into(&mut out, value);
+    out
 }
+
+/// Encodes compactly at the end of a buffer.
+pub fn encode_into(out: &mut Vec<u8>, value: &Value) {
+    write(out, value, Compact);
+}
+
+/// Encodes with an indentation of two spaces, for `?pretty=true`.
+pub fn encode_pretty(value: &Value) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    write(&mut out, value, Pretty(serde_json::ser::PrettyFormatter::new()));
+    out
+}
+
+/// A tree always encodes: keys are strings and numbers are finite; a vector takes every byte.
+fn write(out: &mut Vec<u8>, value: &Value, formatter: impl Formatter) {
+    let written =
+        serde::Serialize::serialize(value, &mut serde_json::Serializer::with_formatter(out, formatter));
+    debug_assert!(written.is_ok(), "a JSON tree encodes into memory");
+}
+
+/// A float as Go writes it: the shortest digits that read back equal, without `.0`, with an exponent below 1e-6 and
+/// from 1e21 on.
+pub(super) fn float_text(value: f64) -> String {
+    let magnitude = value.abs();
+    if value == 0.0 {
+        "0".to_owned()
+    } else if (1e-6..1e21).contains(&magnitude) {
+        value.to_string()
+    } else {
+        let text = format!("{value:e}");
+        if text.contains("e-") { text } else { text.replacen('e', "e+", 1) }
+    }
+}
+
+/// The compact form with Go's floats.
+struct Compact;
+
+impl Formatter for Compact {
+    fn write_f64<W: io::Write + ?Sized>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
+        out.write_all(float_text(value).as_bytes())
+    }
+}
+
+/// The indented form with Go's floats.
+struct Pretty(serde_json::ser::PrettyFormatter<'static>);
+
+impl Formatter for Pretty {
+    fn write_f64<W: io::Write + ?Sized>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
+        out.write_all(float_text(value).as_bytes())
+    }
+
+    fn begin_array<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_array(out)
+    }
+
+    fn end_array<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array(out)
+    }
+
+    fn begin_array_value<W: io::Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(out, first)
+    }
+
+    fn end_array_value<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array_value(out)
+    }
+
+    fn begin_object<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object(out)
+    }
+
+    fn end_object<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object(out)
+    }
+
+    fn begin_object_key<W: io::Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(out, first)
+    }
+
+    fn begin_object_value<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(out)
+    }
+
+    fn end_object_value<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object_value(out)
+    }
+}
+
+/// What one decoding collects.
+struct State {
+    duplicates: Duplicates,
+    max_depth: usize,
+    too_deep: bool,
+}
+
+/// One value of the document: where it is, and how many collections are around it.
+struct Node<'s, 'p> {
+    state: &'s mut State,
+    path: Path<'p>,
+    depth: usize,
+}
+
+impl Node<'_, '_> {
+    /// The depth inside a collection that begins here.
+    fn enter<E: serde::de::Error>(&mut self) -> Result<usize, E> {
+        let depth = self.depth + 1;
+        if depth > self.state.max_depth {
+            self.state.too_deep = true;
+            return Err(E::custom("too deep"));
+        }
+        Ok(depth)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
+        match i64::try_from(value) {
+            Ok(value) => Ok(Value::Number(value.into())),
+            Err(_) => self.visit_f64(value as f64),
+        }
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        if value == 0.0 && value.is_sign_negative() {
+            return Ok(Value::Number(0.into()));
+        }
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
+        let depth = self.enter()?;
+        let Node { state, path, .. } = self;
+        let mut list = Vec::new();
+        while let Some(item) =
+            items.next_element_seed(Node { state, path: Path::Item(&path, list.len()), depth })?
+        {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
+        let depth = self.enter()?;
+        let Node { state, path, .. } = self;
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            let mark = state.duplicates.mark();
+            let value = entries.next_value_seed(Node { state, path: Path::Field(&path, &key), depth })?;
+            match map.entry(key) {
+                serde_json::map::Entry::Vacant(slot) => {
+                    slot.insert(value);
+                }
+                serde_json::map::Entry::Occupied(mut slot) => {
+                    state.duplicates.note(mark, &Path::Field(&path, slot.key()));
+                    slot.insert(value);
+                }
+            }
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/json.rs"]
+mod tests;

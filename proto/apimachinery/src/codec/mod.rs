@@ -3,8 +3,9 @@
 //! # Contract
 //!
 //! Decoders take untrusted bytes: they limit size and depth, notice duplicate keys, and fail with a [`DecodeError`] that
-//! says what was wrong and where. They never panic and never use more than a small multiple of the input's size.
+//! says what was wrong and where. They never panic, and their memory is linear in the input's size.
 
+mod duplicates;
 pub mod json;
 pub mod yaml;
 
@@ -30,7 +31,7 @@ pub struct Decoded {
     /// The tree; of a duplicate key the last value.
     pub value: Value,
     /// The paths of keys that came more than once, in the order of the document: `metadata.labels.a`,
-    /// `spec.containers[0].name`. Each path once.
+    /// `spec.containers[0].name`. Each path once; the first hundred.
     pub duplicates: Vec<String>,
 }
 

@@ -1,19 +1,33 @@
-//! YAML, first document only, with YAML 1.1 booleans as the reference reads them (`observed.md`, "Writes").
+//! YAML: the first document into a tree, and a tree into a block-style document.
+//!
+//! # Contract
+//!
+//! Scalars are read as YAML 1.1 readers of the Kubernetes tools read them (`y`, `on` and `No` are booleans, `010` is
+//! eight, `1_000` a thousand); a date stays a string. Keys that are numbers or booleans become their text; null and
+//! collections are no keys. `<<` merges mappings, and explicit keys win. A float without a fraction counts as an
+//! integer, since the reference reads YAML by way of JSON. NaN and infinity are refused.
+//!
+//! What [`encode`] writes, [`decode`] reads back equal, and so do readers of YAML 1.1 and 1.2: whatever one of them
+//! could take for something else is quoted.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): depth is limited after aliases are put in; all copies that anchors and aliases make together
+//! weigh no more than the size limit, so that a few lines cannot grow into gigabytes. An alias inside its own anchor
+//! is an error.
+//!
+//! # Reference
+//!
+//! `sigs.k8s.io/yaml` over `go-yaml` v2. Known difference: there an explicit key before `<<` loses against the merged
+//! one, which contradicts the YAML specification.
 
-use serde_json::Value;
+mod read;
+mod scalar;
+mod write;
 
-use super::{DecodeError, Decoded, Limits};
+pub use read::decode;
+pub use write::encode;
 
-/// Decodes the first document.
-///
-/// # Errors
-///
-/// See [`DecodeError`].
-pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
-    super::json::decode(input, limits)
-}
-
-/// Encodes as a block-style document.
-pub fn encode(value: &Value) -> Vec<u8> {
-    super::json::encode(value)
-}
+#[cfg(test)]
+#[path = "tests/yaml.rs"]
+mod tests;

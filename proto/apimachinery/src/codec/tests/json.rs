@@ -1,0 +1,148 @@
+use super::*;
+use serde_json::json;
+
+fn decoded(text: &str) -> Decoded {
+    decode(text.as_bytes(), Limits::BODY).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+fn refused(text: &str) -> DecodeError {
+    decode(text.as_bytes(), Limits::BODY).expect_err(text)
+}
+
+#[test]
+fn documents_read_as_the_tree_they_write() {
+    for (text, want) in [
+        ("null", json!(null)),
+        (" true ", json!(true)),
+        ("[]", json!([])),
+        (r#"{"a":[1,-2,{"b":null}],"c":"\u00e9\n"}"#, json!({"a": [1, -2, {"b": null}], "c": "é\n"})),
+        ("9223372036854775807", json!(i64::MAX)),
+        ("-9223372036854775808", json!(i64::MIN)),
+    ] {
+        assert_eq!(decoded(text), Decoded { value: want, duplicates: vec![] }, "{text}");
+    }
+}
+
+#[test]
+fn numbers_are_integers_only_when_the_literal_is_one() {
+    for (text, integer) in [
+        ("1", true),
+        ("0", true),
+        ("-0", true),
+        ("1.0", false),
+        ("1e3", false),
+        ("9223372036854775808", false),
+        ("18446744073709551615", false),
+        ("123456789012345678901234567890", false),
+    ] {
+        let value = decoded(text).value;
+        assert_eq!(value.is_i64(), integer, "{text}");
+        assert_eq!(value.is_f64(), !integer, "{text}");
+    }
+    assert!(matches!(refused("1e999"), DecodeError::Syntax(_)));
+}
+
+#[test]
+fn floats_are_written_as_go_writes_them() {
+    for (value, want) in [
+        (1.0, "1"),
+        (-0.0, "0"),
+        (0.5, "0.5"),
+        (-2.25, "-2.25"),
+        (1e20, "100000000000000000000"),
+        (1e21, "1e+21"),
+        (1.5e300, "1.5e+300"),
+        (1e-6, "0.000001"),
+        (2.5e-7, "2.5e-7"),
+    ] {
+        assert_eq!(String::from_utf8(encode(&json!(value))).unwrap(), want);
+        assert_eq!(String::from_utf8(encode_pretty(&json!(value))).unwrap(), want);
+        assert_eq!(decoded(want).value.as_f64(), Some(value));
+    }
+}
+
+#[test]
+fn duplicate_keys_are_noted_once_in_document_order_and_the_last_value_wins() {
+    for (text, value, duplicates) in [
+        (r#"{"a":1,"a":2}"#, json!({"a": 2}), vec!["a"]),
+        (r#"{"a":1,"a":2,"a":3}"#, json!({"a": 3}), vec!["a"]),
+        (
+            r#"{"spec":{"containers":[{"name":"x"},{"name":"y","name":"z"}]}}"#,
+            json!({"spec": {"containers": [{"name": "x"}, {"name": "z"}]}}),
+            vec!["spec.containers[1].name"],
+        ),
+        // The outer key repeats before what its second value holds.
+        (r#"{"a":1,"a":{"b":1,"b":2},"c":0,"c":0}"#, json!({"a": {"b": 2}, "c": 0}), vec!["a", "a.b", "c"]),
+        // The same spelling after unescaping.
+        (r#"{"a":1,"\u0061":2}"#, json!({"a": 2}), vec!["a"]),
+        (r#"[[{"k":1,"k":1}]]"#, json!([[{"k": 1}]]), vec!["[0][0].k"]),
+        (r#"{"A":1,"a":2}"#, json!({"A": 1, "a": 2}), vec![]),
+    ] {
+        let decoded = decoded(text);
+        assert_eq!(decoded.value, value, "{text}");
+        assert_eq!(decoded.duplicates, duplicates, "{text}");
+    }
+}
+
+#[test]
+fn the_list_of_duplicates_is_bounded() {
+    let many: String = (0..1000).map(|i| format!(r#""k{i}":0,"k{i}":0,"#)).collect();
+    assert_eq!(decoded(&format!("{{{many}\"z\":0}}")).duplicates.len(), 100);
+
+    let long = "x".repeat(100_000);
+    let inner: String = (0..1000).map(|i| format!(r#""{i}":0,"{i}":0,"#)).collect();
+    let found = decoded(&format!(r#"{{"{long}":{{{inner}"z":0}}}}"#)).duplicates;
+    assert_eq!(found.len(), 1, "the first is always there");
+}
+
+#[test]
+fn depth_and_size_are_limited() {
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    assert!(decode(nested(100).as_bytes(), Limits::BODY).is_ok());
+    assert_eq!(refused(&nested(101)), DecodeError::TooDeep(100));
+    assert_eq!(refused(&"[".repeat(1_000_000)), DecodeError::TooDeep(100));
+    assert_eq!(refused(&r#"{"a":"#.repeat(100_000)), DecodeError::TooDeep(100));
+    let generous = Limits { bytes: 1_000_000, depth: 10_000 };
+    assert_eq!(decode(nested(500).as_bytes(), generous), Err(DecodeError::TooDeep(126)));
+
+    let small = Limits { bytes: 4, depth: 100 };
+    assert!(decode(b"1234", small).is_ok());
+    assert_eq!(decode(b"12345", small), Err(DecodeError::TooLarge(4)));
+}
+
+#[test]
+fn what_is_not_one_json_document_is_refused() {
+    for text in [
+        "",
+        " ",
+        "{",
+        r#"{"metadata": {"#,
+        r#"{"a":1} trailing"#,
+        "{}{}",
+        "[1,]",
+        "{'a':1}",
+        "nul",
+        "01",
+        "+1",
+        ".5",
+        "1.",
+        "NaN",
+        "\"\u{1}\"",
+        r#""\ud800""#,
+        r#"{1:2}"#,
+        "[1 2]",
+        "\u{feff}{}",
+    ] {
+        assert!(matches!(refused(text), DecodeError::Syntax(_)), "{text:?}");
+    }
+    assert!(matches!(decode(b"\"\xff\"", Limits::BODY), Err(DecodeError::Syntax(_))));
+    assert_eq!(refused("{} x").to_string(), "trailing characters at line 1 column 4");
+}
+
+#[test]
+fn the_pretty_form_reads_back_equal() {
+    let tree = json!({"a": [1, {"b": []}, {}], "c": {"d": "e"}});
+    let text = String::from_utf8(encode_pretty(&tree)).unwrap();
+    assert!(text.starts_with("{\n  \"a\": [\n    1,\n"), "{text}");
+    assert_eq!(decoded(&text).value, tree);
+}

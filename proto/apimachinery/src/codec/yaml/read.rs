@@ -1,0 +1,320 @@
+//! Parser events into a tree, without recursion.
+
+use std::collections::HashMap;
+
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, Tag};
+use serde_json::map::Entry;
+use serde_json::{Map, Value};
+
+use super::scalar::{self, Scalar};
+use crate::codec::duplicates::{Duplicates, push_field, push_item};
+use crate::codec::{DecodeError, Decoded, Limits};
+
+/// What a value weighs beside its text, about what it takes in memory.
+const NODE_WEIGHT: usize = 32;
+
+/// Decodes the first document; what comes after it is not looked at. No document at all is null.
+///
+/// # Errors
+///
+/// See [`DecodeError`].
+pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
+    if input.len() > limits.bytes {
+        return Err(DecodeError::TooLarge(limits.bytes));
+    }
+    let text = std::str::from_utf8(input)
+        .map_err(|e| DecodeError::Syntax(format!("yaml: not UTF-8 at byte {}", e.valid_up_to())))?;
+    let options = granit_parser::options! {
+        // The scanner looks ahead of the events, whose nesting is counted below.
+        flow_nesting_limit: limits.depth.saturating_add(8),
+        block_nesting_limit: limits.depth.saturating_add(8),
+    };
+    let mut parser = Parser::new_from_str_with_options(text.trim_start_matches('\u{feff}'), options);
+    let mut builder = Builder::new(limits);
+    while let Some(next) = parser.next_event() {
+        let (event, span) = next.map_err(|e| match e.kind() {
+            ErrorKind::RecursionLimitExceeded => DecodeError::TooDeep(limits.depth),
+            _ => syntax(e.marker().line(), &e.info()),
+        })?;
+        if matches!(event, Event::DocumentEnd) {
+            break;
+        }
+        builder.take(event).map_err(|problem| match problem {
+            Problem::Limit(error) => error,
+            Problem::Text(text) => syntax(span.start.line(), &text),
+        })?;
+    }
+    Ok(Decoded { value: builder.root.unwrap_or(Value::Null), duplicates: builder.duplicates.into_paths() })
+}
+
+/// A syntax error with its line, as readers of YAML expect it.
+fn syntax(line: usize, text: &str) -> DecodeError {
+    DecodeError::Syntax(format!("yaml: line {line}: {text}"))
+}
+
+/// Why an event was refused.
+enum Problem {
+    Limit(DecodeError),
+    Text(String),
+}
+
+impl From<String> for Problem {
+    fn from(text: String) -> Self {
+        Problem::Text(text)
+    }
+}
+
+/// A finished value with what copies of it cost.
+#[derive(Clone)]
+struct Node {
+    value: Value,
+    /// About the bytes it takes.
+    weight: usize,
+    /// Collections from here down.
+    height: usize,
+}
+
+/// A key that waits for its value.
+enum Key {
+    Name(String),
+    Merge,
+}
+
+/// An open collection.
+struct Frame {
+    content: Content,
+    anchor: usize,
+    weight: usize,
+    height: usize,
+}
+
+enum Content {
+    List(Vec<Value>),
+    Map { map: Map<String, Value>, key: Option<Key>, mark: usize, merges: Vec<Value> },
+}
+
+/// The tree as far as it is read.
+struct Builder {
+    limits: Limits,
+    frames: Vec<Frame>,
+    root: Option<Value>,
+    anchors: HashMap<usize, Node>,
+    copied: usize,
+    duplicates: Duplicates,
+}
+
+impl Builder {
+    fn new(limits: Limits) -> Self {
+        Builder {
+            limits,
+            frames: Vec::new(),
+            root: None,
+            anchors: HashMap::new(),
+            copied: 0,
+            duplicates: Duplicates::default(),
+        }
+    }
+
+    fn take(&mut self, event: Event<'_>) -> Result<(), Problem> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref()),
+            Event::SequenceStart(_, anchor, _) => self.open(Content::List(Vec::new()), anchor),
+            Event::MappingStart(_, anchor, _) => {
+                self.open(Content::Map { map: Map::new(), key: None, mark: 0, merges: Vec::new() }, anchor)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(),
+            Event::Alias(id) => self.alias(id),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the next node is a key.
+    fn at_key(&self) -> bool {
+        matches!(self.frames.last(), Some(Frame { content: Content::Map { key: None, .. }, .. }))
+    }
+
+    fn scalar(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        anchor: usize,
+        tag: Option<&Tag>,
+    ) -> Result<(), Problem> {
+        let plain = style == ScalarStyle::Plain;
+        let core = tag.and_then(|tag| tag.suffix_in_namespace(scalar::CORE));
+        let at_key = self.at_key();
+        if at_key && text == "<<" && ((plain && tag.is_none()) || core.as_deref() == Some("merge")) {
+            return self.key(Key::Merge);
+        }
+        let scalar = match tag {
+            None if plain => scalar::resolve(text),
+            None => Scalar::Text(text.to_owned()),
+            Some(_) => scalar::tagged(core.as_deref(), text)?,
+        };
+        let weight = NODE_WEIGHT + text.len();
+        if at_key {
+            if anchor != 0 {
+                let value = scalar.clone().into_value()?;
+                self.remember(anchor, &Node { value, weight, height: 0 })?;
+            }
+            return self.key(Key::Name(scalar.into_key()?));
+        }
+        let node = Node { value: scalar.into_value()?, weight, height: 0 };
+        self.remember(anchor, &node)?;
+        self.complete(node)
+    }
+
+    fn alias(&mut self, id: usize) -> Result<(), Problem> {
+        let Some(node) = self.anchors.get(&id) else {
+            return Err(Problem::Text("an anchor contains an alias of itself".to_owned()));
+        };
+        if self.frames.len() + node.height > self.limits.depth {
+            return Err(Problem::Limit(DecodeError::TooDeep(self.limits.depth)));
+        }
+        let weight = node.weight;
+        self.charge(weight)?;
+        let Some(node) = self.anchors.get(&id).cloned() else { return Ok(()) };
+        if self.at_key() {
+            let key = match node.value {
+                Value::String(text) => text,
+                Value::Bool(_) | Value::Number(_) => node.value.to_string(),
+                _ => return Err(Problem::Text("only a scalar can be a key".to_owned())),
+            };
+            return self.key(Key::Name(key));
+        }
+        self.complete(node)
+    }
+
+    fn key(&mut self, key: Key) -> Result<(), Problem> {
+        let mark = self.duplicates.mark();
+        if let Some(Frame { content: Content::Map { key: slot, mark: at, .. }, weight, .. }) =
+            self.frames.last_mut()
+        {
+            if let Key::Name(name) = &key {
+                *weight += NODE_WEIGHT + name.len();
+            }
+            *slot = Some(key);
+            *at = mark;
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, content: Content, anchor: usize) -> Result<(), Problem> {
+        if self.at_key() {
+            return Err(Problem::Text("only a scalar can be a key".to_owned()));
+        }
+        if self.frames.len() >= self.limits.depth {
+            return Err(Problem::Limit(DecodeError::TooDeep(self.limits.depth)));
+        }
+        self.frames.push(Frame { content, anchor, weight: NODE_WEIGHT, height: 1 });
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Problem> {
+        let Some(Frame { content, anchor, weight, height }) = self.frames.pop() else { return Ok(()) };
+        let value = match content {
+            Content::List(items) => Value::Array(items),
+            Content::Map { mut map, merges, .. } => {
+                for source in merges {
+                    merge(&mut map, source)?;
+                }
+                Value::Object(map)
+            }
+        };
+        let node = Node { value, weight, height };
+        self.remember(anchor, &node)?;
+        self.complete(node)
+    }
+
+    /// Puts a finished node where it belongs.
+    fn complete(&mut self, node: Node) -> Result<(), Problem> {
+        let Some(frame) = self.frames.last_mut() else {
+            self.root = Some(node.value);
+            return Ok(());
+        };
+        frame.weight += node.weight;
+        frame.height = frame.height.max(node.height + 1);
+        let repeated = match &mut frame.content {
+            Content::List(items) => {
+                items.push(node.value);
+                None
+            }
+            Content::Map { map, key, mark, merges } => match key.take() {
+                Some(Key::Name(name)) => match map.entry(name) {
+                    Entry::Vacant(slot) => {
+                        slot.insert(node.value);
+                        None
+                    }
+                    Entry::Occupied(mut slot) => {
+                        slot.insert(node.value);
+                        Some((*mark, slot.key().clone()))
+                    }
+                },
+                Some(Key::Merge) => {
+                    merges.push(node.value);
+                    None
+                }
+                None => None,
+            },
+        };
+        if let Some((mark, key)) = repeated
+            && !self.duplicates.is_full()
+        {
+            let path = self.path(&key);
+            self.duplicates.note_text(mark, path);
+        }
+        Ok(())
+    }
+
+    /// Keeps a copy for aliases.
+    fn remember(&mut self, anchor: usize, node: &Node) -> Result<(), Problem> {
+        if anchor != 0 {
+            self.charge(node.weight)?;
+            self.anchors.insert(anchor, node.clone());
+        }
+        Ok(())
+    }
+
+    /// Counts a copy.
+    fn charge(&mut self, weight: usize) -> Result<(), Problem> {
+        self.copied = self.copied.saturating_add(weight);
+        if self.copied > self.limits.bytes {
+            return Err(Problem::Limit(DecodeError::TooLarge(self.limits.bytes)));
+        }
+        Ok(())
+    }
+
+    /// The path of a key of the innermost mapping.
+    fn path(&self, key: &str) -> String {
+        let mut path = String::new();
+        let outer = self.frames.len().saturating_sub(1);
+        for frame in self.frames.iter().take(outer) {
+            match &frame.content {
+                Content::List(items) => push_item(&mut path, items.len()),
+                Content::Map { key: Some(Key::Name(name)), .. } => push_field(&mut path, name),
+                Content::Map { .. } => push_field(&mut path, "<<"),
+            }
+        }
+        push_field(&mut path, key);
+        path
+    }
+}
+
+/// Adds what `<<` names; what is there already stays.
+fn merge(into: &mut Map<String, Value>, source: Value) -> Result<(), Problem> {
+    let sources = match source {
+        Value::Array(sources) => sources,
+        single => vec![single],
+    };
+    for source in sources {
+        let Value::Object(source) = source else {
+            return Err(Problem::Text("a merge needs a mapping or a list of mappings".to_owned()));
+        };
+        for (key, value) in source {
+            if let Entry::Vacant(slot) = into.entry(key) {
+                slot.insert(value);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! What a YAML scalar means: YAML 1.1, as go-yaml v2 resolves it.
+
+use base64::Engine as _;
+use serde_json::{Number, Value};
+
+use crate::codec::json::float_text;
+
+/// The namespace of the tags `!!str`, `!!int`, ...
+pub(super) const CORE: &str = "tag:yaml.org,2002:";
+
+/// A resolved scalar. Timestamps are strings.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Scalar {
+    /// `null`, `~`, nothing.
+    Null,
+    /// One of the many words.
+    Bool(bool),
+    /// Fits 64 signed bits.
+    Integer(i64),
+    /// Everything else that is a number; may be NaN or infinite.
+    Float(f64),
+    /// Text.
+    Text(String),
+}
+
+impl Scalar {
+    /// As a value of the tree.
+    pub(super) fn into_value(self) -> Result<Value, String> {
+        Ok(match self {
+            Scalar::Null => Value::Null,
+            Scalar::Bool(b) => Value::Bool(b),
+            Scalar::Integer(i) => Value::Number(i.into()),
+            Scalar::Float(f) => Value::Number(number(f)?),
+            Scalar::Text(s) => Value::String(s),
+        })
+    }
+
+    /// As a key of a mapping.
+    pub(super) fn into_key(self) -> Result<String, String> {
+        match self {
+            Scalar::Null => Err("null cannot be a key".to_owned()),
+            Scalar::Bool(b) => Ok(b.to_string()),
+            Scalar::Integer(i) => Ok(i.to_string()),
+            Scalar::Float(f) => Ok(float_key(f)),
+            Scalar::Text(s) => Ok(s),
+        }
+    }
+}
+
+/// A float of the tree: an integer when it is written like one.
+fn number(value: f64) -> Result<Number, String> {
+    if let Ok(integer) = float_text(value).parse::<i64>() {
+        return Ok(integer.into());
+    }
+    Number::from_f64(value).ok_or_else(|| "NaN and infinity are no JSON numbers".to_owned())
+}
+
+/// A float as a key: single precision, with an exponent below 1e-4 and from 1e6 on that has two digits at least
+/// (Go's `%g`).
+fn float_key(value: f64) -> String {
+    if value.is_nan() {
+        return ".nan".to_owned();
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "the reference rounds keys to single precision")]
+    let single = value as f32;
+    if single.is_infinite() {
+        return if single > 0.0 { ".inf" } else { "-.inf" }.to_owned();
+    }
+    let magnitude = single.abs();
+    if single == 0.0 || (1e-4..1e6).contains(&magnitude) {
+        return single.to_string();
+    }
+    let text = format!("{single:e}");
+    match text.split_once('e') {
+        Some((digits, exponent)) => {
+            let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
+            format!("{digits}e{sign}{exponent:0>2}")
+        }
+        None => text,
+    }
+}
+
+/// What a plain scalar without a tag means.
+pub(super) fn resolve(text: &str) -> Scalar {
+    let Some(first) = text.bytes().next() else { return Scalar::Null };
+    match first {
+        b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' => word(text),
+        b'.' => special_float(text).or_else(|| finite(text).map(Scalar::Float)),
+        b'+' | b'-' | b'0'..=b'9' => special_float(text).or_else(|| numeral(&text.replace('_', ""))),
+        _ => None,
+    }
+    .unwrap_or_else(|| Scalar::Text(text.to_owned()))
+}
+
+/// What a scalar with a tag means. Tags of other namespaces make strings.
+pub(super) fn tagged(name: Option<&str>, text: &str) -> Result<Scalar, String> {
+    let mismatch = |tag: &str| Err(format!("cannot read `{text}` as a !!{tag}"));
+    let tag = match name {
+        Some("binary") => {
+            let packed: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+            let bytes = base64::engine::general_purpose::STANDARD
+                .decode(packed)
+                .map_err(|_| "a !!binary value is not base64".to_owned())?;
+            return Ok(Scalar::Text(String::from_utf8_lossy(&bytes).into_owned()));
+        }
+        Some(tag @ ("null" | "bool" | "int" | "float")) => tag,
+        _ => return Ok(Scalar::Text(text.to_owned())),
+    };
+    match (tag, resolve(text)) {
+        ("float", Scalar::Integer(i)) => Ok(Scalar::Float(i as f64)),
+        ("null", scalar @ Scalar::Null)
+        | ("bool", scalar @ Scalar::Bool(_))
+        | ("int", scalar @ Scalar::Integer(_))
+        | ("float", scalar @ Scalar::Float(_)) => Ok(scalar),
+        (tag, _) => mismatch(tag),
+    }
+}
+
+/// Booleans and null.
+fn word(text: &str) -> Option<Scalar> {
+    Some(match text {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Scalar::Bool(true)
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Scalar::Bool(false)
+        }
+        "~" | "null" | "Null" | "NULL" => Scalar::Null,
+        _ => return None,
+    })
+}
+
+/// `.nan` and the infinities.
+fn special_float(text: &str) -> Option<Scalar> {
+    Some(Scalar::Float(match text {
+        ".nan" | ".NaN" | ".NAN" => f64::NAN,
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => f64::INFINITY,
+        "-.inf" | "-.Inf" | "-.INF" => f64::NEG_INFINITY,
+        _ => return None,
+    }))
+}
+
+/// An integer in any base, or a decimal float; underscores are gone already.
+fn numeral(text: &str) -> Option<Scalar> {
+    let (negative, digits) = match text.as_bytes().first()? {
+        b'-' => (true, text.get(1..)?),
+        b'+' => (false, text.get(1..)?),
+        _ => (false, text),
+    };
+    if let Some(magnitude) = magnitude(digits) {
+        let value = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
+        if let Ok(value) = i64::try_from(value) {
+            return Some(Scalar::Integer(value));
+        }
+        if !negative {
+            return Some(Scalar::Float(magnitude as f64));
+        }
+    }
+    is_decimal(digits).then(|| finite(text)).flatten().map(Scalar::Float)
+}
+
+/// `0x1f`, `0b1`, `0o17`, `017`, `15`.
+fn magnitude(digits: &str) -> Option<u64> {
+    let prefixed = [("0x", 16), ("0X", 16), ("0b", 2), ("0B", 2), ("0o", 8), ("0O", 8)]
+        .into_iter()
+        .find_map(|(prefix, base)| Some((digits.strip_prefix(prefix)?, base)));
+    let (digits, base) = match prefixed {
+        Some(found) => found,
+        None if digits.len() > 1 && digits.starts_with('0') => (digits.get(1..)?, 8),
+        None => (digits, 10),
+    };
+    // A second sign would be let through by the parser of the standard library.
+    digits
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphanumeric())
+        .then(|| u64::from_str_radix(digits, base).ok())?
+}
+
+/// `1`, `1.`, `1.5`, `.5`, each with an exponent or none; no sign.
+fn is_decimal(text: &str) -> bool {
+    let (mantissa, exponent) = match text.find(['e', 'E']) {
+        Some(at) => (text.get(..at).unwrap_or(""), text.get(at + 1..)),
+        None => (text, None),
+    };
+    let all_digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    let mantissa_ok = match mantissa.split_once('.') {
+        Some(("", fraction)) => all_digits(fraction),
+        Some((whole, fraction)) => all_digits(whole) && (fraction.is_empty() || all_digits(fraction)),
+        None => all_digits(mantissa),
+    };
+    mantissa_ok && exponent.is_none_or(|e| all_digits(e.strip_prefix(['+', '-']).unwrap_or(e)))
+}
+
+/// A decimal float within range.
+fn finite(text: &str) -> Option<f64> {
+    text.parse::<f64>().ok().filter(|f| f.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_scalars_mean_what_yaml_1_1_says() {
+        use Scalar::{Bool, Float, Integer, Null};
+        for (text, want) in [
+            ("", Null),
+            ("~", Null),
+            ("Null", Null),
+            ("y", Bool(true)),
+            ("Off", Bool(false)),
+            ("TRUE", Bool(true)),
+            ("0", Integer(0)),
+            ("-0", Integer(0)),
+            ("+12", Integer(12)),
+            ("1_000", Integer(1000)),
+            ("010", Integer(8)),
+            ("0o17", Integer(15)),
+            ("0x1F", Integer(31)),
+            ("-0b11", Integer(-3)),
+            ("-9223372036854775808", Integer(i64::MIN)),
+            ("9223372036854775808", Float(9_223_372_036_854_775_808.0)),
+            ("08", Float(8.0)),
+            ("1.5", Float(1.5)),
+            ("1.", Float(1.0)),
+            (".5", Float(0.5)),
+            ("1e3", Float(1000.0)),
+            ("-1.5E-3", Float(-0.0015)),
+            (".inf", Float(f64::INFINITY)),
+            ("-.INF", Float(f64::NEG_INFINITY)),
+        ] {
+            assert_eq!(resolve(text), want, "{text}");
+        }
+        for text in [
+            "yEs",
+            "nULL",
+            "truth",
+            "hello",
+            "1.2.3",
+            "10.0.0.1",
+            "2001-01-01",
+            "12:30:45",
+            "1e",
+            "e3",
+            "0x",
+            "0xg",
+            "--1",
+            "+-1",
+            "-",
+            "+",
+            ".",
+            "..",
+            "_1",
+            "1e999",
+            "<<",
+            "=",
+            "nan",
+            "inf",
+            "0b2",
+            "1 ",
+            "٣",
+        ] {
+            assert_eq!(resolve(text), Scalar::Text(text.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn tags_decide_and_mismatches_are_refused() {
+        for (tag, text, want) in [
+            (Some("str"), "5", Ok(Scalar::Text("5".into()))),
+            (Some("int"), "5", Ok(Scalar::Integer(5))),
+            (Some("float"), "5", Ok(Scalar::Float(5.0))),
+            (Some("bool"), "yes", Ok(Scalar::Bool(true))),
+            (Some("null"), "", Ok(Scalar::Null)),
+            (Some("timestamp"), "2001-01-01", Ok(Scalar::Text("2001-01-01".into()))),
+            (Some("binary"), "aGVs\nbG8=", Ok(Scalar::Text("hello".into()))),
+            (None, "5", Ok(Scalar::Text("5".into()))),
+            (Some("int"), "x", Err("cannot read `x` as a !!int".to_owned())),
+            (Some("binary"), "*", Err("a !!binary value is not base64".to_owned())),
+        ] {
+            assert_eq!(tagged(tag, text), want, "{tag:?} {text}");
+        }
+    }
+
+    #[test]
+    fn numbers_as_keys_are_their_text() {
+        for (text, want) in [
+            ("1", "1"),
+            ("010", "8"),
+            ("1.5", "1.5"),
+            ("yes", "true"),
+            ("1e6", "1e+06"),
+            ("123456.0", "123456"),
+            ("0.00001", "1e-05"),
+            (".inf", ".inf"),
+            ("x", "x"),
+        ] {
+            assert_eq!(resolve(text).into_key(), Ok(want.to_owned()), "{text}");
+        }
+        assert!(resolve("~").into_key().is_err());
+    }
+}

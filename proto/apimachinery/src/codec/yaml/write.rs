@@ -1,0 +1,195 @@
+//! A tree as a block-style document, as `kubectl get -o yaml` prints it: keys sorted, lists not indented under their
+//! key, texts of several lines as literal blocks.
+
+use serde_json::{Map, Value};
+
+use super::scalar::{self, Scalar};
+use crate::codec::json::float_text;
+
+/// The longest key written in front of a `:`: readers look no further than 1,024 characters.
+const LONGEST_SIMPLE_KEY: usize = 1000;
+
+/// Encodes as a block-style document.
+pub fn encode(value: &Value) -> Vec<u8> {
+    let mut out = String::with_capacity(512);
+    node(&mut out, value, 0);
+    out.into_bytes()
+}
+
+/// Writes a value whose first line begins at the cursor, which stands at column `indent`.
+fn node(out: &mut String, value: &Value, indent: usize) {
+    match value {
+        Value::Object(map) if !map.is_empty() => mapping(out, map, indent),
+        Value::Array(list) if !list.is_empty() => sequence(out, list, indent),
+        other => scalar_line(out, other, indent),
+    }
+}
+
+fn mapping(out: &mut String, map: &Map<String, Value>, indent: usize) {
+    for (position, (key, value)) in map.iter().enumerate() {
+        if position > 0 {
+            spaces(out, indent);
+        }
+        let start = out.len();
+        quoted_or_plain(out, key);
+        let explicit = out.len() - start > LONGEST_SIMPLE_KEY;
+        if explicit {
+            out.insert_str(start, "? ");
+            out.push('\n');
+            spaces(out, indent);
+        }
+        out.push(':');
+        match value {
+            Value::Object(inner) if !inner.is_empty() => {
+                out.push('\n');
+                spaces(out, indent + 2);
+                mapping(out, inner, indent + 2);
+            }
+            Value::Array(inner) if !inner.is_empty() => {
+                let indent = if explicit { indent + 2 } else { indent };
+                out.push('\n');
+                spaces(out, indent);
+                sequence(out, inner, indent);
+            }
+            scalar => {
+                out.push(' ');
+                scalar_line(out, scalar, indent);
+            }
+        }
+    }
+}
+
+fn sequence(out: &mut String, list: &[Value], indent: usize) {
+    for (position, value) in list.iter().enumerate() {
+        if position > 0 {
+            spaces(out, indent);
+        }
+        out.push_str("- ");
+        match value {
+            Value::Object(_) | Value::Array(_) => node(out, value, indent + 2),
+            scalar => scalar_line(out, scalar, indent),
+        }
+    }
+}
+
+/// Writes a scalar or an empty collection, and ends the line. `indent` is that of the collection around it.
+fn scalar_line(out: &mut String, value: &Value, indent: usize) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
+        Value::Number(n) => match n.as_f64() {
+            Some(float) if n.is_f64() => out.push_str(&float_text(float)),
+            _ => out.push_str(&n.to_string()),
+        },
+        Value::String(text) if is_block(text) => return literal(out, text, indent + 2),
+        Value::String(text) => quoted_or_plain(out, text),
+        Value::Array(_) => out.push_str("[]"),
+        Value::Object(_) => out.push_str("{}"),
+    }
+    out.push('\n');
+}
+
+fn spaces(out: &mut String, count: usize) {
+    out.extend(std::iter::repeat_n(' ', count));
+}
+
+/// Whether a text of several lines can stand as a literal block: nothing to escape, no line that is all blanks, and
+/// a first line that shows the indentation.
+fn is_block(text: &str) -> bool {
+    text.contains('\n')
+        && !text.starts_with([' ', '\n'])
+        && text.chars().all(|c| c == '\n' || c == '\t' || is_printable(c))
+        && text.lines().all(|line| {
+            !line.starts_with('\t') && (line.is_empty() || !line.trim_matches([' ', '\t']).is_empty())
+        })
+}
+
+fn literal(out: &mut String, text: &str, indent: usize) {
+    let body = text.trim_end_matches('\n');
+    out.push_str(match text.len() - body.len() {
+        0 => "|-\n",
+        1 => "|\n",
+        _ => "|+\n",
+    });
+    for line in body.split('\n') {
+        if !line.is_empty() {
+            spaces(out, indent);
+            out.push_str(line);
+        }
+        out.push('\n');
+    }
+    let ends = text.len() - body.len();
+    out.extend(std::iter::repeat_n('\n', ends.saturating_sub(1)));
+}
+
+fn quoted_or_plain(out: &mut String, text: &str) {
+    if is_plain(text) {
+        out.push_str(text);
+    } else if !text.chars().all(is_printable) {
+        double_quoted(out, text);
+    } else if text.contains(['"', '\\']) {
+        out.push('\'');
+        out.push_str(&text.replace('\'', "''"));
+        out.push('\'');
+    } else {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    }
+}
+
+/// Whether a text needs no quotes for any reader.
+fn is_plain(text: &str) -> bool {
+    let Some(first) = text.chars().next() else { return false };
+    (first.is_alphanumeric() || first == '_' || first == '/')
+        && !text.ends_with([' ', ':'])
+        && !text.contains(": ")
+        && !text.contains(" #")
+        && text.chars().all(|c| c.is_alphanumeric() || " _-./:@+=,()~^$;!?*<>|%&#".contains(c))
+        && matches!(scalar::resolve(text), Scalar::Text(_))
+        && !is_number_or_time_elsewhere(text)
+}
+
+/// What other readers of YAML 1.1 take for a time or a number in base 60: `2001-12-14`, `12:30:45`; and digits with
+/// underscores, commas or an exponent, which readers differ about.
+fn is_number_or_time_elsewhere(text: &str) -> bool {
+    let Some(first) = text.chars().next() else { return false };
+    if !first.is_numeric() {
+        return false;
+    }
+    let date = text.len() >= 8
+        && text.bytes().take(4).all(|b| b.is_ascii_digit())
+        && text.as_bytes().get(4) == Some(&b'-');
+    let base_60_or_grouped =
+        text.chars().all(|c| c.is_numeric() || ":._,eE+-".contains(c)) && !is_address(text);
+    date || base_60_or_grouped
+}
+
+/// Three or more groups of digits between dots (`10.0.0.1`, `1.33.0`) are a string to every reader.
+fn is_address(text: &str) -> bool {
+    text.split('.').count() > 2
+        && text.split('.').all(|group| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Printable and no line break in any version of YAML.
+fn is_printable(c: char) -> bool {
+    !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+}
+
+fn double_quoted(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if is_printable(c) => out.push(c),
+            c if u32::from(c) <= 0xff => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if u32::from(c) <= 0xffff => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push_str(&format!("\\U{:08x}", u32::from(c))),
+        }
+    }
+    out.push('"');
+}
