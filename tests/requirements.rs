@@ -1,0 +1,178 @@
+//! Keeps `requirements.csv` honest: one line for each row of the requirements register, and where it names a test, that
+//! test exists.
+//!
+//! # Contract
+//!
+//! A line is `ID,HOW` without quotes; HOW has no comma and is one of
+//!
+//! - `PATH::TEST`, several joined by ` + `: tests that show the row, the path from the root of the checkout;
+//! - `later: WHAT IT NEEDS`;
+//! - `does not hold: REASON`;
+//! - `not testable: REASON`.
+//!
+//! The register itself stands beside the checkout (`SPEC_DIR`, by default `../shared/spec`). Its sections and their
+//! numbers of rows are repeated here, so that the check also works without it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The sections of the register in its order; the rows of each are numbered from 1 without a gap.
+#[rustfmt::skip]
+const SECTIONS: [(&str, usize); 68] = [
+    ("D-NOTE", 11), ("D-SVC", 30), ("D-TERM", 8), ("D-NAME", 21), ("D-META", 39), ("D-MF", 12), ("D-LIST", 13),
+    ("D-WEV", 9), ("D-TBL", 16), ("D-PB", 12), ("D-DELOPT", 12), ("D-MRG", 24), ("D-CEL", 46), ("D-CLIB", 89),
+    ("D-CCOST", 12), ("D-DEL", 23), ("D-LIFE", 10), ("D-FGL", 11), ("D-EP", 50), ("D-QP", 49), ("D-HDR", 16),
+    ("D-MT", 33), ("D-UPD", 14), ("D-SSA", 44), ("D-RV", 62), ("D-PAGE", 12), ("D-DRY", 22), ("D-FV", 18),
+    ("D-GZIP", 9), ("D-HEALTH", 30), ("D-WATCH", 35), ("D-METRIC", 30), ("D-ERR", 39), ("D-LIM", 15), ("D-VER", 26),
+    ("D-DEP", 43), ("D-GATE", 29), ("D-RM132", 6), ("D-RM129", 5), ("D-RM127", 2), ("D-RM126", 4), ("D-RM125", 38),
+    ("D-RM122", 62), ("D-RM116", 26), ("D-MIG", 15), ("D-CRD", 11), ("A-PRIN", 27), ("A-BEAR", 4), ("A-X509", 8),
+    ("A-TOKF", 9), ("A-BOOT", 30), ("A-SIGN", 14), ("A-SA", 26), ("A-OIDC", 49), ("A-JWT", 70), ("A-TWH", 32),
+    ("A-PROXY", 21), ("A-EXEC", 33), ("A-SSR", 11), ("A-IMP", 5), ("A-AZD", 51), ("A-MODE", 16), ("A-AZC", 49),
+    ("A-AZW", 12), ("A-NODE", 35), ("A-RBAC", 71), ("A-DEF", 69), ("A-REV", 25),
+];
+
+/// Ways to be open, with a reason after the colon.
+const STATES: [&str; 3] = ["later", "does not hold", "not testable"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+fn expected_ids() -> Vec<String> {
+    SECTIONS
+        .iter()
+        .flat_map(|(section, rows)| (1..=*rows).map(move |row| format!("{section}-{row}")))
+        .collect()
+}
+
+/// The lines of the file after its header: (line number, id, how).
+fn rows() -> Vec<(usize, String, String)> {
+    let file = root().join("tests/requirements.csv");
+    let text = fs::read_to_string(&file).unwrap_or_else(|e| unreachable!("{}: {e}", file.display()));
+    text.lines()
+        .enumerate()
+        .skip(1)
+        .map(|(index, line)| {
+            let (id, how) = line.split_once(',').unwrap_or((line, ""));
+            (index + 1, id.to_owned(), how.to_owned())
+        })
+        .collect()
+}
+
+/// The ids of the register, when it is here: the first cell of its tables' rows.
+fn register() -> Option<Vec<String>> {
+    let folder = match std::env::var("SPEC_DIR") {
+        Ok(none) if none == "none" => return None,
+        Ok(folder) => PathBuf::from(folder),
+        Err(_) => root().join("../shared/spec"),
+    };
+    let text = fs::read_to_string(folder.join("requirements.md")).ok()?;
+    let ids = text.lines().filter_map(|line| {
+        let id = line.strip_prefix("| ")?.split(" | ").next()?;
+        let (section, number) = id.rsplit_once('-')?;
+        let is_row =
+            (section.starts_with("D-") || section.starts_with("A-")) && number.parse::<usize>().is_ok();
+        is_row.then(|| id.to_owned())
+    });
+    Some(ids.collect())
+}
+
+/// What is wrong with the tests that a line names: each must be a function under a test attribute in its file.
+fn problem_with_tests(how: &str, sources: &mut BTreeMap<String, String>) -> Option<String> {
+    how.split(" + ").find_map(|reference| {
+        let Some((path, name)) = reference.split_once("::") else {
+            return Some(format!(
+                "`{reference}` is neither `PATH::TEST` nor one of {STATES:?} with a reason"
+            ));
+        };
+        let source = sources
+            .entry(path.to_owned())
+            .or_insert_with(|| fs::read_to_string(root().join(path)).unwrap_or_default());
+        if source.is_empty() {
+            return Some(format!("`{path}` is not there"));
+        }
+        (!has_test(source, name)).then(|| format!("`{path}` has no test `{name}`"))
+    })
+}
+
+/// Whether the source has a function of that name with a test attribute among the attributes and comments above it.
+fn has_test(source: &str, name: &str) -> bool {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let starts = [format!("fn {name}("), format!("async fn {name}(")];
+    lines.iter().enumerate().any(|(index, line)| {
+        starts.iter().any(|start| line.starts_with(start.as_str()))
+            && lines
+                .iter()
+                .take(index)
+                .rev()
+                .take_while(|above| above.starts_with("#[") || above.starts_with("//"))
+                .any(|above| above.starts_with("#[test]") || above.starts_with("#[tokio::test"))
+    })
+}
+
+#[test]
+fn every_row_of_the_register_has_one_line() {
+    let expected = expected_ids();
+    if let Some(register) = register() {
+        assert_eq!(register, expected, "the register and the sections repeated here differ");
+    }
+    let ids: Vec<String> = rows().into_iter().map(|(_, id, _)| id).collect();
+    let (have, want): (BTreeSet<&String>, BTreeSet<&String>) =
+        (ids.iter().collect(), expected.iter().collect());
+    let missing: Vec<_> = want.difference(&have).collect();
+    let unknown: Vec<_> = have.difference(&want).collect();
+    assert!(missing.is_empty() && unknown.is_empty(), "missing: {missing:?}, unknown: {unknown:?}");
+    assert_eq!(ids, expected, "a line stands twice, or out of the register's order");
+}
+
+#[test]
+fn every_line_names_tests_that_exist_or_a_reason() {
+    let mut sources = BTreeMap::new();
+    let mut problems = Vec::new();
+    for (number, id, how) in rows() {
+        let problem = match how.split_once(':') {
+            Some((state, reason)) if STATES.contains(&state) => {
+                (reason.trim().len() < 10).then(|| format!("`{state}` needs a reason"))
+            }
+            _ => problem_with_tests(&how, &mut sources),
+        };
+        let problem =
+            problem.or_else(|| how.contains([',', '"']).then(|| "no comma and no quote, please".to_owned()));
+        problems.extend(problem.map(|problem| format!("requirements.csv:{number}: {id}: {problem}")));
+    }
+    assert!(problems.is_empty(), "\n  {}", problems.join("\n  "));
+}
+
+/// Prints where the rows stand; `cargo test -p tests --test requirements -- --nocapture` shows it.
+#[test]
+fn the_rows_are_counted_by_state() {
+    let mut counts: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
+    for (_, id, how) in rows() {
+        let state = STATES.iter().find(|state| how.starts_with(&format!("{state}:"))).unwrap_or(&"shown");
+        let section = id.rsplit_once('-').map_or(id.as_str(), |(section, _)| section).to_owned();
+        *counts.entry(*state).or_default().entry(section).or_default() += 1;
+    }
+    let mut total = 0;
+    for (state, sections) in &counts {
+        let count: usize = sections.values().sum();
+        total += count;
+        println!("{state}: {count} rows");
+    }
+    for (section, count) in counts.get("shown").into_iter().flatten() {
+        println!("  shown in {section}: {count}");
+    }
+    assert_eq!(total, expected_ids().len());
+}
+
+#[test]
+fn a_test_is_found_by_its_attribute() {
+    let source = "#[test]\nfn a() {}\n\n    /// x\n    #[tokio::test(flavor = \"multi_thread\")]\n    // y\n    async fn b() {}\nfn c() {}\n";
+    assert!(has_test(source, "a") && has_test(source, "b"));
+    assert!(!has_test(source, "c") && !has_test(source, "d"));
+    let mut sources = BTreeMap::from([("x.rs".to_owned(), source.to_owned())]);
+    assert_eq!(problem_with_tests("x.rs::a + x.rs::b", &mut sources), None);
+    assert!(problem_with_tests("x.rs::a + x.rs::c", &mut sources).is_some());
+    assert!(problem_with_tests("tests/none.rs::a", &mut sources).is_some());
+    assert!(problem_with_tests("some day", &mut sources).is_some());
+}
