@@ -4,50 +4,280 @@
 //!
 //! The stored bytes of an object are JSON that begins with `{"kind":…,"apiVersion":…,"metadata":{`, hold no
 //! resourceVersion, and have their other keys sorted. [`encode`] makes them. An [`Entry`] answers a get by splicing: head,
-//! resourceVersion, rest, without parsing.
-
-use std::sync::Arc;
+//! resourceVersion, rest, without parsing. It does not know its revision: the cache's item or event does.
+//!
+//! # Invariants
+//!
+//! INVARIANT (small): beside the stored bytes, which it shares, an entry is one allocation of text and one of offsets;
+//! making it parses no more of the object than the metadata and what the kind selects by.
 
 use apimachinery::object::Object;
 use bytes::Bytes;
+use serde_json::Value;
 use storage::Revision;
 
-/// A cached object.
-#[derive(Debug)]
+use crate::{Kind, Resource};
+
+mod extract;
+
+use extract::Wanted;
+
+const METADATA: &[u8] = b"\"metadata\":{";
+
+/// A decoded row.
 pub struct Entry {
-    /// The storage key.
-    pub key: Arc<str>,
-    /// The revision of its last write: its resourceVersion.
-    pub revision: Revision,
     body: Bytes,
+    /// Offset of `"metadata":{` in `body`.
+    metadata: u32,
+    /// Texts one after another: name, namespace, uid, the selectable fields, keys and values of labels, uids of owners.
+    text: Box<str>,
+    /// Where each text ends.
+    ends: Box<[u32]>,
+    labels: u32,
+    fields: &'static [&'static str],
+    terminating: bool,
 }
 
+/// Texts before the selectable fields.
+const NAME: usize = 0;
+const NAMESPACE: usize = 1;
+const UID: usize = 2;
+const FIELDS: usize = 3;
+
 /// The stored bytes of an object: its resourceVersion is left out.
-pub fn encode(_object: &Object) -> Bytes {
-    Bytes::new()
+pub fn encode(object: &Object) -> Bytes {
+    let mut out = Vec::with_capacity(1024);
+    out.push(b'{');
+    for field in ["kind", "apiVersion"] {
+        if let Some(value) = object.get(field) {
+            write_field(&mut out, field, value);
+            out.push(b',');
+        }
+    }
+    out.extend_from_slice(METADATA);
+    let fields = object.meta().into_iter().flatten().filter(|(field, _)| *field != "resourceVersion");
+    for (i, (field, value)) in fields.enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write_field(&mut out, field, value);
+    }
+    out.push(b'}');
+    for (field, value) in &object.0 {
+        if !matches!(field.as_str(), "kind" | "apiVersion" | "metadata") {
+            out.push(b',');
+            write_field(&mut out, field, value);
+        }
+    }
+    out.push(b'}');
+    out.shrink_to_fit();
+    Bytes::from(out)
+}
+
+#[expect(clippy::expect_used, reason = "a JSON tree is always written to memory")]
+fn write_field(out: &mut Vec<u8>, field: &str, value: &Value) {
+    serde_json::to_writer(&mut *out, field).expect("text");
+    out.push(b':');
+    serde_json::to_writer(&mut *out, value).expect("tree");
+}
+
+/// Makes the entries of one resource.
+pub struct Decoder {
+    kind: &'static Kind,
+    wanted: Wanted,
+}
+
+impl Decoder {
+    /// For the rows of a resource.
+    pub fn new(resource: &Resource) -> Self {
+        let kind = resource.kind;
+        let strategy = kind.strategy;
+        let mut wanted = Wanted::default();
+        for field in ["name", "namespace", "uid", "deletionTimestamp", "labels", "ownerReferences"] {
+            wanted.add(&["metadata", field]);
+        }
+        for path in strategy.selectable_fields().iter().chain(strategy.field_sources()) {
+            wanted.add(&path.split('.').collect::<Vec<_>>());
+        }
+        Decoder { kind, wanted }
+    }
+}
+
+impl storage::cache::Decode for Decoder {
+    type Entry = Entry;
+
+    fn decode(&self, _key: &str, value: &Bytes) -> Result<Entry, String> {
+        let metadata = find_metadata(value).ok_or("does not begin with kind, apiVersion and metadata")?;
+        let object = self.wanted.extract(value).map_err(|e| e.to_string())?;
+        let mut texts = Texts::default();
+        for text in [object.name(), object.namespace(), object.uid()] {
+            texts.push(text)?;
+        }
+        let strategy = self.kind.strategy;
+        let fields = strategy.selectable_fields();
+        for field in fields {
+            texts.push(&strategy.field(&object, field))?;
+        }
+        let mut labels = 0;
+        for (key, value) in object.labels() {
+            texts.push(key)?;
+            texts.push(value)?;
+            labels += 1;
+        }
+        let owners = object.meta().and_then(|m| m.get("ownerReferences")).and_then(Value::as_array);
+        for owner in owners.into_iter().flatten() {
+            texts.push(owner.get("uid").and_then(Value::as_str).unwrap_or(""))?;
+        }
+        Ok(Entry {
+            body: value.clone(),
+            metadata,
+            text: texts.text.into_boxed_str(),
+            ends: texts.ends.into_boxed_slice(),
+            labels,
+            fields,
+            terminating: object.is_terminating(),
+        })
+    }
+}
+
+#[derive(Default)]
+struct Texts {
+    text: String,
+    ends: Vec<u32>,
+}
+
+impl Texts {
+    fn push(&mut self, text: &str) -> Result<(), String> {
+        self.text.push_str(text);
+        self.ends.push(u32::try_from(self.text.len()).map_err(|_| "larger than a row may be")?);
+        Ok(())
+    }
+}
+
+/// The offset of `"metadata":{`, behind the two strings of the head. Quotes in them are escaped, so that the first
+/// occurrence is the field.
+fn find_metadata(body: &[u8]) -> Option<u32> {
+    let at = body.windows(METADATA.len()).take(1024).position(|window| window == METADATA)?;
+    u32::try_from(at).ok()
 }
 
 impl Entry {
     /// Appends the object as JSON with its resourceVersion. Without `head` (kind and apiVersion) for items of lists.
-    pub fn write_json(&self, _out: &mut Vec<u8>, _head: bool) {}
+    pub fn write_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) {
+        let start = self.metadata as usize;
+        let end = start + METADATA.len();
+        let (head_bytes, rest) = (self.body.get(..start), self.body.get(end..).unwrap_or_default());
+        out.reserve(self.body.len() + 48);
+        if head {
+            out.extend_from_slice(head_bytes.unwrap_or_default());
+        } else {
+            out.push(b'{');
+        }
+        out.extend_from_slice(METADATA);
+        out.extend_from_slice(b"\"resourceVersion\":\"");
+        out.extend_from_slice(revision.to_string().as_bytes());
+        out.push(b'"');
+        if rest.first() != Some(&b'}') {
+            out.push(b',');
+        }
+        out.extend_from_slice(rest);
+    }
 
     /// The object tree, with resourceVersion.
     ///
     /// # Errors
     ///
     /// The stored bytes are not an object of this kind: the store is corrupt.
-    pub fn object(&self) -> Result<Object, String> {
-        let _ = &self.body;
-        Ok(Object::default())
+    pub fn object(&self, revision: Revision) -> Result<Object, String> {
+        decode(&self.body, revision)
+    }
+
+    /// The stored bytes.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> &str {
+        self.text(NAME)
+    }
+
+    /// `metadata.namespace`, `""` for cluster-scoped objects.
+    pub fn namespace(&self) -> &str {
+        self.text(NAMESPACE)
+    }
+
+    /// `metadata.uid`.
+    pub fn uid(&self) -> &str {
+        self.text(UID)
+    }
+
+    /// Whether its deletion has begun.
+    pub fn is_terminating(&self) -> bool {
+        self.terminating
     }
 
     /// A label's value.
-    pub fn label(&self, _key: &str) -> Option<&str> {
-        None
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
 
-    /// A selectable field's value, `""` when unset.
-    pub fn field(&self, _field: &str) -> &str {
-        ""
+    /// All labels.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        let first = FIELDS + self.fields.len();
+        (0..self.labels as usize).map(move |i| (self.text(first + 2 * i), self.text(first + 2 * i + 1)))
+    }
+
+    /// The uids of its owners.
+    pub fn owners(&self) -> impl Iterator<Item = &str> {
+        let first = FIELDS + self.fields.len() + 2 * self.labels as usize;
+        (first..self.ends.len()).map(|i| self.text(i))
+    }
+
+    /// The value of `metadata.name`, `metadata.namespace` or a selectable field; `""` when unset or not selectable.
+    pub fn field(&self, field: &str) -> &str {
+        match field {
+            "metadata.name" => self.name(),
+            "metadata.namespace" => self.namespace(),
+            _ => match self.fields.iter().position(|f| *f == field) {
+                Some(i) => self.text(FIELDS + i),
+                None => "",
+            },
+        }
+    }
+
+    fn text(&self, i: usize) -> &str {
+        let start = i.checked_sub(1).map_or(0, |before| self.end(before));
+        self.text.get(start..self.end(i)).unwrap_or("")
+    }
+
+    fn end(&self, i: usize) -> usize {
+        self.ends.get(i).map_or(0, |end| *end as usize)
     }
 }
+
+/// Without the body: it may hold secrets.
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry")
+            .field("namespace", &self.namespace())
+            .field("name", &self.name())
+            .field("bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The object of stored bytes, with resourceVersion.
+///
+/// # Errors
+///
+/// They are not a JSON object: the store is corrupt.
+pub fn decode(stored: &[u8], revision: Revision) -> Result<Object, String> {
+    let map = serde_json::from_slice(stored).map_err(|e| e.to_string())?;
+    let mut object = Object(map);
+    object.set_meta("resourceVersion", revision.to_string());
+    Ok(object)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,23 @@
-//! All kinds under one names preset.
+//! All kinds under one names preset, and the way from a request's object to one that may be stored.
 
 use std::sync::Arc;
 
-use apimachinery::gvk::{GroupKind, GroupResource};
+use apimachinery::field::FieldError;
+use apimachinery::gvk::{GroupKind, GroupResource, GroupVersion};
 use apimachinery::names::Names;
+use apimachinery::object::Object;
+use schema::{Conformed, Schema, TypeError};
 
-use crate::Kind;
+use crate::{Context, Kind, MetadataChecks, NameRule, Storage, metadata};
+
+/// The groups in the order in which discovery lists them, each with its kinds.
+const GROUPS: &[&[Kind]] = &[
+    crate::core::KINDS,
+    crate::authentication::KINDS,
+    crate::authorization::KINDS,
+    crate::rbac::KINDS,
+    crate::coordination::KINDS,
+];
 
 /// A kind as it is served: full group name, storage key.
 pub struct Resource {
@@ -20,10 +32,153 @@ pub struct Resource {
 }
 
 impl Resource {
+    fn new(kind: &'static Kind, names: &Names) -> Self {
+        let group = names.group(kind.group);
+        let stem = if kind.group.is_empty() { "core" } else { kind.group };
+        Resource {
+            kind,
+            group_resource: GroupResource { group: group.clone(), resource: kind.resource.to_owned() },
+            group_kind: GroupKind { group, kind: kind.kind.to_owned() },
+            key_prefix: format!("{stem}/{}/", kind.resource),
+        }
+    }
+
     /// The storage key of an object: `<prefix><namespace>/<name>` or `<prefix><name>`.
     pub fn key(&self, namespace: &str, name: &str) -> String {
-        if self.kind.namespaced { format!("{}{namespace}/{name}", self.key_prefix) } else { format!("{}{name}", self.key_prefix) }
+        if self.kind.namespaced {
+            format!("{}{namespace}/{name}", self.key_prefix)
+        } else {
+            format!("{}{name}", self.key_prefix)
+        }
     }
+
+    /// Namespace (`""` for cluster-scoped kinds) and name of a storage key. None for a key of another resource.
+    pub fn parse_key<'a>(&self, key: &'a str) -> Option<(&'a str, &'a str)> {
+        let rest = key.strip_prefix(self.key_prefix.as_str())?;
+        if self.kind.namespaced { rest.split_once('/') } else { Some(("", rest)) }
+    }
+
+    /// The `apiVersion` of stored objects: that of the preferred version.
+    pub fn api_version(&self) -> String {
+        let version = self.kind.versions.first().copied().unwrap_or("");
+        GroupVersion { group: self.group_resource.group.clone(), version: version.to_owned() }.to_string()
+    }
+
+    /// The kind of its lists.
+    pub fn list_kind(&self) -> String {
+        format!("{}List", self.kind.kind)
+    }
+
+    /// Checks types, drops unknown fields and brings a decoded body into stored form.
+    ///
+    /// # Errors
+    ///
+    /// A value of a wrong type (400).
+    pub fn conform(&self, object: &mut Object) -> Result<Conformed, TypeError> {
+        match Schema::of(self.kind.schema) {
+            Some(schema) => schema.conform(object),
+            None => Ok(Conformed::default()),
+        }
+    }
+
+    /// Fills what the client left out.
+    pub fn default(&self, object: &mut Object, ctx: &Context<'_>) {
+        self.kind.strategy.default(object, ctx);
+    }
+
+    /// Sets what the server sets on a new object and removes what clients may not set; a missing name is generated.
+    pub fn prepare_create(&self, object: &mut Object, namespace: &str, ctx: &Context<'_>) {
+        let namespace = if self.kind.namespaced { namespace } else { "" };
+        metadata::prepare_create(object, namespace, ctx);
+        if self.kind.strategy.counts_generations() {
+            object.set_meta("generation", 1);
+        }
+        self.kind.strategy.prepare_create(object, ctx);
+        if object.name().is_empty() {
+            metadata::generate_name(object, ctx.chance);
+        }
+    }
+
+    /// Takes from the stored object what an update may not change, and counts its generation.
+    pub fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
+        metadata::prepare_update(new, old);
+        self.kind.strategy.prepare_update(new, old, ctx);
+        if self.kind.strategy.counts_generations() && !same_spec(new, old) {
+            new.set_meta("generation", old.generation() + 1);
+        }
+    }
+
+    /// Brings equivalent forms into one, after admission.
+    pub fn canonicalize(&self, object: &mut Object, ctx: &Context<'_>) {
+        self.kind.strategy.canonicalize(object, ctx);
+    }
+
+    /// Everything that is wrong with a new object.
+    pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+        let strategy = self.kind.strategy;
+        let mut errors = match strategy.metadata_checks() {
+            MetadataChecks::General => Vec::new(),
+            MetadataChecks::Changes | MetadataChecks::Whole => {
+                metadata::validate(object, self.own_rules(ctx))
+            }
+        };
+        errors.extend(strategy.validate(object, ctx));
+        if errors.is_empty() {
+            errors = metadata::validate(object, self.general_rules());
+        }
+        errors
+    }
+
+    /// Everything that is wrong with an update.
+    pub fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+        let strategy = self.kind.strategy;
+        let mut errors = metadata::validate(new, self.general_rules());
+        errors.extend(metadata::validate_update(new, old));
+        let checks = strategy.metadata_checks();
+        let whole = strategy.revalidates(ctx.subresource);
+        if checks != MetadataChecks::General {
+            errors.extend(metadata::validate_update(new, old));
+        }
+        if checks == MetadataChecks::Whole && whole {
+            errors.extend(metadata::validate(new, self.own_rules(ctx)));
+        }
+        errors.extend(strategy.validate_update(new, old, ctx));
+        if whole {
+            errors.extend(strategy.validate(new, ctx));
+        }
+        errors
+    }
+
+    fn general_rules(&self) -> metadata::Rules<'static> {
+        metadata::Rules {
+            name: NameRule::PathSegment,
+            namespaced: self.kind.namespaced,
+            standard_finalizers: None,
+        }
+    }
+
+    fn own_rules(&self, ctx: &Context<'_>) -> metadata::Rules<'static> {
+        metadata::Rules {
+            name: self.kind.strategy.name_rule(),
+            namespaced: self.kind.namespaced,
+            standard_finalizers: Some(metadata::standard_finalizers(ctx.names)),
+        }
+    }
+}
+
+/// Whether two objects are equal outside metadata and status.
+fn same_spec(a: &Object, b: &Object) -> bool {
+    let rest = |object: &'_ Object| {
+        object
+            .0
+            .iter()
+            .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
+            .count()
+    };
+    rest(a) == rest(b)
+        && a.0.iter().all(|(key, value)| {
+            matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion") || b.get(key) == Some(value)
+        })
 }
 
 /// All resources served.
@@ -33,19 +188,38 @@ pub struct Registry {
 
 impl Registry {
     /// All built-in kinds under a preset.
-    pub fn new(_names: &Names) -> Self {
-        Registry { resources: Vec::new() }
+    pub fn new(names: &Names) -> Self {
+        let resources =
+            GROUPS.iter().flat_map(|kinds| kinds.iter()).map(|kind| Arc::new(Resource::new(kind, names)));
+        Registry { resources: resources.collect() }
     }
 
-    /// All resources, in discovery's order.
+    /// All resources, in discovery's order: group by group, alphabetically in a group.
     pub fn resources(&self) -> &[Arc<Resource>] {
         &self.resources
+    }
+
+    /// The resources whose objects are stored.
+    pub fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.iter().filter(|r| r.kind.storage == Storage::Stored)
     }
 
     /// The resource of a path.
     pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {
         self.resources.iter().find(|r| {
-            r.group_resource.group == group && r.group_resource.resource == resource && r.kind.versions.contains(&version)
+            r.group_resource.group == group
+                && r.group_resource.resource == resource
+                && r.kind.versions.contains(&version)
         })
+    }
+
+    /// The resource of a kind in any version.
+    pub fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.resources.iter().find(|r| r.group_kind.group == group && r.group_kind.kind == kind)
+    }
+
+    /// The resource that a storage key belongs to.
+    pub fn of_key(&self, key: &str) -> Option<&Arc<Resource>> {
+        self.stored().find(|r| key.starts_with(&r.key_prefix))
     }
 }

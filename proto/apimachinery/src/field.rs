@@ -130,6 +130,11 @@ impl FieldError {
         Self::with_value(FieldErrorKind::Invalid, path, &value.into(), detail)
     }
 
+    /// As `invalid`, for a value whose shown form is not its JSON in sorted order: structs in the order of declaration.
+    pub fn invalid_text(path: &FieldPath, shown: &str, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Invalid, path, &format!("{shown}: {detail}"))
+    }
+
     /// As `invalid`, for a value of the wrong JSON type.
     pub fn type_invalid(path: &FieldPath, value: impl Into<Value>, detail: &str) -> Self {
         Self::with_value(FieldErrorKind::TypeInvalid, path, &value.into(), detail)

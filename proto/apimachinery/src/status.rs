@@ -270,8 +270,12 @@ impl Status {
 
     /// 422 with a cause for each error.
     pub fn invalid(what: &GroupKind, name: &str, errors: &[FieldError]) -> Self {
-        let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        texts.dedup();
+        let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+        for text in errors.iter().map(ToString::to_string) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let list = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

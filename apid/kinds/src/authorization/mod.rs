@@ -1,0 +1,53 @@
+//! The group `authorization`: questions about what somebody may do.
+
+use crate::strategy::Plain;
+use crate::{Kind, REVIEW_VERBS, Storage};
+
+/// Its kinds, in discovery's order. All are answered and none is stored.
+pub(crate) const KINDS: &[Kind] = &[
+    Kind {
+        kind: "LocalSubjectAccessReview",
+        resource: "localsubjectaccessreviews",
+        singular: "localsubjectaccessreview",
+        namespaced: true,
+        schema: "authorization/v1.LocalSubjectAccessReview",
+        ..REVIEW
+    },
+    Kind {
+        kind: "SelfSubjectAccessReview",
+        resource: "selfsubjectaccessreviews",
+        singular: "selfsubjectaccessreview",
+        schema: "authorization/v1.SelfSubjectAccessReview",
+        ..REVIEW
+    },
+    Kind {
+        kind: "SelfSubjectRulesReview",
+        resource: "selfsubjectrulesreviews",
+        singular: "selfsubjectrulesreview",
+        schema: "authorization/v1.SelfSubjectRulesReview",
+        ..REVIEW
+    },
+    Kind {
+        kind: "SubjectAccessReview",
+        resource: "subjectaccessreviews",
+        singular: "subjectaccessreview",
+        schema: "authorization/v1.SubjectAccessReview",
+        ..REVIEW
+    },
+];
+
+const REVIEW: Kind = Kind {
+    group: "authorization",
+    versions: &["v1"],
+    kind: "",
+    resource: "",
+    singular: "",
+    short_names: &[],
+    categories: &[],
+    namespaced: false,
+    storage: Storage::Review,
+    verbs: REVIEW_VERBS,
+    subresources: &[],
+    schema: "",
+    strategy: &Plain,
+};

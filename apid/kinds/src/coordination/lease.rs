@@ -1,0 +1,95 @@
+//! Lease: who holds a role, and until when.
+
+use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "coordination",
+    versions: &["v1"],
+    kind: "Lease",
+    resource: "leases",
+    singular: "lease",
+    short_names: &[],
+    categories: &[],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[],
+    schema: "coordination/v1.Lease",
+    strategy: &Lease,
+};
+
+/// Fields of coordinated leader election, which is off: they are dropped unless the stored object has them.
+const GATED: [&str; 2] = ["strategy", "preferredHolder"];
+
+struct Lease;
+
+impl Strategy for Lease {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+        drop_gated(object);
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _ctx: &Context<'_>) {
+        if GATED.iter().all(|field| old.at(&["spec", field]).is_none()) {
+            drop_gated(new);
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        let spec = FieldPath::new("spec");
+        let number = |field: &str| object.at(&["spec", field]).and_then(Value::as_i64);
+        let mut errors = Vec::new();
+        if let Some(seconds) = number("leaseDurationSeconds").filter(|s| *s <= 0) {
+            errors.push(FieldError::invalid(
+                &spec.child("leaseDurationSeconds"),
+                seconds,
+                "must be greater than 0",
+            ));
+        }
+        if let Some(count) = number("leaseTransitions").filter(|c| *c < 0) {
+            let detail = "must be greater than or equal to 0";
+            errors.push(FieldError::invalid(&spec.child("leaseTransitions"), count, detail));
+        }
+        let text = |field: &str| object.str_at(&["spec", field]).unwrap_or("");
+        if !text("preferredHolder").is_empty() && text("strategy").is_empty() {
+            let detail = "may only be specified if `strategy` is defined";
+            errors.push(FieldError::forbidden(&spec.child("preferredHolder"), detail));
+        }
+        errors
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+fn drop_gated(object: &mut Object) {
+    if let Some(Value::Object(spec)) = object.get_mut("spec") {
+        spec.retain(|field, _| !GATED.contains(&field.as_str()));
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[NAME, Column::text("Holder", "Who holds it."), AGE],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let holder = object.str_at(&["spec", "holderIdentity"]).unwrap_or("");
+        vec![json!(object.name()), json!(holder), age(object, clock)]
+    },
+};

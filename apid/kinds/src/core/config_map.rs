@@ -1,0 +1,91 @@
+//! ConfigMap: configuration as keys and values.
+
+use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::{Map, Object};
+use serde_json::{Value, json};
+
+use super::immutable::{self, DATA_MAX};
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Table, format, labels};
+
+pub(super) const KIND: Kind = Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "ConfigMap",
+    resource: "configmaps",
+    singular: "configmap",
+    short_names: &["cm"],
+    categories: &[],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[],
+    schema: "core/v1.ConfigMap",
+    strategy: &ConfigMap,
+};
+
+struct ConfigMap;
+
+impl Strategy for ConfigMap {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        let data = entries(object, "data");
+        let binary = entries(object, "binaryData");
+        let mut errors = Vec::new();
+        for key in data.into_iter().flat_map(Map::keys) {
+            let path = FieldPath::new("data").key(key);
+            errors.extend(labels::invalid(&path, key, format::config_key(key)));
+            if binary.is_some_and(|b| b.contains_key(key)) {
+                errors.push(FieldError::invalid(
+                    &path,
+                    key.as_str(),
+                    "duplicate of key present in binaryData",
+                ));
+            }
+        }
+        for key in binary.into_iter().flat_map(Map::keys) {
+            errors.extend(labels::invalid(
+                &FieldPath::new("binaryData").key(key),
+                key,
+                format::config_key(key),
+            ));
+        }
+        if text_bytes(data) + base64_bytes(binary) > DATA_MAX {
+            errors.push(FieldError::too_long(&FieldPath::root(), DATA_MAX));
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        immutable::validate_update(new, old, &["data", "binaryData"])
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[NAME, Column::text("Data", "Number of keys."), AGE],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let count = |field| entries(object, field).map_or(0, Map::len);
+        vec![json!(object.name()), json!(count("data") + count("binaryData")), age(object, clock)]
+    },
+};
+
+/// A map of the object.
+pub(super) fn entries<'a>(object: &'a Object, field: &str) -> Option<&'a Map<String, Value>> {
+    object.get(field).and_then(Value::as_object)
+}
+
+fn text_bytes(map: Option<&Map<String, Value>>) -> usize {
+    map.into_iter().flat_map(Map::values).filter_map(Value::as_str).map(str::len).sum()
+}
+
+/// Decoded bytes of the values of a map of canonical base64.
+pub(super) fn base64_bytes(map: Option<&Map<String, Value>>) -> usize {
+    let decoded = |text: &str| {
+        (text.len() / 4 * 3).saturating_sub(text.bytes().rev().take_while(|b| *b == b'=').count())
+    };
+    map.into_iter().flat_map(Map::values).filter_map(Value::as_str).map(decoded).sum()
+}

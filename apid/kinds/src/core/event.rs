@@ -1,0 +1,207 @@
+//! Event of the core group: something that happened to an object, told by a component.
+
+use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::since;
+use crate::{
+    Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy, Table, format, labels,
+};
+
+pub(super) const KIND: Kind = Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "Event",
+    resource: "events",
+    singular: "event",
+    short_names: &["ev"],
+    categories: &[],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[],
+    schema: "core/v1.Event",
+    strategy: &Event,
+};
+
+/// Characters of the short texts of an event that has an `eventTime`.
+const TEXT_MAX: usize = 128;
+/// Bytes of its message.
+const MESSAGE_MAX: usize = 1024;
+/// The namespace of events about cluster-scoped objects.
+const DEFAULT_NAMESPACE: &str = "default";
+
+struct Event;
+
+impl Strategy for Event {
+    fn name_rule(&self) -> NameRule {
+        NameRule::PathSegment
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::General
+    }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ]
+    }
+
+    fn field_sources(&self) -> &'static [&'static str] {
+        &["source.component"]
+    }
+
+    /// `source` is the component: that of the source, else the reporting one.
+    fn field(&self, object: &Object, field: &str) -> String {
+        match field {
+            "source" => component(object).to_owned(),
+            _ => text(object, field).to_owned(),
+        }
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let has_time = object.get("eventTime").is_some_and(|t| !t.is_null());
+        if !namespace_fits(object, has_time, ctx) {
+            let path = FieldPath::new("involvedObject.namespace");
+            let namespace = text(object, "involvedObject.namespace");
+            errors.push(FieldError::invalid(&path, namespace, "does not match event.namespace"));
+        }
+        if has_time {
+            errors.extend(validate_timed(object));
+        }
+        let namespace = object.namespace();
+        errors.extend(labels::invalid(&FieldPath::new("namespace"), namespace, format::subdomain(namespace)));
+        errors
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+/// A string by its dotted path, `""` when absent.
+fn text<'a>(object: &'a Object, path: &str) -> &'a str {
+    let path: Vec<&str> = path.split('.').collect();
+    object.str_at(&path).unwrap_or("")
+}
+
+fn component(object: &Object) -> &str {
+    Some(text(object, "source.component"))
+        .filter(|c| !c.is_empty())
+        .unwrap_or_else(|| text(object, "reportingComponent"))
+}
+
+/// An event lives in the namespace of its object. Events about cluster-scoped objects live in `default`; those with an
+/// `eventTime` also in the control plane's own.
+fn namespace_fits(object: &Object, has_time: bool, ctx: &Context<'_>) -> bool {
+    let own = object.namespace();
+    match (has_time, text(object, "involvedObject.namespace")) {
+        (false, "") => own == DEFAULT_NAMESPACE,
+        (false, involved) => own == involved,
+        (true, "") => own == DEFAULT_NAMESPACE || own == ctx.names.system_namespace,
+        (true, _) => true,
+    }
+}
+
+/// What an event with an `eventTime` must say.
+fn validate_timed(object: &Object) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let required = |field: &str| FieldError::required(&FieldPath::new(field), "");
+    let too_long = |field: &str, max: usize| {
+        FieldError::invalid(&FieldPath::new(field), "", &format!("can have at most {max} characters"))
+    };
+    let controller = text(object, "reportingComponent");
+    if controller.is_empty() {
+        errors.push(required("reportingComponent"));
+    }
+    errors.extend(labels::invalid(
+        &FieldPath::new("reportingComponent"),
+        controller,
+        format::qualified_name(controller),
+    ));
+    for field in ["reportingInstance", "action", "reason"] {
+        match text(object, field) {
+            "" => errors.push(required(field)),
+            value if value.len() > TEXT_MAX => errors.push(too_long(field, TEXT_MAX)),
+            _ => {}
+        }
+    }
+    if text(object, "message").len() > MESSAGE_MAX {
+        errors.push(too_long("message", MESSAGE_MAX));
+    }
+    errors
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        Column::text("Last Seen", "Time since it was last seen."),
+        Column::text("Type", "Normal, Warning, or a type of its own."),
+        Column::text("Reason", "A word for why it happened."),
+        Column::text("Object", "The object it is about."),
+        Column::wide("Subobject", "The part of the object it is about."),
+        Column::wide("Source", "Who told it."),
+        Column::text("Message", "What happened."),
+        Column::wide("First Seen", "Time since it was first seen."),
+        Column::wide("Count", "How often it was seen."),
+        Column { format: "name", ..Column::wide("Name", "Name of the event.") },
+    ],
+    cells,
+};
+
+fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+    let first = match text(object, "firstTimestamp") {
+        "" => since(text(object, "eventTime"), clock),
+        time => since(time, clock),
+    };
+    let series = object.get("series").filter(|s| s.is_object());
+    let last = match (series, text(object, "lastTimestamp")) {
+        (Some(_), _) => since(text(object, "series.lastObservedTime"), clock),
+        (None, "") => first.clone(),
+        (None, time) => since(time, clock),
+    };
+    // An event without a count was seen once.
+    let count = match series {
+        Some(series) => series.get("count").and_then(Value::as_i64).unwrap_or(0),
+        None => object.get("count").and_then(Value::as_i64).filter(|c| *c != 0).unwrap_or(1),
+    };
+    let kind = text(object, "involvedObject.kind").to_lowercase();
+    let target = match text(object, "involvedObject.name") {
+        "" => kind,
+        name => format!("{kind}/{name}"),
+    };
+    let host = Some(text(object, "source.host")).filter(|h| !h.is_empty());
+    let source = match host.unwrap_or_else(|| text(object, "reportingInstance")) {
+        "" => component(object).to_owned(),
+        host => format!("{}, {host}", component(object)),
+    };
+    vec![
+        json!(last),
+        json!(text(object, "type")),
+        json!(text(object, "reason")),
+        json!(target),
+        json!(text(object, "involvedObject.fieldPath")),
+        json!(source),
+        json!(text(object, "message").trim()),
+        json!(first),
+        json!(count),
+        json!(object.name()),
+    ]
+}

@@ -1,0 +1,25 @@
+//! The rule that ConfigMaps and Secrets share: what `immutable: true` freezes.
+
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::Object;
+use serde_json::Value;
+
+/// Bytes of all values together (requirements D-LIM).
+pub(super) const DATA_MAX: usize = 1024 * 1024;
+
+/// The errors of an update to an object that may be frozen: `immutable` stays true, and `fields` stay as they were.
+pub(super) fn validate_update(new: &Object, old: &Object, fields: &[&str]) -> Vec<FieldError> {
+    let frozen = |object: &Object| object.get("immutable") == Some(&Value::Bool(true));
+    if !frozen(old) {
+        return Vec::new();
+    }
+    let error = |field: &str| {
+        FieldError::forbidden(&FieldPath::new(field), "field is immutable when `immutable` is set")
+    };
+    let mut errors = Vec::new();
+    if !frozen(new) {
+        errors.push(error("immutable"));
+    }
+    errors.extend(fields.iter().filter(|field| new.get(field) != old.get(field)).map(|field| error(field)));
+    errors
+}

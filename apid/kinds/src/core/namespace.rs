@@ -1,0 +1,173 @@
+//! Namespace: a scope for names, and what ends when it is deleted.
+
+use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::{Map, Object};
+use serde_json::{Value, json};
+
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Context, Kind, NameRule, Storage, Strategy, Subresource, Table, Verb, metadata};
+
+pub(super) const KIND: Kind = Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "Namespace",
+    resource: "namespaces",
+    singular: "namespace",
+    short_names: &["ns"],
+    categories: &[],
+    namespaced: false,
+    storage: Storage::Stored,
+    verbs: &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch],
+    subresources: &[
+        Subresource { name: "finalize", verbs: &[Verb::Update], kind: "Namespace", group_version: None },
+        Subresource::status("Namespace"),
+    ],
+    schema: "core/v1.Namespace",
+    strategy: &Namespace,
+};
+
+const ACTIVE: &str = "Active";
+const TERMINATING: &str = "Terminating";
+
+struct Namespace;
+
+impl Strategy for Namespace {
+    fn name_rule(&self) -> NameRule {
+        NameRule::Label
+    }
+
+    fn delete_returns_object(&self) -> bool {
+        true
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["status.phase"]
+    }
+
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
+        label_with_name(object, ctx);
+        let status = part(object, "status");
+        if status.get("phase").and_then(Value::as_str).unwrap_or("").is_empty() {
+            status.insert("phase".to_owned(), ACTIVE.into());
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
+        object.set("status", json!({ "phase": ACTIVE }));
+        let spec = part(object, "spec");
+        let finalizers = spec.entry("finalizers").or_insert_with(|| json!([]));
+        if let Value::Array(finalizers) = finalizers
+            && !finalizers.iter().any(|f| f == ctx.names.api_service)
+        {
+            finalizers.push(ctx.names.api_service.into());
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
+        let kept: &[&str] = match ctx.subresource {
+            "status" => &["spec"],
+            "finalize" => &["status"],
+            _ => &["spec", "status"],
+        };
+        for field in kept {
+            match old.get(field) {
+                Some(value) => new.set(field, value.clone()),
+                None => drop(new.remove(field)),
+            }
+        }
+    }
+
+    fn canonicalize(&self, object: &mut Object, ctx: &Context<'_>) {
+        label_with_name(object, ctx);
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+        let path = FieldPath::new("spec.finalizers");
+        validate_finalizers(object, |_| path.clone(), ctx)
+    }
+
+    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+        let path = FieldPath::new("spec.finalizers");
+        match ctx.subresource {
+            "status" => validate_phase(new).into_iter().collect(),
+            "finalize" => validate_finalizers(new, |i| path.index(i), ctx),
+            _ => Vec::new(),
+        }
+    }
+
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource.is_empty()
+    }
+
+    fn is_held(&self, object: &Object) -> bool {
+        finalizers(object).next().is_some()
+    }
+
+    fn begin_deletion(&self, object: &mut Object) {
+        object.remove_meta("deletionGracePeriodSeconds");
+        part(object, "status").insert("phase".to_owned(), TERMINATING.into());
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+/// A struct of the object, made when it is absent.
+fn part<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
+    let slot = object.0.entry(field).or_insert_with(|| Value::Object(Map::new()));
+    if !slot.is_object() {
+        *slot = Value::Object(Map::new());
+    }
+    match slot {
+        Value::Object(map) => map,
+        _ => unreachable!("made an object above"),
+    }
+}
+
+fn finalizers(object: &Object) -> impl Iterator<Item = &str> {
+    let list = object.at(&["spec", "finalizers"]).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Selectors find a namespace by its name through this label. A name that is still to be generated gets it later.
+fn label_with_name(object: &mut Object, ctx: &Context<'_>) {
+    let name = object.name().to_owned();
+    if name.is_empty() {
+        return;
+    }
+    let labels = object.meta_mut().entry("labels").or_insert_with(|| json!({}));
+    if let Value::Object(labels) = labels {
+        labels.insert(ctx.names.metadata_name_label(), name.into());
+    }
+}
+
+fn validate_finalizers(
+    object: &Object,
+    path: impl Fn(usize) -> FieldPath,
+    ctx: &Context<'_>,
+) -> Vec<FieldError> {
+    let standard = metadata::standard_finalizers(ctx.names);
+    let check = |(i, name)| metadata::validate_finalizer_name(name, &path(i), standard);
+    finalizers(object).enumerate().flat_map(check).collect()
+}
+
+/// The phase follows the deletion timestamp.
+fn validate_phase(object: &Object) -> Option<FieldError> {
+    let phase = object.str_at(&["status", "phase"]).unwrap_or("");
+    let (wanted, detail) = if object.is_terminating() {
+        (TERMINATING, "may only be 'Terminating' if `deletionTimestamp` is not empty")
+    } else {
+        (ACTIVE, "may only be 'Active' if `deletionTimestamp` is empty")
+    };
+    (phase != wanted).then(|| FieldError::invalid(&FieldPath::new("status.Phase"), phase, detail))
+}
+
+static TABLE: Table = Table {
+    columns: &[NAME, Column::text("Status", "Whether new objects may be created in it."), AGE],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let phase = object.str_at(&["status", "phase"]).unwrap_or("");
+        vec![json!(object.name()), json!(phase), age(object, clock)]
+    },
+};

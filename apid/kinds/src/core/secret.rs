@@ -1,0 +1,167 @@
+//! Secret: confidential data as keys and values, with a type that demands some of them.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no secrets in errors): no message here holds a value of `data`.
+
+use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::names::Names;
+use apimachinery::object::{Map, Object};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Value, json};
+
+use super::config_map::{base64_bytes, entries};
+use super::immutable::{self, DATA_MAX};
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Table, format, labels, metadata};
+
+pub(super) const KIND: Kind = Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "Secret",
+    resource: "secrets",
+    singular: "secret",
+    short_names: &[],
+    categories: &[],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[],
+    schema: "core/v1.Secret",
+    strategy: &Secret,
+};
+
+/// The type of secrets without a meaning for the server.
+const OPAQUE: &str = "Opaque";
+
+/// A type of secrets that demands keys.
+struct Demand {
+    /// Its name after the domain.
+    name: &'static str,
+    keys: Keys,
+}
+
+enum Keys {
+    /// Each must be there.
+    All(&'static [&'static str]),
+    /// One must be there; all are named when none is.
+    Any(&'static [&'static str]),
+    /// Must be there and not empty.
+    Filled(&'static str),
+    /// Must be there and hold a JSON object.
+    Json(&'static str),
+    /// An annotation in the label domain must be there: the rest is the controller's.
+    Annotation(&'static str),
+}
+
+const DEMANDS: &[Demand] = &[
+    Demand { name: "service-account-token", keys: Keys::Annotation("service-account.name") },
+    Demand { name: "dockercfg", keys: Keys::Json(".dockercfg") },
+    Demand { name: "dockerconfigjson", keys: Keys::Json(".dockerconfigjson") },
+    Demand { name: "basic-auth", keys: Keys::Any(&["username", "password"]) },
+    Demand { name: "ssh-auth", keys: Keys::Filled("ssh-privatekey") },
+    Demand { name: "tls", keys: Keys::All(&["tls.crt", "tls.key"]) },
+];
+
+struct Secret;
+
+impl Strategy for Secret {
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["type"]
+    }
+
+    /// `stringData` is written into `data`, and is never stored.
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(Value::Object(plain)) = object.remove("stringData") {
+            let data = object.0.entry("data").or_insert_with(|| Value::Object(Map::new()));
+            if let Value::Object(data) = data {
+                for (key, value) in plain {
+                    data.insert(key, BASE64.encode(value.as_str().unwrap_or("")).into());
+                }
+            }
+        }
+        if object.str_at(&["type"]).unwrap_or("").is_empty() {
+            object.set("type", OPAQUE);
+        }
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+        let path = FieldPath::new("data");
+        let data = entries(object, "data");
+        let mut errors = Vec::new();
+        for key in data.into_iter().flat_map(Map::keys) {
+            errors.extend(labels::invalid(&path.key(key), key, format::config_key(key)));
+        }
+        if base64_bytes(data) > DATA_MAX {
+            errors.push(FieldError::too_long(&path, DATA_MAX));
+        }
+        errors.extend(validate_type(object, &path, ctx.names));
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        let kind = |object: &Object| object.get("type").cloned().unwrap_or(Value::Null);
+        let mut errors: Vec<FieldError> =
+            metadata::immutable(&kind(new), &kind(old), &FieldPath::new("type")).into_iter().collect();
+        errors.extend(immutable::validate_update(new, old, &["data"]));
+        errors
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+fn validate_type(object: &Object, path: &FieldPath, names: &Names) -> Vec<FieldError> {
+    let kind = object.str_at(&["type"]).unwrap_or("");
+    let Some(demand) = DEMANDS.iter().find(|d| names.label_key(d.name) == kind) else { return Vec::new() };
+    let value = |key: &str| entries(object, "data").and_then(|data| data.get(key)).and_then(Value::as_str);
+    let required = |key: &str| FieldError::required(&path.key(key), "");
+    match demand.keys {
+        Keys::All(keys) => keys.iter().filter(|k| value(k).is_none()).map(|k| required(k)).collect(),
+        Keys::Any(keys) if keys.iter().any(|k| value(k).is_some()) => Vec::new(),
+        Keys::Any(keys) => keys.iter().map(|k| required(k)).collect(),
+        Keys::Filled(key) if value(key).unwrap_or("").is_empty() => vec![required(key)],
+        Keys::Filled(_) => Vec::new(),
+        Keys::Json(key) => match value(key) {
+            None => vec![required(key)],
+            Some(text) if is_json_object(text) => Vec::new(),
+            Some(_) => vec![FieldError::invalid(
+                &path.key(key),
+                "<secret contents redacted>",
+                "must be a JSON object",
+            )],
+        },
+        Keys::Annotation(name) => {
+            let key = names.label_key(name);
+            let missing = object.annotation(&key).unwrap_or("").is_empty();
+            let path = FieldPath::new("metadata.annotations").key(&key);
+            missing.then(|| FieldError::required(&path, "")).into_iter().collect()
+        }
+    }
+}
+
+fn is_json_object(base64: &str) -> bool {
+    let Ok(bytes) = BASE64.decode(base64) else { return false };
+    serde_json::from_slice::<std::collections::BTreeMap<String, serde::de::IgnoredAny>>(&bytes).is_ok()
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::text("Type", "What the keys are for, and which must be there."),
+        Column::text("Data", "Number of keys."),
+        AGE,
+    ],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let kind = object.str_at(&["type"]).unwrap_or("");
+        vec![
+            json!(object.name()),
+            json!(kind),
+            json!(entries(object, "data").map_or(0, Map::len)),
+            age(object, clock),
+        ]
+    },
+};

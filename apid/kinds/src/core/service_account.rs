@@ -1,0 +1,70 @@
+//! ServiceAccount: an identity for programs.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "ServiceAccount",
+    resource: "serviceaccounts",
+    singular: "serviceaccount",
+    short_names: &["sa"],
+    categories: &[],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[],
+    schema: "core/v1.ServiceAccount",
+    strategy: &ServiceAccount,
+};
+
+struct ServiceAccount;
+
+impl Strategy for ServiceAccount {
+    fn delete_returns_object(&self) -> bool {
+        true
+    }
+
+    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+        keep_names_of_secrets(object);
+    }
+
+    fn prepare_update(&self, new: &mut Object, _old: &Object, _ctx: &Context<'_>) {
+        keep_names_of_secrets(new);
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let key = ctx.names.label_key("enforce-mountable-secrets");
+        if new.annotation(&key).is_none() {
+            return Vec::new();
+        }
+        vec![format!(
+            "metadata.annotations[{key}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        )]
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+/// References to secrets hold a name and nothing else.
+fn keep_names_of_secrets(object: &mut Object) {
+    let Some(Value::Array(secrets)) = object.get_mut("secrets") else { return };
+    for secret in secrets.iter_mut().filter_map(Value::as_object_mut) {
+        secret.retain(|field, _| field == "name");
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[NAME, Column::text("Secrets", "Number of secrets that pods of the account may use."), AGE],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let secrets = object.get("secrets").and_then(Value::as_array).map_or(0, Vec::len);
+        vec![json!(object.name()), json!(secrets), age(object, clock)]
+    },
+};

@@ -1,0 +1,109 @@
+//! Parsing a few paths of a JSON document and skipping the rest.
+
+use apimachinery::object::{Map, Object};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+
+/// The fields wanted of a JSON object: the whole of those without wants of their own.
+#[derive(Default)]
+pub(super) struct Wanted {
+    fields: Vec<(String, Wanted)>,
+}
+
+impl Wanted {
+    /// Adds a path. A path that ends where another goes on is served by the longer one.
+    pub(super) fn add(&mut self, path: &[&str]) {
+        let Some((first, rest)) = path.split_first() else { return };
+        let known = self.fields.iter().position(|(field, _)| field == first);
+        let at = known.unwrap_or_else(|| {
+            self.fields.push(((*first).to_owned(), Wanted::default()));
+            self.fields.len() - 1
+        });
+        if let Some((_, wanted)) = self.fields.get_mut(at) {
+            wanted.add(rest);
+        }
+    }
+
+    /// The wanted part of a document.
+    ///
+    /// # Errors
+    ///
+    /// The document is not a JSON object.
+    pub(super) fn extract(&self, document: &[u8]) -> serde_json::Result<Object> {
+        let mut deserializer = serde_json::Deserializer::from_slice(document);
+        let value = self.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Object::from_value(value).map_err(|_| serde_json::Error::custom("is not a JSON object"))
+    }
+
+    fn get(&self, field: &str) -> Option<&Wanted> {
+        self.fields.iter().find(|(f, _)| f == field).map(|(_, wanted)| wanted)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &Wanted {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if self.fields.is_empty() {
+            serde::Deserialize::deserialize(deserializer)
+        } else {
+            deserializer.deserialize_any(self)
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for &Wanted {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    /// A field that is null has none of the fields wanted of it.
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(field) = access.next_key_seed(Field)? {
+            match self.get(&field) {
+                Some(wanted) => {
+                    map.insert(field.into_owned(), access.next_value_seed(wanted)?);
+                }
+                None => {
+                    access.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// A key, borrowed unless it has escapes.
+struct Field;
+
+impl<'de> DeserializeSeed<'de> for Field {
+    type Value = std::borrow::Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Field {
+    type Value = std::borrow::Cow<'de, str>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Self::Value, E> {
+        Ok(key.into())
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(key.to_owned().into())
+    }
+}

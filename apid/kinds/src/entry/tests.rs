@@ -1,0 +1,1 @@
+//! Entries: round trips, splicing and selection.

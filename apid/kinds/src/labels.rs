@@ -1,0 +1,104 @@
+//! Rules of labels and of label selectors in objects.
+
+use apimachinery::field::{FieldError, FieldPath};
+use serde_json::{Map, Value};
+
+use crate::format;
+
+/// A map of labels: keys are qualified names, values label values.
+pub fn validate(labels: Option<&Value>, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
+        errors.extend(invalid(path, key, format::qualified_name(key)));
+        let value = value.as_str().unwrap_or("");
+        errors.extend(invalid(path, value, format::label_value(value)));
+    }
+    errors
+}
+
+/// A `LabelSelector`.
+pub fn validate_selector(selector: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = validate(selector.get("matchLabels"), &path.child("matchLabels"));
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    for (i, expression) in expressions.into_iter().flatten().enumerate() {
+        if let Some(expression) = expression.as_object() {
+            errors.extend(validate_requirement(expression, &path.child("matchExpressions").index(i)));
+        }
+    }
+    errors
+}
+
+fn validate_requirement(requirement: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
+    let text = |field: &str| requirement.get(field).and_then(Value::as_str).unwrap_or("");
+    let values = requirement.get("values").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let values_path = path.child("values");
+    let mut errors = Vec::new();
+    match text("operator") {
+        "In" | "NotIn" if values.is_empty() => {
+            errors.push(FieldError::required(
+                &values_path,
+                "must be specified when `operator` is 'In' or 'NotIn'",
+            ));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.push(FieldError::forbidden(&values_path, detail));
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        operator => {
+            errors.push(FieldError::invalid(
+                &path.child("operator"),
+                operator,
+                "not a valid selector operator",
+            ));
+        }
+    }
+    errors.extend(invalid(&path.child("key"), text("key"), format::qualified_name(text("key"))));
+    for (i, value) in values.iter().enumerate() {
+        let value = value.as_str().unwrap_or("");
+        errors.extend(invalid(&values_path.index(i), value, format::label_value(value)));
+    }
+    errors
+}
+
+/// One error for each message about a value.
+pub(crate) fn invalid(path: &FieldPath, value: &str, messages: Vec<String>) -> Vec<FieldError> {
+    messages.iter().map(|message| FieldError::invalid(path, value, message)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn selectors() {
+        let path = FieldPath::new("spec.selector");
+        for (selector, fields) in [
+            (json!({}), vec![]),
+            (
+                json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}),
+                vec![],
+            ),
+            (
+                json!({"matchLabels": {"a b": "-"}}),
+                vec!["spec.selector.matchLabels", "spec.selector.matchLabels"],
+            ),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "In"}, {"key": "a", "operator": "Exists", "values": ["x"]}]}),
+                vec!["spec.selector.matchExpressions[0].values", "spec.selector.matchExpressions[1].values"],
+            ),
+            (
+                json!({"matchExpressions": [{"key": "a/b/c", "operator": "Near", "values": ["ok", "no!"]}]}),
+                vec![
+                    "spec.selector.matchExpressions[0].operator",
+                    "spec.selector.matchExpressions[0].key",
+                    "spec.selector.matchExpressions[0].values[1]",
+                ],
+            ),
+        ] {
+            let errors = validate_selector(&selector, &path);
+            assert_eq!(errors.iter().map(|e| e.path.as_str()).collect::<Vec<_>>(), fields, "{selector}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The rules of `metadata` that all kinds share: what the server sets, what a write may not change, what must hold.
+//!
+//! # Contract
+//!
+//! [`prepare_create`] and [`prepare_update`] set the fields that belong to the server. [`validate`] checks metadata as it
+//! is, [`validate_update`] what an update may not change. On update an error of labels is reported by each check that
+//! finds it: twice by the general checks, and again by those that the kind asks for ([`crate::MetadataChecks`]). Clients
+//! of the reference see the same list.
+//!
+//! # Reference
+//!
+//! Requirements D-META; the order of checks and their words are the reference's.
+
+use apimachinery::clock::Chance;
+use apimachinery::field::{FieldError, FieldPath, quote};
+use apimachinery::names::Names;
+use apimachinery::object::{Map, Object};
+use apimachinery::time;
+use serde_json::Value;
+
+use crate::{Context, NameRule, format, labels};
+
+/// Bytes of all annotations of an object, keys and values (requirements D-META-29).
+const ANNOTATIONS_MAX: usize = 256 * 1024;
+
+/// Characters of a generated name; a longer prefix is cut (requirements D-META-6).
+const GENERATED_MAX: usize = 63;
+
+/// The finalizer that orphans dependents.
+pub const ORPHAN: &str = "orphan";
+/// The finalizer that waits for dependents.
+pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// How much of metadata is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules<'a> {
+    /// What the name may look like.
+    pub name: NameRule,
+    /// Whether a namespace is required or forbidden.
+    pub namespaced: bool,
+    /// Finalizers without a domain must be these; None lets any qualified name by.
+    pub standard_finalizers: Option<[&'a str; 3]>,
+}
+
+/// The finalizers without a domain.
+pub fn standard_finalizers(names: &Names) -> [&'static str; 3] {
+    [names.api_service, ORPHAN, FOREGROUND]
+}
+
+/// Sets what the server sets at creation, and removes what clients may not: uid, creationTimestamp and namespace are
+/// set, the fields of deletion, resourceVersion and selfLink removed. The name is not generated here.
+pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"] {
+        object.remove_meta(field);
+    }
+    if namespace.is_empty() {
+        object.remove_meta("namespace");
+    } else {
+        object.set_meta("namespace", namespace);
+    }
+    object.set_meta("uid", ctx.chance.uuid());
+    object.set_meta("creationTimestamp", time::time(ctx.clock.now()));
+}
+
+/// Fills an absent name from `generateName`. A caller whose commit finds the name taken removes the name and tries
+/// again. Whether there is a `generateName`: without one nothing happens.
+pub fn generate_name(object: &mut Object, chance: &dyn Chance) -> bool {
+    let prefix = object.meta_str("generateName");
+    if prefix.is_empty() {
+        return false;
+    }
+    let suffix = chance.name_suffix();
+    let mut end = prefix.len().min(GENERATED_MAX - suffix.len());
+    while !prefix.is_char_boundary(end) {
+        end -= 1;
+    }
+    let name = format!("{}{suffix}", prefix.get(..end).unwrap_or(""));
+    object.set_meta("name", name);
+    true
+}
+
+/// Takes from `old` what an update may not change and clients need not send: creationTimestamp, generation, the fields of
+/// deletion once they are set, and a uid that was left out.
+pub fn prepare_update(new: &mut Object, old: &Object) {
+    new.remove_meta("selfLink");
+    let keep = |new: &mut Object, field: &str| match old.meta().and_then(|m| m.get(field)) {
+        Some(value) => new.set_meta(field, value.clone()),
+        None => drop(new.remove_meta(field)),
+    };
+    keep(new, "creationTimestamp");
+    keep(new, "generation");
+    if new.uid().is_empty() {
+        keep(new, "uid");
+    }
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if old.meta().is_some_and(|m| m.contains_key(field)) {
+            keep(new, field);
+        }
+    }
+}
+
+/// What must hold of metadata.
+pub fn validate(object: &Object, rules: Rules<'_>) -> Vec<FieldError> {
+    let path = FieldPath::new("metadata");
+    let mut errors = Vec::new();
+    let generate_name = object.meta_str("generateName");
+    if !generate_name.is_empty() {
+        let messages = format::name(rules.name, generate_name, true);
+        errors.extend(labels::invalid(&path.child("generateName"), generate_name, messages));
+    }
+    match object.name() {
+        "" => errors.push(FieldError::required(&path.child("name"), "name or generateName is required")),
+        name => {
+            errors.extend(labels::invalid(&path.child("name"), name, format::name(rules.name, name, false)))
+        }
+    }
+    match (rules.namespaced, object.namespace()) {
+        (true, "") => errors.push(FieldError::required(&path.child("namespace"), "")),
+        (true, namespace) => {
+            errors.extend(labels::invalid(&path.child("namespace"), namespace, format::label(namespace)));
+        }
+        (false, "") => {}
+        (false, _) => {
+            errors.push(FieldError::forbidden(&path.child("namespace"), "not allowed on this type"))
+        }
+    }
+    if object.generation() < 0 {
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(&path.child("generation"), object.generation(), detail));
+    }
+    errors.extend(validate_shared(object, &path));
+    errors.extend(validate_finalizers(object, &path.child("finalizers"), rules.standard_finalizers));
+    errors
+}
+
+/// What an update may not change.
+pub fn validate_update(new: &Object, old: &Object) -> Vec<FieldError> {
+    let path = FieldPath::new("metadata");
+    let mut errors = Vec::new();
+    if old.is_terminating() {
+        let mut added: Vec<&str> = new.finalizers().filter(|f| !old.finalizers().any(|o| o == *f)).collect();
+        added.sort_unstable();
+        added.dedup();
+        if !added.is_empty() {
+            let list = added.iter().map(|f| quote(f)).collect::<Vec<_>>().join(", ");
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
+            );
+            errors.push(FieldError::forbidden(&path.child("finalizers"), &detail));
+        }
+    }
+    if new.generation() < old.generation() {
+        errors.push(FieldError::invalid(
+            &path.child("generation"),
+            new.generation(),
+            "must not be decremented",
+        ));
+    }
+    for field in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
+        let value =
+            |object: &Object| object.meta().and_then(|m| m.get(field)).cloned().unwrap_or(Value::Null);
+        errors.extend(immutable(&value(new), &value(old), &path.child(field)));
+    }
+    errors.extend(validate_shared(new, &path));
+    errors
+}
+
+/// An error when a field that may not change has changed. A missing value is shown as `"null"`.
+pub fn immutable(new: &Value, old: &Value, path: &FieldPath) -> Option<FieldError> {
+    let shown = if new.is_null() { Value::from("null") } else { new.clone() };
+    (new != old).then(|| FieldError::invalid(path, shown, "field is immutable"))
+}
+
+/// A list of finalizers outside metadata: each name is qualified, or standard when it has no domain.
+pub fn validate_finalizer_name(name: &str, path: &FieldPath, standard: [&str; 3]) -> Vec<FieldError> {
+    let mut errors = labels::invalid(path, name, format::qualified_name(name));
+    errors.extend(non_standard_finalizer(name, path, standard));
+    errors
+}
+
+/// What is checked of metadata on every write: labels, annotations, owners.
+fn validate_shared(object: &Object, path: &FieldPath) -> Vec<FieldError> {
+    let meta = object.meta();
+    let mut errors = labels::validate(meta.and_then(|m| m.get("labels")), &path.child("labels"));
+    errors.extend(validate_annotations(object, &path.child("annotations")));
+    let owners = meta.and_then(|m| m.get("ownerReferences")).and_then(Value::as_array);
+    if let Some(owners) = owners {
+        errors.extend(validate_owners(owners, &path.child("ownerReferences")));
+    }
+    errors
+}
+
+fn validate_annotations(object: &Object, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut size = 0;
+    for (key, value) in object.annotations() {
+        errors.extend(labels::invalid(path, key, format::qualified_name(&key.to_lowercase())));
+        size += key.len() + value.len();
+    }
+    if size > ANNOTATIONS_MAX {
+        errors.push(FieldError::too_long(path, ANNOTATIONS_MAX));
+    }
+    errors
+}
+
+fn validate_owners(owners: &[Value], path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut controller: Option<String> = None;
+    for owner in owners.iter().filter_map(Value::as_object) {
+        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or("");
+        let version = apimachinery::gvk::GroupVersion::parse(text("apiVersion"));
+        if version.is_none() {
+            let detail = "version must not be empty";
+            errors.push(FieldError::invalid(&path.child("apiVersion"), text("apiVersion"), detail));
+        }
+        for field in ["kind", "name", "uid"] {
+            if text(field).is_empty() {
+                errors.push(FieldError::invalid(&path.child(field), "", "must not be empty"));
+            }
+        }
+        // Events come and go by the thousand: nothing may live and die with one.
+        if text("apiVersion") == "v1" && text("kind") == "Event" {
+            let detail = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid_text(path, &owner_text(owner), detail));
+        }
+        if owner.get("controller") == Some(&Value::Bool(true)) {
+            let this = format!("{}/{}", text("kind"), text("name"));
+            match &controller {
+                None => controller = Some(this),
+                Some(first) => {
+                    let detail = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                    );
+                    let list: Vec<String> =
+                        owners.iter().filter_map(Value::as_object).map(owner_text).collect();
+                    errors.push(FieldError::invalid_text(path, &format!("[{}]", list.join(",")), &detail));
+                }
+            }
+        }
+    }
+    errors
+}
+
+/// An owner reference as messages show it: in the order of its declaration.
+fn owner_text(owner: &Map<String, Value>) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let shown = fields.iter().filter_map(|field| Some(format!("\"{field}\":{}", owner.get(*field)?)));
+    format!("{{{}}}", shown.collect::<Vec<_>>().join(","))
+}
+
+fn validate_finalizers(object: &Object, path: &FieldPath, standard: Option<[&str; 3]>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for finalizer in object.finalizers() {
+        errors.extend(labels::invalid(path, finalizer, format::qualified_name(finalizer)));
+    }
+    if object.finalizers().any(|f| f == ORPHAN) && object.finalizers().any(|f| f == FOREGROUND) {
+        let list: Vec<Value> = object.finalizers().map(Value::from).collect();
+        let detail = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        errors.push(FieldError::invalid(path, list, &detail));
+    }
+    if let Some(standard) = standard {
+        for (i, finalizer) in object.finalizers().enumerate() {
+            errors.extend(non_standard_finalizer(finalizer, &path.index(i), standard));
+        }
+    }
+    errors
+}
+
+fn non_standard_finalizer(name: &str, path: &FieldPath, standard: [&str; 3]) -> Option<FieldError> {
+    let detail = "name is neither a standard finalizer name nor is it fully qualified";
+    (!name.contains('/') && !standard.contains(&name)).then(|| FieldError::invalid(path, name, detail))
+}

@@ -1,0 +1,158 @@
+//! What the two kinds of bindings share: subjects and the reference to a role (requirements A-RBAC-25 to 42).
+
+use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::{Map, Object};
+use serde_json::{Value, json};
+
+use super::GROUP;
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Context, Table, format, labels};
+
+/// Users and groups are of this group, service accounts of the core group; so is a reference of this group.
+pub(super) fn default(object: &mut Object, ctx: &Context<'_>) {
+    let group = ctx.names.group(GROUP);
+    if let Some(Value::Object(role)) = object.get_mut("roleRef") {
+        default_group(role, &group);
+    }
+    if let Some(Value::Array(subjects)) = object.get_mut("subjects") {
+        for subject in subjects.iter_mut().filter_map(Value::as_object_mut) {
+            if matches!(text(subject, "kind"), "User" | "Group") {
+                default_group(subject, &group);
+            }
+        }
+    }
+}
+
+fn default_group(reference: &mut Map<String, Value>, group: &str) {
+    if text(reference, "apiGroup").is_empty() {
+        reference.insert("apiGroup".to_owned(), group.into());
+    }
+}
+
+/// The whole of a binding. `roles` are the kinds that it may refer to; subjects of a `namespaced` one may leave out
+/// their namespace, which is then the binding's.
+pub(super) fn validate(
+    object: &Object,
+    roles: &[&str],
+    namespaced: bool,
+    ctx: &Context<'_>,
+) -> Vec<FieldError> {
+    let group = ctx.names.group(GROUP);
+    let empty = Map::new();
+    let mut errors = validate_role(role_ref(object).unwrap_or(&empty), roles, &group);
+    let subjects = object.get("subjects").and_then(Value::as_array);
+    for (i, subject) in subjects.into_iter().flatten().filter_map(Value::as_object).enumerate() {
+        errors.extend(validate_subject(subject, namespaced, &group, &FieldPath::new("subjects").index(i)));
+    }
+    errors
+}
+
+/// A binding keeps its role for life: its subjects must not gain what nobody granted them.
+pub(super) fn validate_update(new: &Object, old: &Object) -> Vec<FieldError> {
+    if role_ref(new) == role_ref(old) {
+        return Vec::new();
+    }
+    let part = |field: &str| Value::from(role_ref(new).map_or("", |role| text(role, field)));
+    let shown =
+        format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", part("apiGroup"), part("kind"), part("name"));
+    vec![FieldError::invalid_text(&FieldPath::new("roleRef"), &shown, "cannot change roleRef")]
+}
+
+fn validate_role(role: &Map<String, Value>, roles: &[&str], group: &str) -> Vec<FieldError> {
+    let path = FieldPath::new("roleRef");
+    let mut errors = Vec::new();
+    if text(role, "apiGroup") != group {
+        errors.push(FieldError::not_supported(&path.child("apiGroup"), text(role, "apiGroup"), &[group]));
+    }
+    if !roles.contains(&text(role, "kind")) {
+        errors.push(FieldError::not_supported(&path.child("kind"), text(role, "kind"), roles));
+    }
+    match text(role, "name") {
+        "" => errors.push(FieldError::required(&path.child("name"), "")),
+        name => errors.extend(labels::invalid(&path.child("name"), name, format::path_segment(name, false))),
+    }
+    errors
+}
+
+fn validate_subject(
+    subject: &Map<String, Value>,
+    namespaced: bool,
+    group: &str,
+    path: &FieldPath,
+) -> Vec<FieldError> {
+    let name = text(subject, "name");
+    let api_group = text(subject, "apiGroup");
+    let has_namespace = !text(subject, "namespace").is_empty();
+    let mut errors = Vec::new();
+    if name.is_empty() {
+        errors.push(FieldError::required(&path.child("name"), ""));
+    }
+    match text(subject, "kind") {
+        "ServiceAccount" => {
+            if !name.is_empty() {
+                errors.extend(labels::invalid(&path.child("name"), name, format::subdomain(name)));
+            }
+            if !api_group.is_empty() {
+                errors.push(FieldError::not_supported(&path.child("apiGroup"), api_group, &[""]));
+            }
+            if !namespaced && !has_namespace {
+                errors.push(FieldError::required(&path.child("namespace"), ""));
+            }
+        }
+        "User" | "Group" => {
+            if api_group != group {
+                errors.push(FieldError::not_supported(&path.child("apiGroup"), api_group, &[group]));
+            }
+            if has_namespace {
+                let detail = "only a ServiceAccount has a namespace";
+                errors.push(FieldError::forbidden(&path.child("namespace"), detail));
+            }
+        }
+        kind => {
+            let supported = ["ServiceAccount", "User", "Group"];
+            errors.push(FieldError::not_supported(&path.child("kind"), kind, &supported));
+        }
+    }
+    errors
+}
+
+fn role_ref(object: &Object) -> Option<&Map<String, Value>> {
+    object.get("roleRef").and_then(Value::as_object)
+}
+
+fn text<'a>(map: &'a Map<String, Value>, field: &str) -> &'a str {
+    map.get(field).and_then(Value::as_str).unwrap_or("")
+}
+
+pub(super) static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::text("Role", "The role that is granted."),
+        AGE,
+        Column::wide("Users", "The users who have it."),
+        Column::wide("Groups", "The groups who have it."),
+        Column::wide("ServiceAccounts", "The service accounts that have it."),
+    ],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let role =
+            role_ref(object).map_or(String::new(), |r| format!("{}/{}", text(r, "kind"), text(r, "name")));
+        let subjects = |kind: &str| {
+            let all = object.get("subjects").and_then(Value::as_array).into_iter().flatten();
+            let names =
+                all.filter_map(Value::as_object).filter(|s| text(s, "kind") == kind).map(|s| match kind {
+                    "ServiceAccount" => format!("{}/{}", text(s, "namespace"), text(s, "name")),
+                    _ => text(s, "name").to_owned(),
+                });
+            json!(names.collect::<Vec<_>>().join(", "))
+        };
+        vec![
+            json!(object.name()),
+            json!(role),
+            age(object, clock),
+            subjects("User"),
+            subjects("Group"),
+            subjects("ServiceAccount"),
+        ]
+    },
+};

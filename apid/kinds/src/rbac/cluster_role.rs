@@ -1,0 +1,59 @@
+//! ClusterRole: rules that hold everywhere, or wherever a RoleBinding grants them; perhaps gathered from other roles.
+
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::Object;
+use serde_json::Value;
+
+use super::{GROUP, rule};
+use crate::{Context, Kind, NameRule, STANDARD_VERBS, Storage, Strategy, labels};
+
+pub(super) const KIND: Kind = Kind {
+    group: GROUP,
+    versions: &["v1"],
+    kind: "ClusterRole",
+    resource: "clusterroles",
+    singular: "clusterrole",
+    short_names: &[],
+    categories: &[],
+    namespaced: false,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[],
+    schema: "rbac/v1.ClusterRole",
+    strategy: &ClusterRole,
+};
+
+struct ClusterRole;
+
+impl Strategy for ClusterRole {
+    fn name_rule(&self) -> NameRule {
+        NameRule::PathSegment
+    }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        let mut errors = rule::validate(object, false);
+        if let Some(aggregation) = object.get("aggregationRule").filter(|a| a.is_object()) {
+            errors.extend(validate_aggregation(aggregation));
+        }
+        errors
+    }
+}
+
+fn validate_aggregation(aggregation: &Value) -> Vec<FieldError> {
+    let path = FieldPath::new("aggregationRule.clusterRoleSelectors");
+    let selectors = aggregation.get("clusterRoleSelectors").and_then(Value::as_array);
+    let selectors = selectors.map_or(&[][..], Vec::as_slice);
+    if selectors.is_empty() {
+        let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        return vec![FieldError::required(&path, detail)];
+    }
+    let mut errors = Vec::new();
+    for (i, selector) in selectors.iter().enumerate() {
+        errors.extend(labels::validate_selector(selector, &path.index(i)));
+    }
+    errors
+}

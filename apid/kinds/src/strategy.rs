@@ -1,0 +1,136 @@
+//! The rules of a kind: what its names look like, what is filled in, refused, kept and shown.
+
+use apimachinery::field::FieldError;
+use apimachinery::object::Object;
+
+use crate::{Context, Table};
+
+/// What names of a kind may look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// RFC 1123 subdomain, up to 253 characters. Most kinds.
+    Subdomain,
+    /// RFC 1123 label, up to 63 characters. Namespaces.
+    Label,
+    /// RFC 1035 label, up to 63 characters. Services.
+    Label1035,
+    /// A path segment: not `.`, `..`, without `/` and `%`. RBAC kinds.
+    PathSegment,
+}
+
+/// Which checks of metadata a kind makes itself, besides the general ones of every write (names are path segments,
+/// labels, annotations, owners and qualified finalizers). An error of metadata is listed once for each check that finds
+/// it, as the reference lists it; see [`crate::metadata`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetadataChecks {
+    /// None: core events.
+    General,
+    /// The whole at creation, with the kind's own [`NameRule`]; on update what may not change.
+    Changes,
+    /// The whole at creation; on update what may not change, and the whole.
+    Whole,
+}
+
+/// The rules of a kind. Called through the methods of [`crate::Resource`], which also apply the rules of metadata.
+/// Objects have been conformed to the schema before any of these sees them; `null` never stands for a missing field
+/// that the schema omits.
+pub trait Strategy: Send + Sync {
+    /// What its names may look like.
+    fn name_rule(&self) -> NameRule {
+        NameRule::Subdomain
+    }
+
+    /// Which checks of metadata it makes itself.
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Whole
+    }
+
+    /// PUT to a missing name creates (requirements D-NAME-16).
+    fn create_on_update(&self) -> bool {
+        false
+    }
+
+    /// PUT without resourceVersion replaces whatever is there (requirements D-EP-16).
+    fn unconditional_update(&self) -> bool {
+        true
+    }
+
+    /// DELETE answers the object instead of a Status.
+    fn delete_returns_object(&self) -> bool {
+        false
+    }
+
+    /// `metadata.generation` is kept: 1 at creation, +1 when something outside metadata and status changes.
+    fn counts_generations(&self) -> bool {
+        false
+    }
+
+    /// Field selectors beyond `metadata.name` and `metadata.namespace`. Dotted; a name is also the path that
+    /// [`Strategy::field`] reads, unless [`Strategy::field_sources`] adds others.
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Paths that [`Strategy::field`] reads beyond the names of its fields. The cache parses no more of a stored object
+    /// than these.
+    fn field_sources(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The value of one of [`Strategy::selectable_fields`]; `""` when unset.
+    fn field(&self, object: &Object, field: &str) -> String {
+        let path: Vec<&str> = field.split('.').collect();
+        object.str_at(&path).unwrap_or("").to_owned()
+    }
+
+    /// Fills what the client left out. Also run on stored objects of older releases.
+    fn default(&self, _object: &mut Object, _ctx: &Context<'_>) {}
+
+    /// Removes what a client may not set at creation; sets what the server sets.
+    fn prepare_create(&self, _object: &mut Object, _ctx: &Context<'_>) {}
+
+    /// The same for an update, main resource or subresource (`ctx.subresource`): takes from `old` what this write may not
+    /// change.
+    fn prepare_update(&self, _new: &mut Object, _old: &Object, _ctx: &Context<'_>) {}
+
+    /// Brings equivalent forms into one after admission, when the name is known.
+    fn canonicalize(&self, _object: &mut Object, _ctx: &Context<'_>) {}
+
+    /// What must hold of every object of the kind, metadata aside.
+    fn validate(&self, _object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// What an update may not change. Whether [`Strategy::validate`] runs too is [`Strategy::revalidates`]'.
+    fn validate_update(&self, _new: &Object, _old: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Whether an update through a subresource (`""` for the main resource) is validated by [`Strategy::validate`] too.
+    fn revalidates(&self, _subresource: &str) -> bool {
+        true
+    }
+
+    /// What keeps a terminating object in the store beside `metadata.finalizers`: the `spec.finalizers` of a namespace.
+    fn is_held(&self, _object: &Object) -> bool {
+        false
+    }
+
+    /// Called on an object that is not removed at once, when its deletion begins: metadata is already marked.
+    fn begin_deletion(&self, _object: &mut Object) {}
+
+    /// Warnings for the client that wrote this.
+    fn warnings(&self, _new: &Object, _old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Columns of Table representations; None: Name and Created At.
+    fn table(&self) -> Option<&'static Table> {
+        None
+    }
+}
+
+/// The strategy of kinds without rules of their own.
+pub(crate) struct Plain;
+
+impl Strategy for Plain {}

@@ -1,0 +1,125 @@
+//! Columns and cells of Table representations (requirements D-TBL), which clients print.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use apimachinery::time;
+use serde_json::{Value, json};
+
+/// Columns of a kind's Table representation.
+pub struct Table {
+    /// The columns.
+    pub columns: &'static [Column],
+    /// The cells of an object, as many as columns.
+    pub cells: fn(&Object, &dyn Clock) -> Vec<Value>,
+}
+
+/// One column definition (requirements D-TBL).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// `Name`
+    pub name: &'static str,
+    /// `string`, `integer`, `date`, `boolean`
+    pub kind: &'static str,
+    /// `name` for the first column, else `""`
+    pub format: &'static str,
+    /// A sentence of our own.
+    pub description: &'static str,
+    /// 0, or 1 for `-o wide`.
+    pub priority: u8,
+}
+
+impl Column {
+    /// A column of strings that is always shown.
+    pub(crate) const fn text(name: &'static str, description: &'static str) -> Self {
+        Column { name, kind: "string", format: "", description, priority: 0 }
+    }
+
+    /// A column of strings for `-o wide`.
+    pub(crate) const fn wide(name: &'static str, description: &'static str) -> Self {
+        Column { priority: 1, ..Column::text(name, description) }
+    }
+}
+
+/// The first column of almost every table.
+pub(crate) const NAME: Column = Column {
+    format: "name",
+    ..Column::text("Name", "Name of the object, unique in its namespace for its kind.")
+};
+
+/// Time since creation.
+pub(crate) const AGE: Column = Column::text("Age", "Time since the object was created.");
+
+/// Kinds without columns of their own.
+pub static DEFAULT: Table = Table {
+    columns: &[
+        NAME,
+        Column { kind: "date", ..Column::text("Created At", "Time at which the object was created.") },
+    ],
+    cells: |object, _clock| vec![json!(object.name()), json!(object.meta_str("creationTimestamp"))],
+};
+
+/// The age of an object, as tables show it.
+pub(crate) fn age(object: &Object, clock: &dyn Clock) -> Value {
+    Value::String(since(object.meta_str("creationTimestamp"), clock))
+}
+
+/// Time since a timestamp, as tables show it; `<unknown>` without one.
+pub(crate) fn since(timestamp: &str, clock: &dyn Clock) -> String {
+    match time::parse(timestamp) {
+        Some(then) => short_duration(clock.now().as_second() - then.as_second()),
+        None => "<unknown>".to_owned(),
+    }
+}
+
+/// Two or three significant figures of a duration in seconds: `95s`, `4m10s`, `45m`, `5h12m`, `30h`, `3d4h`, `20d`,
+/// `3y25d`. A second in the future is clock skew and counts as now.
+fn short_duration(seconds: i64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let pair = |major: i64, unit: &str, minor: i64, minor_unit: &str| {
+        if minor == 0 { format!("{major}{unit}") } else { format!("{major}{unit}{minor}{minor_unit}") }
+    };
+    match seconds {
+        i64::MIN..=-2 => "<invalid>".to_owned(),
+        -1 => "0s".to_owned(),
+        0..120 => format!("{seconds}s"),
+        _ if minutes < 10 => pair(minutes, "m", seconds % 60, "s"),
+        _ if minutes < 180 => format!("{minutes}m"),
+        _ if hours < 8 => pair(hours, "h", minutes % 60, "m"),
+        _ if hours < 48 => format!("{hours}h"),
+        _ if days < 8 => pair(days, "d", hours % 24, "h"),
+        _ if days < 2 * 365 => format!("{days}d"),
+        _ if days < 8 * 365 => pair(days / 365, "y", days % 365, "d"),
+        _ => format!("{}y", days / 365),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_keep_two_or_three_figures() {
+        for (seconds, text) in [
+            (-5, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (250, "4m10s"),
+            (600, "10m"),
+            (10_799, "179m"),
+            (10_800, "3h"),
+            (18_720, "5h12m"),
+            (28_800, "8h"),
+            (172_799, "47h"),
+            (172_800, "2d"),
+            (273_600, "3d4h"),
+            (691_200, "8d"),
+            (63_072_000, "2y"),
+            (96_768_000, "3y25d"),
+            (252_288_000, "8y"),
+        ] {
+            assert_eq!(short_duration(seconds), text, "{seconds} s");
+        }
+    }
+}
