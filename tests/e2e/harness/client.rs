@@ -1,0 +1,247 @@
+//! An HTTP client of the tests: one connection a request, bearer token or client certificate, the server's certificate not
+//! verified (loopback only).
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Speaks to one plane as one caller.
+#[derive(Clone)]
+pub struct Client {
+    port: u16,
+    token: Option<String>,
+    tls: TlsConnector,
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// HTTP code.
+    pub status: u16,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The body as sent.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// The body as JSON; null when it is not JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// A header's first value, `""` when absent.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("")
+    }
+
+    /// Asserts the code, showing the body, and gives the JSON.
+    pub fn expect(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text());
+        self.json()
+    }
+}
+
+impl Client {
+    /// With a bearer token or without credentials.
+    pub fn new(port: u16, token: Option<String>) -> Self {
+        Client { port, token, tls: connector(None) }
+    }
+
+    /// With a client certificate chain and its key, both PEM, and no token.
+    pub fn certificate(port: u16, chain: &str, key: &str) -> Self {
+        let chain =
+            CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>().expect("a PEM chain");
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a PEM key");
+        Client { port, token: None, tls: connector(Some((chain, key))) }
+    }
+
+    /// The port spoken to.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// GET.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, &[], b"").await
+    }
+
+    /// POST of JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.request("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
+    }
+
+    /// PUT of JSON.
+    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.request("PUT", path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
+    }
+
+    /// PATCH of a patch type.
+    pub async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
+        self.request("PATCH", path, &[("content-type", kind)], body.to_string().as_bytes()).await
+    }
+
+    /// DELETE without a body.
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.request("DELETE", path, &[], b"").await
+    }
+
+    /// Any request; an answer must come.
+    pub async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        match self.try_request(method, path, headers, body).await {
+            Ok(answer) => answer,
+            Err(error) => panic!("{method} {path}: {error}"),
+        }
+    }
+
+    /// Any request; the server may be away.
+    pub async fn try_request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Answer, Error> {
+        let (parts, body) = self.open(method, path, headers, body).await?.into_parts();
+        Ok(Answer {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body: body.collect().await?.to_bytes(),
+        })
+    }
+
+    /// Opens a watch; the path carries the query.
+    pub async fn watch(&self, path: &str) -> WatchStream {
+        let response = self.open("GET", path, &[], b"").await.expect("the watch is answered");
+        assert_eq!(response.status(), 200, "watch {path}");
+        WatchStream { body: response.into_body(), buffer: BytesMut::new() }
+    }
+
+    async fn open(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<http::Response<Incoming>, Error> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+        let stream = self.tls.connect(ServerName::try_from("localhost")?, stream).await?;
+        let (mut send, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Ok(send.send_request(request.body(Full::new(Bytes::copy_from_slice(body)))?).await?)
+    }
+}
+
+/// The events of a watch.
+pub struct WatchStream {
+    body: Incoming,
+    buffer: BytesMut,
+}
+
+impl WatchStream {
+    /// The next event; None when the server has ended the stream.
+    pub async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(end + 1);
+                return Some(serde_json::from_slice(&line).expect("an event is JSON"));
+            }
+            let frame = self.body.frame().await?.ok()?;
+            if let Ok(data) = frame.into_data() {
+                self.buffer.extend_from_slice(&data);
+            }
+        }
+    }
+}
+
+fn connector(identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>) -> TlsConnector {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the default versions")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer(provider)));
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => {
+            builder.with_client_auth_cert(chain, key).expect("chain and key belong together")
+        }
+    };
+    TlsConnector::from(Arc::new(config))
+}
+
+/// Accepts every server.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(
+            message,
+            cert,
+            signed,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(
+            message,
+            cert,
+            signed,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

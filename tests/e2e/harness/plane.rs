@@ -1,0 +1,240 @@
+//! One control plane: apid with the authd that it starts.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::eventually;
+
+/// The static tokens of every plane: token, user, uid, groups.
+pub const TOKENS: &str = "admin-token,admin,admin-uid,system:masters\n\
+                          alice-token,alice,alice-uid,team-a\n\
+                          bob-token,bob,bob-uid,\"team-a,team-b\"\n\
+                          carol-token,carol,carol-uid\n";
+
+/// How a plane is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The names preset.
+    pub preset: Preset,
+    /// `--authorization-mode`
+    pub mode: String,
+    /// Further flags.
+    pub flags: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { preset: Preset::Svc, mode: "Node,RBAC".to_owned(), flags: Vec::new() }
+    }
+}
+
+impl Options {
+    /// Under Kubernetes' names.
+    pub fn kubernetes() -> Self {
+        Options { preset: Preset::Kubernetes, ..Options::default() }
+    }
+
+    /// With one more flag.
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
+        self
+    }
+}
+
+/// A running control plane.
+pub struct Plane {
+    options: Options,
+    dir: TempDir,
+    process: Option<Child>,
+    port: u16,
+    starts: usize,
+}
+
+impl Plane {
+    /// Starts on an empty store and waits until ready.
+    pub async fn start(options: Options) -> Plane {
+        let dir = tempfile::Builder::new().prefix("plane-").tempdir().expect("a temporary directory");
+        fs::write(dir.path().join("tokens.csv"), TOKENS).expect("the token file");
+        let mut plane = Plane { options, dir, process: None, port: 0, starts: 0 };
+        plane.launch().await;
+        plane
+    }
+
+    /// Starts again on the same data. The port may change.
+    pub async fn launch(&mut self) {
+        drop(fs::remove_file(self.port_file()));
+        self.starts += 1;
+        let log = File::create(self.log_path()).expect("the log file");
+        let mut command = self.command();
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
+        self.process = Some(command.spawn().expect("apid starts"));
+        self.port = eventually("apid writes its port", || async { self.written_port() }).await;
+        let client = self.anonymous();
+        eventually("apid is ready", || async {
+            self.assert_running();
+            matches!(client.try_request("GET", "/readyz", &[], b"").await, Ok(a) if a.status == 200)
+                .then_some(())
+        })
+        .await;
+    }
+
+    /// The command line, for tests that expect the start to fail too.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(program("apid"));
+        command
+            .arg("--spawn-authd")
+            .args(["--names", self.options.preset.as_str()])
+            .arg("--data-dir")
+            .arg(self.data_dir())
+            .args(["--bind-address", "127.0.0.1", "--secure-port", "0"])
+            .arg("--token-auth-file")
+            .arg(self.dir.path().join("tokens.csv"))
+            .args(["--authorization-mode", &self.options.mode])
+            .args(&self.options.flags);
+        command
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub async fn stop(&mut self) {
+        let Some(mut process) = self.process.take() else { return };
+        let pid = rustix::process::Pid::from_child(&process);
+        drop(rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+        eventually("apid ends after SIGTERM", || {
+            let ended = process.try_wait().expect("the process is ours");
+            async move { ended }
+        })
+        .await;
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            drop(process.kill());
+            drop(process.wait());
+        }
+    }
+
+    /// SIGKILL to authd alone; apid starts it again.
+    pub fn kill_authd(&self) {
+        for pid in self.authd_pids() {
+            let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+            drop(rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+        }
+    }
+
+    /// apid's process id.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().expect("apid runs").id()
+    }
+
+    /// The children of apid.
+    pub fn authd_pids(&self) -> Vec<u32> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
+        tasks
+            .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+            .flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+            .collect()
+    }
+
+    /// A client with the token of a user of [`TOKENS`].
+    pub fn user(&self, name: &str) -> Client {
+        Client::new(self.port, Some(format!("{name}-token")))
+    }
+
+    /// The user of group `system:masters`.
+    pub fn admin(&self) -> Client {
+        self.user("admin")
+    }
+
+    /// A client without credentials.
+    pub fn anonymous(&self) -> Client {
+        Client::new(self.port, None)
+    }
+
+    /// A client with any token.
+    pub fn token(&self, token: &str) -> Client {
+        Client::new(self.port, Some(token.to_owned()))
+    }
+
+    /// `https://127.0.0.1:<port>`
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The names of the preset.
+    pub fn names(&self) -> Names {
+        Names::new(self.options.preset, DEFAULT_API_DOMAIN).expect("valid names")
+    }
+
+    /// `/apis/<group of the stem>/<version>`
+    pub fn api(&self, stem: &str, version: &str) -> String {
+        format!("/apis/{}/{version}", self.names().group(stem))
+    }
+
+    /// A directory of this test, which goes with the plane.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// `--data-dir`
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// What the processes wrote since the last start.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.path().join(format!("log-{}", self.starts))
+    }
+
+    fn port_file(&self) -> PathBuf {
+        self.data_dir().join("apid.port")
+    }
+
+    fn written_port(&self) -> Option<u16> {
+        let port = fs::read_to_string(self.port_file()).ok()?.trim().parse().ok();
+        if port.is_none() {
+            self.assert_running();
+        }
+        port
+    }
+
+    fn assert_running(&self) {
+        let pid = self.pid();
+        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let ended = state.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'));
+        assert!(!ended, "apid ended:\n{}", self.log());
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        self.kill();
+        // authd ends at end-of-file of the pipe that apid held; nothing is left to stop.
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail = log.len().saturating_sub(4000);
+            eprintln!("--- the end of the processes' log\n{}", log.get(tail..).unwrap_or(&log));
+        }
+    }
+}
+
+/// A program of this workspace, built by the same command as this test.
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the test's own path");
+    let folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
+    let program = folder.join(name);
+    assert!(
+        program.exists(),
+        "{name} is not built: run `cargo test --workspace`, or `cargo build -p apid -p authd` first"
+    );
+    program
+}

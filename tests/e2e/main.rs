@@ -1,0 +1,17 @@
+//! The real programs, from the outside. Each test starts its own control plane on a port of the system's choice and a data
+//! directory of its own, and stops it by id.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and runs on the machine's time"
+)]
+
+mod harness;
+
+mod curl;
+mod hostile;
+mod kubectl;
