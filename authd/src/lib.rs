@@ -1,0 +1,2 @@
+//! authd.
+pub mod rules;

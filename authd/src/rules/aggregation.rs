@@ -1,0 +1,123 @@
+//! Aggregated ClusterRoles: what they grant is the union of the ClusterRoles that their selectors choose, kept up to
+//! date by itself (requirements A-RBAC-53 to A-RBAC-55, A-DEF-30 to A-DEF-33).
+//!
+//! # Invariants
+//!
+//! INVARIANT (projection): the written `rules` of an aggregated role decide nothing. They are a copy that a controller
+//! keeps, see [`Policy::stale_projections`].
+//!
+//! # Reference
+//!
+//! Kubernetes aggregates written rules, so that a change travels one level a round and a cycle of aggregated roles
+//! keeps rules alive that nobody writes. Here the union is taken over the roles that are not aggregated, through any
+//! number of levels, each role once, in the order of selectors and names that Kubernetes uses.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use apimachinery::attributes::{Operator, Requirement};
+
+use super::policy::{Effective, Policy, RoleId};
+use super::rule::PolicyRule;
+
+/// A label selector of an aggregation rule. The empty one chooses every ClusterRole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// All must be there with these values.
+    pub match_labels: BTreeMap<String, String>,
+    /// All must hold.
+    pub match_expressions: Vec<Requirement>,
+    /// An operator that nobody knows: the selector chooses nothing.
+    pub invalid: bool,
+}
+
+impl Selector {
+    /// Whether a set of labels is chosen.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        !self.invalid
+            && self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| {
+                let value = labels.get(&requirement.key);
+                match requirement.operator {
+                    Operator::In => value.is_some_and(|value| requirement.values.contains(value)),
+                    Operator::NotIn => !value.is_some_and(|value| requirement.values.contains(value)),
+                    Operator::Exists => value.is_some(),
+                    Operator::DoesNotExist => value.is_none(),
+                }
+            })
+    }
+}
+
+impl Policy {
+    /// Aggregated roles whose written rules are not what they grant: name and the rules to write.
+    pub fn stale_projections(&self) -> Vec<(Arc<str>, Vec<PolicyRule>)> {
+        let slots = self.aggregated.iter().filter_map(|id| self.slot(*id));
+        slots
+            .filter_map(|slot| {
+                let body = slot.body.as_deref()?;
+                let same = body.written.len() == body.effective.len()
+                    && body.written.iter().zip(&body.effective).all(|(written, effective)| *written == effective.rule);
+                let rules = || body.effective.iter().map(|entry| (*entry.rule).clone()).collect();
+                (!same).then(|| (Arc::clone(&slot.name), rules()))
+            })
+            .collect()
+    }
+
+    /// Sets anew what an aggregated role grants; nothing for other roles.
+    pub(super) fn gather(&mut self, id: RoleId) {
+        if !self.aggregated.contains(&id) {
+            return;
+        }
+        let mut found: Vec<Effective> = Vec::new();
+        let mut rules: HashSet<Arc<PolicyRule>> = HashSet::new();
+        let mut met: HashSet<RoleId> = HashSet::new();
+        let mut open = vec![id];
+        while let Some(next) = open.pop() {
+            let Some(body) = self.slot(next).and_then(|slot| slot.body.as_deref()) else { continue };
+            if !met.insert(next) {
+                continue;
+            }
+            match &body.aggregation {
+                None => {
+                    let fresh = body.effective.iter().filter(|entry| rules.insert(Arc::clone(&entry.rule)));
+                    found.extend(fresh.cloned());
+                }
+                Some(selectors) => {
+                    let chosen = selectors.iter().flat_map(|selector| self.chosen(selector));
+                    let at = open.len();
+                    open.extend(chosen.filter(|role| !met.contains(role)));
+                    // A stack gives the last first.
+                    if let Some(added) = open.get_mut(at..) {
+                        added.reverse();
+                    }
+                }
+            }
+        }
+        self.set_effective(id, found.into_boxed_slice());
+    }
+
+    /// Gathers every role that aggregates one of these sets of labels, directly or through other aggregated roles.
+    pub(super) fn follow<'a>(&mut self, labels: impl Iterator<Item = &'a BTreeMap<String, String>>) {
+        let mut open: Vec<BTreeMap<String, String>> = labels.cloned().collect();
+        let mut stale: BTreeSet<RoleId> = BTreeSet::new();
+        while let Some(labels) = open.pop() {
+            for id in &self.aggregated {
+                let Some(body) = self.slot(*id).and_then(|slot| slot.body.as_deref()) else { continue };
+                let follows = body.aggregation.iter().flatten().any(|selector| selector.matches(&labels));
+                if follows && stale.insert(*id) {
+                    open.push(body.meta.labels.clone());
+                }
+            }
+        }
+        for id in stale {
+            self.gather(id);
+        }
+    }
+
+    fn chosen<'a>(&'a self, selector: &'a Selector) -> impl Iterator<Item = RoleId> + 'a {
+        self.cluster_roles.values().copied().filter(move |id| {
+            let body = self.slot(*id).and_then(|slot| slot.body.as_deref());
+            body.is_some_and(|body| selector.matches(&body.meta.labels))
+        })
+    }
+}

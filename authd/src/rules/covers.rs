@@ -1,0 +1,212 @@
+//! Whether a set of rules holds another: the escalation check of roles and bindings (requirements A-RBAC-56 to
+//! A-RBAC-64), and the compact form in which what is lacking is shown.
+//!
+//! # Reference
+//!
+//! Kubernetes breaks the wanted rules into atoms (one group, one resource, one verb, one name) and looks for one held
+//! rule that covers each. Here a wanted rule that one held rule covers whole is not broken up, and a question that
+//! needs more than [`COMPARISONS`] counts as lacking: a small body could ask for a billion of atoms.
+
+use std::collections::BTreeMap;
+
+use super::rule::{PolicyRule, Words, has, has_or_star, path_covers};
+
+/// Comparisons of an atom with a held rule that one question may need; beyond, a wanted rule counts as lacking whole.
+pub const COMPARISONS: usize = 4_000_000;
+
+/// The part of `wanted` that `held` does not cover, in atoms. Empty when everything is covered.
+pub fn lacking<R: AsRef<PolicyRule>>(held: &[R], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
+    let mut lacking = Vec::new();
+    let mut budget = COMPARISONS;
+    for rule in wanted {
+        if held.iter().any(|holder| covers(holder.as_ref(), rule)) {
+            continue;
+        }
+        let comparisons = count(rule).saturating_mul(held.len() + 1);
+        if comparisons > budget {
+            lacking.push(rule.clone());
+            continue;
+        }
+        budget -= comparisons;
+        lacking.extend(break_up(rule).filter(|atom| !held.iter().any(|holder| covers(holder.as_ref(), atom))));
+    }
+    lacking
+}
+
+/// Whether one rule covers another whole: a rule of resources or one of paths, not both.
+fn covers(holder: &PolicyRule, rule: &PolicyRule) -> bool {
+    let verbs = has(&holder.verbs, "*") || rule.verbs.iter().all(|verb| has(&holder.verbs, verb));
+    if !verbs || rule.verbs.is_empty() {
+        return false;
+    }
+    match (rule.resources.is_empty() || rule.api_groups.is_empty(), rule.non_resource_urls.is_empty()) {
+        (true, false) => {
+            let held = |path: &str| holder.non_resource_urls.iter().any(|held| path_covers(held, path));
+            rule.non_resource_urls.iter().all(|path| held(path))
+        }
+        (false, true) => {
+            let groups = has(&holder.api_groups, "*") || rule.api_groups.iter().all(|g| has(&holder.api_groups, g));
+            let resources = rule.resources.iter().all(|resource| covers_resource(&holder.resources, resource));
+            let names = holder.resource_names.is_empty()
+                || !rule.resource_names.is_empty() && rule.resource_names.iter().all(|n| has(&holder.resource_names, n));
+            groups && resources && names
+        }
+        _ => false,
+    }
+}
+
+fn covers_resource(held: &[Box<str>], resource: &str) -> bool {
+    has_or_star(held, resource)
+        || resource.split_once('/').is_some_and(|(_, sub)| {
+            held.iter().any(|held| held.strip_prefix("*/").is_some_and(|held| held == sub))
+        })
+}
+
+fn count(rule: &PolicyRule) -> usize {
+    let names = rule.resource_names.len().max(1);
+    let targets = rule.api_groups.len().saturating_mul(rule.resources.len()).saturating_mul(names);
+    targets.saturating_add(rule.non_resource_urls.len()).saturating_mul(rule.verbs.len())
+}
+
+fn break_up(rule: &PolicyRule) -> impl Iterator<Item = PolicyRule> + '_ {
+    let resources = rule.api_groups.iter().flat_map(move |group| {
+        rule.resources.iter().flat_map(move |resource| {
+            rule.verbs.iter().flat_map(move |verb| {
+                let atom = move |names: Words| PolicyRule {
+                    verbs: one(verb),
+                    api_groups: one(group),
+                    resources: one(resource),
+                    resource_names: names,
+                    non_resource_urls: Words::default(),
+                };
+                let nameless = rule.resource_names.is_empty().then(|| atom(Words::default()));
+                nameless.into_iter().chain(rule.resource_names.iter().map(move |name| atom(one(name))))
+            })
+        })
+    });
+    let paths = rule.non_resource_urls.iter().flat_map(move |path| {
+        let verbs = rule.verbs.iter();
+        verbs.map(move |verb| PolicyRule { verbs: one(verb), non_resource_urls: one(path), ..PolicyRule::default() })
+    });
+    resources.chain(paths)
+}
+
+fn one(word: &str) -> Words {
+    Box::new([word.into()])
+}
+
+/// Joins atoms that differ in their verb alone, as Kubernetes does before it shows them.
+pub fn compact(rules: &[PolicyRule]) -> Vec<PolicyRule> {
+    let mut compact = Vec::new();
+    let mut simple: BTreeMap<(&str, &str, Option<&str>), Vec<Box<str>>> = BTreeMap::new();
+    for rule in rules {
+        let is_simple = rule.non_resource_urls.is_empty() && rule.resource_names.len() <= 1;
+        match (is_simple, &*rule.api_groups, &*rule.resources) {
+            (true, [group], [resource]) => {
+                let name = rule.resource_names.first().map(|name| &**name);
+                let verbs = simple.entry((group, resource, name)).or_default();
+                for verb in &rule.verbs {
+                    if !has(verbs, verb) {
+                        verbs.push(verb.clone());
+                    }
+                }
+            }
+            _ => compact.push(rule.clone()),
+        }
+    }
+    compact.extend(simple.into_iter().map(|((group, resource, name), verbs)| PolicyRule {
+        verbs: verbs.into(),
+        api_groups: one(group),
+        resources: one(resource),
+        resource_names: name.into_iter().map(Box::from).collect(),
+        non_resource_urls: Words::default(),
+    }));
+    compact
+}
+
+/// `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`, as Kubernetes prints a rule.
+pub fn show(rule: &PolicyRule) -> String {
+    let parts = [
+        ("APIGroups", &rule.api_groups),
+        ("Resources", &rule.resources),
+        ("NonResourceURLs", &rule.non_resource_urls),
+        ("ResourceNames", &rule.resource_names),
+        ("Verbs", &rule.verbs),
+    ];
+    let shown = parts.into_iter().filter(|(_, list)| !list.is_empty());
+    let shown: Vec<String> = shown.map(|(name, list)| format!("{name}:{}", quoted(list))).collect();
+    format!("{{{}}}", shown.join(", "))
+}
+
+/// `["a" "b"]`, as Go's `%q` prints a list of strings.
+pub fn quoted<S: AsRef<str>>(list: &[S]) -> String {
+    let items: Vec<String> = list.iter().map(|item| apimachinery::field::quote(item.as_ref())).collect();
+    format!("[{}]", items.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::tests::rule;
+
+    #[test]
+    fn what_is_lacking_is_shown_as_clients_know_it() {
+        for (held, wanted, want) in [
+            (vec!["get|-|pods"], vec!["get|-|pods"], ""),
+            (vec!["*|*|*"], vec!["get,list|-,apps|pods,deployments|x"], ""),
+            (vec![], vec!["get|-|secrets"], r#"{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}"#),
+            (
+                vec!["list|-|secrets"],
+                vec!["get,list,watch|-|secrets"],
+                r#"{APIGroups:[""], Resources:["secrets"], Verbs:["get" "watch"]}"#,
+            ),
+            (
+                vec!["get|-|pods"],
+                vec!["get|-|secrets|x", "*|apps|deployments"],
+                "{APIGroups:[\"\"], Resources:[\"secrets\"], ResourceNames:[\"x\"], Verbs:[\"get\"]}\n\
+                 {APIGroups:[\"apps\"], Resources:[\"deployments\"], Verbs:[\"*\"]}",
+            ),
+            // two held rules cover one wanted rule together
+            (vec!["get|-|pods", "list|-|pods"], vec!["get,list|-|pods"], ""),
+            (vec!["get|-|pods", "get|apps|deployments"], vec!["get|-,apps|pods"], r#"{APIGroups:["apps"], Resources:["pods"], Verbs:["get"]}"#),
+            // names: held ones do not cover the nameless rule, the nameless covers each
+            (vec!["get|-|pods|x"], vec!["get|-|pods"], r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#),
+            (vec!["get|-|pods|x,y"], vec!["get|-|pods|x"], ""),
+            (vec!["get|-|pods"], vec!["get|-|pods|x,y"], ""),
+            // a wildcard must be held as such
+            (vec!["get,list|-|pods"], vec!["*|-|pods"], r#"{APIGroups:[""], Resources:["pods"], Verbs:["*"]}"#),
+            (vec!["get|-|*"], vec!["get|-|pods/log"], ""),
+            (vec!["get|*|*/scale"], vec!["get|apps|deployments/scale"], ""),
+            (vec!["get|*|*/scale"], vec!["get|apps|deployments"], r#"{APIGroups:["apps"], Resources:["deployments"], Verbs:["get"]}"#),
+            // paths
+            (vec!["get||||/api/*"], vec!["get||||/api/v1"], ""),
+            (vec!["get||||/api/*"], vec!["get||||/api/*"], ""),
+            (vec!["get||||/api/*"], vec!["get||||/*"], r#"{NonResourceURLs:["/*"], Verbs:["get"]}"#),
+            (vec![], vec!["get||||/metrics"], r#"{NonResourceURLs:["/metrics"], Verbs:["get"]}"#),
+            (vec!["*|*|*"], vec!["get||||/metrics"], r#"{NonResourceURLs:["/metrics"], Verbs:["get"]}"#),
+            // a rule that grants nothing needs nothing
+            (vec![], vec!["|-|secrets", "get|-|", "get||secrets"], ""),
+        ] {
+            let held_rules: Vec<PolicyRule> = held.iter().map(|text| rule(text)).collect();
+            let wanted_rules: Vec<PolicyRule> = wanted.iter().map(|text| rule(text)).collect();
+            let missing = lacking(&held_rules, &wanted_rules);
+            let mut shown: Vec<String> = compact(&missing).iter().map(show).collect();
+            shown.sort();
+            assert_eq!(shown.join("\n"), want, "{held:?} for {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_of_a_billion_atoms_is_refused_at_once() {
+        let many: Vec<String> = (0..1000).map(|n| format!("x{n}")).collect();
+        let huge = PolicyRule {
+            verbs: super::super::rule::words(&many),
+            api_groups: super::super::rule::words(&["", "a"]),
+            resources: super::super::rule::words(&many),
+            resource_names: super::super::rule::words(&many),
+            non_resource_urls: Words::default(),
+        };
+        assert_eq!(lacking::<PolicyRule>(&[], std::slice::from_ref(&huge)).len(), 1);
+        assert_eq!(lacking(&[rule("*|*|*")], &[huge]).len(), 0, "held whole, it needs no breaking up");
+    }
+}

@@ -1,0 +1,115 @@
+//! A hash index that stores no keys: 64-bit hashes lead to candidates, and whoever asks compares a candidate's own
+//! fields. It keeps an entry at some forty bytes, whatever the names' lengths.
+//!
+//! # Contract
+//!
+//! [`HashedIndex::candidates`] returns every value that was added under an equal key, and perhaps others: the caller
+//! checks. The hash is keyed by a random key of the index, so that nobody can choose colliding names.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+
+/// Key to values, without the key.
+#[derive(Debug)]
+pub struct HashedIndex<T> {
+    keys: RandomState,
+    map: HashMap<u64, Slot<T>, BuildHasherDefault<Identity>>,
+}
+
+#[derive(Debug)]
+enum Slot<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> Default for HashedIndex<T> {
+    fn default() -> Self {
+        HashedIndex { keys: RandomState::new(), map: HashMap::default() }
+    }
+}
+
+impl<T: Copy + PartialEq> HashedIndex<T> {
+    /// Adds a value under a key.
+    pub fn add<K: Hash>(&mut self, key: &K, value: T) {
+        match self.map.entry(self.keys.hash_one(key)) {
+            Entry::Vacant(slot) => {
+                slot.insert(Slot::One(value));
+            }
+            Entry::Occupied(mut slot) => match slot.get_mut() {
+                Slot::Many(list) => list.push(value),
+                Slot::One(first) => {
+                    let list = vec![*first, value];
+                    slot.insert(Slot::Many(list));
+                }
+            },
+        }
+    }
+
+    /// Takes one occurrence of a value away.
+    pub fn remove<K: Hash>(&mut self, key: &K, value: T) {
+        let Entry::Occupied(mut slot) = self.map.entry(self.keys.hash_one(key)) else { return };
+        let empty = match slot.get_mut() {
+            Slot::One(held) => *held == value,
+            Slot::Many(list) => {
+                if let Some(at) = list.iter().position(|held| *held == value) {
+                    list.remove(at);
+                }
+                list.is_empty()
+            }
+        };
+        if empty {
+            slot.remove();
+        }
+    }
+
+    /// The values under a key, in the order they came, and perhaps others.
+    pub fn candidates<K: Hash>(&self, key: &K) -> &[T] {
+        match self.map.get(&self.keys.hash_one(key)) {
+            None => &[],
+            Some(Slot::One(value)) => std::slice::from_ref(value),
+            Some(Slot::Many(list)) => list,
+        }
+    }
+}
+
+/// The keys are hashes already.
+#[derive(Debug, Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back_in_order_and_go_one_at_a_time() {
+        let mut index = HashedIndex::default();
+        for value in [1, 2, 3, 2] {
+            index.add(&("ns", "name"), value);
+        }
+        assert_eq!(index.candidates(&("ns", "name")), [1, 2, 3, 2]);
+        assert_eq!(index.candidates(&("ns", "other")), [] as [i32; 0]);
+        index.remove(&("ns", "name"), 2);
+        assert_eq!(index.candidates(&("ns", "name")), [1, 3, 2]);
+        for value in [3, 1, 2, 9] {
+            index.remove(&("ns", "name"), value);
+        }
+        assert!(index.map.is_empty(), "an empty list leaves nothing behind");
+    }
+}

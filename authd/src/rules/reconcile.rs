@@ -1,0 +1,228 @@
+//! Compares default policy with what is stored, and says what must be written (requirements A-DEF-1 to A-DEF-9).
+//!
+//! # Contract
+//!
+//! What is missing is created or added; what people added stays; an object whose autoupdate annotation says `false` is
+//! left alone; a binding whose `roleRef` differs is deleted and created anew. The answer is empty when nothing is to do,
+//! so that a second start writes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use apimachinery::attributes::{Operator, Requirement};
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+use bootstrap::DefaultPolicy;
+use serde_json::{Map, json};
+
+use super::aggregation::Selector;
+use super::covers::lacking;
+use super::policy::{BindingSpec, Meta, Policy, RoleBody, RoleKind, RoleSpec, Subject, SubjectKind};
+use super::rule::{PolicyRule, Words};
+
+/// One write that default policy needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// What to do.
+    pub step: Step,
+    /// Lower-case plural, of the RBAC group.
+    pub resource: &'static str,
+    /// Empty for cluster-wide objects.
+    pub namespace: String,
+    /// Object name.
+    pub name: String,
+}
+
+/// What to do with the object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// The whole object.
+    Create(Value),
+    /// A merge patch (RFC 7386).
+    Patch(Value),
+    /// Delete it; a `Create` of the same name follows.
+    Delete,
+}
+
+/// What must be written so that default policy holds.
+pub fn missing(policy: &Policy, defaults: &DefaultPolicy, names: &Names) -> Vec<Write> {
+    let mut writes = Vec::new();
+    for (kind, objects) in [(RoleKind::ClusterRole, &defaults.cluster_roles), (RoleKind::Role, &defaults.roles)] {
+        for object in objects {
+            let step = match policy.role_body(kind, object.namespace(), object.name()) {
+                None => Some(Step::Create(object.clone().into_value())),
+                Some(stored) => repair_role(kind, stored, &role_spec(object, names)).map(Step::Patch),
+            };
+            writes.extend(step.map(|step| write(step, kind.resource(), object)));
+        }
+    }
+    for (resource, objects) in
+        [("clusterrolebindings", &defaults.cluster_role_bindings), ("rolebindings", &defaults.role_bindings)]
+    {
+        for object in objects {
+            let Some(wanted) = binding_spec(object, names) else { continue };
+            let Some(stored) = policy.binding(object.namespace(), object.name()) else {
+                writes.push(write(Step::Create(object.clone().into_value()), resource, object));
+                continue;
+            };
+            if stored.protected {
+                continue;
+            }
+            if policy.role_of(stored) != Some((wanted.role_kind, wanted.role_name.as_str())) {
+                writes.push(write(Step::Delete, resource, object));
+                writes.push(write(Step::Create(object.clone().into_value()), resource, object));
+            } else if wanted.subjects.iter().any(|subject| !stored.subjects.contains(subject)) {
+                let added = wanted.subjects.iter().filter(|subject| !stored.subjects.contains(subject));
+                let group = names.group("rbac.authorization");
+                let all: Vec<Value> = stored.subjects.iter().chain(added).map(|s| subject_json(s, &group)).collect();
+                writes.push(write(Step::Patch(json!({"subjects": all})), resource, object));
+            }
+        }
+    }
+    writes
+}
+
+fn write(step: Step, resource: &'static str, object: &Object) -> Write {
+    Write { step, resource, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
+}
+
+/// The merge patch that gives a stored role what it lacks; None when it lacks nothing.
+fn repair_role(kind: RoleKind, stored: &RoleBody, wanted: &RoleSpec) -> Option<Value> {
+    if stored.meta.protected {
+        return None;
+    }
+    let mut patch = Map::new();
+    let labels = wanted.meta.labels.iter().filter(|(key, _)| !stored.meta.labels.contains_key(*key));
+    let labels: Map<String, Value> = labels.map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+    if kind == RoleKind::ClusterRole && !labels.is_empty() {
+        patch.insert("metadata".into(), json!({"labels": labels}));
+    }
+    if wanted.aggregation.is_none() || stored.aggregation.is_none() {
+        let added = lacking(&stored.written, &wanted.rules);
+        if !added.is_empty() {
+            let all = stored.written.iter().map(Arc::as_ref).chain(&added).map(rule_json);
+            patch.insert("rules".into(), all.collect());
+        }
+    }
+    if let Some(selectors) = &wanted.aggregation {
+        let held = stored.aggregation.as_deref().unwrap_or_default();
+        let added: Vec<&Selector> = selectors.iter().filter(|selector| !held.contains(selector)).collect();
+        if stored.aggregation.is_none() || !added.is_empty() {
+            let all: Vec<Value> = held.iter().chain(added).map(selector_json).collect();
+            patch.insert("aggregationRule".into(), json!({"clusterRoleSelectors": all}));
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// A role object in the form of the policy.
+pub fn role_spec(object: &Object, names: &Names) -> RoleSpec {
+    let rules = object.get("rules").and_then(Value::as_array).into_iter().flatten().map(rule_of).collect();
+    let aggregation = object.get("aggregationRule").filter(|rule| !rule.is_null()).map(|rule| {
+        let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array);
+        selectors.into_iter().flatten().map(selector_of).collect()
+    });
+    RoleSpec { meta: meta_of(object, names), rules, aggregation }
+}
+
+/// A binding object in the form of the policy; None when its role's kind is unknown.
+pub fn binding_spec(object: &Object, names: &Names) -> Option<BindingSpec> {
+    let subjects = object.get("subjects").and_then(Value::as_array).into_iter().flatten();
+    let subjects = subjects.filter_map(|subject| {
+        let text = |field: &str| subject.get(field).and_then(Value::as_str).unwrap_or("");
+        let kind = SubjectKind::parse(text("kind"))?;
+        Some(Subject { kind, name: text("name").into(), namespace: text("namespace").into() })
+    });
+    Some(BindingSpec {
+        meta: meta_of(object, names),
+        role_kind: RoleKind::parse(object.str_at(&["roleRef", "kind"])?)?,
+        role_name: object.str_at(&["roleRef", "name"])?.to_owned(),
+        subjects: subjects.collect(),
+    })
+}
+
+fn meta_of(object: &Object, names: &Names) -> Meta {
+    Meta {
+        labels: object.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        protected: object.annotation(&names.autoupdate_annotation()) == Some("false"),
+    }
+}
+
+fn rule_of(rule: &Value) -> PolicyRule {
+    let list = |field: &str| -> Words {
+        rule.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(Box::from).collect()
+    };
+    PolicyRule {
+        verbs: list("verbs"),
+        api_groups: list("apiGroups"),
+        resources: list("resources"),
+        resource_names: list("resourceNames"),
+        non_resource_urls: list("nonResourceURLs"),
+    }
+}
+
+/// A rule as the API writes it.
+pub fn rule_json(rule: &PolicyRule) -> Value {
+    let mut out = Map::new();
+    out.insert("verbs".into(), list_json(&rule.verbs));
+    for (field, list) in [
+        ("apiGroups", &rule.api_groups),
+        ("resources", &rule.resources),
+        ("resourceNames", &rule.resource_names),
+        ("nonResourceURLs", &rule.non_resource_urls),
+    ] {
+        if !list.is_empty() {
+            out.insert(field.into(), list_json(list));
+        }
+    }
+    Value::Object(out)
+}
+
+fn list_json(list: &[Box<str>]) -> Value {
+    list.iter().map(|word| Value::from(&**word)).collect()
+}
+
+fn selector_of(selector: &Value) -> Selector {
+    let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let match_labels: BTreeMap<String, String> =
+        labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
+    let mut out = Selector { match_labels, ..Selector::default() };
+    for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or("");
+        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+        match Operator::parse(text("operator")) {
+            None => out.invalid = true,
+            Some(operator) => out.match_expressions.push(Requirement {
+                key: text("key").to_owned(),
+                operator,
+                values: values.filter_map(Value::as_str).map(str::to_owned).collect(),
+            }),
+        }
+    }
+    out
+}
+
+fn selector_json(selector: &Selector) -> Value {
+    let mut out = Map::new();
+    if !selector.match_labels.is_empty() {
+        out.insert("matchLabels".into(), json!(selector.match_labels));
+    }
+    if !selector.match_expressions.is_empty() {
+        let expressions = selector.match_expressions.iter();
+        let expressions = expressions.map(|e| json!({"key": e.key, "operator": e.operator.as_str(), "values": e.values}));
+        out.insert("matchExpressions".into(), expressions.collect());
+    }
+    Value::Object(out)
+}
+
+fn subject_json(subject: &Subject, group: &str) -> Value {
+    match subject.kind {
+        SubjectKind::ServiceAccount if subject.namespace.is_empty() => {
+            json!({"kind": "ServiceAccount", "name": subject.name})
+        }
+        SubjectKind::ServiceAccount => {
+            json!({"kind": "ServiceAccount", "name": subject.name, "namespace": subject.namespace})
+        }
+        kind => json!({"kind": kind.as_str(), "apiGroup": group, "name": subject.name}),
+    }
+}

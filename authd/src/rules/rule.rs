@@ -1,0 +1,251 @@
+//! A policy rule and what it matches: the one place where a rule meets a request.
+//!
+//! # Contract
+//!
+//! [`PolicyRule::allows`] is the decision; [`PolicyRule::examine`] is the same four predicates without the short cut,
+//! for explanations. Requirements A-RBAC-43 to A-RBAC-52.
+
+use apimachinery::attributes::Attributes;
+use authproto::auth;
+
+/// A list of strings that never changes.
+pub type Words = Box<[Box<str>]>;
+
+/// One rule of a role, field by field as the API has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PolicyRule {
+    /// Verbs; `*` is all.
+    pub verbs: Words,
+    /// Full group names; `*` is all, `` the core group.
+    pub api_groups: Words,
+    /// `resource`, `resource/subresource`, `*/subresource` or `*`.
+    pub resources: Words,
+    /// Object names; empty is all.
+    pub resource_names: Words,
+    /// Paths; a trailing `*` matches every continuation.
+    pub non_resource_urls: Words,
+}
+
+impl AsRef<PolicyRule> for PolicyRule {
+    fn as_ref(&self) -> &PolicyRule {
+        self
+    }
+}
+
+/// Which parts of a rule a request meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Examined {
+    /// The verb is among the rule's.
+    pub verb: bool,
+    /// The API group is among the rule's; true for paths.
+    pub group: bool,
+    /// The resource or the path is among the rule's.
+    pub target: bool,
+    /// The name is among the rule's, or the rule has none.
+    pub name: bool,
+}
+
+impl Examined {
+    /// Whether the rule allows the request.
+    pub fn allows(self) -> bool {
+        self.verb && self.group && self.target && self.name
+    }
+
+    /// How many parts are met, of four.
+    pub fn met(self) -> usize {
+        [self.verb, self.group, self.target, self.name].into_iter().filter(|met| *met).count()
+    }
+}
+
+impl PolicyRule {
+    /// Whether the rule allows the request.
+    pub fn allows(&self, request: &Attributes) -> bool {
+        if request.resource_request {
+            self.allows_any_name(request) && self.names_match(&request.name)
+        } else {
+            has_or_star(&self.verbs, &request.verb) && self.path_matches(&request.path)
+        }
+    }
+
+    /// Whether the rule allows the resource request, its names left aside.
+    pub fn allows_any_name(&self, request: &Attributes) -> bool {
+        has_or_star(&self.verbs, &request.verb)
+            && has_or_star(&self.api_groups, &request.group)
+            && self.resource_matches(&request.resource, &request.subresource)
+    }
+
+    /// Every part by itself.
+    pub fn examine(&self, request: &Attributes) -> Examined {
+        let verb = has_or_star(&self.verbs, &request.verb);
+        if request.resource_request {
+            Examined {
+                verb,
+                group: has_or_star(&self.api_groups, &request.group),
+                target: self.resource_matches(&request.resource, &request.subresource),
+                name: self.names_match(&request.name),
+            }
+        } else {
+            Examined { verb, group: true, target: self.path_matches(&request.path), name: true }
+        }
+    }
+
+    fn resource_matches(&self, resource: &str, subresource: &str) -> bool {
+        self.resources.iter().any(|held| {
+            if &**held == "*" {
+                return true;
+            }
+            if subresource.is_empty() {
+                // Access reviews may write `pods/log` as the resource itself.
+                return &**held == resource;
+            }
+            let of = held.strip_suffix(subresource).and_then(|rest| rest.strip_suffix('/'));
+            of.is_some_and(|of| of == "*" || of == resource)
+        })
+    }
+
+    fn names_match(&self, name: &str) -> bool {
+        self.resource_names.is_empty() || has(&self.resource_names, name)
+    }
+
+    fn path_matches(&self, path: &str) -> bool {
+        self.non_resource_urls.iter().any(|held| path_covers(held, path))
+    }
+}
+
+/// Whether a held path covers a path: equal, or by a trailing `*`. The path may have a `*` itself.
+pub fn path_covers(held: &str, path: &str) -> bool {
+    held == path || held.strip_suffix('*').is_some_and(|rest| path.starts_with(rest.trim_end_matches('*')))
+}
+
+/// Whether the word is in the list.
+pub fn has(list: &[Box<str>], word: &str) -> bool {
+    list.iter().any(|held| &**held == word)
+}
+
+/// Whether the word or `*` is in the list.
+pub fn has_or_star(list: &[Box<str>], word: &str) -> bool {
+    list.iter().any(|held| &**held == word || &**held == "*")
+}
+
+/// From the wire, or from a test's literals.
+pub fn words<S: AsRef<str>>(list: &[S]) -> Words {
+    list.iter().map(|word| Box::from(word.as_ref())).collect()
+}
+
+fn strings(list: &[Box<str>]) -> Vec<String> {
+    list.iter().map(|word| String::from(&**word)).collect()
+}
+
+impl From<&auth::PolicyRule> for PolicyRule {
+    fn from(rule: &auth::PolicyRule) -> Self {
+        PolicyRule {
+            verbs: words(&rule.verbs),
+            api_groups: words(&rule.api_groups),
+            resources: words(&rule.resources),
+            resource_names: words(&rule.resource_names),
+            non_resource_urls: words(&rule.non_resource_urls),
+        }
+    }
+}
+
+impl From<&PolicyRule> for auth::PolicyRule {
+    fn from(rule: &PolicyRule) -> Self {
+        auth::PolicyRule {
+            verbs: strings(&rule.verbs),
+            api_groups: strings(&rule.api_groups),
+            resources: strings(&rule.resources),
+            resource_names: strings(&rule.resource_names),
+            non_resource_urls: strings(&rule.non_resource_urls),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::tests::rule;
+
+    fn ask(verb: &str, group: &str, resource: &str, name: &str) -> Attributes {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        Attributes {
+            verb: verb.into(),
+            resource_request: true,
+            group: group.into(),
+            resource: resource.into(),
+            subresource: subresource.into(),
+            name: name.into(),
+            ..Attributes::default()
+        }
+    }
+
+    #[test]
+    fn a_rule_matches_verb_group_resource_and_name() {
+        for (text, verb, group, resource, name, want) in [
+            ("get|-|pods", "get", "", "pods", "x", true),
+            ("get|-|pods", "list", "", "pods", "", false),
+            ("get|-|pods", "get", "apps", "pods", "x", false),
+            ("get|-|pods", "get", "", "services", "x", false),
+            ("*|-|pods", "frobnicate", "", "pods", "x", true),
+            ("get|*|pods", "get", "metrics.example.com", "pods", "x", true),
+            ("get|apps|*", "get", "apps", "deployments", "x", true),
+            ("get|apps|*", "get", "", "pods", "x", false),
+            ("get|-|*", "get", "", "pods/log", "x", true),
+            // subresources are written out
+            ("get|-|pods", "get", "", "pods/log", "x", false),
+            ("get|-|pods/log", "get", "", "pods/log", "x", true),
+            ("get|-|pods/log", "get", "", "pods", "x", false),
+            ("get|*|*/scale", "get", "apps", "deployments/scale", "x", true),
+            ("get|*|*/scale", "get", "apps", "deployments", "x", false),
+            ("get|*|*/scale", "get", "apps", "deployments/status", "x", false),
+            ("get|apps|deployments/*", "get", "apps", "deployments/scale", "x", false),
+            // names
+            ("get|-|pods|x", "get", "", "pods", "x", true),
+            ("get|-|pods|x", "get", "", "pods", "y", false),
+            ("create|-|pods|x", "create", "", "pods", "", false),
+            ("list|-|pods|x", "list", "", "pods", "x", true),
+            // wildcards are asked for, too
+            ("get|-|pods", "*", "", "pods", "", false),
+            ("*|*|*", "*", "*", "*", "", true),
+            // nothing is covered by nothing
+            ("|-|pods", "get", "", "pods", "x", false),
+            ("get||pods", "get", "", "pods", "x", false),
+            ("get|-|", "get", "", "pods", "x", false),
+        ] {
+            let (rule, ask) = (rule(text), ask(verb, group, resource, name));
+            assert_eq!(rule.allows(&ask), want, "{text}: {verb} {group} {resource} {name}");
+            assert_eq!(rule.examine(&ask).allows(), want, "examine {text}: {verb} {group} {resource} {name}");
+        }
+    }
+
+    #[test]
+    fn paths_match_whole_or_by_a_trailing_star() {
+        for (url, path, want) in [
+            ("/healthz", "/healthz", true),
+            ("/healthz", "/healthz/ping", false),
+            ("/healthz/*", "/healthz/ping", true),
+            ("/healthz/*", "/healthz", false),
+            ("/healthz*", "/healthz", true),
+            ("*", "/metrics", true),
+            ("/a/*/b", "/a/x/b", false),
+            ("/a**", "/abc", true),
+            ("/healthz/*", "/metrics", false),
+        ] {
+            let rule = PolicyRule {
+                verbs: words(&["get"]),
+                non_resource_urls: words(&[url]),
+                ..PolicyRule::default()
+            };
+            let ask = Attributes { verb: "get".into(), path: path.into(), ..Attributes::default() };
+            assert_eq!(rule.allows(&ask), want, "{url} {path}");
+            assert!(!rule.allows(&Attributes { verb: "post".into(), ..ask }), "{url} {path}: verb");
+        }
+    }
+
+    #[test]
+    fn a_path_rule_grants_no_resource_and_the_other_way_round() {
+        let path = PolicyRule { verbs: words(&["*"]), non_resource_urls: words(&["*"]), ..PolicyRule::default() };
+        assert!(!path.allows(&ask("get", "", "pods", "x")));
+        let all = rule("*|*|*");
+        assert!(!all.allows(&Attributes { verb: "get".into(), path: "/metrics".into(), ..Attributes::default() }));
+    }
+}

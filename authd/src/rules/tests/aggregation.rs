@@ -1,0 +1,114 @@
+//! Aggregated roles grant what their parts grant, through levels and cycles, and their written rules follow.
+
+use std::collections::BTreeMap;
+
+use super::super::aggregation::Selector;
+use super::super::covers::show;
+use super::super::{Judgement, RoleKind};
+use super::*;
+
+fn by(pairs: &[(&str, &str)]) -> Selector {
+    let match_labels: BTreeMap<String, String> =
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    Selector { match_labels, ..Selector::default() }
+}
+
+fn sum(selectors: Vec<Selector>, labels: &[(&str, &str)]) -> RoleSpec {
+    RoleSpec { aggregation: Some(selectors), ..labelled(&[], labels) }
+}
+
+fn put(p: &mut Policy, name: &str, spec: RoleSpec) {
+    p.put_role(RoleKind::ClusterRole, "", name, spec);
+}
+
+fn effective(p: &Policy, name: &str) -> Vec<String> {
+    p.effective_rules(RoleKind::ClusterRole, "", name).unwrap().iter().map(show).collect()
+}
+
+const PODS: &str = r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#;
+const MAPS: &str = r#"{APIGroups:[""], Resources:["configmaps"], Verbs:["get"]}"#;
+
+#[test]
+fn an_aggregate_follows_its_parts() {
+    let mut p = policy();
+    put(&mut p, "sum", sum(vec![by(&[("to-sum", "true")])], &[]));
+    p.put_binding("", "b", binding("ClusterRole/sum", &["U:alice"]));
+    let may = |p: &Policy| matches!(p.judge(&user("alice", &[]), &request("get -/pods a/x")), Judgement::Allowed { .. });
+    assert!(!may(&p));
+    put(&mut p, "part", labelled(&["get|-|pods"], &[("to-sum", "true")]));
+    assert!(may(&p), "a part came");
+    put(&mut p, "also", labelled(&["get|-|configmaps", "get|-|pods"], &[("to-sum", "true")]));
+    assert_eq!(effective(&p, "sum"), [MAPS, PODS], "in the order of names, each rule once");
+    put(&mut p, "also", labelled(&["get|-|configmaps"], &[("to-sum", "no")]));
+    put(&mut p, "part", labelled(&["list|-|pods"], &[("to-sum", "true")]));
+    assert!(!may(&p), "a part lost its label, another its rule");
+    put(&mut p, "part", labelled(&["get|-|pods"], &[("to-sum", "true")]));
+    assert!(may(&p));
+    p.delete_role(RoleKind::ClusterRole, "", "part");
+    assert!(!may(&p), "the part went");
+}
+
+#[test]
+fn levels_and_cycles_end() {
+    let mut p = policy();
+    put(&mut p, "view", sum(vec![by(&[("to", "view")])], &[("to", "edit")]));
+    put(&mut p, "edit", sum(vec![by(&[("to", "edit")])], &[("to", "view")]));
+    put(&mut p, "admin", sum(vec![by(&[("to", "edit")])], &[]));
+    put(&mut p, "leaf", labelled(&["get|-|pods"], &[("to", "view")]));
+    for name in ["view", "edit", "admin"] {
+        assert_eq!(effective(&p, name), [PODS], "{name}");
+    }
+    p.delete_role(RoleKind::ClusterRole, "", "leaf");
+    for name in ["view", "edit", "admin"] {
+        assert_eq!(effective(&p, name), [] as [&str; 0], "{name}: nothing keeps itself alive");
+    }
+}
+
+#[test]
+fn a_snapshot_gathers_at_its_end() {
+    let mut p = Policy::loading(&names());
+    put(&mut p, "sum", sum(vec![by(&[("to", "sum")])], &[]));
+    put(&mut p, "a", labelled(&["get|-|pods"], &[("to", "sum")]));
+    assert_eq!(effective(&p, "sum"), [] as [&str; 0]);
+    p.loaded();
+    assert_eq!(effective(&p, "sum"), [PODS]);
+}
+
+#[test]
+fn written_rules_of_an_aggregate_decide_nothing_and_are_to_be_replaced() {
+    let mut p = policy();
+    put(&mut p, "part", labelled(&["get|-|pods"], &[("to", "sum")]));
+    put(&mut p, "sum", RoleSpec { rules: vec![rule("*|*|*")], ..sum(vec![by(&[("to", "sum")])], &[]) });
+    assert_eq!(effective(&p, "sum"), [PODS]);
+    let stale = p.stale_projections();
+    assert_eq!(stale.len(), 1);
+    assert_eq!((&*stale[0].0, show(&stale[0].1[0]).as_str()), ("sum", PODS));
+    put(&mut p, "sum", RoleSpec { rules: vec![rule("get|-|pods")], ..sum(vec![by(&[("to", "sum")])], &[]) });
+    assert_eq!(p.stale_projections(), []);
+    put(&mut p, "sum", sum(vec![], &[]));
+    assert_eq!(effective(&p, "sum"), [] as [&str; 0], "an aggregation rule without a selector grants nothing");
+}
+
+#[test]
+fn selectors_choose_by_labels_and_expressions() {
+    use apimachinery::attributes::{Operator, Requirement};
+    let labels: BTreeMap<String, String> = [("a".to_owned(), "1".to_owned())].into();
+    for (key, operator, values, want) in [
+        ("a", Operator::In, vec!["1", "2"], true),
+        ("a", Operator::In, vec!["2"], false),
+        ("b", Operator::In, vec![""], false),
+        ("a", Operator::NotIn, vec!["1"], false),
+        ("b", Operator::NotIn, vec!["1"], true),
+        ("a", Operator::Exists, vec![], true),
+        ("b", Operator::Exists, vec![], false),
+        ("a", Operator::DoesNotExist, vec![], false),
+        ("b", Operator::DoesNotExist, vec![], true),
+    ] {
+        let values = values.into_iter().map(str::to_owned).collect();
+        let expression = Requirement { key: key.into(), operator, values };
+        let selector = Selector { match_expressions: vec![expression], ..Selector::default() };
+        assert_eq!(selector.matches(&labels), want, "{selector:?}");
+    }
+    assert!(Selector::default().matches(&labels), "the empty selector chooses everything");
+    assert!(!Selector { invalid: true, ..Selector::default() }.matches(&labels));
+}

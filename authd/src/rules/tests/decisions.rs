@@ -1,0 +1,149 @@
+//! Who may do what under one policy, and in which words.
+
+use super::super::{Judgement, RoleKind};
+use super::*;
+
+fn example() -> Policy {
+    let mut p = policy();
+    p.put_role(RoleKind::ClusterRole, "", "reader", role(&["get,list|-|configmaps,pods"]));
+    p.put_role(RoleKind::ClusterRole, "", "health", role(&["get||||/healthz/*,/version"]));
+    p.put_role(RoleKind::Role, "a", "writer", role(&["update|-|configmaps|one", "delete|-|pods"]));
+    p.put_role(RoleKind::Role, "b", "writer", role(&["*|*|*"]));
+    p.put_binding("", "everywhere", binding("ClusterRole/reader", &["U:alice"]));
+    p.put_binding("", "probes", binding("ClusterRole/health", &["G:system:authenticated"]));
+    p.put_binding("a", "team", binding("Role/writer", &["G:team", "U:carol"]));
+    p.put_binding("a", "reads", binding("ClusterRole/reader", &["G:readers", "S:/robot", "S:b/robot"]));
+    p.put_binding("a", "gone", binding("Role/nosuch", &["U:dave", "U:erin"]));
+    p.put_binding("", "gone", binding("ClusterRole/nosuch", &["U:erin"]));
+    p.put_binding("", "wrong", binding("Role/writer", &["U:frank"]));
+    p
+}
+
+#[test]
+fn bindings_grant_in_their_scope_and_reasons_name_them() {
+    let p = example();
+    for (name, groups, ask, want) in [
+        ("alice", "", "get -/configmaps a/x", r#"RBAC: allowed by ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice""#),
+        ("alice", "", "list -/pods z/", r#"RBAC: allowed by ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice""#),
+        ("alice", "", "list -/pods /", r#"RBAC: allowed by ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice""#),
+        ("Alice", "", "get -/configmaps a/x", ""),
+        ("bob", "readers", "get -/pods a/x", r#"RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to Group "readers""#),
+        ("bob", "readers", "get -/pods b/x", ""),
+        ("bob", "readers", "get -/pods /x", ""),
+        ("bob", "team,readers", "delete -/pods a/x", r#"RBAC: allowed by RoleBinding "team/a" of Role "writer" to Group "team""#),
+        // of two subjects that mean the same user the first is named
+        ("carol", "team", "delete -/pods a/x", r#"RBAC: allowed by RoleBinding "team/a" of Role "writer" to Group "team""#),
+        ("carol", "", "update -/configmaps a/one", r#"RBAC: allowed by RoleBinding "team/a" of Role "writer" to User "carol""#),
+        ("carol", "", "update -/configmaps a/two", ""),
+        ("carol", "", "update -/configmaps a/", ""),
+        ("carol", "", "delete -/pods b/x", ""),
+        // service accounts: the binding's namespace stands in for theirs
+        ("system:serviceaccount:a:robot", "", "get -/pods a/x", r#"RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to ServiceAccount "robot/a""#),
+        ("system:serviceaccount:b:robot", "", "get -/pods a/x", r#"RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to ServiceAccount "robot/b""#),
+        ("system:serviceaccount:c:robot", "", "get -/pods a/x", ""),
+        ("robot", "", "get -/pods a/x", ""),
+        // paths
+        ("zed", "system:authenticated", "get /healthz/ping", r#"RBAC: allowed by ClusterRoleBinding "probes" of ClusterRole "health" to Group "system:authenticated""#),
+        ("zed", "system:authenticated", "get /metrics", ""),
+        ("zed", "system:authenticated", "post /version", ""),
+        ("zed", "", "get /version", ""),
+        // roles that are missing are named
+        ("dave", "", "get -/pods a/x", r#"RBAC: role.rbac.authorization.k8s.io "nosuch" not found"#),
+        ("dave", "", "get -/pods b/x", ""),
+        ("erin", "", "get -/pods a/x", r#"RBAC: [clusterrole.rbac.authorization.k8s.io "nosuch" not found, role.rbac.authorization.k8s.io "nosuch" not found]"#),
+        // a cluster-wide binding of a Role grants nothing
+        ("frank", "", "get -/pods a/x", r#"RBAC: role.rbac.authorization.k8s.io "writer" not found"#),
+    ] {
+        let groups: Vec<&str> = groups.split(',').filter(|g| !g.is_empty()).collect();
+        let reason = match p.judge(&user(name, &groups), &request(ask)) {
+            Judgement::Allowed { reason, .. } => reason,
+            Judgement::NotAllowed(refusal) => refusal.reason,
+        };
+        assert_eq!(reason, want, "{name} {groups:?} {ask}");
+    }
+}
+
+#[test]
+fn an_answer_says_for_which_names_it_holds() {
+    let p = example();
+    for (name, ask, allowed, any_name) in [
+        ("alice", "get -/pods a/x", true, true),
+        ("carol", "delete -/pods a/x", true, true),
+        ("carol", "update -/configmaps a/one", true, false),
+        ("carol", "update -/configmaps a/two", false, false),
+        ("carol", "patch -/configmaps a/two", false, true),
+        ("alice", "update -/configmaps a/two", false, true),
+        ("alice", "get /metrics", false, false),
+    ] {
+        let got = match p.judge(&user(name, &[]), &request(ask)) {
+            Judgement::Allowed { any_name, .. } => (true, any_name),
+            Judgement::NotAllowed(refusal) => (false, refusal.any_name),
+        };
+        assert_eq!(got, (allowed, any_name), "{name} {ask}");
+    }
+}
+
+#[test]
+fn changes_take_effect_at_once_and_leave_nothing_behind() {
+    let mut p = policy();
+    let (alice, ask) = (user("alice", &[]), request("get -/pods a/x"));
+    let allowed = |p: &Policy| matches!(p.judge(&alice, &ask), Judgement::Allowed { .. });
+    p.put_binding("a", "b", binding("Role/r", &["U:alice", "U:alice"]));
+    assert!(!allowed(&p), "the role does not exist yet");
+    p.put_role(RoleKind::Role, "a", "r", role(&["get|-|pods"]));
+    assert!(allowed(&p), "the role came after its binding");
+    p.put_role(RoleKind::Role, "a", "r", role(&["list|-|pods"]));
+    assert!(!allowed(&p), "the rule went");
+    p.put_role(RoleKind::Role, "a", "r", role(&["get|-|pods"]));
+    p.put_binding("a", "b", binding("Role/r", &["U:bob"]));
+    assert!(!allowed(&p), "the subject went");
+    p.put_binding("a", "b", binding("Role/r", &["U:alice"]));
+    p.delete_role(RoleKind::Role, "a", "r");
+    assert!(!allowed(&p), "the role went");
+    p.put_role(RoleKind::Role, "a", "r", role(&["get|-|pods"]));
+    p.delete_binding("a", "b");
+    assert!(!allowed(&p), "the binding went");
+    p.delete_role(RoleKind::Role, "a", "r");
+    p.delete_role(RoleKind::Role, "a", "r");
+    p.delete_binding("a", "b");
+    assert_eq!(p.len(), (0, 0));
+    assert!(p.roles.iter().all(Option::is_none), "no slot is held");
+    p.put_role(RoleKind::Role, "a", "r2", role(&["get|-|pods"]));
+    assert_eq!(p.roles.len(), 1, "slots are used again");
+}
+
+#[test]
+fn a_refusal_is_explained_by_its_nearest_misses() {
+    let p = example();
+    assert_eq!(
+        p.explain(&user("carol", &[]), &request("update -/configmaps a/two"), 3),
+        [r#"RoleBinding "team/a" of Role "writer" to User "carol" has a rule without the name"#]
+    );
+    assert_eq!(
+        p.explain(&user("alice", &[]), &request("delete -/pods a/x"), 3),
+        [r#"ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice" has a rule without the verb"#]
+    );
+    assert_eq!(
+        p.explain(&user("dave", &[]), &request("get -/pods a/x"), 3),
+        [r#"RoleBinding "gone/a" of Role "nosuch" to User "dave" grants nothing: the role does not exist"#]
+    );
+}
+
+#[test]
+fn the_rules_of_a_user_are_listed_once_for_each_binding() {
+    let p = example();
+    let shown = |name: &str, groups: &[&str], namespace: &str| -> Vec<String> {
+        let (rules, _) = p.rules_of(&user(name, groups), namespace);
+        rules.iter().map(|rule| super::super::covers::show(rule)).collect()
+    };
+    assert_eq!(shown("carol", &["team"], "a").len(), 2, "named by user and by group, listed once");
+    assert_eq!(shown("carol", &["team"], "b"), [] as [&str; 0]);
+    assert_eq!(
+        shown("alice", &["system:authenticated"], "a"),
+        [
+            r#"{APIGroups:[""], Resources:["configmaps" "pods"], Verbs:["get" "list"]}"#,
+            r#"{NonResourceURLs:["/healthz/*" "/version"], Verbs:["get"]}"#
+        ]
+    );
+    assert_eq!(p.rules_of(&user("erin", &[]), "a").1.len(), 2);
+}

@@ -1,0 +1,152 @@
+//! The indexed policy against a slow and obvious one, on random policies with random changes.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+use super::super::{Judgement, RoleKind};
+use super::*;
+
+const NAMESPACES: [&str; 3] = ["", "a", "b"];
+const ROLES: [&str; 4] = ["r0", "r1", "r2", "r3"];
+const BINDINGS: [&str; 6] = ["b0", "b1", "b2", "b3", "b4", "b5"];
+const SUBJECTS: [&str; 7] = ["U:alice", "U:bob", "G:team", "G:ops", "S:/robot", "S:a/robot", "S:b/robot"];
+const VERBS: [&str; 4] = ["get", "list", "create", "*"];
+const GROUPS: [&str; 3] = ["-", "apps", "*"];
+const RESOURCES: [&str; 6] = ["pods", "pods/log", "deployments", "*/log", "*", "deployments/scale"];
+const OBJECTS: [&str; 3] = ["", "x", "y"];
+const PATHS: [&str; 4] = ["/healthz", "/healthz/*", "*", "/api*"];
+
+/// Everything as it was put, decided by reading it from the top.
+#[derive(Default)]
+struct Model {
+    roles: BTreeMap<(&'static str, String, String), Vec<PolicyRule>>,
+    bindings: BTreeMap<(String, String), BindingSpec>,
+}
+
+impl Model {
+    fn allows(&self, user: &UserInfo, ask: &Attributes) -> bool {
+        self.bindings.iter().any(|((namespace, _), binding)| {
+            let in_scope = namespace.is_empty() || ask.resource_request && *namespace == ask.namespace;
+            let bound = binding.subjects.iter().any(|subject| match subject.kind {
+                SubjectKind::User => *subject.name == *user.name,
+                SubjectKind::Group => user.groups.iter().any(|group| *group == *subject.name),
+                SubjectKind::ServiceAccount => {
+                    let of = if subject.namespace.is_empty() { namespace.as_str() } else { &*subject.namespace };
+                    !of.is_empty() && user.name == format!("system:serviceaccount:{of}:{}", subject.name)
+                }
+            });
+            let of = if binding.role_kind == RoleKind::ClusterRole { "" } else { namespace.as_str() };
+            let key = (binding.role_kind.as_str(), of.to_owned(), binding.role_name.clone());
+            let rules = self.roles.get(&key).map(Vec::as_slice).unwrap_or_default();
+            in_scope && bound && rules.iter().any(|rule| slow(rule, ask))
+        })
+    }
+}
+
+/// What a rule allows, written down as the documentation says it.
+fn slow(rule: &PolicyRule, ask: &Attributes) -> bool {
+    let among = |list: &[Box<str>], word: &str| list.iter().any(|held| **held == *word || &**held == "*");
+    if !among(&rule.verbs, &ask.verb) {
+        return false;
+    }
+    if !ask.resource_request {
+        return rule.non_resource_urls.iter().any(|url| {
+            url.strip_suffix('*').map_or(**url == *ask.path, |start| ask.path.starts_with(start))
+        });
+    }
+    let whole = match ask.subresource.as_str() {
+        "" => vec![ask.resource.clone()],
+        sub => vec![format!("{}/{sub}", ask.resource), format!("*/{sub}")],
+    };
+    among(&rule.api_groups, &ask.group)
+        && (whole.iter().any(|resource| among(&rule.resources, resource)))
+        && (rule.resource_names.is_empty() || rule.resource_names.iter().any(|name| **name == *ask.name))
+}
+
+fn some<'a>(rng: &mut SmallRng, from: &[&'a str], most: usize) -> Vec<&'a str> {
+    let n = rng.random_range(0..=most);
+    from.choose_multiple(rng, n).copied().collect()
+}
+
+fn random_rule(rng: &mut SmallRng) -> PolicyRule {
+    let text = if rng.random_bool(0.2) {
+        format!("{}||||{}", some(rng, &VERBS, 2).join(","), some(rng, &PATHS, 2).join(","))
+    } else {
+        let names = if rng.random_bool(0.3) { some(rng, &OBJECTS[1..], 2) } else { vec![] };
+        let lists = [some(rng, &VERBS, 2), some(rng, &GROUPS, 2), some(rng, &RESOURCES, 2), names];
+        lists.map(|list| list.join(",")).join("|")
+    };
+    rule(&text)
+}
+
+#[test]
+fn the_index_decides_as_reading_everything_does() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let (mut allowed, mut refused) = (0, 0);
+    for _ in 0..60 {
+        let (mut fast, mut model) = (policy(), Model::default());
+        for _ in 0..60 {
+            let pick = |rng: &mut SmallRng, list: &[&'static str]| *list.choose(rng).unwrap();
+            let (namespace, role_name, binding_name) =
+                (pick(&mut rng, &NAMESPACES), pick(&mut rng, &ROLES), pick(&mut rng, &BINDINGS));
+            let kind = if namespace.is_empty() { RoleKind::ClusterRole } else { RoleKind::Role };
+            let role_key = (kind.as_str(), namespace.to_owned(), role_name.to_owned());
+            match rng.random_range(0..10) {
+                0..4 => {
+                    let rules: Vec<PolicyRule> = (0..rng.random_range(0..4)).map(|_| random_rule(&mut rng)).collect();
+                    fast.put_role(kind, namespace, role_name, RoleSpec { rules: rules.clone(), ..RoleSpec::default() });
+                    model.roles.insert(role_key, rules);
+                }
+                4 => {
+                    fast.delete_role(kind, namespace, role_name);
+                    model.roles.remove(&role_key);
+                }
+                5..9 => {
+                    let role_kind = if rng.random_bool(0.5) { "ClusterRole" } else { "Role" };
+                    let subjects = some(&mut rng, &SUBJECTS, 3);
+                    let spec = binding(&format!("{role_kind}/{role_name}"), &subjects);
+                    fast.put_binding(namespace, binding_name, spec.clone());
+                    model.bindings.insert((namespace.to_owned(), binding_name.to_owned()), spec);
+                }
+                _ => {
+                    fast.delete_binding(namespace, binding_name);
+                    model.bindings.remove(&(namespace.to_owned(), binding_name.to_owned()));
+                }
+            }
+            for _ in 0..20 {
+                let name = pick(&mut rng, &["alice", "bob", "system:serviceaccount:a:robot", "system:serviceaccount:b:robot"]);
+                let who = user(name, &some(&mut rng, &["team", "ops"], 2));
+                let ask = if rng.random_bool(0.2) {
+                    format!("{} {}", pick(&mut rng, &VERBS), pick(&mut rng, &["/healthz", "/healthz/x", "/apis"]))
+                } else {
+                    let resource = pick(&mut rng, &["pods", "pods/log", "deployments", "deployments/log", "deployments/scale"]);
+                    let group = pick(&mut rng, &["-", "apps", "batch"]);
+                    format!(
+                        "{} {group}/{resource} {}/{}",
+                        pick(&mut rng, &VERBS), pick(&mut rng, &NAMESPACES), pick(&mut rng, &OBJECTS)
+                    )
+                };
+                let attributes = request(&ask);
+                let judgement = fast.judge(&who, &attributes);
+                let got = matches!(judgement, Judgement::Allowed { .. });
+                assert_eq!(got, model.allows(&who, &attributes), "seed {seed}: {who:?} {ask}");
+                if got { allowed += 1 } else { refused += 1 }
+                // An answer for any name holds for every name.
+                let any_name = match judgement {
+                    Judgement::Allowed { any_name, .. } => any_name,
+                    Judgement::NotAllowed(refusal) => refusal.any_name,
+                };
+                for other in OBJECTS {
+                    let other = Attributes { name: other.to_owned(), ..attributes.clone() };
+                    assert!(!any_name || model.allows(&who, &other) == got, "seed {seed}: {who:?} {ask} any name");
+                }
+            }
+        }
+    }
+    assert!(allowed > 1000 && refused > 1000, "seed {seed}: {allowed} allowed, {refused} refused");
+}
