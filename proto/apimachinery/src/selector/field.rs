@@ -1,10 +1,26 @@
-//! Field selectors: `metadata.name=x,spec.nodeName!=y`.
+//! Field selectors: `metadata.name=x,spec.nodeName!=y`, with `\\`, `\,` and `\=` in values.
+//!
+//! # Contract
+//!
+//! The grammar and the texts of its errors are Kubernetes'. Blanks belong to names and values. Terms are kept sorted,
+//! so that their order in the text makes no difference. Whether a kind has a field is the kind's to say.
 
-use crate::attributes::ParsedSelector;
+use crate::attributes::{Operator, ParsedSelector, Requirement};
 
 /// A parsed field selector. The default selects everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSelector {}
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FieldSelector {
+    terms: Box<[Term]>,
+}
+
+/// One comparison.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Term {
+    field: Box<str>,
+    /// False: the value must differ.
+    equal: bool,
+    value: Box<str>,
+}
 
 impl FieldSelector {
     /// Parses the query parameter. The error text is what a 400 shows.
@@ -12,32 +28,173 @@ impl FieldSelector {
     /// # Errors
     ///
     /// What could not be parsed.
-    pub fn parse(_text: &str) -> Result<Self, String> {
-        Ok(FieldSelector {})
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = split_terms(text);
+        parts.sort_unstable();
+        let terms = parts.into_iter().filter(|part| !part.is_empty()).map(|part| {
+            let (field, equal, value) = split_term(part)
+                .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
+            Ok(Term { field: field.into(), equal, value: unescape(value)?.into() })
+        });
+        Ok(FieldSelector { terms: terms.collect::<Result<_, String>>()? })
+    }
+
+    /// The selector of one object by its name: what a watch on an item path means.
+    pub fn of_name(name: &str) -> Self {
+        let term = Term { field: "metadata.name".into(), equal: true, value: name.into() };
+        FieldSelector { terms: [term].into() }
     }
 
     /// Whether it selects everything.
     pub fn is_empty(&self) -> bool {
-        true
+        self.terms.is_empty()
     }
 
     /// The fields it names, for the check that the kind supports them.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
-        std::iter::empty()
+        self.terms.iter().map(|term| &*term.field)
     }
 
     /// The one value that a field must have, if the selector says so: `metadata.name=x` gives `x`.
-    pub fn exact(&self, _field: &str) -> Option<&str> {
-        None
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        self.terms.iter().find(|term| term.equal && *term.field == *field).map(|term| &*term.value)
     }
 
     /// Whether an object matches; `field` answers the value of a field, `""` when unset.
-    pub fn matches<'a>(&self, _field: impl Fn(&str) -> &'a str) -> bool {
-        true
+    pub fn matches<'a>(&self, field: impl Fn(&str) -> &'a str) -> bool {
+        self.terms.iter().all(|term| (field(&term.field) == &*term.value) == term.equal)
     }
 
     /// As authorization sees it.
     pub fn requirements(&self) -> ParsedSelector {
-        ParsedSelector::default()
+        let requirement = |term: &Term| Requirement {
+            key: term.field.clone().into_string(),
+            operator: if term.equal { Operator::In } else { Operator::NotIn },
+            values: vec![term.value.clone().into_string()],
+        };
+        ParsedSelector::Requirements(self.terms.iter().map(requirement).collect())
+    }
+}
+
+/// Splits at commas that no backslash escapes.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    text.split(|c| {
+        let separates = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        separates
+    })
+    .collect()
+}
+
+/// Field, whether it must be equal, value as it is written.
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    let at = term.find(['=', '!']).and_then(|first| {
+        // A `!` that no `=` follows belongs to the name.
+        (first..term.len())
+            .find(|at| term.get(*at..).is_some_and(|rest| rest.starts_with("!=") || rest.starts_with('=')))
+    })?;
+    let (field, rest) = term.split_at_checked(at)?;
+    let (operator, equal) = match rest {
+        _ if rest.starts_with("!=") => ("!=", false),
+        _ if rest.starts_with("==") => ("==", true),
+        _ => ("=", true),
+    };
+    Some((field, equal, rest.strip_prefix(operator)?))
+}
+
+/// Takes the backslashes away.
+fn unescape(value: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                Some(c) => return Err(format!("invalid field selector: invalid escape sequence: \\{c}")),
+                None => return Err("invalid field selector: invalid escape sequence: \\".to_owned()),
+            },
+            // The reference prints the code point.
+            ',' | '=' => {
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {}",
+                    u32::from(c)
+                ));
+            }
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the selector says about each field, in its own order.
+    fn parsed(text: &str) -> Result<Vec<(String, bool, String)>, String> {
+        let selector = FieldSelector::parse(text)?;
+        Ok(selector.terms.iter().map(|t| (t.field.to_string(), t.equal, t.value.to_string())).collect())
+    }
+
+    #[test]
+    fn the_grammar_is_that_of_the_reference() {
+        let term = |field: &str, equal, value: &str| (field.to_owned(), equal, value.to_owned());
+        for (text, want) in [
+            ("", vec![]),
+            (",", vec![]),
+            ("a=b", vec![term("a", true, "b")]),
+            ("a==b", vec![term("a", true, "b")]),
+            ("a!=b", vec![term("a", false, "b")]),
+            ("a=", vec![term("a", true, "")]),
+            ("=b", vec![term("", true, "b")]),
+            ("b=2,,a!=1,", vec![term("a", false, "1"), term("b", true, "2")]),
+            (" a = b ", vec![term(" a ", true, " b ")]),
+            (r"a=x\,y\=z\\", vec![term("a", true, r"x,y=z\")]),
+            (r"a=\\,b=1", vec![term("a", true, r"\"), term("b", true, "1")]),
+            ("a!b=c", vec![term("a!b", true, "c")]),
+        ] {
+            assert_eq!(parsed(text), Ok(want), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_the_reference_says() {
+        for (text, want) in [
+            ("a", "invalid selector: 'a'; can't understand 'a'"),
+            ("a=b,c!", "invalid selector: 'a=b,c!'; can't understand 'c!'"),
+            ("a=b=c", "invalid field selector: unescaped character in value: 61"),
+            ("a===b", "invalid field selector: unescaped character in value: 61"),
+            (r"a=\n", r"invalid field selector: invalid escape sequence: \n"),
+            (r"a=b\", r"invalid field selector: invalid escape sequence: \"),
+        ] {
+            assert_eq!(parsed(text), Err(want.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn matching_and_the_view_of_authorization() {
+        let selector = FieldSelector::parse("metadata.name=x,spec.nodeName!=").unwrap();
+        let matches =
+            |name, node| selector.matches(|field| if field == "metadata.name" { name } else { node });
+        assert!(matches("x", "n1"));
+        assert!(!matches("x", ""));
+        assert!(!matches("y", "n1"));
+        assert_eq!(selector.exact("metadata.name"), Some("x"));
+        assert_eq!(selector.exact("spec.nodeName"), None);
+        assert_eq!(selector.fields().collect::<Vec<_>>(), ["metadata.name", "spec.nodeName"]);
+        let requirement = |key: &str, operator, value: &str| Requirement {
+            key: key.to_owned(),
+            operator,
+            values: vec![value.to_owned()],
+        };
+        assert_eq!(
+            selector.requirements(),
+            ParsedSelector::Requirements(vec![
+                requirement("metadata.name", Operator::In, "x"),
+                requirement("spec.nodeName", Operator::NotIn, "")
+            ])
+        );
+        assert_eq!(FieldSelector::of_name("a,b"), FieldSelector::parse(r"metadata.name=a\,b").unwrap());
     }
 }

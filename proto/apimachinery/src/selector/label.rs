@@ -1,10 +1,56 @@
-//! Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
+//! Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`.
+//!
+//! # Contract
+//!
+//! The grammar and the texts of its errors are Kubernetes'. Requirements are kept in the order of their keys, so that
+//! two selectors that differ in the order of different keys are equal.
 
-use crate::attributes::ParsedSelector;
+use crate::attributes::{Operator, ParsedSelector, Requirement};
+use crate::field::{FieldError, FieldPath};
+
+use super::syntax;
 
 /// A parsed label selector. The default selects everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelSelector {}
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LabelSelector {
+    terms: Box<[Term]>,
+}
+
+/// One requirement, as matching wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Term {
+    key: Box<str>,
+    test: Test,
+}
+
+/// What is asked of the value. Value sets are sorted and without repetitions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Test {
+    Exists,
+    Absent,
+    In(Box<[Box<str>]>),
+    NotIn(Box<[Box<str>]>),
+    Above(i64),
+    Below(i64),
+}
+
+impl Test {
+    fn holds(&self, value: Option<&str>) -> bool {
+        match self {
+            Test::Exists => value.is_some(),
+            Test::Absent => value.is_none(),
+            Test::In(set) => value.is_some_and(|v| set.iter().any(|s| **s == *v)),
+            Test::NotIn(set) => value.is_none_or(|v| set.iter().all(|s| **s != *v)),
+            Test::Above(bound) => integer(value).is_some_and(|v| v > *bound),
+            Test::Below(bound) => integer(value).is_some_and(|v| v < *bound),
+        }
+    }
+}
+
+/// A label as an integer.
+fn integer(value: Option<&str>) -> Option<i64> {
+    value?.parse().ok()
+}
 
 impl LabelSelector {
     /// Parses the query parameter. The error text is what a 400 shows.
@@ -12,22 +58,297 @@ impl LabelSelector {
     /// # Errors
     ///
     /// What could not be parsed and where.
-    pub fn parse(_text: &str) -> Result<Self, String> {
-        Ok(LabelSelector {})
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut terms = Parser::new(text).selector()?;
+        terms.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(LabelSelector { terms: terms.into() })
     }
 
     /// Whether it selects everything.
     pub fn is_empty(&self) -> bool {
-        true
+        self.terms.is_empty()
     }
 
     /// Whether a label set matches; `label` answers the value of a key.
-    pub fn matches<'a>(&self, _label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        true
+    pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.terms.iter().all(|term| term.test.holds(label(&term.key)))
     }
 
-    /// As authorization sees it.
+    /// As authorization sees it. What reviews cannot express (`>`, `<`) is left out: the authorizer then sees a wider
+    /// request than was made, never a narrower one.
     pub fn requirements(&self) -> ParsedSelector {
-        ParsedSelector::default()
+        let requirement = |term: &Term| {
+            let (operator, values) = match &term.test {
+                Test::Exists => (Operator::Exists, &[][..]),
+                Test::Absent => (Operator::DoesNotExist, &[][..]),
+                Test::In(set) => (Operator::In, &set[..]),
+                Test::NotIn(set) => (Operator::NotIn, &set[..]),
+                Test::Above(_) | Test::Below(_) => return None,
+            };
+            let values = values.iter().map(|v| v.clone().into_string()).collect();
+            Some(Requirement { key: term.key.clone().into_string(), operator, values })
+        };
+        ParsedSelector::Requirements(self.terms.iter().filter_map(requirement).collect())
     }
 }
+
+/// A word or symbol of the grammar. `in` and `notin` are words where a key or value is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    Word,
+    In,
+    NotIn,
+    Equal,
+    DoubleEqual,
+    NotEqual,
+    Above,
+    Below,
+    Not,
+    Open,
+    Close,
+    Comma,
+    End,
+}
+
+impl Token {
+    /// How it counts where a key or value may stand.
+    fn as_operand(self) -> Self {
+        match self {
+            Token::In | Token::NotIn => Token::Word,
+            other => other,
+        }
+    }
+}
+
+/// A recursive-descent parser with one token of lookahead.
+struct Parser<'t> {
+    rest: &'t str,
+    next: (Token, &'t str),
+}
+
+impl<'t> Parser<'t> {
+    fn new(text: &'t str) -> Self {
+        let mut parser = Parser { rest: text, next: (Token::End, "") };
+        parser.scan();
+        parser
+    }
+
+    /// Reads the next token into the lookahead.
+    fn scan(&mut self) {
+        let text = self.rest.trim_start_matches([' ', '\t', '\r', '\n']);
+        let symbol = [
+            ("==", Token::DoubleEqual),
+            ("!=", Token::NotEqual),
+            ("=", Token::Equal),
+            ("!", Token::Not),
+            ("(", Token::Open),
+            (")", Token::Close),
+            (",", Token::Comma),
+            (">", Token::Above),
+            ("<", Token::Below),
+        ]
+        .into_iter()
+        .find(|(symbol, _)| text.starts_with(symbol));
+        let (token, length) = match symbol {
+            Some((symbol, token)) => (token, symbol.len()),
+            None => {
+                let end = |c: char| " \t\r\n=!(),><".contains(c);
+                let length = text.find(end).unwrap_or(text.len());
+                let token = match text.get(..length) {
+                    Some("") | None => Token::End,
+                    Some("in") => Token::In,
+                    Some("notin") => Token::NotIn,
+                    Some(_) => Token::Word,
+                };
+                (token, length)
+            }
+        };
+        let (literal, rest) = text.split_at_checked(length).unwrap_or(("", ""));
+        self.next = (token, literal);
+        self.rest = rest;
+    }
+
+    /// The next token and its text, as they are written.
+    fn take(&mut self) -> (Token, &'t str) {
+        let taken = self.next;
+        self.scan();
+        taken
+    }
+
+    /// The next token where a key or value may stand.
+    fn take_operand(&mut self) -> (Token, &'t str) {
+        let (token, literal) = self.take();
+        (token.as_operand(), literal)
+    }
+
+    /// The kind of the next token where a key or value may stand.
+    fn peek(&self) -> Token {
+        self.next.0.as_operand()
+    }
+
+    fn selector(&mut self) -> Result<Vec<Term>, String> {
+        let mut terms = Vec::new();
+        loop {
+            match self.peek() {
+                Token::Word | Token::Not => {}
+                Token::End => return Ok(terms),
+                _ => {
+                    return Err(format!(
+                        "found '{}', expected: !, identifier, or 'end of string'",
+                        self.next.1
+                    ));
+                }
+            }
+            terms.push(self.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?);
+            match self.take_operand() {
+                (Token::End, _) => return Ok(terms),
+                (Token::Comma, _) if matches!(self.peek(), Token::Word | Token::Not) => {}
+                (Token::Comma, _) => {
+                    return Err(format!("found '{}', expected: identifier after ','", self.next.1));
+                }
+                (_, literal) => return Err(format!("found '{literal}', expected: ',' or 'end of string'")),
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<Term, String> {
+        let absent = self.peek() == Token::Not;
+        if absent {
+            self.take();
+        }
+        let (token, key) = self.take_operand();
+        if token != Token::Word {
+            return Err(format!("found '{key}', expected: identifier"));
+        }
+        let errors = syntax::qualified_name(key);
+        if !errors.is_empty() {
+            // The reference has no path for the key and prints it so.
+            return Err(FieldError::invalid(&FieldPath::new("<nil>"), key, &errors.join("; ")).to_string());
+        }
+        let test = if absent {
+            Test::Absent
+        } else if matches!(self.peek(), Token::End | Token::Comma) {
+            Test::Exists
+        } else {
+            self.test(key)?
+        };
+        Ok(Term { key: key.into(), test })
+    }
+
+    fn test(&mut self, key: &str) -> Result<Test, String> {
+        match self.take() {
+            (Token::In, _) => Ok(Test::In(checked(key, self.list()?)?)),
+            (Token::NotIn, _) => Ok(Test::NotIn(checked(key, self.list()?)?)),
+            (Token::Equal | Token::DoubleEqual, _) => Ok(Test::In(checked(key, vec![self.value()?])?)),
+            (Token::NotEqual, _) => Ok(Test::NotIn(checked(key, vec![self.value()?])?)),
+            (Token::Above, _) => Ok(Test::Above(bound(key, self.value()?)?)),
+            (Token::Below, _) => Ok(Test::Below(bound(key, self.value()?)?)),
+            (_, literal) => Err(format!("found '{literal}', expected: in, notin, =, ==, !=, gt, lt")),
+        }
+    }
+
+    /// The value after `=`, `!=`, `<`, `>`; nothing stands for the empty string.
+    fn value(&mut self) -> Result<&'t str, String> {
+        if matches!(self.peek(), Token::End | Token::Comma) {
+            return Ok("");
+        }
+        match self.take_operand() {
+            (Token::Word, literal) => Ok(literal),
+            (_, literal) => Err(format!("found '{literal}', expected: identifier")),
+        }
+    }
+
+    /// `(a,b)` after `in` and `notin`; nothing between two separators stands for the empty string.
+    fn list(&mut self) -> Result<Vec<&'t str>, String> {
+        match self.take_operand() {
+            (Token::Open, _) => {}
+            (_, literal) => return Err(format!("found '{literal}' expected: '('")),
+        }
+        let mut values = Vec::new();
+        match self.peek() {
+            Token::Word | Token::Comma => {}
+            Token::Close => {
+                self.take();
+                return Ok(vec![""]);
+            }
+            _ => return Err(format!("found '{}', expected: ',', ')' or identifier", self.next.1)),
+        }
+        loop {
+            match self.take_operand() {
+                (Token::Word, literal) => {
+                    values.push(literal);
+                    match self.peek() {
+                        Token::Comma => {}
+                        Token::Close => break,
+                        _ => return Err(format!("found '{}', expected: ',' or ')'", self.next.1)),
+                    }
+                }
+                (Token::Comma, _) => {
+                    if values.is_empty() {
+                        values.push("");
+                    }
+                    match self.peek() {
+                        Token::Close => {
+                            values.push("");
+                            break;
+                        }
+                        Token::Comma => {
+                            self.take();
+                            values.push("");
+                        }
+                        _ => {}
+                    }
+                }
+                (_, literal) => return Err(format!("found '{literal}', expected: ',', or identifier")),
+            }
+        }
+        self.take();
+        Ok(values)
+    }
+}
+
+/// Values as a set, each one checked.
+fn checked(key: &str, mut values: Vec<&str>) -> Result<Box<[Box<str>]>, String> {
+    values.sort_unstable();
+    values.dedup();
+    let errors: Vec<String> = values
+        .iter()
+        .enumerate()
+        .filter_map(|(index, value)| {
+            let errors = syntax::label_value(value);
+            let path = FieldPath::new("values").index(index).key(key);
+            (!errors.is_empty()).then(|| FieldError::invalid(&path, *value, &errors.join("; ")).to_string())
+        })
+        .collect();
+    if errors.is_empty() { Ok(values.into_iter().map(Box::from).collect()) } else { Err(aggregate(errors)) }
+}
+
+/// The number after `>` and `<`.
+fn bound(key: &str, value: &str) -> Result<i64, String> {
+    let parsed = value.parse();
+    let mut errors = Vec::new();
+    if parsed.is_err() {
+        let path = FieldPath::new("values").index(0);
+        let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
+        errors.push(FieldError::invalid(&path, value, detail).to_string());
+    }
+    match (checked(key, vec![value]), parsed) {
+        (Ok(_), Ok(bound)) => Ok(bound),
+        (values, _) => {
+            errors.extend(values.err());
+            Err(aggregate(errors))
+        }
+    }
+}
+
+/// Several errors in one text.
+fn aggregate(errors: Vec<String>) -> String {
+    match errors.as_slice() {
+        [single] => single.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/label.rs"]
+mod tests;

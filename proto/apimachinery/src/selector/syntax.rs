@@ -1,0 +1,135 @@
+//! What label keys and values may be, with the texts that say what is wrong.
+//!
+//! # Reference
+//!
+//! The wording is Kubernetes': clients show it. Lengths are bytes.
+
+const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+     alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+
+const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
+     must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
+     validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
+     must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
+/// The longest name part of a key, and the longest value.
+const LONGEST_NAME: usize = 63;
+/// The longest prefix of a key.
+const LONGEST_SUBDOMAIN: usize = 253;
+
+/// What is wrong with a label key (a qualified name: `name` or `prefix/name`); empty when nothing is.
+pub fn qualified_name(key: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    let mut parts = key.split('/');
+    let (name, prefix) = match (parts.next(), parts.next(), parts.next()) {
+        (Some(name), None, _) => (name, None),
+        (Some(prefix), Some(name), None) => (name, Some(prefix)),
+        _ => {
+            errors.push(format!(
+                "a qualified name {NAME_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            ));
+            return errors;
+        }
+    };
+    match prefix {
+        Some("") => errors.push("prefix part must be non-empty".to_owned()),
+        Some(prefix) => errors.extend(subdomain(prefix).into_iter().map(|e| format!("prefix part {e}"))),
+        None => {}
+    }
+    if name.is_empty() {
+        errors.push("name part must be non-empty".to_owned());
+    } else if name.len() > LONGEST_NAME {
+        errors.push(format!("name part must be no more than {LONGEST_NAME} bytes"));
+    }
+    if !is_name(name) {
+        errors.push(format!("name part {NAME_RULE}"));
+    }
+    errors
+}
+
+/// What is wrong with a label value; empty when nothing is.
+pub fn label_value(value: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if value.len() > LONGEST_NAME {
+        errors.push(format!("must be no more than {LONGEST_NAME} bytes"));
+    }
+    if !value.is_empty() && !is_name(value) {
+        errors.push(VALUE_RULE.to_owned());
+    }
+    errors
+}
+
+/// What is wrong with a DNS subdomain (RFC 1123, lower case); empty when nothing is.
+pub fn subdomain(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if text.len() > LONGEST_SUBDOMAIN {
+        errors.push(format!("must be no more than {LONGEST_SUBDOMAIN} characters"));
+    }
+    if !text.split('.').all(is_dns_label) {
+        errors.push(SUBDOMAIN_RULE.to_owned());
+    }
+    errors
+}
+
+/// Letters and digits at both ends, `-_.` too between them.
+fn is_name(text: &str) -> bool {
+    let ends = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    ends(bytes.first())
+        && ends(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+/// Lower-case letters and digits at both ends, `-` too between them; any length.
+fn is_dns_label(text: &str) -> bool {
+    let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(inner)
+        && bytes.last().is_some_and(inner)
+        && bytes.iter().all(|b| inner(b) || *b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_qualified_names() {
+        let longest = format!("{}/{}", "d".repeat(253), "n".repeat(63));
+        for key in ["a", "A.b_c-9", "example.com/name", "a-b.c/x", longest.as_str()] {
+            assert!(qualified_name(key).is_empty(), "{key}: {:?}", qualified_name(key));
+        }
+        for (key, want) in [
+            ("", vec!["name part must be non-empty", "name part must consist of"]),
+            ("a b", vec!["name part must consist of"]),
+            ("-a", vec!["name part must consist of"]),
+            ("/a", vec!["prefix part must be non-empty"]),
+            ("a/", vec!["name part must be non-empty", "name part must consist of"]),
+            ("A.com/a", vec!["prefix part a lowercase RFC 1123 subdomain must consist of"]),
+            ("a..b/a", vec!["prefix part a lowercase RFC 1123 subdomain must consist of"]),
+            ("a/b/c", vec!["a qualified name must consist of"]),
+            (&"n".repeat(64), vec!["name part must be no more than 63 bytes"]),
+            (&format!("{}/n", "d".repeat(254)), vec!["prefix part must be no more than 253 characters"]),
+            ("é", vec!["name part must consist of"]),
+        ] {
+            let errors = qualified_name(key);
+            assert_eq!(errors.len(), want.len(), "{key}: {errors:?}");
+            assert!(errors.iter().zip(&want).all(|(e, w)| e.starts_with(w)), "{key}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn values_are_short_names_or_empty() {
+        for value in ["", "a", "1.0_x-y", &"v".repeat(63)] {
+            assert!(label_value(value).is_empty(), "{value}");
+        }
+        for value in ["-", "a b", "a/b", ".a", "ä", &"v".repeat(64)] {
+            assert_eq!(label_value(value).len(), 1, "{value}");
+        }
+        assert_eq!(label_value(&"-".repeat(64)).len(), 2);
+    }
+}

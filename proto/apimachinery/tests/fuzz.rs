@@ -1,0 +1,163 @@
+//! Random and mutated bytes into every parser of this crate: nothing panics, and what is accepted keeps its promises.
+//!
+//! Runs for `FUZZ_SECONDS` (default 2) a target, from `FUZZ_SEED` (default: fixed, so that a plain run is repeatable up
+//! to how far it gets). A failure prints seed and round.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use apimachinery::clock::{Chance, Clock, SeededChance, SystemClock};
+use apimachinery::codec::{Limits, json, yaml};
+use apimachinery::gvk::GroupVersion;
+use apimachinery::selector::field::FieldSelector;
+use apimachinery::selector::label::LabelSelector;
+
+/// JSON that is accepted writes what reads back equal, within the limits.
+fn fuzz_json(data: &[u8]) {
+    if let Ok(first) = json::decode(data, Limits::BODY) {
+        let written = json::encode(&first.value);
+        let second = json::decode(&written, Limits::BODY).expect("what was written is read");
+        assert_eq!(json::encode(&second.value), written);
+        assert!(second.duplicates.is_empty());
+        assert_eq!(
+            json::decode(&json::encode_pretty(&first.value), Limits::BODY).expect("pretty").value,
+            second.value
+        );
+    }
+}
+
+/// YAML that is accepted writes YAML and JSON that read back equal.
+fn fuzz_yaml(data: &[u8]) {
+    if let Ok(first) = yaml::decode(data, Limits::BODY) {
+        let written = yaml::encode(&first.value);
+        let second = yaml::decode(&written, Limits { bytes: usize::MAX, depth: 200 })
+            .expect("what was written is read");
+        assert_eq!(second.value, first.value, "{}", String::from_utf8_lossy(&written));
+        let through = json::decode(&json::encode(&first.value), Limits { bytes: usize::MAX, depth: 126 });
+        assert_eq!(through.expect("json").value, first.value);
+    }
+}
+
+/// A label selector that is accepted answers for any labels.
+fn fuzz_label_selector(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(selector) = LabelSelector::parse(&text) {
+        let _ = selector.matches(|key| key.len().is_multiple_of(2).then_some("5"));
+        let _ = selector.requirements();
+    }
+}
+
+/// A field selector that is accepted answers for any fields.
+fn fuzz_field_selector(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(selector) = FieldSelector::parse(&text) {
+        let _ = selector.matches(|_| "x");
+        assert!(
+            selector
+                .fields()
+                .all(|field| selector.exact(field).is_none_or(|value| value.len() <= text.len()))
+        );
+    }
+}
+
+/// A group and version that is accepted prints as it was written.
+fn fuzz_group_version(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Some(version) = GroupVersion::parse(&text) {
+        assert_eq!(version.to_string(), text);
+    }
+}
+
+/// Inputs from which mutations start.
+const JSON: &[&str] = &[
+    r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x","labels":{"a":"b","a":"c"}},"spec":{"containers":[{"name":"c","ports":[{"containerPort":80}]}],"n":1.5e3}}"#,
+    r#"[null,true,false,-0,-1,0.1,1e-7,9223372036854775808,"\u0000\ud83d\ude00\n"]"#,
+    "[[[[[[[[[[{}]]]]]]]]]]",
+];
+const YAML: &[&str] = &[
+    "apiVersion: v1\nmetadata:\n  name: &n x\n  labels: {a: *n, 'b': \"c\\n\"}\nspec:\n- |\n  line\n   more\n- >-\n  folded\n  text\n- !!binary aGk=\n",
+    "base: &b {k: 1_000}\nd:\n  <<: *b\n  y: 0x1f\n  ? long\n  : [1, 2.5, .inf, ~, 2001-01-01]\n---\nsecond: doc\n",
+    "%YAML 1.1\n---\n- - - a: b\n      c: !<tag:x> d # comment\n...\n",
+];
+const LABELS: &[&str] =
+    &["a=b,c!=d,e in (f,g),h notin (i,),j,!k,l>1,m<2", "example.com/a==b , in in (in)", "a in (b"];
+const FIELDS: &[&str] = &[r"metadata.name=x,spec.nodeName!=y\,z\=\\", "a==b,=,c"];
+const VERSIONS: &[&str] = &["v1", "apps/v1", "a/b/c", "/v1", "v1/"];
+
+/// A byte string: a mutated seed, two seeds spliced, or noise.
+fn input(chance: &SeededChance, seeds: &[&str]) -> Vec<u8> {
+    let pick = |n: usize| usize::try_from(chance.bits() % (n.max(1) as u128)).unwrap_or(0);
+    let seed = || seeds[pick(seeds.len())].as_bytes();
+    let mut bytes = match pick(10) {
+        0 => (0..pick(64)).map(|_| chance.bits() as u8).collect(),
+        1 => {
+            let (a, b) = (seed(), seed());
+            [&a[..pick(a.len())], &b[pick(b.len())..]].concat()
+        }
+        _ => seed().to_vec(),
+    };
+    const SPECIAL: &[u8] = b"{}[]()\"'\\:,-?&*!|>%@`#=<~ \n\t\r\0\xff\xc3019.eEyn/";
+    for _ in 0..pick(8) {
+        let at = pick(bytes.len() + 1);
+        match pick(5) {
+            0 => bytes.insert(at, SPECIAL[pick(SPECIAL.len())]),
+            1 if at < bytes.len() => bytes[at] = chance.bits() as u8,
+            2 if at < bytes.len() => {
+                bytes.remove(at);
+            }
+            3 => {
+                let end = (at + pick(12)).min(bytes.len());
+                let piece = bytes[at..end].to_vec();
+                let to = pick(bytes.len() + 1);
+                bytes.splice(to..to, piece.repeat(1 + pick(30)));
+            }
+            _ => bytes.truncate(at.max(1)),
+        }
+    }
+    bytes
+}
+
+fn run(name: &str, seeds: &[&str], target: fn(&[u8])) {
+    let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = variable("FUZZ_SEED").unwrap_or(20_240_601);
+    let budget = Duration::from_secs(variable("FUZZ_SECONDS").unwrap_or(2));
+    let clock = SystemClock::new();
+    let chance = SeededChance::new(seed);
+    for text in seeds {
+        target(text.as_bytes());
+    }
+    let mut round = 0_u64;
+    while clock.monotonic() < budget {
+        let data = input(&chance, seeds);
+        if catch_unwind(AssertUnwindSafe(|| target(&data))).is_err() {
+            panic!("{name}: FUZZ_SEED={seed} round {round}: {:?}", String::from_utf8_lossy(&data));
+        }
+        round += 1;
+    }
+    println!("{name}: {round} rounds");
+}
+
+#[test]
+fn json_survives() {
+    run("json", JSON, fuzz_json);
+}
+
+#[test]
+fn yaml_survives() {
+    run("yaml", YAML, fuzz_yaml);
+}
+
+#[test]
+fn label_selectors_survive() {
+    run("label selector", LABELS, fuzz_label_selector);
+}
+
+#[test]
+fn field_selectors_survive() {
+    run("field selector", FIELDS, fuzz_field_selector);
+}
+
+#[test]
+fn group_versions_survive() {
+    run("group version", VERSIONS, fuzz_group_version);
+}
