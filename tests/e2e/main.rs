@@ -7,6 +7,7 @@
     clippy::panic,
     clippy::unwrap_used,
     clippy::disallowed_methods,
+    unreachable_pub,
     reason = "a test fails by panicking, and runs on the machine's time"
 )]
 
