@@ -4,23 +4,69 @@
 //!
 //! [`Auth::authenticate`] gives an [`Authenticated`], [`Auth::authorize`] an [`Authorized`]; nothing else can make them, and
 //! every verb takes an `Authorized`. Work of the process itself is authorized by [`Authorized::internal`], with an
-//! identity that the audit log shows.
+//! identity that the audit log shows. An open watch holds a [`WatchGuard`].
 //!
 //! # Invariants
 //!
 //! INVARIANT (fresh policy): a request that arrives after a policy write was acknowledged is never decided on policy
-//! older than that write (design section 2).
+//! older than that write (design section 2). Three things make it so: the vector advances before the writer is answered
+//! ([`revisions`]); a question carries the vector as it was read before, and authd answers at it or fails; what is kept of
+//! an answer is used only while the vector has not moved ([`decision`], [`identity`], [`watches`]).
 //! INVARIANT (fail closed): no answer from authd is a 503, never an allow.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::attributes::Attributes;
+use apimachinery::clock::Clock;
+use apimachinery::decision::Decision;
+use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
+use authproto::auth::{
+    AuthorizeBatchRequest, AuthorizeRequest, AuthorizeResponse, Covers, ReviewRequest, authenticate_response,
+    decide_request, decide_response, review_response,
+};
+use jiff::Timestamp;
+
+mod authority;
+mod credentials;
+mod decision;
+mod epoch;
+mod escalation;
+mod foundation;
+mod identity;
+mod link;
+mod mirror;
+mod reduce;
+mod refusal;
+mod revisions;
+#[cfg(test)]
+mod scripted;
+mod stream;
+mod watches;
+
+pub use credentials::{Credentials, ProxyHeaders};
+pub use escalation::Escalation;
+pub use mirror::{MirrorOptions, PolicyWriter};
+pub use reduce::Reductions;
+pub use refusal::Refusal;
+pub use revisions::PolicyRevisions;
+pub use watches::WatchGuard;
+
+use authority::{Authority, Undecided};
+use credentials::{Digester, Digests};
+use decision::{Decided, DecisionCache, Validity};
+use epoch::Epochs;
+use identity::{Brief, IdentityCache, Known, Recalled, Tenure};
+use link::Link;
+use revisions::Reading;
+use watches::Watches;
 
 /// A caller whose credentials were accepted.
 #[derive(Clone, Debug)]
 pub struct Authenticated {
     user: Arc<UserInfo>,
+    tenure: Arc<Tenure>,
 }
 
 impl Authenticated {
@@ -36,9 +82,28 @@ pub struct Authorized {
     user: Arc<UserInfo>,
     attributes: Arc<Attributes>,
     reason: Arc<str>,
+    tenure: Arc<Tenure>,
+    validity: Validity,
 }
 
 impl Authorized {
+    /// Work of the process itself, which no policy can stop: background loops, and writes that authd asks for. `reason`
+    /// says in the audit log what it is.
+    pub fn internal(user: Arc<UserInfo>, attributes: Attributes, reason: &str) -> Self {
+        Authorized {
+            user,
+            attributes: Arc::new(attributes),
+            reason: reason.into(),
+            tenure: Arc::default(),
+            validity: Validity::internal(),
+        }
+    }
+
+    /// Whether this is work of the process itself.
+    pub fn is_internal(&self) -> bool {
+        self.validity.is_internal()
+    }
+
     /// The caller.
     pub fn user(&self) -> &Arc<UserInfo> {
         &self.user
@@ -52,5 +117,333 @@ impl Authorized {
     /// Why, for the audit log.
     pub fn reason(&self) -> &str {
         &self.reason
+    }
+}
+
+/// How apid reaches authd.
+#[derive(Clone, Debug)]
+pub struct AuthOptions {
+    /// authd's unix socket.
+    pub socket: std::path::PathBuf,
+    /// How long a question may take.
+    pub timeout: Duration,
+    /// The headers an authenticating proxy may set.
+    pub proxy_headers: ProxyHeaders,
+}
+
+/// The client of authd: one for the process.
+pub struct Auth {
+    authority: Arc<dyn Authority>,
+    revisions: Arc<PolicyRevisions>,
+    clock: Arc<dyn Clock>,
+    epochs: Arc<Epochs>,
+    link: Arc<Link>,
+    digester: Digester,
+    proxy_headers: ProxyHeaders,
+    identities: IdentityCache,
+    decisions: DecisionCache,
+    watches: Watches,
+}
+
+impl Auth {
+    /// Connects to authd and stays connected; returns at once. The vector must be an observer of the store.
+    ///
+    /// # Errors
+    ///
+    /// The system gave no random bytes.
+    pub fn connect(
+        options: AuthOptions,
+        revisions: Arc<PolicyRevisions>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, aws_lc_rs::error::Unspecified> {
+        let link = Arc::new(Link::new(clock.clone()));
+        let authority = Arc::new(stream::Client::connect(options.socket, options.timeout, link.clone()));
+        Self::over(authority, link, revisions, clock, options.proxy_headers)
+    }
+
+    fn over(
+        authority: Arc<dyn Authority>,
+        link: Arc<Link>,
+        revisions: Arc<PolicyRevisions>,
+        clock: Arc<dyn Clock>,
+        proxy_headers: ProxyHeaders,
+    ) -> Result<Arc<Self>, aws_lc_rs::error::Unspecified> {
+        let auth = Arc::new(Auth {
+            authority,
+            revisions,
+            clock,
+            epochs: Arc::new(Epochs::new()),
+            link,
+            digester: Digester::new()?,
+            proxy_headers,
+            identities: IdentityCache::new(),
+            decisions: DecisionCache::new(),
+            watches: Watches::default(),
+        });
+        tokio::spawn(auth.clone().keep_watches());
+        Ok(auth)
+    }
+
+    /// Whether requests can be decided now, and if not why. For health checks.
+    ///
+    /// # Errors
+    ///
+    /// The reason, for `/readyz?verbose` and the log.
+    pub fn health(&self) -> Result<(), String> {
+        self.link.health()
+    }
+
+    /// Why authd cannot be reached; None when it can. Only while it cannot does `/livez` answer by itself.
+    pub fn unreachable(&self) -> Option<String> {
+        self.link.unreachable()
+    }
+
+    /// Who makes a request.
+    ///
+    /// # Errors
+    ///
+    /// 401 when the credentials are not accepted, 503 when authd cannot say.
+    pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Authenticated, Status> {
+        let digests = self.digester.digest(credentials, &self.proxy_headers);
+        if self.link.cache_serves() {
+            let unchanged = |as_of| self.revisions.identity_unchanged(as_of);
+            match self.identities.find(&digests, self.epochs.count(), self.clock.now(), unchanged) {
+                Some(Recalled::Caller(who)) => return Ok(who),
+                Some(Recalled::Refused) => return Err(Status::unauthorized()),
+                None => {}
+            }
+        }
+        let reading = self.revisions.identity_reading();
+        let ask = decide_request::Ask::Authenticate(credentials.ask(&self.proxy_headers, reading.at_least));
+        let answer = self.authority.decide(credentials.request_id, ask).await?;
+        let epoch = self.epochs.observe(answer.epoch.as_ref());
+        let outcome = match answer.answer {
+            Some(decide_response::Answer::Authenticate(response)) => response.outcome,
+            other => return Err(undecided(other).into()),
+        };
+        match outcome {
+            Some(authenticate_response::Outcome::Identity(identity)) => {
+                self.establish(identity, &digests, reading.as_of, epoch, credentials.request_id)
+            }
+            Some(authenticate_response::Outcome::Rejected(rejected)) => {
+                tracing::info!(request_id = credentials.request_id, detail = %rejected.detail, "authentication failed");
+                if let Some(epoch) = epoch {
+                    self.identities.note(&digests, Brief { user: None, as_of: reading.as_of, epoch });
+                }
+                Err(Status::unauthorized())
+            }
+            None => Err(Undecided::Malformed.into()),
+        }
+    }
+
+    /// Keeps the identity authd gave, unless something it rests on may have changed meanwhile.
+    fn establish(
+        &self,
+        identity: authproto::auth::Identity,
+        digests: &Digests,
+        as_of: u64,
+        epoch: Option<u64>,
+        request_id: &str,
+    ) -> Result<Authenticated, Status> {
+        let Some(user) = identity.user else { return Err(Undecided::Malformed.into()) };
+        let user: Arc<UserInfo> = Arc::new(user.into());
+        let anonymous = identity.anonymous;
+        let foundations = identity
+            .rests_on
+            .iter()
+            .map(|o| self.revisions.foundations().lay(&o.group, &o.resource, &o.namespace, &o.name))
+            .collect();
+        let expires = match identity.expires_at_ms {
+            0 => None,
+            ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MIN)),
+        };
+        let tenure = Arc::new(Tenure { expires, foundations });
+        if !tenure.lasts(self.clock.now()) {
+            tracing::info!(request_id, "authentication failed: the credential has expired");
+            return Err(Status::unauthorized());
+        }
+        if let Some(epoch) = epoch {
+            if anonymous {
+                self.identities.note(digests, Brief { user: Some(user.clone()), as_of, epoch });
+            } else if identity.rests_on.iter().all(|o| self.revisions.table().mirrors(&o.group, &o.resource))
+                && (identity.rests_on.is_empty() || self.revisions.identity_unchanged(as_of))
+            {
+                // The foundations are laid and `identity` has not moved since the question: no change can be missed.
+                self.identities.accept(digests, Known { user: user.clone(), tenure: tenure.clone(), epoch });
+            }
+        }
+        Ok(Authenticated { user, tenure })
+    }
+
+    /// Whether a caller may do something.
+    ///
+    /// # Errors
+    ///
+    /// 403 when they may not, 503 when authd cannot say; with the reason for the audit log.
+    pub async fn authorize(
+        &self,
+        who: &Authenticated,
+        attributes: Attributes,
+        request_id: &str,
+    ) -> Result<Authorized, Refusal> {
+        let attributes = Arc::new(attributes);
+        let decided = self
+            .decide(&who.user, &attributes, request_id)
+            .await
+            .map_err(|u| Refusal::from(Status::from(u)))?;
+        let Decision { reason, evaluation_error, .. } = &decided.decision;
+        if !evaluation_error.is_empty() {
+            tracing::warn!(request_id, problem = %evaluation_error, "policy has a problem");
+        }
+        if !decided.decision.allowed() {
+            return Err(refusal::forbidden(&who.user, &attributes, reason));
+        }
+        Ok(Authorized {
+            user: who.user.clone(),
+            reason: reason.as_str().into(),
+            tenure: who.tenure.clone(),
+            validity: decided.validity.clone(),
+            attributes,
+        })
+    }
+
+    /// A further right of the same caller in the same request (create on update; delete of what a collection holds).
+    ///
+    /// # Errors
+    ///
+    /// As [`Auth::authorize`].
+    pub async fn authorize_also(
+        &self,
+        by: &Authorized,
+        attributes: Attributes,
+    ) -> Result<Authorized, Refusal> {
+        if by.is_internal() {
+            return Ok(Authorized::internal(by.user.clone(), attributes, by.reason()));
+        }
+        let who = Authenticated { user: by.user.clone(), tenure: by.tenure.clone() };
+        self.authorize(&who, attributes, "").await
+    }
+
+    /// A decision that holds now: kept, or asked for.
+    async fn decide(
+        &self,
+        user: &Arc<UserInfo>,
+        attributes: &Arc<Attributes>,
+        request_id: &str,
+    ) -> Result<Arc<Decided>, Undecided> {
+        if self.link.cache_serves() {
+            let (epoch, now) = (self.epochs.count(), self.clock.monotonic());
+            let holds = |validity: &Validity| validity.holds(&self.revisions, epoch, now);
+            if let Some(decided) = self.decisions.find(user, attributes, holds) {
+                return Ok(decided);
+            }
+        }
+        let reading = self.revisions.reading(user, &attributes.namespace);
+        let ask = decide_request::Ask::Authorize(question(user, attributes, &reading));
+        let answer = self.authority.decide(request_id, ask).await?;
+        let epoch = self.epochs.observe(answer.epoch.as_ref());
+        match answer.answer {
+            Some(decide_response::Answer::Authorize(response)) => {
+                Ok(self.keep(user, attributes, &response, reading.as_of, epoch))
+            }
+            other => Err(undecided(other)),
+        }
+    }
+
+    /// Decisions on many requests with one question. For open watches: nothing kept is used.
+    async fn ask_batch(
+        &self,
+        asked: &[(Arc<UserInfo>, Arc<Attributes>)],
+    ) -> Result<Vec<Arc<Decided>>, Undecided> {
+        let readings: Vec<Reading> =
+            asked.iter().map(|(user, a)| self.revisions.reading(user, &a.namespace)).collect();
+        let requests = asked
+            .iter()
+            .zip(&readings)
+            .map(|((user, attributes), reading)| question(user, attributes, reading))
+            .collect();
+        let ask = decide_request::Ask::AuthorizeBatch(AuthorizeBatchRequest { requests });
+        let answer = self.authority.decide("", ask).await?;
+        let epoch = self.epochs.observe(answer.epoch.as_ref());
+        match answer.answer {
+            Some(decide_response::Answer::AuthorizeBatch(batch)) if batch.responses.len() == asked.len() => {
+                let each = asked.iter().zip(&readings).zip(&batch.responses);
+                Ok(each
+                    .map(|(((user, a), reading), response)| {
+                        self.keep(user, a, response, reading.as_of, epoch)
+                    })
+                    .collect())
+            }
+            other => Err(undecided(other)),
+        }
+    }
+
+    fn keep(
+        &self,
+        user: &Arc<UserInfo>,
+        attributes: &Arc<Attributes>,
+        response: &AuthorizeResponse,
+        as_of: u64,
+        epoch: Option<u64>,
+    ) -> Arc<Decided> {
+        let until =
+            (response.ttl_ms > 0).then(|| self.clock.monotonic() + Duration::from_millis(response.ttl_ms));
+        let depends = self.revisions.depends(response.depends_on.as_ref());
+        let decided = Arc::new(Decided {
+            decision: decision::from_wire(response),
+            validity: Validity { as_of, depends, epoch, until },
+        });
+        let covers = Covers::try_from(response.covers).unwrap_or(Covers::This);
+        self.decisions.keep(user, attributes, covers, &decided);
+        decided
+    }
+
+    /// Answers a review object: `object` is JSON with apiVersion and kind, decoded, pruned and defaulted; so is the answer,
+    /// with its status.
+    ///
+    /// # Errors
+    ///
+    /// What authd finds wrong with the object (422 with causes, 400, 403); 503 when it cannot say.
+    pub async fn review(
+        &self,
+        by: &Authorized,
+        resource: &str,
+        object: Vec<u8>,
+        request_id: &str,
+    ) -> Result<Vec<u8>, Status> {
+        let request = ReviewRequest {
+            resource: resource.to_owned(),
+            namespace: by.attributes.namespace.clone(),
+            user: Some((&*by.user).into()),
+            object: object.into(),
+            at_least: Some(self.revisions.full_reading().at_least),
+            request_id: request_id.to_owned(),
+        };
+        match self.authority.review(request).await?.outcome {
+            Some(review_response::Outcome::Object(object)) => Ok(object),
+            Some(review_response::Outcome::Status(status)) => Err(authority::from_status_body(&status)),
+            None => Err(Undecided::Malformed.into()),
+        }
+    }
+
+    fn drop_caches(&self) {
+        self.identities.clear();
+        self.decisions.clear();
+    }
+}
+
+fn question(user: &UserInfo, attributes: &Attributes, reading: &Reading) -> AuthorizeRequest {
+    AuthorizeRequest {
+        user: Some(user.into()),
+        attributes: Some(attributes.into()),
+        at_least: Some(reading.at_least.clone()),
+        explain: false,
+    }
+}
+
+fn undecided(answer: Option<decide_response::Answer>) -> Undecided {
+    match answer {
+        Some(decide_response::Answer::Failure(failure)) => Undecided::Failed(failure),
+        _ => Undecided::Malformed,
     }
 }

@@ -1,0 +1,164 @@
+//! The questions that apid asks authd, apart from how they travel: the border at which tests put a scripted authority.
+
+use apimachinery::status::{Reason, Status};
+use async_trait::async_trait;
+use authproto::auth::{
+    CoversRequest, CoversResponse, DecideResponse, Failure, ReviewRequest, ReviewResponse,
+    decide_request::Ask,
+};
+
+/// Whoever decides: authd at the other end of a stream.
+#[async_trait]
+pub(super) trait Authority: Send + Sync + 'static {
+    /// Who is it, or may they.
+    async fn decide(&self, request_id: &str, ask: Ask) -> Result<DecideResponse, Undecided>;
+
+    /// The escalation check.
+    async fn covers(&self, request: CoversRequest) -> Result<CoversResponse, Undecided>;
+
+    /// A review object.
+    async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, Undecided>;
+}
+
+/// Why there is no answer. Never an allow.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum Undecided {
+    /// There is no connection to authd, or it broke before the answer.
+    #[error("authd cannot be reached: {0}")]
+    Unreachable(String),
+    /// authd did not answer in time.
+    #[error("authd did not answer in time")]
+    Timeout,
+    /// authd answered that it cannot decide.
+    #[error("authd could not decide: {}", .0.detail)]
+    Failed(Failure),
+    /// The answer was not one to the question.
+    #[error("authd answered something else than what was asked")]
+    Malformed,
+}
+
+/// Seconds after which a client may try again.
+const RETRY_AFTER_SECONDS: u32 = 1;
+
+impl From<Undecided> for Status {
+    /// What the client gets: 503, unless authd itself named another failure.
+    fn from(undecided: Undecided) -> Self {
+        tracing::warn!(reason = %undecided, "a request could not be decided");
+        match undecided {
+            Undecided::Failed(failure) if failure.code >= 400 && failure.code != 503 => {
+                from_failure(&failure)
+            }
+            Undecided::Failed(_) | Undecided::Unreachable(_) | Undecided::Timeout | Undecided::Malformed => {
+                Status::unavailable("the access control service is unavailable", RETRY_AFTER_SECONDS)
+            }
+        }
+    }
+}
+
+/// A failure of the wire as a Status.
+pub(super) fn from_failure(failure: &Failure) -> Status {
+    let mut status = Status::failure(reason_of(&failure.reason, failure.code), failure.message.clone());
+    status.code = u16::try_from(failure.code).unwrap_or(500);
+    status
+}
+
+/// The reason that a word or else a code stands for.
+fn reason_of(word: &str, code: u32) -> Reason {
+    const REASONS: &[Reason] = &[
+        Reason::BadRequest,
+        Reason::Unauthorized,
+        Reason::Forbidden,
+        Reason::NotFound,
+        Reason::MethodNotAllowed,
+        Reason::NotAcceptable,
+        Reason::AlreadyExists,
+        Reason::Conflict,
+        Reason::Gone,
+        Reason::Expired,
+        Reason::RequestEntityTooLarge,
+        Reason::UnsupportedMediaType,
+        Reason::Invalid,
+        Reason::TooManyRequests,
+        Reason::InternalError,
+        Reason::ServerTimeout,
+        Reason::ServiceUnavailable,
+        Reason::Timeout,
+    ];
+    let by_word = REASONS.iter().find(|reason| reason.as_str() == word);
+    let by_code = || REASONS.iter().find(|reason| u32::from(reason.code()) == code);
+    by_word.or_else(by_code).copied().unwrap_or(Reason::InternalError)
+}
+
+/// A Status body of authd as a Status.
+pub(super) fn from_status_body(body: &[u8]) -> Status {
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else {
+        tracing::error!("authd sent a Status that is not JSON");
+        return Undecided::Malformed.into();
+    };
+    let text = |value: &serde_json::Value, field: &str| {
+        value.get(field).and_then(|v| v.as_str()).unwrap_or("").to_owned()
+    };
+    let code = value
+        .get("code")
+        .and_then(serde_json::Value::as_u64)
+        .and_then(|c| u32::try_from(c).ok())
+        .unwrap_or(500);
+    let failure = Failure {
+        code,
+        reason: text(&value, "reason"),
+        message: text(&value, "message"),
+        detail: String::new(),
+    };
+    let status = from_failure(&failure);
+    let Some(details) = value.get("details") else { return status };
+    let causes = details.get("causes").and_then(serde_json::Value::as_array).into_iter().flatten();
+    status.with_details(apimachinery::status::Details {
+        name: text(details, "name"),
+        group: text(details, "group"),
+        kind: text(details, "kind"),
+        uid: text(details, "uid"),
+        causes: causes
+            .map(|cause| apimachinery::status::Cause {
+                reason: text(cause, "reason"),
+                message: text(cause, "message"),
+                field: text(cause, "field"),
+            })
+            .collect(),
+        retry_after_seconds: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::field::{FieldError, FieldPath};
+    use apimachinery::gvk::GroupKind;
+
+    #[test]
+    fn a_status_survives_the_wire() {
+        let what =
+            GroupKind { group: "authorization.svc.internal".into(), kind: "SubjectAccessReview".into() };
+        let sent =
+            Status::invalid(&what, "", &[FieldError::required(&FieldPath::new("spec.user"), "say who")]);
+        assert_eq!(from_status_body(sent.to_value().to_string().as_bytes()), sent);
+    }
+
+    #[test]
+    fn whatever_goes_wrong_is_a_503_that_says_when_to_come_back() {
+        for undecided in [
+            Undecided::Unreachable("connection refused".into()),
+            Undecided::Timeout,
+            Undecided::Malformed,
+            Undecided::Failed(Failure::default()),
+            Undecided::Failed(Failure {
+                code: 503,
+                detail: "the mirror is behind".into(),
+                ..Failure::default()
+            }),
+        ] {
+            let status = Status::from(undecided);
+            assert_eq!((status.code, status.details.unwrap().retry_after_seconds), (503, 1));
+            assert!(!status.message.contains("mirror"), "internals stay inside");
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Decisions that are kept: which, for how long, and under which key.
+//!
+//! # Invariants
+//!
+//! INVARIANT (one request, one entry): a key is the whole user and the whole attributes, compared field by field; no two
+//! requests that differ in anything an authorizer may look at share an entry, but through one that authd gave for any
+//! name: such an entry leaves the name (and the path that holds it) out of the comparison and nothing else.
+//! INVARIANT (fresh policy): an entry is used only while it [holds](Validity::holds).
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::decision::{Decision, Verdict};
+use apimachinery::user::UserInfo;
+use authproto::auth::{AuthorizeResponse, Covers, Verdict as WireVerdict};
+
+use super::revisions::{Depends, PolicyRevisions};
+
+/// Entries kept at most.
+const CAPACITY: u64 = 32 * 1024;
+/// An entry that nobody used for so long is dropped.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// Until when an answer is true.
+#[derive(Clone, Debug)]
+pub(super) struct Validity {
+    /// The reading it was asked at.
+    pub(super) as_of: u64,
+    /// What it depends on.
+    pub(super) depends: Depends,
+    /// The epoch that gave it; None: it serves the one request that asked.
+    pub(super) epoch: Option<u64>,
+    /// The monotonic time at which it expires besides.
+    pub(super) until: Option<Duration>,
+}
+
+impl Validity {
+    /// Work of the process itself: no policy made it, none ends it.
+    pub(super) fn internal() -> Self {
+        Validity { as_of: u64::MAX, depends: Depends::default(), epoch: None, until: None }
+    }
+
+    /// Whether this is [`Validity::internal`].
+    pub(super) fn is_internal(&self) -> bool {
+        self.as_of == u64::MAX
+    }
+
+    /// Whether nothing has happened that could make the answer untrue.
+    pub(super) fn holds(&self, revisions: &PolicyRevisions, epoch: u64, now: Duration) -> bool {
+        self.epoch == Some(epoch)
+            && self.until.is_none_or(|until| now < until)
+            && revisions.unchanged(&self.depends, self.as_of)
+    }
+}
+
+/// A decision with the end of its truth.
+#[derive(Debug)]
+pub(super) struct Decided {
+    /// The decision.
+    pub(super) decision: Decision,
+    /// Until when.
+    pub(super) validity: Validity,
+}
+
+/// The decision that an answer of the wire is.
+pub(super) fn from_wire(response: &AuthorizeResponse) -> Decision {
+    let verdict = match response.verdict() {
+        WireVerdict::Deny => Verdict::Deny,
+        WireVerdict::Allow => Verdict::Allow,
+        WireVerdict::NoOpinion => Verdict::NoOpinion,
+    };
+    Decision { verdict, reason: response.reason.clone(), evaluation_error: response.evaluation_error.clone() }
+}
+
+/// For which names an entry holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Names {
+    This,
+    Any,
+}
+
+#[derive(Clone, Debug)]
+struct Key {
+    user: Arc<UserInfo>,
+    attributes: Arc<Attributes>,
+    names: Names,
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.names == other.names
+            && self.user == other.user
+            && match self.names {
+                Names::This => self.attributes == other.attributes,
+                Names::Any => same_but_name(&self.attributes, &other.attributes),
+            }
+    }
+}
+
+impl Eq for Key {}
+
+/// Destructured, so that a new attribute cannot be forgotten here.
+fn same_but_name(a: &Attributes, b: &Attributes) -> bool {
+    let Attributes {
+        verb,
+        resource_request,
+        group,
+        version,
+        resource,
+        subresource,
+        namespace,
+        name: _,
+        path: _,
+        field_selector,
+        label_selector,
+    } = a;
+    *verb == b.verb
+        && *resource_request == b.resource_request
+        && *group == b.group
+        && *version == b.version
+        && *resource == b.resource
+        && *subresource == b.subresource
+        && *namespace == b.namespace
+        && *field_selector == b.field_selector
+        && *label_selector == b.label_selector
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.names.hash(state);
+        self.user.hash(state);
+        let a = &*self.attributes;
+        (&a.verb, &a.group, &a.resource, &a.subresource, &a.namespace).hash(state);
+        if self.names == Names::This {
+            (&a.name, &a.path).hash(state);
+        }
+    }
+}
+
+/// The decisions kept.
+pub(super) struct DecisionCache {
+    entries: moka::sync::Cache<Key, Arc<Decided>>,
+}
+
+impl DecisionCache {
+    /// Empty.
+    pub(super) fn new() -> Self {
+        DecisionCache {
+            entries: moka::sync::Cache::builder().max_capacity(CAPACITY).time_to_idle(IDLE).build(),
+        }
+    }
+
+    /// A decision about this request that still holds.
+    pub(super) fn find(
+        &self,
+        user: &Arc<UserInfo>,
+        attributes: &Arc<Attributes>,
+        holds: impl Fn(&Validity) -> bool,
+    ) -> Option<Arc<Decided>> {
+        let mut key = Key { user: user.clone(), attributes: attributes.clone(), names: Names::This };
+        let live = |key: &Key| self.entries.get(key).filter(|decided| holds(&decided.validity));
+        if let Some(decided) = live(&key) {
+            return Some(decided);
+        }
+        if !attributes.resource_request {
+            return None;
+        }
+        key.names = Names::Any;
+        live(&key)
+    }
+
+    /// Keeps a decision, for as many names as authd said.
+    pub(super) fn keep(
+        &self,
+        user: &Arc<UserInfo>,
+        attributes: &Arc<Attributes>,
+        covers: Covers,
+        decided: &Arc<Decided>,
+    ) {
+        if decided.validity.epoch.is_none() {
+            return;
+        }
+        let names = match covers {
+            Covers::AnyName if attributes.resource_request => Names::Any,
+            Covers::AnyName | Covers::This => Names::This,
+        };
+        self.entries
+            .insert(Key { user: user.clone(), attributes: attributes.clone(), names }, decided.clone());
+    }
+
+    /// Drops everything.
+    pub(super) fn clear(&self) {
+        self.entries.invalidate_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::attributes::{Operator, ParsedSelector, Requirement};
+
+    fn decided() -> Arc<Decided> {
+        let validity = Validity { as_of: 0, depends: Depends::default(), epoch: Some(1), until: None };
+        Arc::new(Decided { decision: Decision { verdict: Verdict::Allow, ..Decision::default() }, validity })
+    }
+
+    fn pods() -> Attributes {
+        Attributes {
+            verb: "get".into(),
+            resource_request: true,
+            version: "v1".into(),
+            resource: "pods".into(),
+            namespace: "a".into(),
+            name: "x".into(),
+            path: "/api/v1/namespaces/a/pods/x".into(),
+            ..Attributes::default()
+        }
+    }
+
+    fn user() -> UserInfo {
+        UserInfo { name: "u".into(), groups: vec!["g".into(), "h".into()], ..UserInfo::default() }
+    }
+
+    /// Every way in which one request can differ from `pods()` of `user()`.
+    fn others() -> Vec<(&'static str, UserInfo, Attributes)> {
+        let selector = |key: &str| {
+            ParsedSelector::Requirements(vec![Requirement {
+                key: key.into(),
+                operator: Operator::Exists,
+                values: vec![],
+            }])
+        };
+        let mut list: Vec<(&'static str, UserInfo, Attributes)> = Vec::new();
+        macro_rules! attribute {
+            ($field:ident, $value:expr) => {
+                list.push((stringify!($field), user(), Attributes { $field: $value, ..pods() }))
+            };
+        }
+        attribute!(verb, "list".into());
+        attribute!(resource_request, false);
+        attribute!(group, "apps".into());
+        attribute!(version, "v2".into());
+        attribute!(resource, "secrets".into());
+        attribute!(subresource, "log".into());
+        attribute!(namespace, "b".into());
+        attribute!(field_selector, selector("x"));
+        attribute!(label_selector, selector("x"));
+        attribute!(label_selector, ParsedSelector::Unparsable("x".into()));
+        macro_rules! identity {
+            ($field:ident, $value:expr) => {
+                list.push((stringify!($field), UserInfo { $field: $value, ..user() }, pods()))
+            };
+        }
+        identity!(name, "v".into());
+        identity!(uid, "1".into());
+        identity!(groups, vec!["g".into()]);
+        identity!(groups, vec!["gh".into()]);
+        identity!(groups, vec!["h".into(), "g".into()]);
+        identity!(extra, [("k".to_owned(), vec!["v".to_owned()])].into());
+        list
+    }
+
+    #[test]
+    fn no_other_request_finds_the_entry() {
+        for covers in [Covers::This, Covers::AnyName] {
+            let cache = DecisionCache::new();
+            cache.keep(&Arc::new(user()), &Arc::new(pods()), covers, &decided());
+            assert!(cache.find(&Arc::new(user()), &Arc::new(pods()), |_| true).is_some());
+            for (what, other, attributes) in others() {
+                let found = cache.find(&Arc::new(other), &Arc::new(attributes), |_| true);
+                assert!(found.is_none(), "{covers:?}: differs in {what}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_an_entry_for_any_name_serves_another_name() {
+        let other =
+            Arc::new(Attributes { name: "y".into(), path: "/api/v1/namespaces/a/pods/y".into(), ..pods() });
+        for (covers, expected) in [(Covers::This, false), (Covers::AnyName, true)] {
+            let cache = DecisionCache::new();
+            cache.keep(&Arc::new(user()), &Arc::new(pods()), covers, &decided());
+            assert_eq!(cache.find(&Arc::new(user()), &other, |_| true).is_some(), expected);
+        }
+    }
+
+    #[test]
+    fn a_path_outside_the_api_is_never_any_name() {
+        let health = |path: &str| {
+            Arc::new(Attributes { verb: "get".into(), path: path.into(), ..Attributes::default() })
+        };
+        let cache = DecisionCache::new();
+        cache.keep(&Arc::new(user()), &health("/livez"), Covers::AnyName, &decided());
+        assert!(cache.find(&Arc::new(user()), &health("/livez"), |_| true).is_some());
+        assert!(cache.find(&Arc::new(user()), &health("/metrics"), |_| true).is_none());
+    }
+
+    #[test]
+    fn an_entry_that_no_longer_holds_is_not_found() {
+        let cache = DecisionCache::new();
+        cache.keep(&Arc::new(user()), &Arc::new(pods()), Covers::AnyName, &decided());
+        assert!(cache.find(&Arc::new(user()), &Arc::new(pods()), |_| false).is_none());
+    }
+}

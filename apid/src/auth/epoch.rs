@@ -1,0 +1,68 @@
+//! Which configuration of which authd process answers: a change of either drops everything that is kept of its answers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use authproto::auth::Epoch;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// The epochs seen, counted.
+#[derive(Debug)]
+pub(super) struct Epochs {
+    current: Mutex<Option<Epoch>>,
+    count: AtomicU64,
+    changed: watch::Sender<u64>,
+}
+
+impl Epochs {
+    /// None seen yet.
+    pub(super) fn new() -> Self {
+        Epochs { current: Mutex::new(None), count: AtomicU64::new(0), changed: watch::Sender::new(0) }
+    }
+
+    /// The number of the current epoch: what was kept under another number is void.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Tells of changes.
+    pub(super) fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// An epoch came with an answer or over the mirror. The number under which an answer of it may be kept; None when it
+    /// is an older configuration of the same process: its answer serves the one request that asked.
+    pub(super) fn observe(&self, epoch: Option<&Epoch>) -> Option<u64> {
+        let epoch = epoch?;
+        let mut current = self.current.lock();
+        match current.as_ref() {
+            Some(known) if known == epoch => return Some(self.count()),
+            Some(known) if known.instance == epoch.instance && known.generation > epoch.generation => {
+                return None;
+            }
+            _ => {}
+        }
+        tracing::info!(instance = %epoch.instance, generation = epoch.generation, "authd's configuration changed");
+        *current = Some(epoch.clone());
+        let count = self.count.fetch_add(1, Ordering::SeqCst) + 1;
+        self.changed.send_replace(count);
+        Some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_instance_or_generation_is_a_new_epoch_and_an_old_generation_is_none() {
+        let epochs = Epochs::new();
+        let of = |instance: &str, generation| Some(Epoch { instance: instance.into(), generation });
+        assert_eq!(epochs.observe(of("a", 1).as_ref()), Some(1));
+        assert_eq!(epochs.observe(of("a", 1).as_ref()), Some(1));
+        assert_eq!(epochs.observe(of("a", 2).as_ref()), Some(2));
+        assert_eq!(epochs.observe(of("a", 1).as_ref()), None);
+        assert_eq!(epochs.observe(of("b", 1).as_ref()), Some(3));
+        assert_eq!(epochs.observe(None), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! The escalation check: nobody writes a role, or binds to one, that holds more than they hold themselves.
+
+use apimachinery::gvk::GroupResource;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use authproto::auth::{BindingWrite, CoversRequest, RoleWrite, covers_request::What};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::reduce::Rule;
+use super::{Auth, Authorized};
+
+/// A role or binding that a caller wants to write.
+#[derive(Clone, Copy, Debug)]
+pub enum Escalation<'a> {
+    /// A Role or ClusterRole with these rules after the write.
+    Role {
+        /// The role as it will be stored.
+        object: &'a Object,
+    },
+    /// A RoleBinding or ClusterRoleBinding to the role that its `roleRef` names.
+    Binding {
+        /// The binding as it will be stored.
+        object: &'a Object,
+    },
+}
+
+impl Auth {
+    /// Whether the caller holds everything that the role (or the role bound to) grants, or may go without.
+    ///
+    /// # Errors
+    ///
+    /// 403 with the rules that are missing, 404 for a role that does not exist, 503 when authd cannot say.
+    pub async fn covers(&self, by: &Authorized, escalation: Escalation<'_>) -> Result<(), Status> {
+        if by.is_internal() {
+            return Ok(());
+        }
+        let attributes = by.attributes();
+        let (object, what) = match escalation {
+            Escalation::Role { object } => (object, What::Role(role_write(&attributes.resource, object)?)),
+            Escalation::Binding { object } => (object, What::Binding(binding_write(object))),
+        };
+        let request = CoversRequest {
+            user: Some((&**by.user()).into()),
+            namespace: attributes.namespace.clone(),
+            what: Some(what.clone()),
+            at_least: Some(self.revisions.full_reading().at_least),
+        };
+        let answer = self.authority.covers(request).await?;
+        if answer.allowed {
+            return Ok(());
+        }
+        if let (true, What::Binding(binding)) = (answer.role_not_found, &what) {
+            let resource = if binding.role_kind == "ClusterRole" { "clusterroles" } else { "roles" };
+            let role = GroupResource { group: attributes.group.clone(), resource: resource.to_owned() };
+            return Err(Status::not_found(&role, &binding.role_name));
+        }
+        let written =
+            GroupResource { group: attributes.group.clone(), resource: attributes.resource.clone() };
+        Err(Status::forbidden(&written, object.name(), &answer.message))
+    }
+}
+
+fn role_write(resource: &str, role: &Object) -> Result<RoleWrite, Status> {
+    let rules = match role.get("rules") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(rules) => Vec::<Rule>::deserialize(rules)
+            .map_err(|error| Status::bad_request(format!("rules: {error}")))?
+            .into_iter()
+            .map(Rule::into_wire)
+            .collect(),
+    };
+    Ok(RoleWrite {
+        resource: resource.to_owned(),
+        name: role.name().to_owned(),
+        rules,
+        aggregates: role.get("aggregationRule").is_some_and(|rule| !rule.is_null()),
+    })
+}
+
+fn binding_write(binding: &Object) -> BindingWrite {
+    let text = |field: &str| binding.str_at(&["roleRef", field]).unwrap_or_default().to_owned();
+    BindingWrite { role_kind: text("kind"), role_name: text("name") }
+}

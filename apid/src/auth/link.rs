@@ -1,0 +1,134 @@
+//! Whether authd can be reached, since when not, and what it says about itself: what health checks and caches ask.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fail closed): what is cached serves at most [`GRACE`] after authd was last reached.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use parking_lot::Mutex;
+
+/// How long cached answers outlive the connection to authd.
+pub(super) const GRACE: Duration = Duration::from_secs(30);
+
+/// The connection to authd as the rest of the process sees it.
+pub(super) struct Link {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Since when there is no connection, and why.
+    lost: Option<(Duration, String)>,
+    /// Whether the mirror has sent its snapshot on the stream that is open now.
+    mirrored: bool,
+    /// What authd last said of itself; None before it said anything.
+    ready: Option<Result<(), Vec<String>>>,
+}
+
+impl Link {
+    /// Not connected yet.
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        let lost = Some((clock.monotonic(), "not connected yet".to_owned()));
+        Link { clock, state: Mutex::new(State { lost, mirrored: false, ready: None }) }
+    }
+
+    /// The decision stream is open.
+    pub(super) fn connected(&self) {
+        self.state.lock().lost = None;
+    }
+
+    /// The decision stream broke, or could not be opened.
+    pub(super) fn lost(&self, why: &str) {
+        let now = self.clock.monotonic();
+        let mut state = self.state.lock();
+        let since = state.lost.as_ref().map_or(now, |(since, _)| *since);
+        state.lost = Some((since, why.to_owned()));
+    }
+
+    /// The mirror stream is open and its snapshot is sent, or it broke.
+    pub(super) fn mirrored(&self, mirrored: bool) {
+        let mut state = self.state.lock();
+        state.mirrored = mirrored;
+        if !mirrored {
+            state.ready = None;
+        }
+    }
+
+    /// authd said whether it is ready.
+    pub(super) fn ready(&self, ready: Result<(), Vec<String>>) {
+        self.state.lock().ready = Some(ready);
+    }
+
+    /// Why authd cannot be reached; None when it can.
+    pub(super) fn unreachable(&self) -> Option<String> {
+        self.state.lock().lost.as_ref().map(|(_, why)| why.clone())
+    }
+
+    /// Whether cached answers may still serve.
+    pub(super) fn cache_serves(&self) -> bool {
+        match &self.state.lock().lost {
+            None => true,
+            Some((since, _)) => self.clock.monotonic().saturating_sub(*since) <= GRACE,
+        }
+    }
+
+    /// Whether requests can be decided now, and if not why.
+    pub(super) fn health(&self) -> Result<(), String> {
+        let state = self.state.lock();
+        if let Some((_, why)) = &state.lost {
+            return Err(format!("authd cannot be reached: {why}"));
+        }
+        if !state.mirrored {
+            return Err("authd has not been sent the stored policy yet".to_owned());
+        }
+        match &state.ready {
+            None => Err("authd has not said that it is ready".to_owned()),
+            Some(Ok(())) => Ok(()),
+            Some(Err(reasons)) => Err(format!("authd is not ready: {}", reasons.join("; "))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::clock::ManualClock;
+
+    #[test]
+    fn the_cache_serves_thirty_seconds_after_the_first_loss_and_no_more() {
+        let clock = Arc::new(ManualClock::at(jiff_epoch()));
+        let link = Link::new(clock.clone());
+        link.connected();
+        clock.advance(Duration::from_secs(1000));
+        link.lost("broken pipe");
+        clock.advance(GRACE);
+        link.lost("connection refused");
+        assert!(link.cache_serves(), "a failed attempt to reconnect does not count anew");
+        clock.advance(Duration::from_millis(1));
+        assert!(!link.cache_serves());
+        link.connected();
+        assert!(link.cache_serves());
+    }
+
+    #[test]
+    fn health_says_what_is_missing() {
+        let link = Link::new(Arc::new(ManualClock::at(jiff_epoch())));
+        assert!(link.health().unwrap_err().contains("cannot be reached"));
+        link.connected();
+        assert!(link.health().unwrap_err().contains("stored policy"));
+        link.mirrored(true);
+        link.ready(Err(vec!["token file: no such file".into()]));
+        assert!(link.health().unwrap_err().contains("token file"));
+        link.ready(Ok(()));
+        assert_eq!(link.health(), Ok(()));
+        link.mirrored(false);
+        assert!(link.health().is_err(), "a new stream begins anew");
+    }
+
+    fn jiff_epoch() -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+}

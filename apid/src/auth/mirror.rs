@@ -1,0 +1,267 @@
+//! The client of `Mirror.Sync`: sends authd what decides, and performs the writes that authd asks for.
+//!
+//! # Contract
+//!
+//! A stream begins with hello and a snapshot of every stored object that decides, reduced, all of one revision; then
+//! comes every change in revision order, and now and then how far the store has come though nothing mattered. When the
+//! stream breaks, or authd falls too far behind, a new one begins with a new snapshot. authd sends back its epoch, its
+//! readiness, and batches of writes, which are performed one after the other; each result goes back.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no deadlock at start): nothing here asks authd for a decision.
+//! INVARIANT (complete and in order): changes are subscribed to before the snapshot's revision is read, and those at or
+//! below it are skipped, so that none is missed or sent twice. Progress to `r` is sent after every change up to `r`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::names::Names;
+use apimachinery::status::Status;
+use async_trait::async_trait;
+use authproto::auth::mirror_client::MirrorClient;
+use authproto::auth::{
+    Failure, MirrorHello, MirrorProgress, MirrorPut, MirrorSynced, MirrorUpdate, ObjectWrite, WriteBatch,
+    WriteResult, mirror_demand::Demand, mirror_update::Update,
+};
+use storage::{Revision, Store};
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{broadcast, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Auth;
+use super::revisions::PolicyChange;
+use super::stream::{Backoff, channel, with_source};
+
+/// Messages that may wait to be written.
+const QUEUE: usize = 1024;
+/// Rows of a snapshot read at a time.
+const PAGE: usize = 500;
+/// How often authd is told how far the store has come.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// What the mirror says of this process.
+#[derive(Clone, Debug)]
+pub struct MirrorOptions {
+    /// authd's unix socket.
+    pub socket: PathBuf,
+    /// `svc` or `kubernetes`: both processes must speak the same names.
+    pub preset: String,
+    /// The domain of the names.
+    pub api_domain: String,
+    /// Random for each process.
+    pub instance: String,
+}
+
+impl MirrorOptions {
+    /// For the names in force.
+    pub fn new(socket: PathBuf, names: &Names, instance: String) -> Self {
+        MirrorOptions {
+            socket,
+            preset: names.preset().to_string(),
+            api_domain: names.api_domain().to_owned(),
+            instance,
+        }
+    }
+}
+
+/// Performs the writes that authd asks for, through the ordinary verbs and with audit.
+#[async_trait]
+pub trait PolicyWriter: Send + Sync + 'static {
+    /// One write in the name of a controller. `system`: default policy, exempt from users' webhooks. The HTTP code of
+    /// success.
+    async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<u16, Status>;
+}
+
+impl Auth {
+    /// Keeps authd's mirror, until the process ends.
+    pub async fn keep_mirror(
+        self: Arc<Self>,
+        options: MirrorOptions,
+        store: Arc<dyn Store>,
+        writer: Arc<dyn PolicyWriter>,
+    ) {
+        let mut backoff = Backoff::new();
+        loop {
+            let ended = self.mirror_once(&options, &store, &writer, &mut backoff).await;
+            self.link.mirrored(false);
+            if let Err(reason) = ended {
+                tracing::debug!(%reason, "the mirror stream is closed");
+            }
+            backoff.pause().await;
+        }
+    }
+
+    async fn mirror_once(
+        &self,
+        options: &MirrorOptions,
+        store: &Arc<dyn Store>,
+        writer: &Arc<dyn PolicyWriter>,
+        backoff: &mut Backoff,
+    ) -> Result<(), String> {
+        let channel = channel(&options.socket).await.map_err(|error| with_source(&error))?;
+        let (updates, outgoing) = mpsc::channel(QUEUE);
+        let hello = MirrorHello {
+            preset: options.preset.clone(),
+            api_domain: options.api_domain.clone(),
+            instance: options.instance.clone(),
+        };
+        send(&updates, Update::Hello(hello)).await?;
+        let mut demands = MirrorClient::new(channel)
+            .sync(ReceiverStream::new(outgoing))
+            .await
+            .map_err(|status| format!("authd refused the mirror: {}", status.message()))?
+            .into_inner();
+        backoff.reset();
+
+        let (batches, to_write) = mpsc::channel(QUEUE);
+        let incoming = async {
+            loop {
+                let demand = demands.message().await.map_err(|status| status.message().to_owned())?;
+                match demand.ok_or("authd closed the mirror stream")?.demand {
+                    Some(Demand::Epoch(epoch)) => {
+                        self.epochs.observe(Some(&epoch));
+                    }
+                    Some(Demand::Ready(state)) => {
+                        self.link.ready(if state.ready { Ok(()) } else { Err(state.reasons) });
+                    }
+                    Some(Demand::Write(batch)) => {
+                        batches.send(batch).await.map_err(|_| "no writer".to_owned())?
+                    }
+                    None => {}
+                }
+            }
+        };
+        tokio::select! {
+            ended = incoming => ended,
+            ended = self.send_policy(store.as_ref(), &updates) => ended,
+            ended = perform(to_write, store.as_ref(), writer.as_ref(), &updates) => ended,
+        }
+    }
+
+    /// The snapshot, then the changes, until the stream or the subscription breaks.
+    async fn send_policy(
+        &self,
+        store: &dyn Store,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        let mut changes = self.revisions.subscribe();
+        let snapshot = store.revision();
+        for entry in self.revisions.table().entries() {
+            let mut start = String::new();
+            loop {
+                let page = store
+                    .range(&entry.prefix, &start, PAGE, Some(snapshot))
+                    .await
+                    .map_err(|e| e.to_string())?;
+                for row in &page.rows {
+                    if let Some(object) = self.revisions.table().reduce(entry, &row.value) {
+                        send(
+                            updates,
+                            Update::Put(MirrorPut { revision: row.revision.0, object: Some(object) }),
+                        )
+                        .await?;
+                    }
+                }
+                match page.rows.last() {
+                    // The least key after the last one.
+                    Some(last) if page.more => start = format!("{}\0", last.key),
+                    _ => break,
+                }
+            }
+        }
+        send(updates, Update::Synced(MirrorSynced { revision: snapshot.0 })).await?;
+        self.link.mirrored(true);
+        tracing::info!(revision = snapshot.0, "authd has been sent the stored policy");
+        self.send_changes(&mut changes, snapshot, updates).await
+    }
+
+    async fn send_changes(
+        &self,
+        changes: &mut broadcast::Receiver<PolicyChange>,
+        snapshot: Revision,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        let mut told = snapshot.0;
+        let mut tick = tokio::time::interval(PROGRESS);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                change = changes.recv() => match change {
+                    Ok(change) => forward(change, &mut told, updates).await?,
+                    Err(RecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
+                    Err(RecvError::Closed) => return Ok(()),
+                },
+                _ = tick.tick() => {
+                    let observed = self.revisions.observed();
+                    loop {
+                        match changes.try_recv() {
+                            Ok(change) => forward(change, &mut told, updates).await?,
+                            Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+                            Err(TryRecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
+                        }
+                    }
+                    if observed > told {
+                        told = observed;
+                        send(updates, Update::Progress(MirrorProgress { revision: observed })).await?;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Sends a change, unless the snapshot held it.
+async fn forward(
+    change: PolicyChange,
+    told: &mut u64,
+    updates: &mpsc::Sender<MirrorUpdate>,
+) -> Result<(), String> {
+    if change.revision <= *told {
+        return Ok(());
+    }
+    *told = change.revision;
+    updates.send(change.update).await.map_err(|_| closed())
+}
+
+async fn send(updates: &mpsc::Sender<MirrorUpdate>, update: Update) -> Result<(), String> {
+    updates.send(MirrorUpdate { update: Some(update) }).await.map_err(|_| closed())
+}
+
+fn closed() -> String {
+    "the mirror stream broke".to_owned()
+}
+
+/// Performs batches in the order they came.
+async fn perform(
+    mut batches: mpsc::Receiver<WriteBatch>,
+    store: &dyn Store,
+    writer: &dyn PolicyWriter,
+    updates: &mpsc::Sender<MirrorUpdate>,
+) -> Result<(), String> {
+    while let Some(batch) = batches.recv().await {
+        let each = batch.writes.iter().map(|write| writer.write(&batch.controller, batch.system, write));
+        // At once, so that the store groups them: default policy is some 150 objects on the way to ready.
+        let results = futures_util::future::join_all(each).await;
+        let results = results.into_iter().map(result).collect();
+        send(
+            updates,
+            Update::WriteResult(WriteResult { id: batch.id, results, revision: store.revision().0 }),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+fn result(outcome: Result<u16, Status>) -> Failure {
+    match outcome {
+        Ok(code) => Failure { code: code.into(), ..Failure::default() },
+        Err(status) => Failure {
+            code: status.code.into(),
+            reason: status.reason.as_str().to_owned(),
+            message: status.message,
+            detail: String::new(),
+        },
+    }
+}

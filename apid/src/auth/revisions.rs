@@ -1,0 +1,374 @@
+//! The policy vector: for each component the store revision of the last write that changed what it decides.
+//!
+//! # Contract
+//!
+//! [`PolicyRevisions`] is an observer of the store: it sees every change before its writer is answered. A component
+//! advances only when the [reduction](super::reduce) of an object changed. A [`Reading`] is taken before authd is asked;
+//! an answer stays true while every component it depends on is no newer than the reading ([`PolicyRevisions::unchanged`]).
+//! The reduced changes go, in order, to whoever subscribed ([`PolicyRevisions::subscribe`]): the mirror.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fresh policy): when a policy write is acknowledged its component has advanced; whoever reads afterwards sees
+//! it. Components advance before `observed`, and a reading loads `observed` first: a reading as of `r` includes every
+//! policy write up to `r`.
+//! INVARIANT (never back): no value ever decreases, so that an entry that has become invalid stays so.
+//!
+//! # Concurrency
+//!
+//! Reads take no lock. Namespaces and nodes share a fixed number of slots by hash, so that memory stays bounded however
+//! many there ever were; two that share a slot invalidate each other's entries, which costs a question and no more.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use apimachinery::user::UserInfo;
+use authproto::auth::{Dependencies, MirrorDelete, MirrorPut, MirrorUpdate, Revisions, mirror_update};
+use storage::{Change, Observer, Revision};
+use tokio::sync::{broadcast, watch};
+
+use super::foundation::Foundations;
+use super::reduce::{Component, Reductions};
+
+/// Slots for namespaces, and as many for nodes.
+const SLOTS: usize = 4096;
+/// Changes that a mirror may lie behind before it starts over with a snapshot.
+const BACKLOG: usize = 4096;
+/// Users of the Node authorizer bear this prefix.
+const NODE_USER: &str = "system:node:";
+
+/// The policy vector of this process.
+pub struct PolicyRevisions {
+    table: Reductions,
+    observed: AtomicU64,
+    newest: AtomicU64,
+    cluster: AtomicU64,
+    identity: AtomicU64,
+    namespaces: Slots,
+    nodes: Slots,
+    foundations: Foundations,
+    changes: broadcast::Sender<PolicyChange>,
+    moved: watch::Sender<u64>,
+}
+
+/// A change that decides, as the mirror sends it.
+#[derive(Clone, Debug)]
+pub(super) struct PolicyChange {
+    /// Its revision.
+    pub(super) revision: u64,
+    /// The put or delete.
+    pub(super) update: MirrorUpdate,
+}
+
+/// The vector at the moment before a question.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    /// Every policy write up to this revision is included.
+    pub(super) as_of: u64,
+    /// The components that the question concerns, for the wire.
+    pub(super) at_least: Revisions,
+}
+
+/// The components an answer depends on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Depends {
+    cluster: bool,
+    identity: bool,
+    namespaces: Box<[usize]>,
+    nodes: Box<[usize]>,
+}
+
+impl PolicyRevisions {
+    /// A vector at 0 for the kinds of a table.
+    pub fn new(table: Reductions) -> Self {
+        PolicyRevisions {
+            table,
+            observed: AtomicU64::new(0),
+            newest: AtomicU64::new(0),
+            cluster: AtomicU64::new(0),
+            identity: AtomicU64::new(0),
+            namespaces: Slots::new(),
+            nodes: Slots::new(),
+            foundations: Foundations::default(),
+            changes: broadcast::Sender::new(BACKLOG),
+            moved: watch::Sender::new(0),
+        }
+    }
+
+    /// The store was opened at this revision: whatever was written before counts as written at it, so that an authd
+    /// which outlived an apid decides nothing on what it mirrored from the one before.
+    pub fn start_at(&self, revision: Revision) {
+        for value in self.values() {
+            value.fetch_max(revision.0, Ordering::SeqCst);
+        }
+        self.observed.fetch_max(revision.0, Ordering::SeqCst);
+    }
+
+    fn values(&self) -> impl Iterator<Item = &AtomicU64> {
+        [&self.newest, &self.cluster, &self.identity]
+            .into_iter()
+            .chain(self.namespaces.values.iter())
+            .chain(self.nodes.values.iter())
+    }
+
+    /// Every change up to this revision is in the vector and has gone to the subscribers.
+    pub(super) fn observed(&self) -> u64 {
+        self.observed.load(Ordering::SeqCst)
+    }
+
+    /// The kinds that decide.
+    pub(super) fn table(&self) -> &Reductions {
+        &self.table
+    }
+
+    /// The objects that identities rest on.
+    pub(super) fn foundations(&self) -> &Foundations {
+        &self.foundations
+    }
+
+    /// The changes from now on, in revision order.
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<PolicyChange> {
+        self.changes.subscribe()
+    }
+
+    /// Tells when any component moved.
+    pub(super) fn moved(&self) -> watch::Receiver<u64> {
+        self.moved.subscribe()
+    }
+
+    /// Before a question about what a user may do in a namespace (`""`: in the cluster).
+    pub(super) fn reading(&self, user: &UserInfo, namespace: &str) -> Reading {
+        let as_of = self.observed();
+        let node = user.name.strip_prefix(NODE_USER);
+        let one = |slots: &Slots, name: &str| [(name.to_owned(), slots.of(name))].into();
+        Reading {
+            as_of,
+            at_least: Revisions {
+                rbac_cluster: self.cluster.load(Ordering::SeqCst),
+                rbac_namespace: if namespace.is_empty() {
+                    Default::default()
+                } else {
+                    one(&self.namespaces, namespace)
+                },
+                identity: self.identity(),
+                graph_node: node.map(|node| one(&self.nodes, node)).unwrap_or_default(),
+            },
+        }
+    }
+
+    /// Before a question about who somebody is.
+    pub(super) fn identity_reading(&self) -> Reading {
+        let as_of = self.observed();
+        Reading { as_of, at_least: Revisions { identity: self.identity(), ..Revisions::default() } }
+    }
+
+    /// Before a question that may concern any component: reviews name users and namespaces of their own.
+    pub(super) fn full_reading(&self) -> Reading {
+        let as_of = self.observed();
+        let newest = self.newest.load(Ordering::SeqCst);
+        Reading {
+            as_of,
+            at_least: Revisions { rbac_cluster: newest, identity: newest, ..Revisions::default() },
+        }
+    }
+
+    /// Whether nothing that an answer depends on was written after the reading it was asked at.
+    pub(super) fn unchanged(&self, depends: &Depends, as_of: u64) -> bool {
+        let old = |value: &AtomicU64| value.load(Ordering::SeqCst) <= as_of;
+        (!depends.cluster || old(&self.cluster))
+            && (!depends.identity || old(&self.identity))
+            && depends.namespaces.iter().all(|&slot| self.namespaces.at(slot) <= as_of)
+            && depends.nodes.iter().all(|&slot| self.nodes.at(slot) <= as_of)
+    }
+
+    /// The `identity` component.
+    pub(super) fn identity(&self) -> u64 {
+        self.identity.load(Ordering::SeqCst)
+    }
+
+    /// Whether `identity` has stood still since a reading.
+    pub(super) fn identity_unchanged(&self, as_of: u64) -> bool {
+        self.identity() <= as_of
+    }
+
+    /// The components that an answer names.
+    pub(super) fn depends(&self, wire: Option<&Dependencies>) -> Depends {
+        let Some(wire) = wire else { return Depends::default() };
+        Depends {
+            cluster: wire.rbac_cluster,
+            identity: wire.identity,
+            namespaces: wire.rbac_namespace.iter().map(|name| self.namespaces.slot(name)).collect(),
+            nodes: wire.graph_node.iter().map(|name| self.nodes.slot(name)).collect(),
+        }
+    }
+
+    fn advance(&self, component: Component, namespace: &str, revision: u64) {
+        self.newest.fetch_max(revision, Ordering::SeqCst);
+        let value = match component {
+            Component::RbacCluster => &self.cluster,
+            Component::Identity => &self.identity,
+            Component::RbacNamespace => return self.namespaces.advance(namespace, revision),
+        };
+        value.fetch_max(revision, Ordering::SeqCst);
+    }
+
+    /// Takes one change in. Whether it was a policy write.
+    fn take(&self, change: &Change) -> bool {
+        let Some(entry) = self.table.of_key(&change.key) else { return false };
+        let reduce = |value: &[u8]| {
+            let reduced = self.table.reduce(entry, value);
+            if reduced.is_none() {
+                tracing::error!(key = %change.key, "a stored policy object cannot be read: it grants nothing");
+            }
+            reduced
+        };
+        let old = change.old.as_ref().and_then(|row| reduce(&row.value));
+        let new = change.new.as_ref().and_then(|value| reduce(value));
+        if old == new {
+            return false;
+        }
+        let revision = change.revision.0;
+        let (namespace, name) = entry.locate(&change.key);
+        self.advance(entry.component, namespace, revision);
+        self.foundations.changed(&entry.group, entry.resource, namespace, name);
+        let update = match new {
+            Some(object) => mirror_update::Update::Put(MirrorPut { revision, object: Some(object) }),
+            None => mirror_update::Update::Delete(MirrorDelete {
+                revision,
+                key: Some(entry.mirror_key(&change.key)),
+            }),
+        };
+        // Without a subscriber there is no mirror to keep: the next one begins with a snapshot.
+        let _ = self.changes.send(PolicyChange { revision, update: MirrorUpdate { update: Some(update) } });
+        true
+    }
+}
+
+impl Observer for PolicyRevisions {
+    fn observe(&self, changes: &[Change]) {
+        let mut moved = false;
+        for change in changes {
+            moved |= self.take(change);
+        }
+        if let Some(last) = changes.last() {
+            self.observed.fetch_max(last.revision.0, Ordering::SeqCst);
+        }
+        if moved {
+            self.moved.send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+}
+
+/// Revisions by the hash of a name.
+struct Slots {
+    values: Box<[AtomicU64]>,
+    hash: RandomState,
+}
+
+impl Slots {
+    fn new() -> Self {
+        Slots {
+            values: std::iter::repeat_with(|| AtomicU64::new(0)).take(SLOTS).collect(),
+            hash: RandomState::new(),
+        }
+    }
+
+    fn slot(&self, name: &str) -> usize {
+        usize::try_from(self.hash.hash_one(name) % SLOTS as u64).unwrap_or(0)
+    }
+
+    fn at(&self, slot: usize) -> u64 {
+        self.values.get(slot).map_or(u64::MAX, |value| value.load(Ordering::SeqCst))
+    }
+
+    fn of(&self, name: &str) -> u64 {
+        self.at(self.slot(name))
+    }
+
+    fn advance(&self, name: &str, revision: u64) {
+        if let Some(value) = self.values.get(self.slot(name)) {
+            value.fetch_max(revision, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use serde_json::{Value, json};
+    use storage::Row;
+
+    fn change(key: &str, old: Option<Value>, new: Option<Value>, revision: u64) -> Change {
+        let bytes = |v: Value| Bytes::from(v.to_string());
+        Change {
+            key: key.into(),
+            old: old.map(|v| Row { key: key.into(), value: bytes(v), revision: Revision(revision - 1) }),
+            new: new.map(bytes),
+            revision: Revision(revision),
+        }
+    }
+
+    fn role(verb: &str, note: &str) -> Value {
+        json!({"metadata": {"name": "r", "annotations": {"note": note}}, "rules": [{"verbs": [verb]}]})
+    }
+
+    #[test]
+    fn a_write_advances_its_component_and_no_other() {
+        let user = UserInfo { name: "u".into(), ..UserInfo::default() };
+        for (key, cluster, namespace, identity) in [
+            ("clusterroles/r", 10, 5, 5),
+            ("clusterrolebindings/r", 10, 5, 5),
+            ("roles/a/r", 5, 10, 5),
+            ("rolebindings/a/r", 5, 10, 5),
+            ("serviceaccounts/a/r", 5, 5, 10),
+            ("configmaps/a/r", 5, 5, 5),
+        ] {
+            let vector = PolicyRevisions::new(Reductions::for_tests());
+            vector.start_at(Revision(5));
+            vector.observe(&[change(key, None, Some(role("get", "")), 10)]);
+            let reading = vector.reading(&user, "a");
+            assert_eq!(reading.as_of, 10, "{key}");
+            assert_eq!(reading.at_least.rbac_cluster, cluster, "{key}");
+            assert_eq!(reading.at_least.rbac_namespace["a"], namespace, "{key}");
+            assert_eq!(reading.at_least.identity, identity, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_decides_nothing_new_leaves_answers_true() {
+        let vector = PolicyRevisions::new(Reductions::for_tests());
+        let mut mirror = vector.subscribe();
+        vector.observe(&[change("roles/a/r", None, Some(role("get", "x")), 1)]);
+        let reading = vector.reading(&UserInfo::anonymous(), "a");
+        let depends = vector
+            .depends(Some(&Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() }));
+
+        vector.observe(&[change("roles/a/r", Some(role("get", "x")), Some(role("get", "y")), 2)]);
+        assert!(vector.unchanged(&depends, reading.as_of), "an annotation decides nothing");
+        vector.observe(&[change("roles/a/r", Some(role("get", "y")), Some(role("list", "y")), 3)]);
+        assert!(!vector.unchanged(&depends, reading.as_of), "a verb does");
+        vector.observe(&[change("roles/a/r", Some(role("list", "y")), None, 4)]);
+
+        let sent: Vec<u64> = std::iter::from_fn(|| mirror.try_recv().ok()).map(|c| c.revision).collect();
+        assert_eq!(sent, [1, 3, 4], "the mirror gets what decides, in order");
+    }
+
+    #[test]
+    fn an_answer_without_dependencies_outlives_every_write() {
+        let vector = PolicyRevisions::new(Reductions::for_tests());
+        let depends = vector.depends(None);
+        vector.observe(&[change("clusterroles/r", None, Some(role("get", "")), 7)]);
+        assert!(vector.unchanged(&depends, 0));
+    }
+
+    #[test]
+    fn a_node_reads_its_own_part_of_the_graph() {
+        let vector = PolicyRevisions::new(Reductions::for_tests());
+        vector.start_at(Revision(3));
+        let node = UserInfo { name: "system:node:n1".into(), ..UserInfo::default() };
+        assert_eq!(vector.reading(&node, "").at_least.graph_node["n1"], 3);
+        assert!(vector.reading(&UserInfo::anonymous(), "").at_least.graph_node.is_empty());
+    }
+}

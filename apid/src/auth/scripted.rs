@@ -1,0 +1,122 @@
+//! An authority that answers as a test says, for tests of everything above the wire.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use apimachinery::clock::Clock;
+use async_trait::async_trait;
+use authproto::auth::decide_request::Ask;
+use authproto::auth::{
+    AuthenticateResponse, AuthorizeBatchResponse, AuthorizeRequest, AuthorizeResponse, CoversRequest,
+    CoversResponse, DecideResponse, Epoch, Identity, Rejected, ReviewRequest, ReviewResponse, Verdict,
+    authenticate_response, decide_response, review_response,
+};
+use parking_lot::Mutex;
+
+use super::authority::{Authority, Undecided};
+use super::link::Link;
+use super::*;
+
+type Authorizer = Box<dyn FnMut(&AuthorizeRequest) -> Result<AuthorizeResponse, Undecided> + Send>;
+
+/// Who and what a test lets in: tokens are user names; `bad` is refused.
+pub(crate) struct Script {
+    /// Answers authorization.
+    pub(crate) authorize: Mutex<Authorizer>,
+    /// What identities say besides the user.
+    pub(crate) identity: Mutex<Identity>,
+    /// The configuration that answers.
+    pub(crate) epoch: Mutex<Epoch>,
+    /// Questions asked so far.
+    pub(crate) asked: AtomicUsize,
+}
+
+impl Script {
+    /// With an authorizer.
+    pub(crate) fn new(
+        authorize: impl FnMut(&AuthorizeRequest) -> Result<AuthorizeResponse, Undecided> + Send + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Script {
+            authorize: Mutex::new(Box::new(authorize)),
+            identity: Mutex::default(),
+            epoch: Mutex::new(Epoch { instance: "one".into(), generation: 1 }),
+            asked: AtomicUsize::new(0),
+        })
+    }
+
+    /// Questions asked since this was last called.
+    pub(crate) fn questions(&self) -> usize {
+        self.asked.swap(0, Ordering::SeqCst)
+    }
+}
+
+/// An answer with a verdict and nothing else.
+pub(crate) fn verdict(allowed: bool) -> AuthorizeResponse {
+    let verdict = if allowed { Verdict::Allow } else { Verdict::Deny };
+    AuthorizeResponse { verdict: verdict.into(), ..AuthorizeResponse::default() }
+}
+
+#[async_trait]
+impl Authority for Script {
+    async fn decide(&self, _request_id: &str, ask: Ask) -> Result<DecideResponse, Undecided> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let answer = match ask {
+            Ask::Authenticate(request) => {
+                use authenticate_response::Outcome;
+                let outcome = match request.bearer_token.as_str() {
+                    "bad" => Outcome::Rejected(Rejected { detail: "a bad token".into() }),
+                    token => {
+                        let mut identity = self.identity.lock().clone();
+                        let mut user = UserInfo::anonymous();
+                        if !token.is_empty() {
+                            user = UserInfo { name: token.into(), ..UserInfo::default() };
+                        }
+                        identity.anonymous = token.is_empty();
+                        identity.user = Some((&user).into());
+                        Outcome::Identity(identity)
+                    }
+                };
+                decide_response::Answer::Authenticate(AuthenticateResponse {
+                    outcome: Some(outcome),
+                    depends_on: None,
+                })
+            }
+            Ask::Authorize(request) => decide_response::Answer::Authorize((self.authorize.lock())(&request)?),
+            Ask::AuthorizeBatch(batch) => {
+                let mut authorize = self.authorize.lock();
+                let responses = batch.requests.iter().map(|r| authorize(r)).collect::<Result<_, _>>()?;
+                decide_response::Answer::AuthorizeBatch(AuthorizeBatchResponse { responses })
+            }
+        };
+        Ok(DecideResponse { id: 0, epoch: Some(self.epoch.lock().clone()), answer: Some(answer) })
+    }
+
+    async fn covers(&self, _request: CoversRequest) -> Result<CoversResponse, Undecided> {
+        Ok(CoversResponse { allowed: true, ..CoversResponse::default() })
+    }
+
+    async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, Undecided> {
+        Ok(ReviewResponse { outcome: Some(review_response::Outcome::Object(request.object.to_vec())) })
+    }
+}
+
+impl Auth {
+    /// Over a script instead of authd. Call inside a tokio runtime.
+    pub(crate) fn scripted(
+        script: Arc<Script>,
+        revisions: Arc<PolicyRevisions>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        let link = Arc::new(Link::new(clock.clone()));
+        link.connected();
+        link.mirrored(true);
+        link.ready(Ok(()));
+        Auth::over(script, link, revisions, clock, ProxyHeaders::default()).unwrap()
+    }
+
+    /// Everybody may do everything; tokens are user names, no token is anonymous, `bad` is refused.
+    pub(crate) fn open_to_all(clock: Arc<dyn Clock>) -> Arc<Self> {
+        let revisions = Arc::new(PolicyRevisions::new(Reductions::for_tests()));
+        Auth::scripted(Script::new(|_| Ok(verdict(true))), revisions, clock)
+    }
+}

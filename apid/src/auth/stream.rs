@@ -1,0 +1,277 @@
+//! The client of `Decide.Stream`: one long-lived stream, many questions open at a time.
+//!
+//! # Contract
+//!
+//! [`Client::connect`] returns at once and keeps a stream open, reconnecting with backoff. A question waits a moment for a
+//! stream that is being reopened, then for its answer; every other outcome is an [`Undecided`].
+//!
+//! # Concurrency
+//!
+//! Questions go through one queue: what waits there goes out in one write. A task reads the answers and hands each to
+//! whoever asked. When the stream breaks all open questions fail at once. A caller that goes away leaves its question
+//! behind, whose answer is dropped.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use authproto::auth::authz_client::AuthzClient;
+use authproto::auth::decide_client::DecideClient;
+use authproto::auth::decide_request::Ask;
+use authproto::auth::review_client::ReviewClient;
+use authproto::auth::{
+    CoversRequest, CoversResponse, DecideRequest, DecideResponse, ReviewRequest, ReviewResponse,
+};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use super::authority::{Authority, Undecided};
+use super::link::Link;
+
+/// Questions that may wait to be written.
+const QUEUE: usize = 4096;
+/// How long a question waits for a stream that is being reopened.
+const REOPENING: Duration = Duration::from_millis(300);
+/// The first pause before reconnecting; doubled up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Bytes of the largest message: a review of a body as large as one may be, with room.
+const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
+/// Flow-control window, so that a burst of questions does not wait for the other side.
+const WINDOW: u32 = 4 * 1024 * 1024;
+
+/// A connection to authd that is kept open.
+pub(super) struct Client {
+    open: watch::Receiver<Option<Open>>,
+    timeout: Duration,
+}
+
+/// The stream that is open now.
+#[derive(Clone)]
+struct Open {
+    questions: mpsc::Sender<DecideRequest>,
+    pending: Arc<Pending>,
+    channel: Channel,
+}
+
+/// The questions without an answer.
+struct Pending {
+    next: AtomicU64,
+    /// None once the stream is closed: a question that comes late fails instead of waiting for nobody.
+    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<DecideResponse>>>>,
+}
+
+impl Pending {
+    fn new() -> Self {
+        Pending { next: AtomicU64::new(0), waiting: Mutex::new(Some(HashMap::new())) }
+    }
+
+    fn add(&self) -> Result<(Asked<'_>, oneshot::Receiver<DecideResponse>), Undecided> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        self.waiting.lock().as_mut().ok_or_else(no_stream)?.insert(id, answer);
+        Ok((Asked { pending: self, id }, answered))
+    }
+
+    fn take(&self, id: u64) -> Option<oneshot::Sender<DecideResponse>> {
+        self.waiting.lock().as_mut()?.remove(&id)
+    }
+
+    fn close(&self) {
+        *self.waiting.lock() = None;
+    }
+}
+
+/// A question that is forgotten when its asker goes away.
+struct Asked<'p> {
+    pending: &'p Pending,
+    id: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.pending.take(self.id);
+    }
+}
+
+impl Client {
+    /// Connects to a unix socket in the background.
+    pub(super) fn connect(socket: PathBuf, timeout: Duration, link: Arc<Link>) -> Self {
+        let (sender, open) = watch::channel(None);
+        tokio::spawn(keep_open(socket, link, sender));
+        Client { open, timeout }
+    }
+
+    async fn current(&self) -> Result<Open, Undecided> {
+        if let Some(open) = self.open.borrow().clone() {
+            return Ok(open);
+        }
+        let mut receiver = self.open.clone();
+        let reopened = tokio::time::timeout(REOPENING, receiver.wait_for(Option::is_some)).await;
+        match reopened {
+            Ok(Ok(open)) => open.clone().ok_or_else(no_stream),
+            _ => Err(no_stream()),
+        }
+    }
+
+    async fn ask(&self, request_id: &str, ask: Ask) -> Result<DecideResponse, Undecided> {
+        let open = self.current().await?;
+        let (asked, answered) = open.pending.add()?;
+        let request = DecideRequest { id: asked.id, request_id: request_id.to_owned(), ask: Some(ask) };
+        open.questions.send(request).await.map_err(|_| no_stream())?;
+        answered.await.map_err(|_| Undecided::Unreachable("the stream broke before the answer".to_owned()))
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Undecided>>) -> Result<T, Undecided> {
+        tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(Undecided::Timeout))
+    }
+}
+
+fn no_stream() -> Undecided {
+    Undecided::Unreachable("no stream is open".to_owned())
+}
+
+fn broken(status: tonic::Status) -> Undecided {
+    Undecided::Unreachable(status.message().to_owned())
+}
+
+#[async_trait]
+impl Authority for Client {
+    async fn decide(&self, request_id: &str, ask: Ask) -> Result<DecideResponse, Undecided> {
+        self.in_time(self.ask(request_id, ask)).await
+    }
+
+    async fn covers(&self, request: CoversRequest) -> Result<CoversResponse, Undecided> {
+        let call = async {
+            let mut client =
+                AuthzClient::new(self.current().await?.channel).max_encoding_message_size(LARGEST_MESSAGE);
+            Ok(client.covers(request).await.map_err(broken)?.into_inner())
+        };
+        self.in_time(call).await
+    }
+
+    async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, Undecided> {
+        let call = async {
+            let mut client = ReviewClient::new(self.current().await?.channel)
+                .max_encoding_message_size(LARGEST_MESSAGE)
+                .max_decoding_message_size(LARGEST_MESSAGE);
+            Ok(client.create(request).await.map_err(broken)?.into_inner())
+        };
+        self.in_time(call).await
+    }
+}
+
+/// Opens a channel over a unix socket.
+pub(super) async fn channel(socket: &std::path::Path) -> Result<Channel, tonic::transport::Error> {
+    let path = socket.to_owned();
+    // The address stands in the `:authority` header only; the connector decides where to.
+    Endpoint::from_static("http://authd")
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .connect_with_connector(tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        }))
+        .await
+}
+
+/// The pauses between attempts to connect.
+pub(super) struct Backoff {
+    next: Duration,
+}
+
+impl Backoff {
+    /// From the shortest pause.
+    pub(super) fn new() -> Self {
+        Backoff { next: FIRST_PAUSE }
+    }
+
+    /// The next attempt after success begins with the shortest pause again.
+    pub(super) fn reset(&mut self) {
+        self.next = FIRST_PAUSE;
+    }
+
+    /// Waits before the next attempt.
+    pub(super) async fn pause(&mut self) {
+        tokio::time::sleep(self.next).await;
+        self.next = (self.next * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Keeps a stream open until the client is dropped.
+async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<Open>>) {
+    let mut backoff = Backoff::new();
+    loop {
+        let why = match serve_once(&socket, &link, &open, &mut backoff).await {
+            Ok(()) => "authd closed the stream".to_owned(),
+            Err(why) => why,
+        };
+        open.send_replace(None);
+        link.lost(&why);
+        tracing::debug!(reason = %why, "the decision stream is closed");
+        tokio::select! {
+            () = backoff.pause() => {}
+            () = open.closed() => return,
+        }
+    }
+}
+
+async fn serve_once(
+    socket: &std::path::Path,
+    link: &Link,
+    open: &watch::Sender<Option<Open>>,
+    backoff: &mut Backoff,
+) -> Result<(), String> {
+    let channel = channel(socket).await.map_err(|error| with_source(&error))?;
+    let (questions, outgoing) = mpsc::channel(QUEUE);
+    let mut client = DecideClient::new(channel.clone())
+        .max_encoding_message_size(LARGEST_MESSAGE)
+        .max_decoding_message_size(LARGEST_MESSAGE);
+    let mut answers = client
+        .stream(ReceiverStream::new(outgoing))
+        .await
+        .map_err(|status| format!("the decision stream was refused: {}", status.message()))?
+        .into_inner();
+    let pending = Arc::new(Pending::new());
+    open.send_replace(Some(Open { questions, pending: pending.clone(), channel }));
+    link.connected();
+    backoff.reset();
+    tracing::info!("the decision stream to authd is open");
+    let ended = loop {
+        tokio::select! {
+            message = answers.message() => match message {
+                Ok(Some(response)) => {
+                    // None: its asker has gone away.
+                    if let Some(asker) = pending.take(response.id) {
+                        let _ = asker.send(response);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(status) => break Err(status.message().to_owned()),
+            },
+            () = open.closed() => break Ok(()),
+        }
+    };
+    open.send_replace(None);
+    pending.close();
+    ended
+}
+
+/// An error and what caused it, in one line: tonic's own text says `transport error` and no more.
+pub(super) fn with_source(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

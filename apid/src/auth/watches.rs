@@ -1,0 +1,262 @@
+//! Open watches and the authorization they live on.
+//!
+//! # Contract
+//!
+//! [`Auth::guard`] registers an open watch. Before an event goes out the stream asks [`WatchGuard::admits`] (a load); when
+//! that says no it awaits [`WatchGuard::renew`], whose error ends the stream. Beside the events the stream awaits
+//! [`WatchGuard::changed`], which returns when the authorization ended or can no longer be confirmed; `renew` then gives
+//! the reason.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fresh watches): no event with a revision above a policy write is delivered on an authorization older than
+//! that write. An authorization as of `r` includes every policy write up to `r`; one whose dependencies have not moved
+//! since is as good as new, because policy writes advance the vector before the event can be seen.
+//!
+//! # Concurrency
+//!
+//! Streams of the same user with the same attributes share one [`Held`]. One task, the warden, authorizes those anew whose
+//! policy moved, in batches; streams that wait in `renew` wake it. So ten thousand watches of a hundred users cost a
+//! hundred questions in one batch.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use storage::Revision;
+use tokio::sync::{Notify, watch};
+
+use super::decision::{Decided, Validity};
+use super::identity::Tenure;
+use super::refusal::{Refusal, forbidden};
+use super::revisions::PolicyRevisions;
+use super::{Auth, Authorized};
+
+/// Questions in one batch.
+const BATCH: usize = 256;
+/// Policy that moves all the time is looked at so often, unless a stream waits.
+const PAUSE: Duration = Duration::from_millis(20);
+/// After a failed question.
+const RETRY: Duration = Duration::from_millis(200);
+/// How long a stream waits for its authorization to be confirmed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// All open watches.
+#[derive(Default)]
+pub(super) struct Watches {
+    held: Mutex<HashMap<Key, Weak<Held>>>,
+    /// A stream waits in `renew`.
+    wake: Notify,
+    /// The `identity` component when the warden last looked.
+    identity_seen: AtomicU64,
+}
+
+type Key = (Arc<UserInfo>, Arc<Attributes>);
+
+/// The authorization that streams of one user with one purpose share.
+struct Held {
+    key: Key,
+    standing: ArcSwap<Standing>,
+    /// Counts the reasons to look at it again.
+    signal: watch::Sender<u64>,
+}
+
+enum Standing {
+    Allowed(Validity),
+    Refused(Refusal),
+}
+
+/// One open watch's hold on its authorization.
+pub struct WatchGuard {
+    auth: Arc<Auth>,
+    held: Arc<Held>,
+    tenure: Arc<Tenure>,
+}
+
+impl Auth {
+    /// Registers an open watch. Work of the process itself needs no policy: its guard admits everything.
+    pub fn guard(self: &Arc<Self>, authorized: &Authorized) -> WatchGuard {
+        let key: Key = (authorized.user.clone(), authorized.attributes.clone());
+        let validity = authorized.validity.clone();
+        let mut all = self.watches.held.lock();
+        // Streams on a refused one are about to end; this one was authorized since.
+        let known = all.get(&key).and_then(Weak::upgrade).filter(|held| !held.is_refused());
+        let held = known.unwrap_or_else(|| {
+            let held = Arc::new(Held {
+                key: key.clone(),
+                standing: ArcSwap::from_pointee(Standing::Allowed(validity)),
+                signal: watch::Sender::new(0),
+            });
+            all.insert(key, Arc::downgrade(&held));
+            held
+        });
+        WatchGuard { auth: self.clone(), held, tenure: authorized.tenure.clone() }
+    }
+
+    /// Whether an authorization covers events up to a revision: it was asked after the policy writes below, or none that
+    /// matters came since.
+    fn confirms(&self, validity: &Validity, revision: u64) -> bool {
+        if validity.is_internal() {
+            return true;
+        }
+        let in_force = validity.epoch == Some(self.epochs.count())
+            && validity.until.is_none_or(|until| self.clock.monotonic() < until)
+            && self.link.cache_serves();
+        in_force
+            && (validity.as_of >= revision || self.revisions.unchanged(&validity.depends, validity.as_of))
+    }
+
+    /// The warden: authorizes open watches anew when policy moves, until the process ends.
+    pub(super) async fn keep_watches(self: Arc<Self>) {
+        let mut moved = self.revisions.moved();
+        let mut epoch = self.epochs.changed();
+        loop {
+            // The tick notices what has no event of its own: expiry by time, and the end of the grace after authd was lost.
+            tokio::select! {
+                _ = moved.changed() => {}
+                _ = epoch.changed() => self.drop_caches(),
+                () = self.watches.wake.notified() => {}
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            }
+            moved.mark_unchanged();
+            let undecided = self.renew_stale().await;
+            let pause = if undecided { RETRY } else { PAUSE };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.watches.wake.notified(), if !undecided => self.watches.wake.notify_one(),
+            }
+        }
+    }
+
+    /// Authorizes every shared authorization anew that no longer holds. Whether some could not be decided.
+    async fn renew_stale(&self) -> bool {
+        let open: Vec<Arc<Held>> = {
+            let mut all = self.watches.held.lock();
+            all.retain(|_, held| held.strong_count() > 0);
+            all.values().filter_map(Weak::upgrade).collect()
+        };
+        let stale: Vec<&Arc<Held>> = open.iter().filter(|held| held.is_stale(self)).collect();
+        let mut undecided = false;
+        for batch in stale.chunks(BATCH) {
+            let keys: Vec<Key> = batch.iter().map(|held| held.key.clone()).collect();
+            match self.ask_batch(&keys).await {
+                Ok(decisions) => {
+                    for (held, decided) in batch.iter().zip(decisions) {
+                        held.stand(&decided);
+                    }
+                }
+                Err(reason) => {
+                    tracing::warn!(%reason, watches = batch.len(), "open watches could not be authorized anew");
+                    undecided = true;
+                }
+            }
+        }
+        if self.watches.identity_moved(&self.revisions) || !self.link.cache_serves() {
+            open.iter().for_each(|held| held.look_again());
+        }
+        undecided
+    }
+}
+
+impl Watches {
+    /// Whether an identity may have ended since this was last asked.
+    fn identity_moved(&self, revisions: &PolicyRevisions) -> bool {
+        let now = revisions.identity();
+        self.identity_seen.swap(now, Ordering::SeqCst) != now
+    }
+}
+
+impl Held {
+    fn is_refused(&self) -> bool {
+        matches!(&**self.standing.load(), Standing::Refused(_))
+    }
+
+    fn is_stale(&self, auth: &Auth) -> bool {
+        match &**self.standing.load() {
+            Standing::Allowed(validity) => {
+                let now = auth.clock.monotonic();
+                !validity.is_internal() && !validity.holds(&auth.revisions, auth.epochs.count(), now)
+            }
+            Standing::Refused(_) => false,
+        }
+    }
+
+    /// Takes a new decision.
+    fn stand(&self, decided: &Decided) {
+        let (user, attributes) = &self.key;
+        let standing = if decided.decision.allowed() {
+            Standing::Allowed(decided.validity.clone())
+        } else {
+            Standing::Refused(forbidden(user, attributes, &decided.decision.reason))
+        };
+        self.standing.store(Arc::new(standing));
+        self.look_again();
+    }
+
+    fn look_again(&self) {
+        self.signal.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+impl WatchGuard {
+    /// Whether an event of this revision may go out on the authorization held.
+    pub fn admits(&self, revision: Revision) -> bool {
+        self.tenure.lasts(self.auth.clock.now())
+            && matches!(&**self.held.standing.load(), Standing::Allowed(validity) if self.auth.confirms(validity, revision.0))
+    }
+
+    /// Waits until the authorization is confirmed at policy no older than `upto`.
+    ///
+    /// # Errors
+    ///
+    /// 401 when the identity ended, 403 when the user may no longer, 503 when authd cannot say: the stream ends.
+    pub async fn renew(&mut self, upto: Revision) -> Result<(), Status> {
+        let undecided = || Status::unavailable("the authorization of this watch could not be confirmed", 1);
+        let confirmed = async {
+            let mut signal = self.held.signal.subscribe();
+            loop {
+                if !self.tenure.lasts(self.auth.clock.now()) {
+                    return Err(Status::unauthorized());
+                }
+                match &**self.held.standing.load() {
+                    Standing::Refused(refusal) => return Err((*refusal.status).clone()),
+                    Standing::Allowed(validity) if self.auth.confirms(validity, upto.0) => return Ok(()),
+                    Standing::Allowed(_) if !self.auth.link.cache_serves() => return Err(undecided()),
+                    Standing::Allowed(_) => {}
+                }
+                self.auth.watches.wake.notify_one();
+                // Never an error: the sender lives in `held`, which this guard holds.
+                let _ = signal.changed().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, confirmed).await.unwrap_or_else(|_| Err(undecided()))
+    }
+
+    /// Waits until the authorization has ended or is in doubt.
+    pub async fn changed(&self) {
+        let mut signal = self.held.signal.subscribe();
+        loop {
+            let now = self.auth.clock.now();
+            let refused = match &**self.held.standing.load() {
+                Standing::Refused(_) => true,
+                Standing::Allowed(validity) => !validity.is_internal() && !self.auth.link.cache_serves(),
+            };
+            if refused || !self.tenure.lasts(now) {
+                return;
+            }
+            let left = self.tenure.expires.map_or(Duration::from_secs(3600), |end| {
+                Duration::try_from(end.duration_since(now)).unwrap_or_default()
+            });
+            tokio::select! {
+                _ = signal.changed() => {}
+                () = tokio::time::sleep(left) => {}
+            }
+        }
+    }
+}
