@@ -26,6 +26,9 @@ use bytes::Bytes;
 
 pub mod cache;
 pub mod engine;
+mod observers;
+
+pub use observers::Observers;
 
 /// The store's one counter. 0 is before the first write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

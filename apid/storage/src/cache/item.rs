@@ -1,0 +1,64 @@
+//! A cached row and, once somebody asked for it, its entry.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use super::Decode;
+use crate::{Error, Result, Revision, Row};
+
+/// A row of a resource. Shared by the map, snapshots and events.
+pub struct Item<D: Decode> {
+    row: Row,
+    entry: OnceLock<Result<D::Entry, String>>,
+    decode: Arc<D>,
+}
+
+impl<D: Decode> Item<D> {
+    pub(super) fn new(row: Row, decode: &Arc<D>) -> Arc<Self> {
+        Arc::new(Item { row, entry: OnceLock::new(), decode: Arc::clone(decode) })
+    }
+
+    /// The key.
+    pub fn key(&self) -> &Arc<str> {
+        &self.row.key
+    }
+
+    /// The stored bytes.
+    pub fn value(&self) -> &Bytes {
+        &self.row.value
+    }
+
+    /// The revision of the last write.
+    pub fn revision(&self) -> Revision {
+        self.row.revision
+    }
+
+    /// The row, as the store holds it.
+    pub fn row(&self) -> &Row {
+        &self.row
+    }
+
+    /// The decoded row: made by the first who asks, while others wait. `Corrupt` when it cannot be decoded.
+    pub fn entry(&self) -> Result<&D::Entry> {
+        let entry = self.entry.get_or_init(|| self.decode.decode(&self.row.key, &self.row.value));
+        entry.as_ref().map_err(|error| {
+            Error::Corrupt(format!(
+                "key `{}` at revision {} cannot be decoded: {error}",
+                self.row.key, self.row.revision
+            ))
+        })
+    }
+}
+
+/// Without the value: it may hold secrets.
+impl<D: Decode> fmt::Debug for Item<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Item")
+            .field("key", &self.row.key)
+            .field("revision", &self.row.revision)
+            .field("bytes", &self.row.value.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,205 @@
+//! The newest events of a resource, as one ring for all of it and one for each narrower scope that is watched, and the
+//! account of their bytes over all resources.
+//!
+//! # Invariants
+//!
+//! INVARIANT (whole above the floor): a ring holds every event of its scope after its floor, in revision order.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use tokio::sync::Notify;
+
+use super::{Decode, Event, Resource};
+use crate::Revision;
+
+/// The events of one scope.
+pub(super) struct Ring<D: Decode> {
+    events: VecDeque<Arc<Event<D>>>,
+    /// The revision after which no event of the scope is missing.
+    floor: Revision,
+    watchers: usize,
+    notify: Arc<Notify>,
+}
+
+impl<D: Decode> Ring<D> {
+    pub(super) fn new(floor: Revision) -> Self {
+        Ring { events: VecDeque::new(), floor, watchers: 0, notify: Arc::new(Notify::new()) }
+    }
+
+    pub(super) fn floor(&self) -> Revision {
+        self.floor
+    }
+
+    /// Told when an event came.
+    pub(super) fn notify(&self) -> &Arc<Notify> {
+        &self.notify
+    }
+
+    pub(super) fn last(&self) -> Option<Revision> {
+        self.events.back().map(|event| event.revision())
+    }
+
+    /// Events after a revision, at least one if there is any, as many as fit in `bytes`. None when the revision is below
+    /// the floor.
+    pub(super) fn after(&self, revision: Revision, bytes: usize) -> Option<Vec<Arc<Event<D>>>> {
+        if revision < self.floor {
+            return None;
+        }
+        let begin = self.events.partition_point(|event| event.revision() <= revision);
+        let mut taken = 0;
+        let events = self.events.range(begin..).enumerate().take_while(|(index, event)| {
+            taken += event.weight();
+            *index == 0 || taken <= bytes
+        });
+        Some(events.map(|(_, event)| Arc::clone(event)).collect())
+    }
+
+    fn push(&mut self, event: &Arc<Event<D>>, woken: &mut Vec<Arc<Notify>>) {
+        self.events.push_back(Arc::clone(event));
+        if self.watchers > 0 {
+            woken.push(Arc::clone(&self.notify));
+        }
+    }
+
+    /// Drops the event of a revision if it is the oldest.
+    fn evict(&mut self, revision: Revision) -> Option<Arc<Event<D>>> {
+        let event = self.events.pop_front_if(|event| event.revision() <= revision)?;
+        self.floor = event.revision();
+        Some(event)
+    }
+}
+
+/// The rings of one resource.
+pub(super) struct Rings<D: Decode> {
+    prefix: Arc<str>,
+    whole: Ring<D>,
+    /// Only scopes that are watched.
+    scoped: HashMap<Arc<str>, Ring<D>>,
+}
+
+impl<D: Decode> Rings<D> {
+    pub(super) fn new(prefix: Arc<str>, floor: Revision) -> Self {
+        Rings { prefix, whole: Ring::new(floor), scoped: HashMap::new() }
+    }
+
+    /// The ring of a scope, if it is watched or the whole.
+    pub(super) fn of(&self, scope: &str) -> Option<&Ring<D>> {
+        if *scope == *self.prefix { Some(&self.whole) } else { self.scoped.get(scope) }
+    }
+
+    /// The ring of a scope, for one more watcher. A new one begins with what the whole ring holds of it.
+    pub(super) fn enter(&mut self, scope: &Arc<str>) -> &Ring<D> {
+        if *scope == self.prefix {
+            self.whole.watchers += 1;
+            return &self.whole;
+        }
+        let whole = &self.whole;
+        let ring = self.scoped.entry(Arc::clone(scope)).or_insert_with(|| {
+            let mut ring = Ring::new(whole.floor);
+            ring.events.extend(whole.events.iter().filter(|event| in_scope(scope, event.key())).cloned());
+            ring
+        });
+        ring.watchers += 1;
+        ring
+    }
+
+    /// One watcher less.
+    pub(super) fn leave(&mut self, scope: &str) {
+        if *scope == *self.prefix {
+            self.whole.watchers = self.whole.watchers.saturating_sub(1);
+        } else if let Some(ring) = self.scoped.get_mut(scope) {
+            ring.watchers = ring.watchers.saturating_sub(1);
+            if ring.watchers == 0 {
+                self.scoped.remove(scope);
+            }
+        }
+    }
+
+    /// Adds an event, newer than all, and says whom to wake.
+    pub(super) fn push(&mut self, event: &Arc<Event<D>>, woken: &mut Vec<Arc<Notify>>) {
+        self.whole.push(event, woken);
+        if self.scoped.is_empty() {
+            return;
+        }
+        for scope in scopes(&self.prefix, event.key()) {
+            if let Some(ring) = self.scoped.get_mut(scope) {
+                ring.push(event, woken);
+            }
+        }
+    }
+
+    /// Takes out the oldest event if it is at or before a revision.
+    pub(super) fn evict(&mut self, revision: Revision) -> Option<Arc<Event<D>>> {
+        let event = self.whole.evict(revision)?;
+        for scope in scopes(&self.prefix, event.key()) {
+            if let Some(ring) = self.scoped.get_mut(scope) {
+                ring.evict(event.revision());
+            }
+        }
+        Some(event)
+    }
+}
+
+/// Whether a scope names a key: see [`super`].
+pub(super) fn in_scope(scope: &str, key: &str) -> bool {
+    if scope.ends_with('/') { key.starts_with(scope) } else { key == scope }
+}
+
+/// The scopes narrower than a resource that name a key.
+fn scopes<'a>(prefix: &str, key: &'a str) -> impl Iterator<Item = &'a str> {
+    let from = prefix.len();
+    let below = key.match_indices('/').map(|(slash, _)| slash + 1).filter(move |end| *end > from);
+    below.chain([key.len()]).filter_map(|end| key.get(..end))
+}
+
+/// Which events are held, over all resources, oldest first.
+pub(super) struct Account<D: Decode> {
+    bytes: usize,
+    events: VecDeque<(Weak<Resource<D>>, Revision, usize)>,
+}
+
+impl<D: Decode> Default for Account<D> {
+    fn default() -> Self {
+        Account { bytes: 0, events: VecDeque::new() }
+    }
+}
+
+impl<D: Decode> Account<D> {
+    /// Books events; answers which ones must go.
+    pub(super) fn book(
+        &mut self,
+        events: Vec<(Weak<Resource<D>>, Revision, usize)>,
+        limit: usize,
+    ) -> Vec<(Arc<Resource<D>>, Revision)> {
+        for event in events {
+            self.bytes += event.2;
+            self.events.push_back(event);
+        }
+        let mut victims = Vec::new();
+        while self.bytes > limit
+            && let Some((resource, revision, weight)) = self.events.pop_front()
+        {
+            self.bytes -= weight;
+            victims.extend(resource.upgrade().map(|resource| (resource, revision)));
+        }
+        victims
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_of_a_key_are_its_parents_below_the_resource_and_itself() {
+        let of = |key| scopes("/r/", key).collect::<Vec<_>>();
+        assert_eq!(of("/r/name"), ["/r/name"]);
+        assert_eq!(of("/r/ns/name"), ["/r/ns/", "/r/ns/name"]);
+        assert_eq!(of("/r/a/b/c"), ["/r/a/", "/r/a/b/", "/r/a/b/c"]);
+        for scope in of("/r/a/b/c") {
+            assert!(in_scope(scope, "/r/a/b/c"), "{scope}");
+        }
+        assert!(!in_scope("/r/na", "/r/name"), "a scope without a slash is one key");
+    }
+}

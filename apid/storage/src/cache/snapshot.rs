@@ -1,0 +1,97 @@
+//! The state of a resource at one revision.
+
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use super::ring::in_scope;
+use super::{Decode, Item};
+use crate::Revision;
+
+/// The map of a resource: keys in byte order.
+pub(super) type Items<D> = OrdMap<Arc<str>, Arc<Item<D>>>;
+
+/// All items of a resource at one revision. Costs nothing to take or to clone; while it is held, what changes is copied.
+pub struct Snapshot<D: Decode> {
+    revision: Revision,
+    items: Items<D>,
+}
+
+impl<D: Decode> Snapshot<D> {
+    pub(super) fn new(revision: Revision, items: Items<D>) -> Self {
+        Snapshot { revision, items }
+    }
+
+    /// The revision this is the state of.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// How many items the resource has.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether the resource has no item.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The item of a key.
+    pub fn item(&self, key: &str) -> Option<&Arc<Item<D>>> {
+        self.items.get(key)
+    }
+
+    /// The items of a scope whose key is not before `start` (`""`: all), in key order. Counting them is as quick as
+    /// walking: some 15 ns each.
+    pub fn scope<'a>(
+        &'a self,
+        scope: &'a str,
+        start: &str,
+    ) -> impl Iterator<Item = &'a Arc<Item<D>>> + use<'a, D> {
+        let begin = scope.max(start);
+        self.items
+            .range::<_, str>((Bound::Included(begin), Bound::Unbounded))
+            .map(|(_, item)| item)
+            .take_while(move |item| in_scope(scope, item.key()))
+    }
+}
+
+impl<D: Decode> Clone for Snapshot<D> {
+    fn clone(&self) -> Self {
+        Snapshot { revision: self.revision, items: self.items.clone() }
+    }
+}
+
+impl<D: Decode> fmt::Debug for Snapshot<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot")
+            .field("revision", &self.revision)
+            .field("items", &self.items.len())
+            .finish()
+    }
+}
+
+/// A part of a scope at one revision, in key order.
+pub struct ItemPage<D: Decode> {
+    /// The items.
+    pub items: Vec<Arc<Item<D>>>,
+    /// The revision they are of.
+    pub revision: Revision,
+    /// Whether items of the scope follow after the last one.
+    pub more: bool,
+    /// How many follow; None when only the engine could count them.
+    pub remaining: Option<usize>,
+}
+
+impl<D: Decode> fmt::Debug for ItemPage<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ItemPage")
+            .field("revision", &self.revision)
+            .field("items", &self.items.len())
+            .field("more", &self.more)
+            .finish_non_exhaustive()
+    }
+}

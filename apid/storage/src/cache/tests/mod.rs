@@ -1,0 +1,345 @@
+//! The cache compared with the history of a store that keeps everything.
+
+mod exact;
+mod fake;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+use self::fake::Fake;
+use super::*;
+
+/// Rows are text; what begins with `!` cannot be decoded.
+#[derive(Default)]
+struct Text {
+    decoded: Arc<AtomicUsize>,
+}
+
+impl Decode for Text {
+    type Entry = String;
+
+    fn decode(&self, _key: &str, value: &Bytes) -> Result<String, String> {
+        self.decoded.fetch_add(1, Ordering::SeqCst);
+        let text = String::from_utf8(value.to_vec()).map_err(|error| error.to_string())?;
+        if text.starts_with('!') { Err("it begins with `!`".to_owned()) } else { Ok(text) }
+    }
+}
+
+struct Setup {
+    fake: Arc<Fake>,
+    cache: Arc<Cache<Text>>,
+    decoded: Arc<AtomicUsize>,
+    pods: Arc<Resource<Text>>,
+}
+
+fn setup(limits: Limits) -> Setup {
+    let cache = Arc::new(Cache::new(limits));
+    let fake = Fake::new(Arc::clone(&cache) as Arc<dyn Observer>);
+    let store: Arc<dyn Store> = fake.clone();
+    cache.attach(&store);
+    let decoded = Arc::<AtomicUsize>::default();
+    let pods = cache.resource("/pods/", Text { decoded: Arc::clone(&decoded) });
+    Setup { fake, cache, decoded, pods }
+}
+
+fn told(events: &[Arc<Event<Text>>]) -> Vec<(EventKind, &str, u64)> {
+    events.iter().map(|event| (event.kind(), event.key(), event.revision().0)).collect()
+}
+
+/// One poll: whether the watcher has something to say now.
+async fn ready(watcher: &mut Watcher<Text>) -> Option<Result<Vec<Arc<Event<Text>>>, WatchError>> {
+    tokio::select! {
+        biased;
+        events = watcher.next() => Some(events),
+        () = std::future::ready(()) => None,
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_an_idle_collection_carries_the_newest_revision() {
+    let Setup { fake, cache, pods, .. } = setup(Limits::default());
+    let nodes = cache.resource("/nodes/", Text::default());
+    fake.write(&[("/pods/a/x", Some("1"))]);
+    assert_eq!(pods.snapshot().await.unwrap().revision(), Revision(1));
+    fake.write(&[("/nodes/n", Some("1")), ("/nodes/n", Some("2"))]);
+    let snapshot = pods.snapshot().await.unwrap();
+    assert_eq!((snapshot.revision(), snapshot.len()), (Revision(3), 1));
+    assert_eq!(snapshot.item("/pods/a/x").unwrap().revision(), Revision(1), "an item is at its own revision");
+    fake.write(&[("/elsewhere", Some("1"))]);
+    assert_eq!(nodes.snapshot().await.unwrap().revision(), Revision(4), "keys of no resource count, too");
+    assert_eq!(cache.revision(), Revision(4));
+    let (item, revision) = nodes.get("/nodes/n").await.unwrap();
+    assert_eq!((item.unwrap().entry().unwrap().as_str(), revision), ("2", Revision(4)));
+    assert!(nodes.get("/nodes/m").await.unwrap().0.is_none());
+}
+
+#[tokio::test]
+async fn a_snapshot_does_not_move_and_walks_scopes_in_order() {
+    let Setup { fake, pods, .. } = setup(Limits::default());
+    fake.write(&[
+        ("/pods/b/x", Some("1")),
+        ("/pods/a/y", Some("1")),
+        ("/pods/a/x", Some("1")),
+        ("/pods/aa/x", Some("1")),
+    ]);
+    let before = pods.snapshot().await.unwrap();
+    fake.write(&[("/pods/a/x", None), ("/pods/a/y", Some("2"))]);
+    let keys = |snapshot: &Snapshot<Text>, scope: &str, start: &str| {
+        snapshot.scope(scope, start).map(|item| item.key().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&before, "/pods/", ""), ["/pods/a/x", "/pods/a/y", "/pods/aa/x", "/pods/b/x"]);
+    assert_eq!(keys(&before, "/pods/a/", ""), ["/pods/a/x", "/pods/a/y"]);
+    assert_eq!(keys(&before, "/pods/a/", "/pods/a/x\0"), ["/pods/a/y"]);
+    assert_eq!(keys(&before, "/pods/a/x", ""), ["/pods/a/x"]);
+    assert_eq!(keys(&before, "/pods/a", ""), Vec::<String>::new(), "without a slash it is one key");
+    let after = pods.snapshot().await.unwrap();
+    assert_eq!(keys(&after, "/pods/a/", ""), ["/pods/a/y"]);
+    assert_eq!(after.item("/pods/a/y").unwrap().entry().unwrap(), "2");
+}
+
+#[tokio::test]
+async fn entries_are_decoded_on_demand_and_once() {
+    let Setup { fake, pods, decoded, .. } = setup(Limits::default());
+    let (_, mut first) = pods.snapshot_and_watch("/pods/").await.unwrap();
+    let (_, mut second) = pods.snapshot_and_watch("/pods/a/").await.unwrap();
+    fake.write(&[("/pods/a/x", Some("1")), ("/pods/a/bad", Some("!"))]);
+    assert_eq!(decoded.load(Ordering::SeqCst), 0, "a write decodes nothing");
+    let events = first.next().await.unwrap();
+    assert_eq!(events[0].after().unwrap().entry().unwrap(), "1");
+    let shared = second.next().await.unwrap();
+    assert_eq!(shared[0].after().unwrap().entry().unwrap(), "1");
+    assert_eq!(pods.get("/pods/a/x").await.unwrap().0.unwrap().entry().unwrap(), "1");
+    assert_eq!(decoded.load(Ordering::SeqCst), 1);
+    let error = shared[1].after().unwrap().entry().unwrap_err().to_string();
+    assert!(
+        error.contains("/pods/a/bad") && error.contains("revision 2") && error.contains("begins with"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_event_is_encoded_once_for_each_form() {
+    let Setup { fake, pods, .. } = setup(Limits::default());
+    let (_, mut watcher) = pods.snapshot_and_watch("/pods/").await.unwrap();
+    fake.write(&[("/pods/a/x", Some("1"))]);
+    let event = watcher.next().await.unwrap().remove(0);
+    let made = AtomicUsize::new(0);
+    let form = |form| {
+        event.form(form, || {
+            made.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, ()>(Bytes::from(form.to_string()))
+        })
+    };
+    assert_eq!((form(1), form(2), form(1)), (Ok("1".into()), Ok("2".into()), Ok("1".into())));
+    assert_eq!(made.load(Ordering::SeqCst), 2);
+    assert_eq!(event.form(3, || Err("no")), Err("no"), "a failure is not kept");
+    assert_eq!(form(3), Ok("3".into()));
+    for more in 10..30 {
+        assert_eq!(form(more), Ok(more.to_string().into()), "forms beyond those kept are made anew");
+    }
+}
+
+#[tokio::test]
+async fn a_watcher_of_a_scope_sees_that_scope_only_and_deletes_carry_the_last_state() {
+    let Setup { fake, pods, .. } = setup(Limits::default());
+    fake.write(&[("/pods/a/x", Some("1"))]);
+    let (_, mut all) = pods.snapshot_and_watch("/pods/").await.unwrap();
+    let (_, mut namespace) = pods.snapshot_and_watch("/pods/a/").await.unwrap();
+    let (_, mut one) = pods.snapshot_and_watch("/pods/a/x").await.unwrap();
+    fake.write(&[
+        ("/pods/aa/x", Some("1")),
+        ("/pods/a/xx", Some("1")),
+        ("/pods/a/x", Some("2")),
+        ("/pods/a/x", None),
+    ]);
+    let (added, modified, deleted) = (EventKind::Added, EventKind::Modified, EventKind::Deleted);
+    let of_one = [(modified, "/pods/a/x", 4), (deleted, "/pods/a/x", 5)];
+    assert_eq!(
+        told(&all.next().await.unwrap()),
+        [(added, "/pods/aa/x", 2), (added, "/pods/a/xx", 3), of_one[0], of_one[1]]
+    );
+    assert_eq!(told(&namespace.next().await.unwrap()), [(added, "/pods/a/xx", 3), of_one[0], of_one[1]]);
+    let events = one.next().await.unwrap();
+    assert_eq!(told(&events), of_one);
+    let gone = &events[1];
+    assert!(gone.after().is_none());
+    assert_eq!(gone.before().unwrap().entry().unwrap(), "2");
+    assert_eq!((gone.revision(), gone.before().unwrap().revision()), (Revision(5), Revision(4)));
+    assert!(ready(&mut one).await.is_none());
+}
+
+#[tokio::test]
+async fn progress_is_what_was_delivered_and_all_of_it_when_idle() {
+    let Setup { fake, pods, .. } = setup(Limits { batch_bytes: 1, ..Limits::default() });
+    let (_, mut watcher) = pods.snapshot_and_watch("/pods/a/").await.unwrap();
+    assert_eq!(watcher.progress(), Revision(0));
+    fake.write(&[("/pods/b/x", Some("1"))]);
+    assert_eq!(watcher.progress(), Revision(1), "what it does not watch passes by");
+    fake.write(&[("/pods/a/x", Some("1")), ("/pods/a/x", Some("2")), ("/elsewhere", Some("1"))]);
+    assert_eq!(watcher.progress(), Revision(1), "two events wait");
+    assert_eq!(told(&watcher.next().await.unwrap()), [(EventKind::Added, "/pods/a/x", 2)]);
+    assert_eq!(watcher.progress(), Revision(2));
+    assert_eq!(told(&watcher.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 3)]);
+    assert_eq!(watcher.progress(), Revision(4));
+}
+
+#[tokio::test]
+async fn a_start_below_the_ring_reads_the_history_and_then_the_ring() {
+    let Setup { fake, pods, .. } = setup(Limits::default());
+    fake.write(&[("/pods/a/x", Some("1")), ("/nodes/n", Some("1")), ("/pods/b/x", Some("1"))]);
+    pods.snapshot().await.unwrap();
+    fake.write(&[("/pods/a/x", Some("2"))]);
+    let mut watcher = pods.watch("/pods/a/", Revision(0)).await.unwrap();
+    assert_eq!(watcher.progress(), Revision(0));
+    assert_eq!(told(&watcher.next().await.unwrap())[0], (EventKind::Added, "/pods/a/x", 1));
+    while watcher.progress() < Revision(4) {
+        watcher.next().await.unwrap();
+    }
+    fake.write(&[("/pods/a/y", Some("1"))]);
+    assert_eq!(told(&watcher.next().await.unwrap()), [(EventKind::Added, "/pods/a/y", 5)]);
+    assert_eq!(fake.open_watches(), 0, "at the ring the engine is let go");
+
+    // A quiet scope arrives, too, without an event of its own.
+    let mut quiet = pods.watch("/pods/q/", Revision(0)).await.unwrap();
+    assert_eq!(fake.open_watches(), 1);
+    assert!(ready(&mut quiet).await.is_none());
+    assert_eq!((fake.open_watches(), quiet.progress()), (0, Revision(5)));
+
+    fake.compact_now(Revision(2));
+    let error = pods.watch("/pods/a/", Revision(1)).await.unwrap_err();
+    assert!(matches!(error, WatchError::Store(Error::Compacted { .. })), "{error}");
+    pods.watch("/pods/a/", Revision(2)).await.unwrap();
+
+    let mut future = pods.watch("/pods/a/", Revision(7)).await.unwrap();
+    fake.write(&[("/pods/a/y", Some("2")), ("/pods/a/y", Some("3")), ("/pods/a/y", Some("4"))]);
+    assert_eq!(told(&future.next().await.unwrap()), [(EventKind::Modified, "/pods/a/y", 8)]);
+}
+
+#[tokio::test]
+async fn a_watcher_that_the_ring_passed_ends_and_can_resume() {
+    let Setup { fake, pods, cache, .. } = setup(Limits { ring_bytes: 4000, ..Limits::default() });
+    let nodes = cache.resource("/nodes/", Text::default());
+    let (_, mut slow) = pods.snapshot_and_watch("/pods/").await.unwrap();
+    let (_, mut quiet) = pods.snapshot_and_watch("/pods/q/").await.unwrap();
+    nodes.snapshot().await.unwrap();
+    fake.write(&[("/pods/a/x", Some("1"))]);
+    assert_eq!(slow.next().await.unwrap().len(), 1);
+    fake.write(&[("/pods/a/x", Some("2"))]);
+    for _ in 0..20 {
+        fake.write(&[("/nodes/n", Some("1"))]);
+    }
+    let error = slow.next().await.unwrap_err();
+    assert!(matches!(error, WatchError::Lagged { position: Revision(1) }), "{error}");
+    assert_eq!(slow.progress(), Revision(1));
+    let mut again = pods.watch("/pods/", Revision(1)).await.unwrap();
+    assert_eq!(told(&again.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 2)]);
+    assert!(ready(&mut quiet).await.is_none(), "what passed was not for it");
+    fake.write(&[("/pods/q/x", Some("1"))]);
+    assert_eq!(told(&quiet.next().await.unwrap()), [(EventKind::Added, "/pods/q/x", 23)]);
+}
+
+#[tokio::test]
+async fn chunks_of_an_older_revision_come_from_memory_while_nothing_changed() {
+    let Setup { fake, pods, .. } = setup(Limits::default());
+    fake.write(&[
+        ("/pods/a/x", Some("1")),
+        ("/pods/a/y", Some("1")),
+        ("/pods/a/z", Some("1")),
+        ("/pods/b/x", Some("1")),
+    ]);
+    let keys =
+        |page: &ItemPage<Text>| page.items.iter().map(|item| item.key().to_string()).collect::<Vec<_>>();
+    pods.snapshot().await.unwrap();
+    fake.write(&[("/elsewhere", Some("1"))]);
+    for (writes, remaining) in
+        [(&[][..], Some(1)), (&[("/pods/a/x", None), ("/pods/a/y", Some("2"))][..], None)]
+    {
+        fake.write(writes);
+        let page = pods.page_at("/pods/a/", "/pods/a/x\0", 1, Revision(4)).await.unwrap();
+        assert_eq!((keys(&page), page.more, page.remaining), (vec!["/pods/a/y".to_owned()], true, remaining));
+        assert_eq!((page.revision, page.items[0].revision()), (Revision(4), Revision(2)));
+        let page = pods.page_at("/pods/a/", "/pods/a/y\0", 0, Revision(5)).await.unwrap();
+        assert_eq!((keys(&page), page.more, page.remaining), (vec!["/pods/a/z".to_owned()], false, Some(0)));
+        let page = pods.page_at("/pods/a/x", "", 0, Revision(4)).await.unwrap();
+        assert_eq!(keys(&page), ["/pods/a/x"]);
+    }
+    fake.compact_now(Revision(6));
+    assert!(matches!(pods.page_at("/pods/", "", 0, Revision(5)).await, Err(Error::Compacted { .. })));
+    assert!(matches!(pods.page_at("/pods/", "", 0, Revision(99)).await, Err(Error::Future { .. })));
+}
+
+#[tokio::test]
+async fn dropping_a_watcher_or_the_store_frees_it() {
+    let Setup { fake, cache, pods, .. } = setup(Limits::default());
+    let (_, watcher) = pods.snapshot_and_watch("/pods/a/").await.unwrap();
+    let old = pods.watch("/pods/a/", Revision(0)).await.unwrap();
+    let scopes = || pods.if_loaded(|loaded, _| loaded.rings.of("/pods/a/").is_some()).unwrap();
+    drop(watcher);
+    assert!(scopes());
+    drop(old);
+    assert!(!scopes());
+    assert_eq!(Arc::strong_count(&fake), 1, "the cache does not keep the store alive");
+    let nodes = cache.resource("/nodes/", Text::default());
+    drop(fake);
+    assert!(matches!(nodes.snapshot().await, Err(Error::Unavailable(_))));
+    pods.snapshot().await.expect("what is loaded is still served");
+    let weak = Arc::downgrade(&pods);
+    drop((cache, pods, nodes));
+    assert!(weak.upgrade().is_none(), "no cycle");
+}
+
+#[tokio::test]
+async fn waiting_for_a_revision_ends_when_it_is_observed() {
+    let Setup { fake, cache, pods, .. } = setup(Limits::default());
+    let waiting = tokio::spawn({
+        let pods = Arc::clone(&pods);
+        async move { pods.wait_for(Revision(3)).await }
+    });
+    fake.write(&[("/elsewhere", Some("1")), ("/elsewhere", Some("2"))]);
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    fake.write(&[("/elsewhere", Some("3"))]);
+    waiting.await.unwrap();
+    cache.wait_for(Revision(3)).await;
+}
+
+#[tokio::test]
+async fn a_load_that_fails_or_is_dropped_is_begun_anew() {
+    let Setup { fake, pods, .. } = setup(Limits::default());
+    fake.write(&[("/pods/a/x", Some("1"))]);
+    fake.fail_next_range();
+    assert!(matches!(pods.snapshot().await, Err(Error::Unavailable(_))));
+    {
+        let gate = fake.close_gate();
+        let mut load = Box::pin(pods.snapshot());
+        tokio::select! {
+            biased;
+            _ = &mut load => panic!("the gate is closed"),
+            () = tokio::task::yield_now() => {}
+        }
+        fake.write(&[("/pods/a/y", Some("1"))]);
+        drop(load);
+        drop(gate);
+    }
+    fake.write(&[("/pods/a/x", None)]);
+    let snapshot = pods.snapshot().await.unwrap();
+    assert_eq!((snapshot.revision(), snapshot.len()), (Revision(3), 1));
+}
+
+#[test]
+fn observers_are_told_in_order() {
+    struct Note(&'static str, Arc<Mutex<Vec<(&'static str, u64)>>>);
+    impl Observer for Note {
+        fn observe(&self, changes: &[Change]) {
+            self.1.lock().extend(changes.iter().map(|change| (self.0, change.revision.0)));
+        }
+    }
+    let notes = Arc::<Mutex<Vec<_>>>::default();
+    let [first, second] =
+        ["first", "second"].map(|name| Arc::new(Note(name, Arc::clone(&notes))) as Arc<dyn Observer>);
+    let fake = Fake::new(Arc::new(crate::Observers(vec![first, second])));
+    fake.write(&[("/a", Some("1")), ("/b", Some("1"))]);
+    assert_eq!(*notes.lock(), [("first", 1), ("first", 2), ("second", 1), ("second", 2)]);
+}
