@@ -25,6 +25,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub mod cache;
+pub mod conformance;
 pub mod engine;
 mod observers;
 
@@ -121,13 +122,13 @@ pub enum Error {
         /// The newest revision.
         current: Revision,
     },
-    /// The value is larger than [`MAX_VALUE`].
-    #[error("a value of {0} bytes is larger than a row may be")]
+    /// The value is larger than [`MAX_VALUE`], or the key than [`MAX_KEY`]. Carries its bytes.
+    #[error("{0} bytes are more than a row may hold")]
     TooLarge(usize),
     /// Disk or quota is full: reads go on, writes are refused until there is room.
     #[error("storage is full: {0}")]
     Full(String),
-    /// The store cannot serve now; try again.
+    /// The store cannot serve now; try again. When a commit answers this, its outcome is unknown: read before retrying.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
     /// What is on disk is not what was written: a checksum failed or a revision is missing.
@@ -140,6 +141,22 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Bytes of the largest value: a 3 MiB body with room for what the server adds.
 pub const MAX_VALUE: usize = 4 * 1024 * 1024;
+
+/// Bytes of the longest key.
+pub const MAX_KEY: usize = 4096;
+
+/// Whether a row may be as large as this one would be.
+fn check_size(key: &str, op: &Op) -> Result<()> {
+    let value = match op {
+        Op::Create(value) | Op::Update(value, _) => value.len(),
+        Op::Delete(_) => 0,
+    };
+    match (key.len(), value) {
+        (length, _) if length > MAX_KEY => Err(Error::TooLarge(length)),
+        (_, length) if length > MAX_VALUE => Err(Error::TooLarge(length)),
+        _ => Ok(()),
+    }
+}
 
 /// Sees every change after it is durable and before its commit is answered.
 pub trait Observer: Send + Sync + 'static {
@@ -158,7 +175,8 @@ pub trait Watch: Send {
 /// The contract of every engine; `conformance` shows it on each.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The newest revision. Monotonic; at least that of every commit answered so far.
+    /// The newest revision that the observer has seen. Monotonic; at least that of every commit answered so far. While
+    /// the observer runs, reads at the revisions that it is shown are answered already.
     fn revision(&self) -> Revision;
 
     /// The newest revision whose history is gone: reads at it or later work, older ones are `Compacted`.
@@ -176,12 +194,16 @@ pub trait Store: Send + Sync + 'static {
     async fn commit(&self, key: &str, op: Op) -> Result<Committed>;
 
     /// Changes of keys that begin with `prefix`, after a revision: first those that have happened, then those to come.
+    /// None is delivered before the observer has seen it. `Compacted` when the history after the revision is not kept
+    /// whole any more, `Future` when the revision has not happened.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>>;
 
-    /// Gives up history at and before a revision. Newest rows always stay. Never moves back.
+    /// Gives up history at and before a revision. Newest rows always stay. Never moves back: an older revision than
+    /// the compacted one changes nothing. `Future` when the revision has not happened.
     async fn compact(&self, upto: Revision) -> Result<()>;
 
-    /// Whether the store can serve now, and if not why. Cheap: health checks ask it.
+    /// Whether the store can serve reads now, and if not why. A full disk is no failure: only commits answer it. Cheap:
+    /// health checks ask it.
     fn health(&self) -> Result<()>;
 
     /// Finishes waiting commits, syncs and closes. Later calls answer `Unavailable`.

@@ -1,1 +1,4 @@
-//! The engines: one file (or folder) each, the same contract.
+//! The engines: one file (or folder) each, the same contract, shown by the same suite ([`crate::conformance`]).
+
+pub mod fjall;
+pub mod memory;

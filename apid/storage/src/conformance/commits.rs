@@ -1,0 +1,229 @@
+//! Writes: what each operation needs, what it answers, who wins.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Subject, check_history, row};
+use crate::{Committed, Error, MAX_KEY, MAX_VALUE, Op, Revision};
+
+/// A created row is there, at the revision of the answer.
+pub async fn create_makes_a_row(subject: Subject) {
+    assert_eq!(subject.store.revision(), Revision(0));
+    assert_eq!(subject.get("a").await, None);
+    let revision = subject.create("a", "one").await;
+    assert_eq!(revision, Revision(1));
+    assert_eq!(subject.store.revision(), Revision(1));
+    assert_eq!(subject.get("a").await, Some(row("a", "one", revision)));
+}
+
+/// A create of an existing key answers the row and changes nothing.
+pub async fn create_of_what_exists_carries_the_row(subject: Subject) {
+    let revision = subject.create("a", "one").await;
+    match subject.store.commit("a", Op::Create(Bytes::from_static(b"two"))).await {
+        Err(Error::Exists(found)) => assert_eq!(*found, row("a", "one", revision)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(subject.get("a").await, Some(row("a", "one", revision)));
+}
+
+/// Compare and swap.
+pub async fn update_needs_the_revision(subject: Subject) {
+    let update = |at| subject.store.commit("a", Op::Update(Bytes::from_static(b"two"), at));
+    assert!(matches!(update(Revision(0)).await, Err(Error::NotFound(key)) if &*key == "a"));
+    let created = subject.create("a", "one").await;
+    for wrong in [Revision(0), Revision(created.0 + 1)] {
+        match update(wrong).await {
+            Err(Error::Conflict(found)) => assert_eq!(*found, row("a", "one", created)),
+            other => panic!("{other:?}"),
+        }
+    }
+    let Committed { revision } = update(created).await.unwrap();
+    assert_eq!(subject.get("a").await, Some(row("a", "two", revision)));
+    assert!(matches!(update(created).await, Err(Error::Conflict(found)) if found.revision == revision));
+}
+
+/// Compare and delete.
+pub async fn delete_needs_the_revision(subject: Subject) {
+    let delete = |at| subject.store.commit("a", Op::Delete(at));
+    assert!(matches!(delete(Revision(0)).await, Err(Error::NotFound(key)) if &*key == "a"));
+    let created = subject.create("a", "one").await;
+    let updated = subject.update("a", "two", created).await;
+    match delete(created).await {
+        Err(Error::Conflict(found)) => assert_eq!(*found, row("a", "two", updated)),
+        other => panic!("{other:?}"),
+    }
+    let deleted = delete(updated).await.unwrap().revision;
+    assert!(deleted > updated);
+    assert_eq!(subject.get("a").await, None);
+    assert!(matches!(delete(updated).await, Err(Error::NotFound(_))));
+}
+
+/// A new life of a key has nothing of the old one.
+pub async fn a_deleted_key_can_be_created_again(subject: Subject) {
+    let first = subject.create("a", "one").await;
+    let deleted = subject.delete("a", first).await;
+    let second = subject.create("a", "two").await;
+    assert!(first < deleted && deleted < second);
+    assert_eq!(subject.get("a").await, Some(row("a", "two", second)));
+    let changes = subject.seen.changes();
+    assert_eq!(changes[2].old, None, "a create has no row before it");
+}
+
+/// One counter for all keys; what is refused takes no revision and is not observed.
+pub async fn revisions_increase_by_one_and_refusals_take_none(subject: Subject) {
+    for expected in 1..=20 {
+        let key = format!("key/{expected}");
+        assert_eq!(subject.create(&key, "x").await, Revision(expected));
+        assert!(subject.store.commit(&key, Op::Create(Bytes::new())).await.is_err());
+        assert!(subject.store.commit(&key, Op::Delete(Revision(999))).await.is_err());
+        assert!(subject.store.commit("nobody", Op::Delete(Revision(1))).await.is_err());
+        assert_eq!(subject.store.revision(), Revision(expected));
+    }
+    check_history(&subject.seen.changes());
+    assert_eq!(subject.seen.changes().len(), 20);
+}
+
+/// Limits are exact.
+pub async fn values_and_keys_have_a_limit(subject: Subject) {
+    let (key, value) = ("k".repeat(MAX_KEY), Bytes::from(vec![7; MAX_VALUE]));
+    let revision = subject.create(&key, value.clone()).await;
+    assert_eq!(subject.get(&key).await.unwrap().value, value);
+    let longer = Bytes::from(vec![7; MAX_VALUE + 1]);
+    for op in [Op::Create(longer.clone()), Op::Update(longer, revision)] {
+        let refused = subject.store.commit("a", op).await;
+        assert!(matches!(refused, Err(Error::TooLarge(size)) if size == MAX_VALUE + 1));
+    }
+    let longer = "k".repeat(MAX_KEY + 1);
+    let refused = subject.store.commit(&longer, Op::Create(Bytes::new())).await;
+    assert!(matches!(refused, Err(Error::TooLarge(size)) if size == MAX_KEY + 1));
+    assert_eq!(subject.store.revision(), revision);
+}
+
+/// Keys are any text and values any bytes.
+pub async fn any_key_and_value_is_kept(subject: Subject) {
+    let keys = ["", "\0", "\0\u{1}", "a", "a\0", "a\0\0b", "a/b", "é/ü", "\u{10ffff}", "a\u{7f}"];
+    for key in keys {
+        subject.create(key, Bytes::from(format!("\0{key}\u{ff}"))).await;
+    }
+    for key in keys {
+        assert_eq!(subject.get(key).await.unwrap().value, format!("\0{key}\u{ff}"), "{key:?}");
+    }
+    let mut sorted = keys.map(str::to_owned);
+    sorted.sort();
+    assert_eq!(subject.keys("", None).await, sorted);
+    subject.create("empty", Bytes::new()).await;
+    assert_eq!(subject.get("empty").await.unwrap().value, Bytes::new());
+}
+
+/// 32 clients add one to a counter, each until it wins 20 times: none of the additions is lost or done twice.
+pub async fn concurrent_updates_of_one_key_have_exactly_the_winners(subject: Subject) {
+    const CLIENTS: u64 = 32;
+    const WINS: u64 = 20;
+    let first = subject.create("counter", "0").await;
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..CLIENTS {
+        let store = subject.store.clone();
+        clients.spawn(async move {
+            let mut current = store.get("counter", None).await.unwrap().unwrap();
+            let mut wins = Vec::new();
+            while wins.len() < WINS as usize {
+                let count: u64 = std::str::from_utf8(&current.value).unwrap().parse().unwrap();
+                let value = Bytes::from((count + 1).to_string());
+                match store.commit("counter", Op::Update(value.clone(), current.revision)).await {
+                    Ok(Committed { revision }) => {
+                        wins.push(revision);
+                        current.value = value;
+                        current.revision = revision;
+                    }
+                    Err(Error::Conflict(row)) => {
+                        assert!(row.revision > current.revision, "a conflict carries a newer row");
+                        current = *row;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            wins
+        });
+    }
+    let wins: HashSet<Revision> = clients.join_all().await.into_iter().flatten().collect();
+    assert_eq!(wins.len() as u64, CLIENTS * WINS, "no revision was given to two winners");
+    let last = subject.get("counter").await.unwrap();
+    assert_eq!(last.value, (CLIENTS * WINS).to_string());
+    assert_eq!(last.revision, Revision(first.0 + CLIENTS * WINS), "losers took no revision");
+    check_history(&subject.seen.changes());
+}
+
+/// 32 clients create 10 keys: each key has one winner, and the others are told its row.
+pub async fn concurrent_creates_of_one_key_have_one_winner(subject: Subject) {
+    for round in 0..10 {
+        let key: Arc<str> = format!("key/{round}").into();
+        let mut clients = tokio::task::JoinSet::new();
+        for client in 0..32 {
+            let (store, key) = (subject.store.clone(), key.clone());
+            clients.spawn(async move {
+                let value = Bytes::from(format!("client {client}"));
+                (value.clone(), store.commit(&key, Op::Create(value)).await)
+            });
+        }
+        let outcomes = clients.join_all().await;
+        let row = subject.get(&key).await.unwrap();
+        let winners: Vec<_> = outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).collect();
+        assert_eq!(winners.len(), 1);
+        assert_eq!(winners[0].0, row.value);
+        for (value, outcome) in &outcomes {
+            match outcome {
+                Ok(Committed { revision }) => assert_eq!((value, *revision), (&row.value, row.revision)),
+                Err(Error::Exists(found)) => assert_eq!(**found, row),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Whoever has an answer finds the change in what was observed, which is the whole history in order.
+pub async fn the_observer_sees_history_before_the_answer(subject: Subject) {
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..16 {
+        let (store, seen) = (subject.store.clone(), subject.seen.clone());
+        clients.spawn(async move {
+            let key = format!("client/{client}");
+            let mut revision = None;
+            for round in 0..30 {
+                let value = Bytes::from(format!("{round}"));
+                let op = match revision {
+                    None => Op::Create(value),
+                    Some(at) if round % 7 == 6 => Op::Delete(at),
+                    Some(at) => Op::Update(value, at),
+                };
+                let deleting = matches!(op, Op::Delete(_));
+                let committed = store.commit(&key, op).await.unwrap();
+                let observed = seen.changes();
+                let found = observed.iter().find(|change| change.revision == committed.revision).unwrap();
+                assert_eq!((&*found.key, found.new.is_none()), (&*key, deleting));
+                assert!(store.revision() >= committed.revision);
+                revision = (!deleting).then_some(committed.revision);
+            }
+        });
+    }
+    clients.join_all().await;
+    let changes = subject.seen.changes();
+    assert_eq!(changes.len(), 16 * 30);
+    check_history(&changes);
+}
+
+/// After the end every call says so.
+pub async fn a_closed_store_answers_unavailable(subject: Subject) {
+    let revision = subject.create("a", "one").await;
+    assert!(subject.store.health().is_ok());
+    subject.store.close().await;
+    let store = &subject.store;
+    assert!(matches!(store.health(), Err(Error::Unavailable(_))));
+    assert!(matches!(store.get("a", None).await, Err(Error::Unavailable(_))));
+    assert!(matches!(store.range("", "", 0, None).await, Err(Error::Unavailable(_))));
+    assert!(matches!(store.commit("a", Op::Delete(revision)).await, Err(Error::Unavailable(_))));
+    assert!(matches!(store.watch("", revision).await, Err(Error::Unavailable(_))));
+    assert!(matches!(store.compact(revision).await, Err(Error::Unavailable(_))));
+    store.close().await;
+}

@@ -1,0 +1,224 @@
+//! Reads: order, pages, revisions, compaction.
+
+use bytes::Bytes;
+
+use super::{Subject, row};
+use crate::{Error, MAX_KEY, Op, Revision};
+
+/// `-` and `.` sort before `/`, digits after it: the order is that of bytes, not of path segments.
+pub async fn ranges_are_ordered_by_bytes(subject: Subject) {
+    for key in ["a/x", "a0/x", "a-b/x", "a", "a.b/x", "a/x/y", "a/x-y", "b", "A"] {
+        subject.create(key, "x").await;
+    }
+    let sorted = ["A", "a", "a-b/x", "a.b/x", "a/x", "a/x-y", "a/x/y", "a0/x", "b"];
+    assert_eq!(subject.keys("", None).await, sorted);
+}
+
+/// A prefix is text, not a directory.
+pub async fn a_prefix_is_a_prefix_of_the_key(subject: Subject) {
+    for key in ["a", "a/", "a/x", "a/y", "a0", "ab", "b"] {
+        subject.create(key, "x").await;
+    }
+    let cases: [(&str, &[&str]); 6] = [
+        ("a/", &["a/", "a/x", "a/y"]),
+        ("a", &["a", "a/", "a/x", "a/y", "a0", "ab"]),
+        ("a/x", &["a/x"]),
+        ("c", &[]),
+        ("a/xx", &[]),
+        ("\u{10ffff}", &[]),
+    ];
+    for (prefix, wanted) in cases {
+        assert_eq!(subject.keys(prefix, None).await, wanted, "prefix {prefix:?}");
+    }
+}
+
+/// `limit`, `more` and `start`.
+pub async fn pages_follow_each_other(subject: Subject) {
+    for number in 0..10 {
+        subject.create(&format!("p/{number}"), "x").await;
+    }
+    subject.create("q/0", "x").await;
+    let all = subject.keys("p/", None).await;
+    for limit in [1, 2, 3, 9, 10, 11] {
+        let mut found = Vec::new();
+        let mut start = String::new();
+        loop {
+            let page = subject.store.range("p/", &start, limit, None).await.unwrap();
+            assert!(page.rows.len() <= limit);
+            found.extend(page.rows.iter().map(|row| row.key.to_string()));
+            assert_eq!(page.more, found.len() < all.len(), "limit {limit}, {} found", found.len());
+            if !page.more {
+                break;
+            }
+            start = format!("{}\0", found.last().unwrap());
+        }
+        assert_eq!(found, all, "limit {limit}");
+    }
+    let from = |start: &'static str| subject.store.range("p/", start, 0, None);
+    assert_eq!(from("p/7").await.unwrap().rows.len(), 3, "the start is included");
+    assert_eq!(from("a").await.unwrap().rows.len(), 10, "a start before the prefix is its beginning");
+    assert_eq!(from("q").await.unwrap().rows.len(), 0, "a start after the prefix is its end");
+    assert_eq!(from("p/9\0").await.unwrap().rows.len(), 0);
+}
+
+/// Writes between pages do not show.
+pub async fn pages_of_one_revision_are_one_snapshot(subject: Subject) {
+    let mut revisions = Vec::new();
+    for number in 0..6 {
+        revisions.push(subject.create(&format!("p/{number}"), "old").await);
+    }
+    let first = subject.store.range("p/", "", 3, None).await.unwrap();
+    assert_eq!((first.rows.len(), first.more, first.revision), (3, true, Revision(6)));
+    subject.create("p/35", "new").await;
+    subject.update("p/4", "new", revisions[4]).await;
+    subject.delete("p/5", revisions[5]).await;
+    let start = format!("{}\0", first.rows[2].key);
+    let second = subject.store.range("p/", &start, 3, Some(first.revision)).await.unwrap();
+    let wanted: Vec<_> = (3..6).map(|number| row(&format!("p/{number}"), "old", revisions[number])).collect();
+    assert_eq!((second.rows, second.more, second.revision), (wanted, false, first.revision));
+    assert_eq!(subject.keys("p/", None).await, ["p/0", "p/1", "p/2", "p/3", "p/35", "p/4"]);
+}
+
+/// Every state that ever was can be read again.
+pub async fn old_revisions_are_read_as_they_were(subject: Subject) {
+    let one = subject.create("a", "one").await;
+    let two = subject.update("a", "two", one).await;
+    subject.create("b", "x").await;
+    let gone = subject.delete("a", two).await;
+    let again = subject.create("a", "three").await;
+    let cases = [
+        (Revision(0), None),
+        (one, Some(row("a", "one", one))),
+        (two, Some(row("a", "two", two))),
+        (Revision(3), Some(row("a", "two", two))),
+        (gone, None),
+        (again, Some(row("a", "three", again))),
+    ];
+    for (at, wanted) in cases {
+        assert_eq!(subject.store.get("a", Some(at)).await.unwrap(), wanted, "get at {at}");
+        let page = subject.store.range("a", "", 0, Some(at)).await.unwrap();
+        assert_eq!(page.rows, Vec::from_iter(wanted), "range at {at}");
+        assert_eq!(page.revision, at);
+    }
+}
+
+/// A range finds the version of each key among many newer and older ones.
+pub async fn many_versions_of_a_key_are_passed_over(subject: Subject) {
+    let keys = ["a", "b", "c"];
+    let mut newest = Vec::new();
+    for key in keys {
+        newest.push(subject.create(key, Bytes::from("0")).await);
+    }
+    let mut states = vec![(subject.store.revision(), ["0"; 3].map(str::to_owned))];
+    let mut values = ["0"; 3].map(str::to_owned);
+    for round in 1..60 {
+        let index = (round * 7 + round / 5) % 3;
+        values[index] = round.to_string();
+        newest[index] = subject.update(keys[index], Bytes::from(round.to_string()), newest[index]).await;
+        states.push((newest[index], values.clone()));
+    }
+    for (at, values) in states {
+        let page = subject.store.range("", "", 0, Some(at)).await.unwrap();
+        let found: Vec<_> = page.rows.iter().map(|row| row.value.clone()).collect();
+        assert_eq!(found, values, "at {at}");
+        let page = subject.store.range("", "b", 1, Some(at)).await.unwrap();
+        assert_eq!((&page.rows[0].value[..], page.more), (values[1].as_bytes(), true), "at {at}");
+    }
+}
+
+/// What has not happened is not answered.
+pub async fn a_revision_to_come_is_refused(subject: Subject) {
+    let current = subject.create("a", "one").await;
+    let asked = Revision(current.0 + 1);
+    let future =
+        |error: Error| matches!(error, Error::Future { asked: a, current: c } if a == asked && c == current);
+    assert!(future(subject.store.get("a", Some(asked)).await.unwrap_err()));
+    assert!(future(subject.store.range("", "", 0, Some(asked)).await.unwrap_err()));
+    assert!(future(subject.store.compact(asked).await.unwrap_err()));
+    assert_eq!(subject.store.compacted(), Revision(0));
+}
+
+/// Older revisions are refused at once, whatever is still on disk; the compacted one and later ones are answered.
+pub async fn compacted_history_is_refused_and_newest_rows_stay(subject: Subject) {
+    let one = subject.create("a", "one").await;
+    let two = subject.update("a", "two", one).await;
+    let b = subject.create("b", "x").await;
+    let gone = subject.delete("b", b).await;
+    let three = subject.update("a", "three", two).await;
+    subject.create("quiet", "old").await;
+    let compacted = gone;
+    subject.store.compact(compacted).await.unwrap();
+    assert_eq!(subject.store.compacted(), compacted);
+    for asked in 0..compacted.0 {
+        let asked = Revision(asked);
+        let refused = |error: Error| matches!(error, Error::Compacted { asked: a, compacted: c } if a == asked && c == compacted);
+        assert!(refused(subject.store.get("a", Some(asked)).await.unwrap_err()), "get at {asked}");
+        assert!(refused(subject.store.range("", "", 0, Some(asked)).await.unwrap_err()), "range at {asked}");
+    }
+    let get = |key: &'static str, at| subject.store.get(key, at);
+    assert_eq!(get("a", Some(compacted)).await.unwrap(), Some(row("a", "two", two)));
+    assert_eq!(get("b", Some(compacted)).await.unwrap(), None);
+    assert_eq!(get("a", Some(three)).await.unwrap(), Some(row("a", "three", three)));
+    subject.store.compact(subject.store.revision()).await.unwrap();
+    assert_eq!(subject.keys("", None).await, ["a", "quiet"]);
+    assert_eq!(get("a", None).await.unwrap(), Some(row("a", "three", three)));
+    let again = subject.create("b", "back").await;
+    assert_eq!(get("b", None).await.unwrap(), Some(row("b", "back", again)));
+}
+
+/// An older compaction changes nothing.
+pub async fn compaction_never_moves_back(subject: Subject) {
+    for number in 0..5 {
+        subject.create(&format!("{number}"), "x").await;
+    }
+    subject.store.compact(Revision(4)).await.unwrap();
+    for older in [0, 1, 4] {
+        subject.store.compact(Revision(older)).await.unwrap();
+        assert_eq!(subject.store.compacted(), Revision(4));
+    }
+}
+
+/// Requests may ask for anything.
+pub async fn keys_that_cannot_exist_are_absent(subject: Subject) {
+    subject.create("a", "x").await;
+    subject.create(&"b".repeat(MAX_KEY), "x").await;
+    for length in [MAX_KEY + 1, 70_000, 1 << 20] {
+        for letter in ["a", "b", "é", "\0"] {
+            let long = letter.repeat(length);
+            assert_eq!(subject.get(&long).await, None);
+            assert!(subject.keys(&long, None).await.is_empty());
+            let after = subject.store.range("", &long, 0, None).await.unwrap();
+            let wanted = match letter {
+                "a" => 1,
+                "\0" => 2,
+                _ => 0,
+            };
+            assert_eq!(after.rows.len(), wanted, "{length} times {letter:?}");
+        }
+    }
+}
+
+/// Writers move a coin from key to key in two steps; a reader never finds a state that no revision had.
+pub async fn ranges_are_snapshots_under_writers(subject: Subject) {
+    for key in 0..8 {
+        subject.create(&format!("coin/{key}"), "0").await;
+    }
+    let store = subject.store.clone();
+    let writer = tokio::spawn(async move {
+        for round in 0..150 {
+            let key = format!("coin/{}", (round * 5) % 8);
+            let current = store.get(&key, None).await.unwrap().unwrap();
+            let value = Bytes::from(round.to_string());
+            store.commit(&key, Op::Update(value, current.revision)).await.unwrap();
+        }
+    });
+    while !writer.is_finished() {
+        let page = subject.store.range("coin/", "", 0, None).await.unwrap();
+        assert_eq!(page.rows.len(), 8);
+        let newest = page.rows.iter().map(|row| row.revision).max().unwrap();
+        assert_eq!(newest, page.revision, "the newest row is of the revision of the page");
+        let again = subject.store.range("coin/", "", 0, Some(page.revision)).await.unwrap();
+        assert_eq!(page, again);
+    }
+    writer.await.unwrap();
+}

@@ -1,0 +1,251 @@
+//! Watches: ordered, unique, nothing missing, resumable.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Subject, check_history, row};
+use crate::{Change, Error, Op, Revision, Watch};
+
+/// Reads until a number of changes are there.
+async fn take(watch: &mut Box<dyn Watch>, count: usize) -> Vec<Change> {
+    let mut changes = Vec::new();
+    while changes.len() < count {
+        let next = tokio::time::timeout(Duration::from_secs(60), watch.next()).await.expect("changes come");
+        let next = next.unwrap();
+        assert!(!next.is_empty(), "an answer has at least one change");
+        changes.extend(next);
+    }
+    assert_eq!(changes.len(), count, "{changes:?}");
+    changes
+}
+
+fn revisions(changes: &[Change]) -> Vec<u64> {
+    changes.iter().map(|change| change.revision.0).collect()
+}
+
+/// The past, then what comes; from any revision.
+pub async fn past_then_live_without_a_gap(subject: Subject) {
+    for number in 0..5 {
+        subject.create(&format!("{number}"), "x").await;
+    }
+    let mut watches = Vec::new();
+    for after in 0..=5 {
+        watches.push((after, subject.store.watch("", Revision(after)).await.unwrap()));
+    }
+    for number in 5..10 {
+        subject.create(&format!("{number}"), "x").await;
+    }
+    for (after, mut watch) in watches {
+        let changes = take(&mut watch, 10 - after as usize).await;
+        assert_eq!(revisions(&changes), Vec::from_iter(after + 1..=10));
+    }
+}
+
+/// Other keys are passed over.
+pub async fn only_the_prefix_is_delivered(subject: Subject) {
+    let mut watch = subject.store.watch("a/", Revision(0)).await.unwrap();
+    for key in ["a", "a/1", "a-/1", "b/1", "a/2", "a0"] {
+        subject.create(key, "x").await;
+    }
+    let changes = take(&mut watch, 2).await;
+    assert_eq!(revisions(&changes), [2, 5]);
+    let last = subject.create("a/3", "x").await;
+    assert_eq!(take(&mut watch, 1).await[0].revision, last);
+}
+
+/// Create, update, delete, create: each with the row before it and the bytes after it, live and from history.
+pub async fn changes_carry_old_and_new(subject: Subject) {
+    let mut live = subject.store.watch("", Revision(0)).await.unwrap();
+    let one = subject.create("a", "one").await;
+    let two = subject.update("a", "two", one).await;
+    let gone = subject.delete("a", two).await;
+    let back = subject.create("a", "three").await;
+    let change = |old, new: Option<&'static str>, revision| Change {
+        key: "a".into(),
+        old,
+        new: new.map(|value| Bytes::from_static(value.as_bytes())),
+        revision,
+    };
+    let wanted = [
+        change(None, Some("one"), one),
+        change(Some(row("a", "one", one)), Some("two"), two),
+        change(Some(row("a", "two", two)), None, gone),
+        change(None, Some("three"), back),
+    ];
+    let mut past = subject.store.watch("", Revision(0)).await.unwrap();
+    assert_eq!(take(&mut live, 4).await, wanted);
+    assert_eq!(take(&mut past, 4).await, wanted);
+    assert_eq!(subject.seen.changes(), wanted);
+}
+
+/// A watch whose history is gone is refused; one that begins at the compacted revision is whole.
+pub async fn a_compacted_start_is_refused(subject: Subject) {
+    for number in 0..5 {
+        subject.create(&format!("{number}"), "x").await;
+    }
+    subject.store.compact(Revision(3)).await.unwrap();
+    for after in 0..3 {
+        let asked = Revision(after);
+        let refused = subject.store.watch("", asked).await.err();
+        assert!(matches!(refused, Some(Error::Compacted { asked: a, .. }) if a == asked), "{refused:?}");
+    }
+    let mut watch = subject.store.watch("", Revision(3)).await.unwrap();
+    assert_eq!(revisions(&take(&mut watch, 2).await), [4, 5]);
+}
+
+/// A revision that has not happened is nobody's to resume from.
+pub async fn a_start_to_come_is_refused(subject: Subject) {
+    subject.create("a", "x").await;
+    let refused = subject.store.watch("", Revision(2)).await.err();
+    assert!(
+        matches!(refused, Some(Error::Future { asked: Revision(2), current: Revision(1) })),
+        "{refused:?}"
+    );
+}
+
+/// More than any buffer holds.
+pub async fn a_reader_that_falls_behind_loses_nothing(subject: Subject) {
+    let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
+    let mut newest = HashMap::new();
+    for number in 0..200_u32 {
+        let key = format!("key/{}", number % 5);
+        let value = Bytes::from(vec![number as u8; 64 << 10]);
+        let op = match newest.get(&key) {
+            None => Op::Create(value),
+            Some(at) => Op::Update(value, *at),
+        };
+        let revision = subject.store.commit(&key, op).await.unwrap().revision;
+        newest.insert(key, revision);
+    }
+    let changes = take(&mut watch, 200).await;
+    check_history(&changes);
+    assert_eq!(changes, subject.seen.changes());
+}
+
+/// A reader that is further behind than history is kept hears so, and then its watch is over.
+pub async fn a_reader_behind_compaction_is_told(subject: Subject) {
+    let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
+    let mut at = subject.create("a", Bytes::from(vec![0; 1 << 20])).await;
+    for number in 1..8 {
+        at = subject.update("a", Bytes::from(vec![number; 1 << 20]), at).await;
+    }
+    subject.store.compact(Revision(7)).await.unwrap();
+    for _ in 0..2 {
+        let error = watch.next().await.unwrap_err();
+        assert!(
+            matches!(error, Error::Compacted { asked: Revision(0), compacted: Revision(7) }),
+            "{error:?}"
+        );
+    }
+}
+
+/// `next` may be dropped at any moment.
+pub async fn giving_up_on_next_loses_nothing(subject: Subject) {
+    let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
+    let store = subject.store.clone();
+    let writer = tokio::spawn(async move {
+        for number in 0..300 {
+            store.commit(&format!("{number}"), Op::Create(Bytes::from_static(b"x"))).await.unwrap();
+        }
+    });
+    let mut changes = Vec::new();
+    let mut turn = 0_u64;
+    while changes.len() < 300 {
+        turn += 1;
+        let patience = Duration::from_micros(turn % 200);
+        if let Ok(next) = tokio::time::timeout(patience, watch.next()).await {
+            changes.extend(next.unwrap());
+        }
+    }
+    writer.await.unwrap();
+    assert_eq!(changes, subject.seen.changes());
+}
+
+/// Who waits is told that nothing will come.
+pub async fn closing_ends_watches(subject: Subject) {
+    let revision = subject.create("a", "x").await;
+    let mut watch = subject.store.watch("", revision).await.unwrap();
+    let waiting = tokio::spawn(async move { watch.next().await });
+    tokio::task::yield_now().await;
+    subject.store.close().await;
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Unavailable(_))));
+}
+
+/// 8 writers and 8 watchers that begin somewhere, end and resume: all see what the observer saw.
+pub async fn concurrent_writers_and_watchers_agree(subject: Subject) {
+    const WRITERS: usize = 8;
+    const WRITES: usize = 60;
+    let mut watchers = tokio::task::JoinSet::new();
+    for watcher in 0..8_u64 {
+        let store = subject.store.clone();
+        watchers.spawn(async move {
+            let mut changes: Vec<Change> = Vec::new();
+            while changes.len() < WRITERS * WRITES {
+                // Resumes after the last change that it has, having let some time pass.
+                let after = changes.last().map_or(Revision(0), |change| change.revision);
+                let mut watch = store.watch("", after).await.unwrap();
+                for _ in 0..=watcher {
+                    if changes.len() < WRITERS * WRITES {
+                        changes.extend(watch.next().await.unwrap());
+                    }
+                }
+                tokio::task::yield_now().await;
+            }
+            changes
+        });
+    }
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..WRITERS {
+        let store = subject.store.clone();
+        writers.spawn(async move {
+            let mut newest = None;
+            for round in 0..WRITES {
+                let value = Bytes::from(vec![b'x'; 1 + (round * 997) % 8192]);
+                let op = match newest {
+                    None => Op::Create(value),
+                    Some(at) if round % 5 == 4 => Op::Delete(at),
+                    Some(at) => Op::Update(value, at),
+                };
+                let deleted = matches!(op, Op::Delete(_));
+                let revision = store.commit(&format!("writer/{writer}"), op).await.unwrap().revision;
+                newest = (!deleted).then_some(revision);
+            }
+        });
+    }
+    writers.join_all().await;
+    let wanted = subject.seen.changes();
+    check_history(&wanted);
+    for changes in watchers.join_all().await {
+        assert_eq!(changes, wanted);
+    }
+}
+
+/// A watch is never ahead of the observer.
+pub async fn nothing_is_delivered_before_it_is_observed(subject: Subject) {
+    let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
+    let seen = Arc::clone(&subject.seen);
+    let watcher = tokio::spawn(async move {
+        let mut count = 0;
+        while count < 400 {
+            let changes = watch.next().await.unwrap();
+            count += changes.len();
+            let observed = seen.changes();
+            assert!(observed.len() >= count, "{count} delivered, {} observed", observed.len());
+        }
+    });
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..8 {
+        let store = subject.store.clone();
+        writers.spawn(async move {
+            for round in 0..50 {
+                let key = format!("{writer}/{round}");
+                store.commit(&key, Op::Create(Bytes::from_static(b"x"))).await.unwrap();
+            }
+        });
+    }
+    writers.join_all().await;
+    watcher.await.unwrap();
+}

@@ -1,0 +1,148 @@
+//! The fjall database under the engine: how it is configured, opened, mended after a failed write, and how its errors
+//! become the contract's. No fjall type leaves this folder.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+
+use fjall::config::{CompressionPolicy, FilterPolicy};
+use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use super::layout::{self, Jump};
+use crate::Error;
+
+/// fjall's own rotation must never run: its workers can block each other. `u64::MAX` would overflow in its sums.
+const NEVER: u64 = 1 << 50;
+/// Above this fjall rotates keyspaces that pin its oldest journal. It is the least that fjall accepts.
+const JOURNALS: u64 = 64 << 20;
+/// One worker flushes while the others compact: with one alone, compactions that wait for it would stop both.
+const WORKERS: usize = 2;
+
+/// The database and its three keyspaces.
+pub(super) struct Tables {
+    pub(super) database: Database,
+    pub(super) log: Keyspace,
+    pub(super) versions: Keyspace,
+    pub(super) meta: Keyspace,
+    /// The gaps in the revisions that are allowed.
+    pub(super) jumps: Vec<Jump>,
+}
+
+impl Tables {
+    /// Opens or makes the database in a directory. fjall asserts where it finds what it does not expect: that is
+    /// corruption to us, not a crash.
+    pub(super) fn open(path: &Path, cache_bytes: u64) -> Result<Tables, Error> {
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Tables::try_open(path, cache_bytes)));
+        match opened {
+            Ok(result) => result,
+            Err(_) => Err(Error::Corrupt("fjall cannot make sense of its files".to_owned())),
+        }
+    }
+
+    fn try_open(path: &Path, cache_bytes: u64) -> Result<Tables, Error> {
+        let mut tables = Tables::open_keyspaces(path, cache_bytes).map_err(|error| translate(&error))?;
+        for guard in tables.meta.prefix(layout::META_JUMP) {
+            let (name, row) = guard.into_inner().map_err(|error| translate(&error))?;
+            tables.jumps.push(layout::decode_jump(&name, &row)?);
+        }
+        Ok(tables)
+    }
+
+    fn open_keyspaces(path: &Path, cache_bytes: u64) -> fjall::Result<Tables> {
+        let database = Database::builder(path)
+            .cache_size(cache_bytes)
+            .worker_threads(WORKERS)
+            .max_journaling_size(JOURNALS)
+            .manual_journal_persist(true)
+            .open()?;
+        let options =
+            || KeyspaceCreateOptions::default().max_memtable_size(NEVER).manual_journal_persist(true);
+        let plain = || options().filter_policy(FilterPolicy::disabled());
+        let log = database.keyspace("log", plain)?;
+        let versions = database.keyspace("versions", options)?;
+        let meta = database
+            .keyspace("meta", || plain().data_block_compression_policy(CompressionPolicy::disabled()))?;
+        Ok(Tables { database, log, versions, meta, jumps: Vec::new() })
+    }
+
+    /// Whether a revision follows another with nothing missing between them.
+    pub(super) fn follows(&self, last: u64, next: u64) -> bool {
+        next == last + 1 || self.jumps.iter().any(|jump| jump.from.0 <= last && jump.to.0 == next)
+    }
+
+    /// The keyspaces.
+    pub(super) fn keyspaces(&self) -> [&Keyspace; 3] {
+        [&self.log, &self.versions, &self.meta]
+    }
+
+    /// Whether a write failed, after which fjall refuses all others until it is reopened.
+    pub(super) fn poisoned(&self) -> bool {
+        matches!(self.database.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned))
+    }
+
+    /// Bytes of tables on disk.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.keyspaces().iter().map(|keyspace| keyspace.disk_space()).sum()
+    }
+
+    /// Memtables that are sealed and not in a table yet.
+    pub(super) fn sealed(&self) -> usize {
+        self.keyspaces().iter().map(|keyspace| keyspace.tree.sealed_memtable_count()).sum()
+    }
+
+    /// Something that changes whenever a flush ends.
+    pub(super) fn flushes(&self) -> [Option<u64>; 3] {
+        self.keyspaces().map(|keyspace| keyspace.tree.get_highest_persisted_seqno())
+    }
+}
+
+/// Rewrites every journal of a closed database from what the page cache holds. After a failed sync the kernel may have
+/// marked pages clean that never reached the medium: a copy that is synced does not have that doubt.
+pub(super) fn rewrite_journals(path: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(path)? {
+        let journal = entry?.path();
+        if journal.extension().is_none_or(|extension| extension != "jnl") {
+            continue;
+        }
+        let mut unfinished = journal.clone().into_os_string();
+        unfinished.push(".new");
+        let unfinished = PathBuf::from(unfinished);
+        copy(&mut File::open(&journal)?, &mut File::create(&unfinished)?)?;
+        std::fs::rename(&unfinished, &journal)?;
+    }
+    File::open(path)?.sync_all()
+}
+
+/// Reads and writes, on purpose: the kernel's own copy could share the very extents that are in doubt.
+fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let length = match from.read(&mut buffer) {
+            Ok(0) => return to.sync_all(),
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        to.write_all(buffer.get(..length).unwrap_or_default())?;
+    }
+}
+
+/// The contract's error for one of fjall's.
+pub(super) fn translate(error: &fjall::Error) -> Error {
+    match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => translate_io(error),
+        fjall::Error::Poisoned => Error::Unavailable("a write to the journal failed before".to_owned()),
+        fjall::Error::Locked => Error::Unavailable("another process uses the database".to_owned()),
+        other => Error::Corrupt(other.to_string()),
+    }
+}
+
+/// The contract's error for one of the operating system's.
+pub(super) fn translate_io(error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(error.to_string()),
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Error::Corrupt(error.to_string()),
+        _ => Error::Unavailable(error.to_string()),
+    }
+}

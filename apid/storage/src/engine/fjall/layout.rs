@@ -1,0 +1,331 @@
+//! Keys and rows on disk, as `FORMAT.md` lays them down. Pure: bytes in, bytes out.
+//!
+//! # Contract
+//!
+//! Keys order as the keys of the contract do, and within one key the newest revision comes first. Every row is sealed:
+//! it carries its revision and a CRC over its key and itself, so that a changed, cut or misplaced row is [`Error::Corrupt`]
+//! and never an answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{Error, Result, Revision};
+
+/// The version of this layout. A store with a higher one is of a newer release and is refused.
+pub(super) const FORMAT: u32 = 1;
+
+/// Name of the row in `meta` that holds [`FORMAT`].
+pub(super) const META_FORMAT: &[u8] = b"format";
+/// Name of the row in `meta` that holds the identity.
+pub(super) const META_IDENTITY: &[u8] = b"identity";
+/// Name of the row in `meta` whose revision is the compacted one.
+pub(super) const META_COMPACTED: &[u8] = b"compacted";
+/// Name of the row in `meta` up to whose revision superseded versions are removed.
+pub(super) const META_TRIMMED: &[u8] = b"trimmed";
+/// Names of rows in `meta` that allow a gap begin with this.
+pub(super) const META_JUMP: &[u8] = b"jump/";
+
+/// What a row is: its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tag {
+    /// `versions`: an object.
+    Object = 1,
+    /// `versions`: the key was deleted at this revision.
+    Deleted = 2,
+    /// `log`: the key came to be.
+    Created = 3,
+    /// `log`: the key changed.
+    Updated = 4,
+    /// `log`: the key ceased to be.
+    Removed = 5,
+    /// `meta`: a fact about the store.
+    Fact = 6,
+}
+
+impl Tag {
+    fn of(byte: u8) -> Option<Tag> {
+        [Tag::Object, Tag::Deleted, Tag::Created, Tag::Updated, Tag::Removed, Tag::Fact]
+            .into_iter()
+            .find(|tag| *tag as u8 == byte)
+    }
+}
+
+const HEAD: usize = 1 + 8;
+const SEAL: usize = 4;
+
+/// A row: tag, revision, body, CRC over the key and all of these.
+fn seal(key: &[u8], tag: Tag, revision: u64, body: &[&[u8]]) -> Vec<u8> {
+    let length = HEAD + body.iter().map(|part| part.len()).sum::<usize>() + SEAL;
+    let mut row = Vec::with_capacity(length);
+    row.push(tag as u8);
+    row.extend_from_slice(&revision.to_be_bytes());
+    for part in body {
+        row.extend_from_slice(part);
+    }
+    let crc = crc32c::crc32c_append(crc32c::crc32c(key), &row);
+    row.extend_from_slice(&crc.to_be_bytes());
+    row
+}
+
+struct Sealed<'a> {
+    tag: Tag,
+    revision: u64,
+    body: &'a [u8],
+}
+
+fn unseal<'a>(keyspace: &str, key: &[u8], row: &'a [u8]) -> Result<Sealed<'a>> {
+    let corrupt =
+        |what: &str| Error::Corrupt(format!("a row of `{keyspace}` {what} (key {})", key.escape_ascii()));
+    let short = || corrupt("is cut short");
+    let (content, crc) = row.split_last_chunk::<SEAL>().ok_or_else(short)?;
+    if crc32c::crc32c_append(crc32c::crc32c(key), content) != u32::from_be_bytes(*crc) {
+        return Err(corrupt("fails its checksum"));
+    }
+    let (tag, rest) = content.split_first().ok_or_else(short)?;
+    let (revision, body) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+    let tag = Tag::of(*tag).ok_or_else(|| corrupt("has an unknown tag"))?;
+    Ok(Sealed { tag, revision: u64::from_be_bytes(*revision), body })
+}
+
+/// Writes a key so that keys keep their order and none is the beginning of another: NUL becomes `00 01`.
+fn escape(key: &str, into: &mut Vec<u8>) {
+    for byte in key.bytes() {
+        into.push(byte);
+        if byte == 0 {
+            into.push(1);
+        }
+    }
+}
+
+/// The part of a `versions` key that all versions of one object share: the escaped key and `00 00`.
+pub(super) fn head(key: &str) -> Vec<u8> {
+    let mut head = Vec::with_capacity(key.len() + 2 + 8);
+    escape(key, &mut head);
+    head.extend_from_slice(&[0, 0]);
+    head
+}
+
+/// A `versions` key from its head: the revision inverted, so that the newest comes first.
+pub(super) fn version_key_of(head: &[u8], revision: u64) -> Vec<u8> {
+    let mut key = Vec::with_capacity(head.len() + 8);
+    key.extend_from_slice(head);
+    key.extend_from_slice(&(!revision).to_be_bytes());
+    key
+}
+
+/// A `versions` key.
+pub(super) fn version_key(key: &str, revision: u64) -> Vec<u8> {
+    let mut bytes = head(key);
+    bytes.extend_from_slice(&(!revision).to_be_bytes());
+    bytes
+}
+
+/// The head and the revision of a `versions` key.
+pub(super) fn split_version_key(key: &[u8]) -> Result<(&[u8], u64)> {
+    let (head, inverted) = key.split_last_chunk::<8>().ok_or_else(|| {
+        Error::Corrupt(format!("a key of `versions` is cut short ({})", key.escape_ascii()))
+    })?;
+    Ok((head, !u64::from_be_bytes(*inverted)))
+}
+
+/// The key that a head was made of.
+pub(super) fn key_of_head(head: &[u8]) -> Result<Arc<str>> {
+    let corrupt = || Error::Corrupt(format!("a key of `versions` cannot be read ({})", head.escape_ascii()));
+    let escaped = head.strip_suffix(&[0, 0]).ok_or_else(corrupt)?;
+    let text = std::str::from_utf8(escaped).map_err(|_| corrupt())?;
+    Ok(if text.contains('\0') { text.replace("\0\u{1}", "\0").into() } else { text.into() })
+}
+
+/// The bounds in `versions` of all keys that begin with `prefix` and are not before `start`: from the first, inclusive,
+/// to the second, exclusive; None when there is no end.
+pub(super) fn bounds(prefix: &str, start: &str) -> (Vec<u8>, Option<Vec<u8>>) {
+    let (mut low, mut high) = (Vec::new(), Vec::new());
+    escape(prefix.max(start), &mut low);
+    escape(prefix, &mut high);
+    while let Some(last) = high.pop() {
+        if let Some(next) = last.checked_add(1) {
+            high.push(next);
+            return (low, Some(high));
+        }
+    }
+    (low, None)
+}
+
+/// A row of `versions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) revision: u64,
+    /// None: the key was deleted.
+    pub(super) value: Option<Bytes>,
+}
+
+/// The row of `versions` at a key.
+pub(super) fn encode_version(key: &[u8], revision: u64, value: Option<&[u8]>) -> Vec<u8> {
+    match value {
+        Some(value) => seal(key, Tag::Object, revision, &[value]),
+        None => seal(key, Tag::Deleted, revision, &[]),
+    }
+}
+
+/// The row of `versions` at a key, checked.
+pub(super) fn decode_version(key: &[u8], row: &[u8]) -> Result<Version> {
+    let sealed = unseal("versions", key, row)?;
+    let (_, expected) = split_version_key(key)?;
+    let misplaced =
+        || Error::Corrupt(format!("a row of `versions` is misplaced (key {})", key.escape_ascii()));
+    if sealed.revision != expected {
+        return Err(misplaced());
+    }
+    match sealed.tag {
+        Tag::Object => Ok(Version { revision: expected, value: Some(Bytes::copy_from_slice(sealed.body)) }),
+        Tag::Deleted => Ok(Version { revision: expected, value: None }),
+        _ => Err(misplaced()),
+    }
+}
+
+/// What happened at a revision: a row of `log`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) revision: u64,
+    pub(super) key: Arc<str>,
+    /// [`Tag::Created`], [`Tag::Updated`] or [`Tag::Removed`].
+    pub(super) event: Tag,
+    /// The revision of the row before; 0 for a create.
+    pub(super) previous: u64,
+}
+
+/// A `log` key.
+pub(super) fn log_key(revision: u64) -> [u8; 8] {
+    revision.to_be_bytes()
+}
+
+/// The revision of a `log` key.
+pub(super) fn log_revision(key: &[u8]) -> Result<u64> {
+    let bytes = <[u8; 8]>::try_from(key)
+        .map_err(|_| Error::Corrupt(format!("a key of `log` is not a revision ({})", key.escape_ascii())))?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+/// The row of `log`.
+pub(super) fn encode_entry(entry: &Entry) -> Vec<u8> {
+    let key = log_key(entry.revision);
+    seal(&key, entry.event, entry.revision, &[&entry.previous.to_be_bytes(), entry.key.as_bytes()])
+}
+
+/// The row of `log` at a key, checked.
+pub(super) fn decode_entry(key: &[u8], row: &[u8]) -> Result<Entry> {
+    let sealed = unseal("log", key, row)?;
+    let corrupt = || Error::Corrupt(format!("a row of `log` cannot be read (key {})", key.escape_ascii()));
+    let (previous, text) = sealed.body.split_first_chunk::<8>().ok_or_else(corrupt)?;
+    let event = match sealed.tag {
+        event @ (Tag::Created | Tag::Updated | Tag::Removed) => event,
+        _ => return Err(corrupt()),
+    };
+    if log_revision(key)? != sealed.revision {
+        return Err(corrupt());
+    }
+    let text = std::str::from_utf8(text).map_err(|_| corrupt())?;
+    Ok(Entry { revision: sealed.revision, key: text.into(), event, previous: u64::from_be_bytes(*previous) })
+}
+
+/// A row of `meta`: a revision, or 0, and bytes.
+pub(super) fn encode_fact(name: &[u8], revision: u64, body: &[u8]) -> Vec<u8> {
+    seal(name, Tag::Fact, revision, &[body])
+}
+
+/// A row of `meta`, checked.
+pub(super) fn decode_fact<'a>(name: &[u8], row: &'a [u8]) -> Result<(u64, &'a [u8])> {
+    let sealed = unseal("meta", name, row)?;
+    match sealed.tag {
+        Tag::Fact => Ok((sealed.revision, sealed.body)),
+        _ => Err(Error::Corrupt(format!("a row of `meta` is misplaced (key {})", name.escape_ascii()))),
+    }
+}
+
+/// A gap in the revisions that restore or repair made: the last revision before it and the first after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Jump {
+    pub(super) from: Revision,
+    pub(super) to: Revision,
+}
+
+/// The jump of a row of `meta`.
+pub(super) fn decode_jump(name: &[u8], row: &[u8]) -> Result<Jump> {
+    let (to, body) = decode_fact(name, row)?;
+    let from = <[u8; 8]>::try_from(body)
+        .map_err(|_| Error::Corrupt("a jump in `meta` cannot be read".to_owned()))?;
+    Ok(Jump { from: Revision(u64::from_be_bytes(from)), to: Revision(to) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_keep_their_order_and_the_newest_version_comes_first() {
+        let sorted = [
+            "", "\0", "\0\0", "\0a", "\u{1}", "a", "a\0", "a\0/x", "a-b/x", "a/x", "a/x/y", "a/xx", "b", "é",
+        ];
+        let mut keys = Vec::new();
+        for key in sorted {
+            for revision in [u64::MAX, 300, 2, 1] {
+                keys.push((version_key(key, revision), key, revision));
+            }
+        }
+        assert!(keys.is_sorted_by(|a, b| a.0 < b.0), "the order of bytes is the order of keys");
+        for (bytes, key, revision) in keys {
+            let (head, found) = split_version_key(&bytes).unwrap();
+            assert_eq!((&*key_of_head(head).unwrap(), found), (key, revision));
+        }
+    }
+
+    #[test]
+    fn bounds_hold_exactly_the_keys_of_the_prefix() {
+        let keys = ["", "\0", "a", "a\0", "a-b/x", "a/", "a/x", "a/x\u{10ffff}", "a0", "b"];
+        for prefix in ["", "\0", "a", "a/", "a/x", "a\0", "zz", "\u{10ffff}"] {
+            for start in ["", "a", "a/x", "b"] {
+                let (low, high) = bounds(prefix, start);
+                for key in keys {
+                    let bytes = version_key(key, 7);
+                    let inside = bytes >= low && high.as_ref().is_none_or(|high| bytes < *high);
+                    let wanted = key.starts_with(prefix) && key >= start;
+                    assert_eq!(inside, wanted, "key {key:?}, prefix {prefix:?}, start {start:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_row_is_noticed() {
+        let key = version_key("a/x", 9);
+        let row = encode_version(&key, 9, Some(b"value"));
+        assert_eq!(
+            decode_version(&key, &row).unwrap(),
+            Version { revision: 9, value: Some(Bytes::from_static(b"value")) }
+        );
+        let entry = Entry { revision: 9, key: "a/x".into(), event: Tag::Updated, previous: 4 };
+        let log = encode_entry(&entry);
+        assert_eq!(decode_entry(&log_key(9), &log).unwrap(), entry);
+        for (row, decode) in [
+            (row, Box::new(|row: &[u8]| decode_version(&key, row).is_err()) as Box<dyn Fn(&[u8]) -> bool>),
+            (log, Box::new(|row: &[u8]| decode_entry(&log_key(9), row).is_err())),
+        ] {
+            for bit in 0..row.len() * 8 {
+                let mut flipped = row.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(decode(&flipped), "bit {bit}");
+            }
+            for length in 0..row.len() {
+                assert!(decode(&row[..length]), "cut to {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_at_another_key_is_noticed() {
+        let row = encode_version(&version_key("a", 9), 9, Some(b"value"));
+        assert!(decode_version(&version_key("b", 9), &row).is_err());
+        assert!(decode_version(&version_key("a", 8), &row).is_err());
+    }
+}

@@ -1,0 +1,172 @@
+//! The high-water mark: a small file beside the database that says up to which revision writes were acknowledged.
+//!
+//! # Contract
+//!
+//! [`Mark::write`] returns when the mark is synced. The writer calls it after the data of a batch is synced and before
+//! the batch is answered; start-up compares ([`super::recovery`]). Without it, history that fjall drops silently would
+//! pass for history that never was.
+//!
+//! # Invariants
+//!
+//! INVARIANT (mark survives a torn write): the file has two slots a page apart, written in turn; each carries a count
+//! and a CRC. A torn slot leaves the one before it, whose batch was the last that can have been acknowledged.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const MAGIC: &[u8; 8] = b"apidmark";
+const SLOT_DISTANCE: u64 = 4096;
+const SLOT_BYTES: usize = 8 + 4 + 4 * 8 + 4;
+const VERSION: u32 = 1;
+
+/// What the mark holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Values {
+    /// Every write up to here may have been acknowledged: it must be there.
+    pub(super) revision: u64,
+    /// The compacted revision that was acknowledged.
+    pub(super) compacted: u64,
+    /// Every write up to here is in tables, which have checksums of their own: start-up need not walk over it.
+    pub(super) flushed: u64,
+}
+
+/// The open file.
+pub(super) struct Mark {
+    file: File,
+    count: u64,
+    values: Values,
+}
+
+/// Why there is no mark.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MarkError {
+    #[error("the mark file cannot be used")]
+    Io(#[from] io::Error),
+    #[error("no slot of the mark file can be read")]
+    Unreadable,
+}
+
+impl Mark {
+    /// Opens the file; None when there is none.
+    pub(super) fn open(path: &Path) -> Result<Option<Mark>, MarkError> {
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut newest: Option<(u64, Values)> = None;
+        for slot in 0..2 {
+            let mut bytes = [0; SLOT_BYTES];
+            match file.read_exact_at(&mut bytes, slot * SLOT_DISTANCE) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
+                Err(error) => return Err(error.into()),
+            }
+            if let Some(found) = decode(&bytes)
+                && newest.is_none_or(|(count, _)| found.0 > count)
+            {
+                newest = Some(found);
+            }
+        }
+        let (count, values) = newest.ok_or(MarkError::Unreadable)?;
+        Ok(Some(Mark { file, count, values }))
+    }
+
+    /// Makes the file: whole and under its name, or not at all.
+    pub(super) fn create(dir: &Path, name: &str) -> io::Result<Mark> {
+        let unfinished = dir.join(format!("{name}.new"));
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unfinished)?;
+        let values = Values::default();
+        file.write_all_at(&encode(0, values), 0)?;
+        file.write_all_at(&encode(1, values), SLOT_DISTANCE)?;
+        file.sync_all()?;
+        std::fs::rename(&unfinished, dir.join(name))?;
+        File::open(dir)?.sync_all()?;
+        Ok(Mark { file, count: 1, values })
+    }
+
+    /// What the last write said.
+    pub(super) fn values(&self) -> Values {
+        self.values
+    }
+
+    /// Writes the slot that is not the newest and syncs it.
+    pub(super) fn write(&mut self, values: Values) -> io::Result<()> {
+        let count = self.count + 1;
+        self.file.write_all_at(&encode(count, values), (count % 2) * SLOT_DISTANCE)?;
+        self.file.sync_data()?;
+        self.count = count;
+        self.values = values;
+        Ok(())
+    }
+}
+
+fn encode(count: u64, values: Values) -> Vec<u8> {
+    let mut slot = Vec::with_capacity(SLOT_BYTES);
+    slot.extend_from_slice(MAGIC);
+    slot.extend_from_slice(&VERSION.to_be_bytes());
+    for number in [count, values.revision, values.compacted, values.flushed] {
+        slot.extend_from_slice(&number.to_be_bytes());
+    }
+    let crc = crc32c::crc32c(&slot);
+    slot.extend_from_slice(&crc.to_be_bytes());
+    slot
+}
+
+fn decode(slot: &[u8]) -> Option<(u64, Values)> {
+    let (content, crc) = slot.split_last_chunk::<4>()?;
+    if crc32c::crc32c(content) != u32::from_be_bytes(*crc) {
+        return None;
+    }
+    let rest = content.strip_prefix(MAGIC)?.strip_prefix(&VERSION.to_be_bytes())?;
+    let (numbers, _) = rest.as_chunks::<8>();
+    let [count, revision, compacted, flushed] = numbers else { return None };
+    let number = |bytes: &[u8; 8]| u64::from_be_bytes(*bytes);
+    let values =
+        Values { revision: number(revision), compacted: number(compacted), flushed: number(flushed) };
+    Some((number(count), values))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(revision: u64) -> Values {
+        Values { revision, compacted: revision / 2, flushed: revision / 3 }
+    }
+
+    #[test]
+    fn the_newest_write_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Mark::open(&dir.path().join("mark")).unwrap().is_none());
+        let mut mark = Mark::create(dir.path(), "mark").unwrap();
+        for revision in 1..=5 {
+            mark.write(values(revision)).unwrap();
+            let reopened = Mark::open(&dir.path().join("mark")).unwrap().unwrap();
+            assert_eq!(reopened.values(), values(revision));
+        }
+    }
+
+    #[test]
+    fn a_damaged_slot_leaves_the_one_before_and_two_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mark");
+        let mut mark = Mark::create(dir.path(), "mark").unwrap();
+        mark.write(values(6)).unwrap();
+        mark.write(values(7)).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let newest = usize::try_from((mark.count % 2) * SLOT_DISTANCE).unwrap();
+        for at in 0..SLOT_BYTES {
+            let mut damaged = whole.clone();
+            damaged[newest + at] ^= 1;
+            std::fs::write(&path, &damaged).unwrap();
+            assert_eq!(Mark::open(&path).unwrap().unwrap().values(), values(6), "byte {at}");
+        }
+        std::fs::write(&path, vec![0; whole.len()]).unwrap();
+        assert!(matches!(Mark::open(&path), Err(MarkError::Unreadable)));
+        std::fs::write(&path, b"").unwrap();
+        assert!(matches!(Mark::open(&path), Err(MarkError::Unreadable)));
+    }
+}

@@ -1,0 +1,121 @@
+//! The requests that wait for the writer thread.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use crate::{Committed, Op, Result, Revision};
+
+/// A commit and who waits for it.
+pub(super) struct Commit {
+    pub(super) key: Arc<str>,
+    pub(super) op: Op,
+    pub(super) answer: oneshot::Sender<Result<Committed>>,
+}
+
+/// What the writer is asked to do beside commits.
+pub(super) enum Errand {
+    Compact {
+        upto: Revision,
+        answer: oneshot::Sender<Result<()>>,
+    },
+    /// Do now what is else done once a second.
+    Maintain {
+        answer: oneshot::Sender<Result<()>>,
+    },
+    Close {
+        answer: oneshot::Sender<()>,
+    },
+}
+
+/// What was taken from the queue.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub(super) commits: Vec<Commit>,
+    pub(super) errands: Vec<Errand>,
+}
+
+/// Commits of one batch at most, in number and in bytes: bounds the memory of a batch and how long its first waits.
+const BATCH_COMMITS: usize = 1024;
+const BATCH_BYTES: usize = 8 << 20;
+
+#[derive(Default)]
+struct Waiting {
+    commits: VecDeque<Commit>,
+    errands: Vec<Errand>,
+    closed: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+}
+
+impl Queue {
+    /// Adds a commit; gives it back when the queue is closed.
+    pub(super) fn commit(&self, commit: Commit) -> Result<(), Commit> {
+        let mut waiting = self.waiting.lock();
+        if waiting.closed {
+            return Err(commit);
+        }
+        waiting.commits.push_back(commit);
+        drop(waiting);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Adds an errand; gives it back when the queue is closed.
+    pub(super) fn errand(&self, errand: Errand) -> Result<(), Errand> {
+        let mut waiting = self.waiting.lock();
+        if waiting.closed {
+            return Err(errand);
+        }
+        waiting.errands.push(errand);
+        drop(waiting);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Whether somebody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        let waiting = self.waiting.lock();
+        waiting.commits.is_empty() && waiting.errands.is_empty()
+    }
+
+    /// Takes what waits, or waits for it, not longer than `patience`.
+    pub(super) fn take(&self, patience: Duration) -> Taken {
+        let mut waiting = self.waiting.lock();
+        if waiting.commits.is_empty() && waiting.errands.is_empty() {
+            self.arrived.wait_for(&mut waiting, patience);
+        }
+        let mut bytes = 0;
+        let mut count = 0;
+        for commit in waiting.commits.iter().take(BATCH_COMMITS) {
+            bytes += match &commit.op {
+                Op::Create(value) | Op::Update(value, _) => value.len(),
+                Op::Delete(_) => 0,
+            };
+            count += 1;
+            if bytes >= BATCH_BYTES {
+                break;
+            }
+        }
+        let commits = waiting.commits.drain(..count).collect();
+        Taken { commits, errands: std::mem::take(&mut waiting.errands) }
+    }
+
+    /// Lets nobody in any more and gives back who waits.
+    pub(super) fn close(&self) -> Taken {
+        let mut waiting = self.waiting.lock();
+        waiting.closed = true;
+        Taken {
+            commits: std::mem::take(&mut waiting.commits).into(),
+            errands: std::mem::take(&mut waiting.errands),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Reads of the database: the row of a key, a range, a stretch of history; each at a revision.
+//!
+//! # Contract
+//!
+//! Rows above the revision asked for are not seen, so that what is written and not yet acknowledged stays out of
+//! answers. The caller makes sure afterwards that the revision was not compacted meanwhile ([`super::state`]): versions
+//! that only older revisions need disappear under a reader.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fjall::{Keyspace, Readable, Snapshot, UserValue};
+
+use super::database::{Tables, translate};
+use super::layout::{self, Entry, Tag, Version};
+use crate::{Change, Error, MAX_KEY, Result, Revision, Row};
+
+/// Rows of one key that are passed over one by one before the next is sought directly.
+const PASSED_OVER: usize = 16;
+
+/// The version of a key that was the newest at a revision; a deletion is a version.
+pub(super) fn version_at(tables: &Tables, key: &str, at: u64) -> Result<Option<Version>> {
+    if key.len() > MAX_KEY {
+        return Ok(None);
+    }
+    let head = layout::head(key);
+    let bounds = layout::version_key_of(&head, at)..=layout::version_key_of(&head, 0);
+    let Some(guard) = tables.versions.range(bounds).next() else { return Ok(None) };
+    let (key, row) = guard.into_inner().map_err(|error| translate(&error))?;
+    layout::decode_version(&key, &row).map(Some)
+}
+
+/// The row of a key at a revision.
+pub(super) fn row_at(tables: &Tables, key: &str, at: u64) -> Result<Option<Row>> {
+    let found = version_at(tables, key, at)?;
+    Ok(found.and_then(|version| {
+        Some(Row { key: key.into(), value: version.value?, revision: Revision(version.revision) })
+    }))
+}
+
+/// Rows of a range at a revision, at most `limit` unless 0, and whether there are more.
+pub(super) fn range_at(
+    tables: &Tables,
+    prefix: &str,
+    start: &str,
+    limit: usize,
+    at: u64,
+) -> Result<(Vec<Row>, bool)> {
+    let mut rows = Vec::new();
+    if prefix.len() > MAX_KEY {
+        return Ok((rows, false));
+    }
+    // No key is longer than MAX_KEY: the beginning of a longer one bounds them, and the keys found are compared whole.
+    let seek = start.get(..start.floor_char_boundary(MAX_KEY)).unwrap_or_default();
+    let (low, high) = layout::bounds(prefix, seek);
+    if high.as_ref().is_some_and(|high| *high <= low) {
+        return Ok((rows, false));
+    }
+    let high = high.map_or(Bound::Unbounded, Bound::Excluded);
+    let snapshot = tables.database.snapshot();
+    let mut iterator = snapshot.range(&tables.versions, (Bound::Included(low), high.clone()));
+    // The head whose version at the revision is found: what follows with it is older.
+    let mut settled: Vec<u8> = Vec::new();
+    let mut passed_over = 0;
+    while let Some(guard) = iterator.next() {
+        let (key, bytes) = guard.into_inner().map_err(|error| translate(&error))?;
+        let (head, revision) = layout::split_version_key(&key)?;
+        let superseded = head == settled;
+        if superseded || revision > at {
+            passed_over += 1;
+            if passed_over > PASSED_OVER {
+                let next = layout::version_key_of(head, if superseded { 0 } else { at });
+                let next = if superseded { Bound::Excluded(next) } else { Bound::Included(next) };
+                iterator = snapshot.range(&tables.versions, (next, high.clone()));
+                passed_over = 0;
+            }
+            continue;
+        }
+        passed_over = 0;
+        settled.clear();
+        settled.extend_from_slice(head);
+        let version = layout::decode_version(&key, &bytes)?;
+        let Some(value) = version.value else { continue };
+        let key = layout::key_of_head(head)?;
+        if &*key < start {
+            continue;
+        }
+        if limit != 0 && rows.len() == limit {
+            return Ok((rows, true));
+        }
+        rows.push(Row { key, value, revision: Revision(revision) });
+    }
+    Ok((rows, false))
+}
+
+/// How much history one read gives back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Portion {
+    /// Entries that are looked at.
+    pub(super) entries: usize,
+    /// Bytes of values that are carried, passed by one change at most.
+    pub(super) bytes: usize,
+}
+
+/// The entries of the log after a revision, up to another.
+pub(super) fn entries(
+    snapshot: &Snapshot,
+    log: &Keyspace,
+    after: u64,
+    upto: u64,
+) -> impl Iterator<Item = Result<Entry>> {
+    let bounds = (Bound::Excluded(layout::log_key(after)), Bound::Included(layout::log_key(upto.max(after))));
+    // A range that excludes and includes the same key is empty, and may not be asked for.
+    let iterator = (after < upto).then(|| snapshot.range(log, bounds));
+    iterator.into_iter().flatten().map(|guard| {
+        let (key, row) = guard.into_inner().map_err(|error| translate(&error))?;
+        layout::decode_entry(&key, &row)
+    })
+}
+
+/// The changes of keys with a prefix after a revision, up to another, and the revision up to which they are complete.
+pub(super) fn history(
+    tables: &Tables,
+    prefix: &str,
+    after: u64,
+    upto: u64,
+    portion: Portion,
+) -> Result<(Vec<Change>, u64)> {
+    let snapshot = tables.database.snapshot();
+    let mut changes = Vec::new();
+    let (mut looked_at, mut bytes) = (0, 0);
+    let mut through = after;
+    for entry in entries(&snapshot, &tables.log, after, upto) {
+        let entry = entry?;
+        if !tables.follows(through, entry.revision) {
+            return Err(missing(through + 1, entry.revision - 1));
+        }
+        through = entry.revision;
+        if entry.key.starts_with(prefix) {
+            let change = change_of(&snapshot, tables, entry)?;
+            bytes += weight(&change);
+            changes.push(change);
+        }
+        looked_at += 1;
+        if looked_at >= portion.entries || bytes >= portion.bytes {
+            return Ok((changes, through));
+        }
+    }
+    if through < upto {
+        return Err(missing(through + 1, upto));
+    }
+    Ok((changes, upto))
+}
+
+/// The error of a gap in history.
+pub(super) fn missing(first: u64, last: u64) -> Error {
+    Error::Corrupt(format!("revisions {first} to {last} are missing"))
+}
+
+/// Bytes that a change holds.
+pub(super) fn weight(change: &Change) -> usize {
+    let old = change.old.as_ref().map_or(0, |row| row.value.len());
+    let new = change.new.as_ref().map_or(0, |value| value.len());
+    size_of::<Change>() + change.key.len() + old + new
+}
+
+/// The change of an entry: the log holds no values, they stand in `versions`.
+fn change_of(snapshot: &Snapshot, tables: &Tables, entry: Entry) -> Result<Change> {
+    let value = |revision: u64| {
+        let key = layout::version_key(&entry.key, revision);
+        let row: Option<UserValue> =
+            snapshot.get(&tables.versions, &key).map_err(|error| translate(&error))?;
+        let version = row.map(|row| layout::decode_version(&key, &row)).transpose()?;
+        version.and_then(|version| version.value).ok_or_else(|| {
+            Error::Corrupt(format!(
+                "`{}` has no object at revision {revision}, which the log names",
+                entry.key
+            ))
+        })
+    };
+    let new = match entry.event {
+        Tag::Removed => None,
+        _ => Some(value(entry.revision)?),
+    };
+    let old = match entry.previous {
+        0 => None,
+        previous => {
+            Some(Row { key: Arc::clone(&entry.key), value: value(previous)?, revision: Revision(previous) })
+        }
+    };
+    Ok(Change { key: entry.key, old, new, revision: Revision(entry.revision) })
+}

@@ -1,0 +1,98 @@
+//! The newest changes, kept in memory so that watches that keep up read no disk. Bounded; who falls behind it reads the
+//! log.
+
+use std::collections::VecDeque;
+
+use super::reader::{Portion, weight};
+use crate::Change;
+
+/// See the module.
+pub(super) struct Recent {
+    changes: VecDeque<Change>,
+    bytes: usize,
+    limit: usize,
+    /// All changes after this revision are here.
+    after: u64,
+}
+
+impl Recent {
+    /// None yet: the history up to `revision` is not here.
+    pub(super) fn new(revision: u64, limit: usize) -> Self {
+        Recent { changes: VecDeque::new(), bytes: 0, limit, after: revision }
+    }
+
+    /// Adds the changes of a batch and lets go of the oldest.
+    pub(super) fn extend(&mut self, changes: Vec<Change>) {
+        self.bytes += changes.iter().map(weight).sum::<usize>();
+        self.changes.extend(changes);
+        while self.bytes > self.limit
+            && let Some(oldest) = self.changes.pop_front()
+        {
+            self.bytes -= weight(&oldest);
+            self.after = oldest.revision.0;
+        }
+    }
+
+    /// Like [`super::reader::history`]; None when some of it is not here any more.
+    pub(super) fn history(
+        &self,
+        prefix: &str,
+        after: u64,
+        upto: u64,
+        portion: Portion,
+    ) -> Option<(Vec<Change>, u64)> {
+        if after < self.after {
+            return None;
+        }
+        let first = self.changes.partition_point(|change| change.revision.0 <= after);
+        let mut wanted = Vec::new();
+        let mut bytes = 0;
+        for (looked_at, change) in self.changes.range(first..).enumerate() {
+            if change.revision.0 > upto {
+                break;
+            }
+            if change.key.starts_with(prefix) {
+                bytes += weight(change);
+                wanted.push(change.clone());
+            }
+            if looked_at + 1 >= portion.entries || bytes >= portion.bytes {
+                return Some((wanted, change.revision.0));
+            }
+        }
+        Some((wanted, upto))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::Revision;
+
+    fn change(revision: u64) -> Change {
+        let key = if revision.is_multiple_of(2) { "even" } else { "odd" };
+        Change { key: key.into(), old: None, new: Some(Bytes::new()), revision: Revision(revision) }
+    }
+
+    fn revisions(found: Option<(Vec<Change>, u64)>) -> Option<(Vec<u64>, u64)> {
+        found.map(|(changes, through)| (changes.iter().map(|change| change.revision.0).collect(), through))
+    }
+
+    #[test]
+    fn gives_what_it_holds_and_says_when_it_does_not() {
+        let all = Portion { entries: 100, bytes: usize::MAX };
+        let mut recent = Recent::new(10, 4 * weight(&change(12)));
+        assert_eq!(revisions(recent.history("", 10, 10, all)), Some((vec![], 10)));
+        recent.extend((11..=12).map(change).collect());
+        recent.extend(vec![change(15)]);
+        assert_eq!(revisions(recent.history("", 10, 15, all)), Some((vec![11, 12, 15], 15)));
+        assert_eq!(revisions(recent.history("", 11, 12, all)), Some((vec![12], 12)));
+        assert_eq!(revisions(recent.history("odd", 10, 15, all)), Some((vec![11, 15], 15)));
+        let one = Portion { entries: 1, bytes: usize::MAX };
+        assert_eq!(revisions(recent.history("even", 10, 15, one)), Some((vec![], 11)));
+        recent.extend((16..=19).map(change).collect());
+        assert_eq!(revisions(recent.history("", 15, 19, all)), Some((vec![16, 17, 18, 19], 19)));
+        assert_eq!(revisions(recent.history("", 14, 19, all)), None);
+    }
+}

@@ -1,0 +1,77 @@
+//! A watch: history after a revision, then what comes, without a gap and without a buffer of its own.
+//!
+//! # Contract
+//!
+//! A watch holds a position and nothing else. What it gives next comes from the recent changes in memory or, when it has
+//! fallen behind them, from the log; when the log is compacted beyond its position, it ends with `Compacted`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use super::reader::{self, Portion};
+use super::state::{State, closed};
+use crate::{Change, Error, Result, Revision, Watch};
+
+const PORTION: Portion = Portion { entries: 1024, bytes: 1 << 20 };
+
+/// See the module.
+pub(super) struct Stream {
+    state: Arc<State>,
+    prefix: Arc<str>,
+    position: u64,
+    published: watch::Receiver<u64>,
+    ended: Option<Error>,
+}
+
+impl Stream {
+    /// After a revision that the caller found readable.
+    pub(super) fn new(state: Arc<State>, prefix: &str, after: Revision) -> Self {
+        let published = state.published.subscribe();
+        Stream { state, prefix: prefix.into(), position: after.0, published, ended: None }
+    }
+
+    async fn advance(&mut self) -> Result<Vec<Change>> {
+        loop {
+            self.state.check_open()?;
+            let upto = *self.published.borrow_and_update();
+            if self.position < upto {
+                let (changes, through) = self.history(upto).await?;
+                // Nothing is awaited from here on: a caller that gives up loses no change.
+                self.position = through;
+                if !changes.is_empty() {
+                    return Ok(changes);
+                }
+                continue;
+            }
+            self.published.changed().await.map_err(|_| closed())?;
+        }
+    }
+
+    async fn history(&self, upto: u64) -> Result<(Vec<Change>, u64)> {
+        if let Some(found) = self.state.recent.lock().history(&self.prefix, self.position, upto, PORTION) {
+            return Ok(found);
+        }
+        let (state, prefix, after) = (self.state.clone(), self.prefix.clone(), self.position);
+        let read = move || {
+            let read = |tables: &_, _| reader::history(tables, &prefix, after, upto, PORTION);
+            state.read(Some(Revision(after)), read).map(|(found, _)| found)
+        };
+        tokio::task::spawn_blocking(read).await.map_err(|error| Error::Unavailable(error.to_string()))?
+    }
+}
+
+#[async_trait]
+impl Watch for Stream {
+    async fn next(&mut self) -> Result<Vec<Change>> {
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
+        }
+        let found = self.advance().await;
+        if let Err(error) = &found {
+            self.ended = Some(error.clone());
+        }
+        found
+    }
+}

@@ -1,0 +1,146 @@
+//! History is kept for a while and then removed, at the pace at which it is made.
+//!
+//! # Contract
+//!
+//! [`Retention`] says up to which revision history is old enough to be compacted. [`Removals`] are the versions that no
+//! read at or after the compacted revision can ask for. [`drop_tables`] gives back the tables of `log` whose entries are
+//! all trimmed.
+//!
+//! # Invariants
+//!
+//! INVARIANT (trim after compact): only entries at or below the persisted compacted revision are trimmed. An entry's
+//! table goes after the versions that the entry superseded, or these would stay for ever.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use fjall::{AbstractTree, OwnedWriteBatch};
+
+use super::database::{Tables, translate};
+use super::layout::{self, META_TRIMMED, Tag};
+use super::reader;
+use crate::Result;
+
+/// Which revision the store was at, and when.
+pub(super) struct Retention {
+    keep: Duration,
+    samples: VecDeque<(Duration, u64)>,
+    /// Of the newest sample there was.
+    sampled: Option<u64>,
+}
+
+impl Retention {
+    pub(super) fn new(keep: Duration) -> Self {
+        Retention { keep, samples: VecDeque::new(), sampled: None }
+    }
+
+    /// Notes where the store is now, and says up to which revision all changes are older than is kept.
+    pub(super) fn cutoff(&mut self, now: Duration, revision: u64) -> Option<u64> {
+        if self.sampled.is_none_or(|sampled| sampled < revision) {
+            self.sampled = Some(revision);
+            self.samples.push_back((now, revision));
+        }
+        let mut cutoff = None;
+        while let Some((at, revision)) = self.samples.front().copied()
+            && now.saturating_sub(at) >= self.keep
+        {
+            self.samples.pop_front();
+            cutoff = Some(revision);
+        }
+        cutoff
+    }
+}
+
+/// Versions to be removed.
+pub(super) struct Removals {
+    keys: Vec<Vec<u8>>,
+    /// With them gone, history is trimmed up to here.
+    pub(super) through: u64,
+}
+
+impl Removals {
+    /// Of the next entries after `trimmed`, at most `limit` of them and none after `compacted`. None when there is
+    /// nothing to do.
+    pub(super) fn find(
+        tables: &Tables,
+        trimmed: u64,
+        compacted: u64,
+        limit: usize,
+    ) -> Result<Option<Removals>> {
+        if trimmed >= compacted {
+            return Ok(None);
+        }
+        let snapshot = tables.database.snapshot();
+        let mut keys = Vec::with_capacity(limit);
+        let mut through = compacted;
+        for (count, entry) in reader::entries(&snapshot, &tables.log, trimmed, compacted).enumerate() {
+            let entry = entry?;
+            if entry.previous != 0 {
+                keys.push(layout::version_key(&entry.key, entry.previous));
+            }
+            // Nothing older than the deletion is left of this key: the marker hides nothing.
+            if entry.event == Tag::Removed {
+                keys.push(layout::version_key(&entry.key, entry.revision));
+            }
+            if count + 1 >= limit {
+                through = entry.revision;
+                break;
+            }
+        }
+        Ok(Some(Removals { keys, through }))
+    }
+
+    /// Puts the removals into a batch.
+    pub(super) fn add_to(self, batch: &mut OwnedWriteBatch, tables: &Tables) {
+        for key in self.keys {
+            batch.remove(&tables.versions, key);
+        }
+        batch.insert(&tables.meta, META_TRIMMED, layout::encode_fact(META_TRIMMED, self.through, &[]));
+    }
+}
+
+/// Drops the tables of `log` that hold only revisions up to `trimmed`; never the newest table, by which fjall knows what
+/// its journals need not be replayed for, and by which start-up knows the revision. Answers whether any went.
+pub(super) fn drop_tables(tables: &Tables, trimmed: u64) -> Result<bool> {
+    let mut ranges = Vec::new();
+    for table in tables.log.tree.current_version().iter_tables() {
+        let range = &table.metadata.key_range;
+        ranges.push((layout::log_revision(range.min())?, layout::log_revision(range.max())?));
+    }
+    let Some((newest, _)) = ranges.iter().copied().max_by_key(|(_, last)| *last) else { return Ok(false) };
+    let bound = trimmed.min(newest.saturating_sub(1));
+    if !ranges.iter().any(|(_, last)| *last <= bound) {
+        return Ok(false);
+    }
+    tables
+        .log
+        .tree
+        .drop_range(..=layout::log_key(bound))
+        .map_err(|error| translate(&fjall::Error::Storage(error)))?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_is_old_when_the_whole_time_has_passed_since_it_was_the_newest() {
+        let second = Duration::from_secs;
+        let mut retention = Retention::new(second(10));
+        let steps = [
+            (0, 5, None),
+            (4, 5, None),
+            (5, 9, None),
+            (9, 9, None),
+            (10, 12, Some(5)),
+            (14, 12, None),
+            (15, 12, Some(9)),
+            (40, 12, Some(12)),
+            (60, 12, None),
+        ];
+        for (now, revision, cutoff) in steps {
+            assert_eq!(retention.cutoff(second(now), revision), cutoff, "at {now} s");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Notices that the store has come to a stop for ever, which fjall does without an error, and ends the process.
+//!
+//! # Contract
+//!
+//! Once a second a thread of its own looks at the database. It calls `on_stall` once, with the reason, when memtables
+//! wait to be flushed and no flush has ended for the time given, when the writer has been at one step as long, or when a
+//! memtable is four times as large as it is let become. A restart replays the journals: nothing acknowledged is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use fjall::AbstractTree;
+use parking_lot::{Condvar, Mutex};
+
+use super::state::State;
+
+const INTERVAL: Duration = Duration::from_secs(1);
+const TOO_LARGE: u64 = 4;
+
+/// Called with the reason when the store has stopped.
+pub(super) type OnStall = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The thread; it ends when this is dropped.
+pub(super) struct Watchdog {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    pub(super) fn start(
+        state: Arc<State>,
+        clock: Arc<dyn Clock>,
+        mut limits: Limits,
+        on_stall: OnStall,
+    ) -> std::io::Result<Watchdog> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let watched = stop.clone();
+        let thread = std::thread::Builder::new().name("store-watchdog".to_owned()).spawn(move || {
+            let (stopped, wake) = &*watched;
+            let mut stopped = stopped.lock();
+            while !*stopped {
+                wake.wait_for(&mut stopped, INTERVAL);
+                if let Some(reason) = limits.judge(&sample(&state, clock.monotonic())) {
+                    on_stall(&reason);
+                    return;
+                }
+            }
+        })?;
+        Ok(Watchdog { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let (stopped, wake) = &*self.stop;
+        *stopped.lock() = true;
+        wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It only panics if the callback does, and the process is ending then.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Sample {
+    now: Duration,
+    waiting: usize,
+    flushes: [Option<u64>; 3],
+    largest: u64,
+    busy_since: Option<Duration>,
+}
+
+fn sample(state: &State, now: Duration) -> Sample {
+    let busy_since = match state.busy_since.load(Ordering::SeqCst) {
+        0 => None,
+        since => Some(Duration::from_millis(since - 1)),
+    };
+    let Some(tables) = state.tables_if_open() else {
+        return Sample { now, busy_since, ..Sample::default() };
+    };
+    let sizes = tables.keyspaces().map(|keyspace| keyspace.tree.active_memtable().size());
+    Sample {
+        now,
+        waiting: tables.database.outstanding_flushes() + tables.sealed(),
+        flushes: tables.flushes(),
+        largest: sizes.into_iter().max().unwrap_or_default(),
+        busy_since,
+    }
+}
+
+/// What is too long and too large, and since when nothing has moved.
+pub(super) struct Limits {
+    patience: Duration,
+    memtable: u64,
+    unmoved: Option<(Duration, [Option<u64>; 3])>,
+}
+
+impl Limits {
+    /// `memtable`: the size at which one is sealed.
+    pub(super) fn new(patience: Duration, memtable: u64) -> Self {
+        Limits { patience, memtable, unmoved: None }
+    }
+
+    fn judge(&mut self, sample: &Sample) -> Option<String> {
+        let since = match self.unmoved {
+            Some((since, flushes)) if sample.waiting > 0 && flushes == sample.flushes => since,
+            _ => sample.now,
+        };
+        self.unmoved = (sample.waiting > 0).then_some((since, sample.flushes));
+        let patience = self.patience.as_secs();
+        if sample.now.saturating_sub(since) >= self.patience {
+            let waiting = sample.waiting;
+            return Some(format!("{waiting} memtables wait and none was flushed for {patience} s"));
+        }
+        if sample.busy_since.is_some_and(|since| sample.now.saturating_sub(since) >= self.patience) {
+            return Some(format!("the writer has not moved for {patience} s"));
+        }
+        let limit = self.memtable.saturating_mul(TOO_LARGE);
+        (sample.largest > limit).then(|| {
+            format!("a memtable has {} bytes, more than {TOO_LARGE} times its limit", sample.largest)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Sample {
+        Sample { now: Duration::from_secs(seconds), ..Sample::default() }
+    }
+
+    fn limits() -> Limits {
+        Limits::new(Duration::from_secs(10), 100)
+    }
+
+    #[test]
+    fn flushing_may_lag_but_not_stop() {
+        let mut limits = limits();
+        for second in 0..100 {
+            let lagging = Sample { waiting: 3, flushes: [Some(second / 5), None, None], ..at(second) };
+            assert_eq!(limits.judge(&lagging), None, "at {second} s");
+        }
+        let stuck = |second| Sample { waiting: 1, flushes: [Some(99), None, None], ..at(second) };
+        assert_eq!(limits.judge(&stuck(100)), None);
+        assert_eq!(limits.judge(&stuck(109)), None);
+        let reason = limits.judge(&stuck(110)).unwrap();
+        assert!(reason.contains("none was flushed for 10 s"), "{reason}");
+    }
+
+    #[test]
+    fn a_pause_with_nothing_to_flush_does_not_count() {
+        let mut limits = limits();
+        for second in 0..100 {
+            let waiting = usize::from(second % 9 != 0);
+            assert_eq!(limits.judge(&Sample { waiting, ..at(second) }), None, "at {second} s");
+        }
+    }
+
+    #[test]
+    fn a_writer_that_hangs_and_a_memtable_that_grows_are_noticed() {
+        let busy = |since| Sample { busy_since: Some(Duration::from_secs(since)), ..at(20) };
+        assert_eq!(limits().judge(&busy(11)), None);
+        assert!(limits().judge(&busy(10)).unwrap().contains("the writer has not moved"));
+        assert_eq!(limits().judge(&Sample { largest: 400, ..at(0) }), None);
+        assert!(limits().judge(&Sample { largest: 401, ..at(0) }).unwrap().contains("401 bytes"));
+    }
+}

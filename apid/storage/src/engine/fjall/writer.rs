@@ -1,0 +1,452 @@
+//! The one thread that writes: waiting commits become one batch, one data sync, one mark, one call of the observer, and
+//! then their answers.
+//!
+//! # Invariants
+//!
+//! INVARIANT (acknowledged is durable): a commit is answered well only after its batch is synced and the mark is synced
+//! after it.
+//! INVARIANT (refused is absent): a commit that is answered with another error than `Unavailable` was never written. A
+//! write that failed leaves its outcome open: the commits of its batch get `Unavailable`, and what reopening finds of
+//! them is published as history like any other.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use fjall::PersistMode;
+
+use super::database::{self, Tables, translate, translate_io};
+use super::layout::{self, Entry, META_COMPACTED, Tag};
+use super::mark::{Mark, Values};
+use super::queue::{Commit, Errand};
+use super::reader::{self, Portion};
+use super::recovery;
+use super::rotation::Rotation;
+use super::space::{Need, Space};
+use super::state::{State, closed};
+use super::trim::{self, Removals, Retention};
+use crate::{Change, Committed, Error, Observer, Op, Result, Revision, Row};
+
+/// How often what is not a commit is looked after.
+const TICK: Duration = Duration::from_secs(1);
+/// How soon after a failed attempt the database is opened again.
+const RETRY: Duration = Duration::from_millis(500);
+/// Entries of history that a batch of its own trims.
+const TRIM: usize = 1024;
+/// Ticks for which dropping tables gives way to a compaction, for whose end it would wait.
+const PATIENCE: u32 = 10;
+
+/// Where the files are and how large things may be.
+pub(super) struct Files {
+    pub(super) database: PathBuf,
+    pub(super) mark: PathBuf,
+    pub(super) cache_bytes: u64,
+    pub(super) memtable_bytes: u64,
+}
+
+/// See the module.
+pub(super) struct Writer {
+    pub(super) state: Arc<State>,
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) files: Files,
+    pub(super) mark: Mark,
+    pub(super) revision: u64,
+    pub(super) retention: Retention,
+    pub(super) rotation: Rotation,
+    pub(super) space: Space,
+    pub(super) failure: Option<Failure>,
+    pub(super) ticked: Duration,
+    pub(super) deferred: u32,
+    /// Held as long as the thread runs: one process for a directory.
+    pub(super) lock: File,
+}
+
+/// A write failed: the database takes no other until it is reopened.
+pub(super) struct Failure {
+    error: Error,
+    tried: Duration,
+}
+
+/// Ends the store if the thread does, by whatever way.
+struct Ended(Arc<State>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.set_closed();
+        drop(self.0.queue.close());
+        self.0.busy_since.store(0, Ordering::SeqCst);
+    }
+}
+
+/// The changes of a batch before they are written.
+#[derive(Default)]
+struct Staged {
+    /// What a key would be after the batch.
+    rows: HashMap<Arc<str>, Option<Row>>,
+    changes: Vec<Change>,
+}
+
+impl Writer {
+    /// Runs until the store is closed.
+    pub(super) fn run(mut self) {
+        let ended = Ended(self.state.clone());
+        loop {
+            self.state.busy_since.store(0, Ordering::SeqCst);
+            let taken = self.state.queue.take(TICK);
+            let now = self.busy();
+            self.commit(taken.commits, now);
+            for errand in taken.errands {
+                match errand {
+                    Errand::Compact { upto, answer } => {
+                        // The caller may have given up: the answer is dropped then, here and below.
+                        let _ = answer.send(self.compact(upto));
+                    }
+                    Errand::Maintain { answer } => {
+                        let _ = answer.send(self.tick(now));
+                    }
+                    Errand::Close { answer } => {
+                        self.close(now);
+                        drop(ended);
+                        let _ = answer.send(());
+                        return;
+                    }
+                }
+            }
+            if now.saturating_sub(self.ticked) >= TICK {
+                self.ticked = now;
+                if let Err(error) = self.tick(now) {
+                    tracing::warn!(%error, "the store could not be looked after");
+                }
+            }
+        }
+    }
+
+    /// Notes for the watchdog when the step that begins now began.
+    fn busy(&self) -> Duration {
+        let now = self.clock.monotonic();
+        let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX - 1);
+        self.state.busy_since.store(millis + 1, Ordering::SeqCst);
+        now
+    }
+
+    /// Decides, writes, marks, publishes, answers.
+    fn commit(&mut self, commits: Vec<Commit>, now: Duration) {
+        if commits.is_empty() {
+            return;
+        }
+        let tables = match self.writable(now) {
+            Ok(tables) => tables,
+            Err(error) => {
+                for commit in commits {
+                    let _ = commit.answer.send(Err(error.clone()));
+                }
+                return;
+            }
+        };
+        let mut staged = Staged::default();
+        let mut answers = Vec::with_capacity(commits.len());
+        for commit in commits {
+            let decided = self.decide(&tables, &mut staged, &commit.key, commit.op, now);
+            answers.push((commit.answer, decided));
+        }
+        let written = if staged.changes.is_empty() { Ok(()) } else { self.write(&tables, staged.changes) };
+        drop(tables);
+        for (answer, decided) in answers {
+            // A refusal may rest on a change of the same batch: it is not known to be right if that failed.
+            let _ = answer.send(written.clone().and(decided));
+        }
+    }
+
+    /// What a commit does to its key, given what is stored and what is staged before it.
+    fn decide(
+        &mut self,
+        tables: &Tables,
+        staged: &mut Staged,
+        key: &Arc<str>,
+        op: Op,
+        now: Duration,
+    ) -> Result<Committed> {
+        let need = if matches!(op, Op::Delete(_)) { Need::Shrink } else { Need::Grow };
+        self.space.admit(need, tables, now)?;
+        let current = match staged.rows.get(key) {
+            Some(row) => row.clone(),
+            None => reader::row_at(tables, key, u64::MAX)?,
+        };
+        let new = match (op, &current) {
+            (Op::Create(new), None) => Some(new),
+            (Op::Create(_), Some(row)) => return Err(Error::Exists(Box::new(row.clone()))),
+            (Op::Update(..) | Op::Delete(_), None) => return Err(Error::NotFound(key.clone())),
+            (Op::Update(_, expected) | Op::Delete(expected), Some(row)) if row.revision != expected => {
+                return Err(Error::Conflict(Box::new(row.clone())));
+            }
+            (Op::Update(new, _), Some(_)) => Some(new),
+            (Op::Delete(_), Some(_)) => None,
+        };
+        let offset = u64::try_from(staged.changes.len()).unwrap_or(u64::MAX);
+        let revision = Revision(self.revision + 1 + offset);
+        let row = new.clone().map(|value| Row { key: key.clone(), value, revision });
+        staged.rows.insert(key.clone(), row);
+        staged.changes.push(Change { key: key.clone(), old: current, new, revision });
+        Ok(Committed { revision })
+    }
+
+    fn write(&mut self, tables: &Tables, changes: Vec<Change>) -> Result<()> {
+        let last = changes.last().map_or(self.revision, |change| change.revision.0);
+        let trimmed = match self.sync(tables, &changes, last) {
+            Ok(trimmed) => trimmed,
+            Err(error) => return Err(self.fail(error)),
+        };
+        self.revision = last;
+        if let Some(through) = trimmed {
+            self.state.trimmed.store(through, Ordering::SeqCst);
+        }
+        self.publish(changes);
+        self.rotate(tables);
+        Ok(())
+    }
+
+    /// Writes a batch and the mark. History is trimmed in the same batch, faster than it is made.
+    fn sync(&mut self, tables: &Tables, changes: &[Change], last: u64) -> Result<Option<u64>> {
+        let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
+        for change in changes {
+            let revision = change.revision.0;
+            let key = layout::version_key(&change.key, revision);
+            let row = layout::encode_version(&key, revision, change.new.as_deref());
+            batch.insert(&tables.versions, key, row);
+            let event = match (&change.old, &change.new) {
+                (_, None) => Tag::Removed,
+                (None, Some(_)) => Tag::Created,
+                (Some(_), Some(_)) => Tag::Updated,
+            };
+            let previous = change.old.as_ref().map_or(0, |row| row.revision.0);
+            let entry = Entry { revision, key: change.key.clone(), event, previous };
+            batch.insert(&tables.log, layout::log_key(revision), layout::encode_entry(&entry));
+        }
+        let removals = self.removals(tables, 2 * changes.len() + 64)?;
+        let trimmed = removals.as_ref().map(|removals| removals.through);
+        if let Some(removals) = removals {
+            removals.add_to(&mut batch, tables);
+        }
+        batch.commit().map_err(|error| translate(&error))?;
+        let flushed = self.mark.values().flushed;
+        let compacted = self.state.compacted.load(Ordering::SeqCst);
+        self.write_mark(Values { revision: last, compacted, flushed })?;
+        Ok(trimmed)
+    }
+
+    fn write_mark(&mut self, values: Values) -> Result<()> {
+        self.mark.write(values).map_err(|error| translate_io(&error))
+    }
+
+    fn removals(&self, tables: &Tables, limit: usize) -> Result<Option<Removals>> {
+        let trimmed = self.state.trimmed.load(Ordering::SeqCst);
+        Removals::find(tables, trimmed, self.state.compacted.load(Ordering::SeqCst), limit)
+    }
+
+    /// Lets the observer see changes that are durable, then readers.
+    fn publish(&mut self, changes: Vec<Change>) {
+        let Some(last) = changes.last().map(|change| change.revision.0) else { return };
+        self.state.durable.store(last, Ordering::SeqCst);
+        self.observer.observe(&changes);
+        self.state.recent.lock().extend(changes);
+        self.state.published.send_replace(last);
+    }
+
+    /// Seals memtables. What was written before is written: only the next write meets a failure of this.
+    fn rotate(&mut self, tables: &Tables) {
+        match self.rotation.after_batch(tables, self.revision) {
+            Ok(count) => {
+                self.state.rotations.fetch_add(count, Ordering::Relaxed);
+            }
+            Err(error) => {
+                self.fail(translate(&error));
+            }
+        }
+    }
+
+    /// Notes that a write failed and answers what its callers are told.
+    fn fail(&mut self, error: Error) -> Error {
+        tracing::error!(%error, "a write to the store failed, it will be reopened");
+        let tried = self.clock.monotonic();
+        self.failure = Some(Failure { error: error.clone(), tried });
+        match error {
+            Error::Unavailable(_) => error,
+            other => Error::Unavailable(other.to_string()),
+        }
+    }
+
+    /// The tables, reopened if need be and possible.
+    fn writable(&mut self, now: Duration) -> Result<Arc<Tables>> {
+        if let Some(failure) = &mut self.failure {
+            if matches!(failure.error, Error::Corrupt(_)) || now.saturating_sub(failure.tried) < RETRY {
+                return Err(failure.error.clone());
+            }
+            failure.tried = now;
+            if let Err(error) = self.reopen() {
+                tracing::error!(%error, "the store could not be reopened");
+                let failure = Failure { error: error.clone(), tried: now };
+                self.failure = Some(failure);
+                return Err(error);
+            }
+            self.failure = None;
+        }
+        self.state.tables()
+    }
+
+    /// Opens the database again. Reads are answered by the old one for as long as there is no room for a new one.
+    fn reopen(&mut self) -> Result<()> {
+        self.space.can_reopen()?;
+        let away = Error::Unavailable("the database is reopened after a write failed".to_owned());
+        self.state.set_down(Some(away));
+        self.leave();
+        let outcome = self.enter();
+        self.state.set_down(outcome.as_ref().err().cloned());
+        outcome
+    }
+
+    /// Takes the tables from the readers and closes them once the last is done.
+    fn leave(&self) {
+        let Some(mut tables) = self.state.replace_tables(None) else { return };
+        loop {
+            match Arc::try_unwrap(tables) {
+                Ok(last) => return drop(last),
+                Err(shared) => tables = shared,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn enter(&mut self) -> Result<()> {
+        database::rewrite_journals(&self.files.database).map_err(|error| translate_io(&error))?;
+        let tables = Tables::open(&self.files.database, self.files.cache_bytes)?;
+        let mark = Mark::open(&self.files.mark).map_err(|error| Error::Unavailable(error.to_string()))?;
+        self.mark = mark.ok_or_else(|| Error::Corrupt("the mark file is gone".to_owned()))?;
+        let standing = recovery::compare(&tables, self.mark.values())?;
+        let flushed = self.mark.values().flushed;
+        self.write_mark(Values { revision: standing.revision, compacted: standing.compacted, flushed })?;
+        self.rotation = Rotation::new(self.files.memtable_bytes, flushed);
+        self.state.compacted.store(standing.compacted, Ordering::SeqCst);
+        self.state.trimmed.store(standing.trimmed, Ordering::SeqCst);
+        while self.revision < standing.revision {
+            let portion = Portion { entries: 1024, bytes: 8 << 20 };
+            let (changes, through) = reader::history(&tables, "", self.revision, standing.revision, portion)?;
+            self.revision = through;
+            self.publish(changes);
+        }
+        self.state.replace_tables(Some(Arc::new(tables)));
+        tracing::info!(revision = self.revision, "the store is open again");
+        Ok(())
+    }
+
+    /// Persists that history up to a revision is given up, and from then on refuses reads of it.
+    fn compact(&mut self, upto: Revision) -> Result<()> {
+        if upto.0 > self.revision {
+            return Err(Error::Future { asked: upto, current: Revision(self.revision) });
+        }
+        if upto.0 <= self.state.compacted.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let now = self.clock.monotonic();
+        let tables = self.writable(now)?;
+        self.space.admit(Need::Shrink, &tables, now)?;
+        let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
+        let fact = layout::encode_fact(META_COMPACTED, upto.0, &[]);
+        batch.insert(&tables.meta, META_COMPACTED, fact);
+        let written = batch.commit().map_err(|error| translate(&error)).and_then(|()| {
+            let flushed = self.mark.values().flushed;
+            self.write_mark(Values { revision: self.revision, compacted: upto.0, flushed })
+        });
+        if let Err(error) = written {
+            return Err(self.fail(error));
+        }
+        self.state.compacted.store(upto.0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// What is done once a second.
+    fn tick(&mut self, now: Duration) -> Result<()> {
+        let tables = self.writable(now)?;
+        if tables.poisoned() {
+            let error = Error::Unavailable("a background write of the database failed".to_owned());
+            return Err(self.fail(error));
+        }
+        if let Some(cutoff) = self.retention.cutoff(now, self.revision) {
+            self.compact(Revision(cutoff))?;
+        }
+        self.trim(&tables, now)?;
+        self.drop_tables(&tables)?;
+        let flushed = self.rotation.flushed(&tables, self.revision);
+        if flushed > self.mark.values().flushed {
+            let compacted = self.state.compacted.load(Ordering::SeqCst);
+            self.write_mark(Values { revision: self.revision, compacted, flushed })?;
+        }
+        Ok(())
+    }
+
+    /// Removes superseded versions as long as no commit waits. Not synced: what is lost is done again.
+    fn trim(&mut self, tables: &Tables, now: Duration) -> Result<()> {
+        while self.state.queue.is_empty()
+            && let Some(removals) = self.removals(tables, TRIM)?
+        {
+            self.space.admit(Need::Shrink, tables, now)?;
+            let through = removals.through;
+            let mut batch = tables.database.batch().durability(Some(PersistMode::Buffer));
+            removals.add_to(&mut batch, tables);
+            if let Err(error) = batch.commit() {
+                return Err(self.fail(translate(&error)));
+            }
+            self.state.trimmed.store(through, Ordering::SeqCst);
+            self.rotate(tables);
+            self.busy();
+        }
+        Ok(())
+    }
+
+    /// Gives back tables of the log, at a moment when no compaction holds them if there is one.
+    fn drop_tables(&mut self, tables: &Tables) -> Result<()> {
+        if tables.database.active_compactions() > 0 && self.deferred < PATIENCE {
+            self.deferred += 1;
+            return Ok(());
+        }
+        self.deferred = 0;
+        trim::drop_tables(tables, self.state.trimmed.load(Ordering::SeqCst)).map(|_| ())
+    }
+
+    /// Finishes what waits and closes the files.
+    fn close(&mut self, now: Duration) {
+        let taken = self.state.queue.close();
+        self.commit(taken.commits, now);
+        for errand in taken.errands {
+            match errand {
+                Errand::Compact { answer, .. } | Errand::Maintain { answer } => {
+                    let _ = answer.send(Err(closed()));
+                }
+                Errand::Close { answer } => {
+                    let _ = answer.send(());
+                }
+            }
+        }
+        self.state.set_closed();
+        if let Some(tables) = self.state.tables_if_open() {
+            let flushed = self.rotation.flushed(&tables, self.revision);
+            let compacted = self.state.compacted.load(Ordering::SeqCst);
+            let persisted = tables
+                .database
+                .persist(PersistMode::SyncAll)
+                .map_err(|error| translate(&error))
+                .and_then(|()| self.write_mark(Values { revision: self.revision, compacted, flushed }));
+            if let Err(error) = persisted {
+                tracing::warn!(%error, "the store could not be synced once more while it was closed");
+            }
+        }
+        self.leave();
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, "the lock of the store could not be given back");
+        }
+    }
+}

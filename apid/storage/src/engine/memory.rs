@@ -1,0 +1,253 @@
+//! The memory engine: the slow, obvious model of the contract, for tests and as the oracle of the other engines.
+//!
+//! # Contract
+//!
+//! The whole of [`Store`], except that nothing outlives the process. Every commit is a batch of its own.
+//!
+//! # Concurrency
+//!
+//! `turn` is held for a whole commit, observer included, so that changes are observed in order; `state` only while it
+//! is read or changed, so that the observer may read the store. Order: `turn`, then `state`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+use crate::{Change, Committed, Error, Observer, Op, Page, Result, Revision, Row, Store, Watch, check_size};
+
+/// See the module.
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+    observer: Arc<dyn Observer>,
+    turn: Mutex<()>,
+}
+
+struct Shared {
+    state: RwLock<State>,
+    /// The newest revision that readers may see: set once the observer has seen it.
+    published: watch::Sender<u64>,
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Key, then revision, then the value; None where the key was deleted.
+    versions: BTreeMap<Arc<str>, BTreeMap<u64, Option<Bytes>>>,
+    /// Every change after `compacted`.
+    history: BTreeMap<u64, Change>,
+    revision: u64,
+    compacted: u64,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new(observer: Arc<dyn Observer>) -> Self {
+        let shared = Shared {
+            state: RwLock::default(),
+            published: watch::Sender::new(0),
+            closed: AtomicBool::new(false),
+        };
+        MemoryStore { shared: Arc::new(shared), observer, turn: Mutex::new(()) }
+    }
+
+    fn write(&self, key: &str, op: Op) -> Result<Committed> {
+        let _turn = self.turn.lock();
+        self.shared.open()?;
+        let change = {
+            let mut state = self.shared.state.write();
+            let change = state.decide(key, op)?;
+            state.apply(&change);
+            change
+        };
+        let revision = change.revision;
+        self.observer.observe(&[change]);
+        self.shared.published.send_replace(revision.0);
+        Ok(Committed { revision })
+    }
+}
+
+impl Shared {
+    fn open(&self) -> Result<()> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(Error::Unavailable("the store is closed".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The revision that a read is of.
+    fn settle(&self, state: &State, at: Option<Revision>) -> Result<u64> {
+        let Some(asked) = at else { return Ok(*self.published.borrow()) };
+        if asked.0 > state.revision {
+            return Err(Error::Future { asked, current: Revision(state.revision) });
+        }
+        if asked.0 < state.compacted {
+            return Err(Error::Compacted { asked, compacted: Revision(state.compacted) });
+        }
+        Ok(asked.0)
+    }
+}
+
+impl State {
+    /// The row of a key at a revision.
+    fn row(&self, key: &str, at: u64) -> Option<Row> {
+        let (key, versions) = self.versions.get_key_value(key)?;
+        let (revision, value) = versions.range(..=at).next_back()?;
+        Some(Row { key: key.clone(), value: value.clone()?, revision: Revision(*revision) })
+    }
+
+    /// What the operation would change, or why it may not.
+    fn decide(&self, key: &str, op: Op) -> Result<Change> {
+        let current = self.row(key, u64::MAX);
+        let key: Arc<str> = key.into();
+        let revision = Revision(self.revision + 1);
+        match (op, current) {
+            (Op::Create(new), None) => Ok(Change { key, old: None, new: Some(new), revision }),
+            (Op::Create(_), Some(row)) => Err(Error::Exists(Box::new(row))),
+            (Op::Update(..) | Op::Delete(_), None) => Err(Error::NotFound(key)),
+            (Op::Update(_, expected) | Op::Delete(expected), Some(row)) if row.revision != expected => {
+                Err(Error::Conflict(Box::new(row)))
+            }
+            (Op::Update(new, _), old) => Ok(Change { key, old, new: Some(new), revision }),
+            (Op::Delete(_), old) => Ok(Change { key, old, new: None, revision }),
+        }
+    }
+
+    fn apply(&mut self, change: &Change) {
+        self.revision = change.revision.0;
+        self.versions.entry(change.key.clone()).or_default().insert(change.revision.0, change.new.clone());
+        self.history.insert(change.revision.0, change.clone());
+    }
+
+    /// Forgets what no read at or after `upto` can ask for.
+    fn compact(&mut self, upto: u64) {
+        self.compacted = upto;
+        self.history = self.history.split_off(&(upto + 1));
+        self.versions.retain(|_, versions| {
+            let newest =
+                versions.range(..=upto).next_back().map(|(revision, value)| (*revision, value.is_some()));
+            if let Some((revision, live)) = newest {
+                let first_kept = if live { revision } else { revision + 1 };
+                *versions = versions.split_off(&first_kept);
+            }
+            !versions.is_empty()
+        });
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn revision(&self) -> Revision {
+        Revision(*self.shared.published.borrow())
+    }
+
+    fn compacted(&self) -> Revision {
+        Revision(self.shared.state.read().compacted)
+    }
+
+    async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
+        self.shared.open()?;
+        let state = self.shared.state.read();
+        let at = self.shared.settle(&state, at)?;
+        Ok(state.row(key, at))
+    }
+
+    async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
+        self.shared.open()?;
+        let state = self.shared.state.read();
+        let at = self.shared.settle(&state, at)?;
+        let mut page = Page { rows: Vec::new(), revision: Revision(at), more: false };
+        for key in state.versions.keys().filter(|key| key.starts_with(prefix) && &***key >= start) {
+            let Some(row) = state.row(key, at) else { continue };
+            if limit != 0 && page.rows.len() == limit {
+                page.more = true;
+                break;
+            }
+            page.rows.push(row);
+        }
+        Ok(page)
+    }
+
+    async fn commit(&self, key: &str, op: Op) -> Result<Committed> {
+        check_size(key, &op)?;
+        self.write(key, op)
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
+        self.shared.open()?;
+        self.shared.settle(&self.shared.state.read(), Some(after))?;
+        let published = self.shared.published.subscribe();
+        Ok(Box::new(MemoryWatch {
+            shared: self.shared.clone(),
+            prefix: prefix.to_owned(),
+            position: after.0,
+            published,
+        }))
+    }
+
+    async fn compact(&self, upto: Revision) -> Result<()> {
+        let _turn = self.turn.lock();
+        self.shared.open()?;
+        let mut state = self.shared.state.write();
+        if upto.0 > state.revision {
+            return Err(Error::Future { asked: upto, current: Revision(state.revision) });
+        }
+        if upto.0 > state.compacted {
+            state.compact(upto.0);
+        }
+        Ok(())
+    }
+
+    fn health(&self) -> Result<()> {
+        self.shared.open()
+    }
+
+    async fn close(&self) {
+        let _turn = self.turn.lock();
+        self.shared.closed.store(true, Ordering::SeqCst);
+        self.shared.published.send_modify(|_| ());
+    }
+}
+
+struct MemoryWatch {
+    shared: Arc<Shared>,
+    prefix: String,
+    position: u64,
+    published: watch::Receiver<u64>,
+}
+
+#[async_trait]
+impl Watch for MemoryWatch {
+    async fn next(&mut self) -> Result<Vec<Change>> {
+        loop {
+            self.shared.open()?;
+            let upto = *self.published.borrow_and_update();
+            if self.position < upto {
+                let changes = self.read(upto)?;
+                self.position = upto;
+                if !changes.is_empty() {
+                    return Ok(changes);
+                }
+            }
+            if self.published.changed().await.is_err() {
+                return Err(Error::Unavailable("the store is closed".to_owned()));
+            }
+        }
+    }
+}
+
+impl MemoryWatch {
+    fn read(&self, upto: u64) -> Result<Vec<Change>> {
+        let state = self.shared.state.read();
+        if self.position < state.compacted {
+            let asked = Revision(self.position);
+            return Err(Error::Compacted { asked, compacted: Revision(state.compacted) });
+        }
+        let wanted = state.history.range(self.position + 1..=upto).map(|(_, change)| change);
+        Ok(wanted.filter(|change| change.key.starts_with(&self.prefix)).cloned().collect())
+    }
+}

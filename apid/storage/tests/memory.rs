@@ -1,0 +1,7 @@
+//! The contract, shown on the memory engine.
+
+use std::sync::Arc;
+
+use storage::engine::memory::MemoryStore;
+
+storage::conformance!(|observer| (Arc::new(MemoryStore::new(observer)), Box::new(())));
