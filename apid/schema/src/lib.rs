@@ -11,44 +11,39 @@
 //!
 //! INVARIANT (no kind by name): what a single kind demands is its strategy's; this crate knows only the table.
 //! INVARIANT (conforming twice changes nothing).
+//!
+//! # Reference
+//!
+//! `data/types.txt`, whose head describes it. Field names are case-sensitive. What a decoder of the reference refuses is
+//! refused here: a number for a string, a fraction or an overflow for an integer. `null` stands for an absent field; in a
+//! map it is the zero of the values.
 
 use apimachinery::object::Object;
 
-/// The schema of one type.
-#[derive(Debug)]
-pub struct Schema {}
+mod conform;
+mod error;
+pub mod quantity;
+mod scalar;
+mod table;
+
+pub use error::TypeError;
+pub use table::Schema;
 
 /// What [`Schema::conform`] dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conformed {
-    /// Paths of fields that the schema does not know, in document order: `spec.foo`, `spec.containers[0].bar`. Dropped.
+    /// Paths of fields that the schema does not know, in the order of the tree: `spec.foo`, `spec.containers[0].bar`.
+    /// Dropped.
     pub unknown: Vec<String>,
 }
 
-/// A value whose JSON type the schema does not allow. The body is refused with 400.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{path}: {found} where {expected} belongs")]
-pub struct TypeError {
-    /// The field.
-    pub path: String,
-    /// What stands there: `a number`.
-    pub found: String,
-    /// What the schema wants: `a map of strings`.
-    pub expected: String,
-}
-
 impl Schema {
-    /// The schema of a type of the table. None when the table has no such type.
-    pub fn of(_type_name: &str) -> Option<&'static Schema> {
-        None
-    }
-
     /// Checks types, drops unknown fields, brings the body into stored form.
     ///
     /// # Errors
     ///
     /// The first value of a wrong type.
-    pub fn conform(&self, _object: &mut Object) -> Result<Conformed, TypeError> {
-        Ok(Conformed::default())
+    pub fn conform(&'static self, object: &mut Object) -> Result<Conformed, TypeError> {
+        conform::object(self, object)
     }
 }

@@ -1,0 +1,94 @@
+//! What conforming a pod costs beside parsing it: `cargo run -p schema --example conform`.
+
+use apimachinery::clock::{Clock, SystemClock};
+use apimachinery::object::Object;
+use schema::Schema;
+use serde_json::json;
+
+const ROUNDS: u32 = 10_000;
+
+#[expect(clippy::expect_used, reason = "an example on a body of its own")]
+fn main() {
+    let body = body();
+    let schema = Schema::of("core/v1.Pod").expect("a type of the table");
+    let parse = || Object(serde_json::from_str(&body).expect("JSON"));
+    let clock = SystemClock::new();
+    let start = clock.monotonic();
+    for _ in 0..ROUNDS {
+        std::hint::black_box(parse());
+    }
+    let parsed = clock.monotonic() - start;
+    let start = clock.monotonic();
+    for _ in 0..ROUNDS {
+        let mut pod = parse();
+        schema.conform(&mut pod).expect("a pod");
+        std::hint::black_box(pod);
+    }
+    let both = clock.monotonic() - start;
+    println!(
+        "{} bytes: parse {:?}, conform {:?} more",
+        body.len(),
+        parsed / ROUNDS,
+        both.saturating_sub(parsed) / ROUNDS
+    );
+}
+
+/// A pod of about 4 kB.
+fn body() -> String {
+    let container = |name: &str| {
+        json!({
+            "name": name,
+            "image": "registry.example.com/team/service@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+            "args": ["--listen=:8080", "--verbose", "--data=/var/lib/service"],
+            "env": [
+                {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
+                {"name": "LEVEL", "value": "info"},
+                {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "token", "key": "value"}}},
+            ],
+            "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
+            "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}},
+            "volumeMounts": [
+                {"name": "data", "mountPath": "/var/lib/service"},
+                {"name": "config", "mountPath": "/etc/service", "readOnly": true},
+            ],
+            "livenessProbe": {"httpGet": {"path": "/livez", "port": "http", "scheme": "HTTP"}, "periodSeconds": 10},
+            "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080, "scheme": "HTTP"}, "periodSeconds": 5},
+            "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            "terminationMessagePath": "/dev/termination-log",
+            "imagePullPolicy": "IfNotPresent",
+        })
+    };
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "service-7d4b9c6f5d-abcde",
+            "namespace": "team",
+            "labels": {"app": "service", "pod-template-hash": "7d4b9c6f5d"},
+            "annotations": {"example.com/revision": "17"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "service-7d4b9c6f5d",
+                "uid": "11111111-2222-3333-4444-555555555555", "controller": true, "blockOwnerDeletion": true}],
+        },
+        "spec": {
+            "containers": [container("service"), container("proxy")],
+            "volumes": [
+                {"name": "data", "emptyDir": {"sizeLimit": "1Gi"}},
+                {"name": "config", "configMap": {"name": "service", "defaultMode": 420}},
+            ],
+            "restartPolicy": "Always",
+            "nodeName": "node-1",
+            "serviceAccountName": "service",
+            "tolerations": [{"key": "example.com/dedicated", "operator": "Exists", "effect": "NoSchedule"}],
+        },
+        "status": {
+            "phase": "Running",
+            "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2024-01-02T03:04:05Z"},
+                {"type": "Initialized", "status": "True", "lastTransitionTime": "2024-01-02T03:04:05Z"},
+            ],
+            "podIP": "10.0.0.1",
+            "startTime": "2024-01-02T03:04:05Z",
+        },
+    })
+    .to_string()
+}

@@ -1,0 +1,235 @@
+//! Bringing a tree into the stored form of its schema, in one walk.
+
+use apimachinery::object::{Map, Object, Value};
+
+use crate::error::TypeError;
+use crate::table::{Field, Omitted, Schema, Type};
+use crate::{Conformed, quantity, scalar};
+
+/// Checks and changes an object.
+pub(crate) fn object(schema: &'static Schema, object: &mut Object) -> Result<Conformed, TypeError> {
+    let mut conformed = Conformed::default();
+    fields(schema, &mut object.0, None, &mut conformed)?;
+    Ok(conformed)
+}
+
+/// Where a value is: a list on the stack, rendered only for errors and unknown fields.
+pub(crate) struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+enum Step<'a> {
+    /// A field of a struct type.
+    Field(&'a str, &'static Schema),
+    Key(&'a str),
+    Index(usize),
+}
+
+impl Path<'_> {
+    /// `spec.containers[0].name`
+    pub(crate) fn render(&self) -> String {
+        let mut text = self.parent.map_or_else(String::new, Path::render);
+        match self.step {
+            Step::Field(name, _) | Step::Key(name) => {
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                text.push_str(name);
+            }
+            Step::Index(i) => text.push_str(&format!("[{i}]")),
+        }
+        text
+    }
+
+    /// The struct type whose field this is or is in, and the names of fields down to it: `PodSpec.spec.containers`.
+    fn go_field(&self) -> String {
+        let mut names = Vec::new();
+        let mut owner = None;
+        let mut at = Some(self);
+        while let Some(path) = at {
+            if let Step::Field(name, schema) = path.step {
+                names.push(name);
+                owner = owner.or(Some(schema.name));
+            }
+            at = path.parent;
+        }
+        names.push(owner.and_then(|name| name.rsplit('.').next()).unwrap_or(""));
+        names.reverse();
+        names.join(".")
+    }
+
+    /// The error of a value whose JSON type does not fit.
+    pub(crate) fn mismatch(&self, value: &Value, ty: &Type) -> TypeError {
+        let found = match (value, ty) {
+            (Value::Number(n), Type::Int32 | Type::Int64 | Type::IntOrString | Type::Float64) => {
+                format!("number {n}")
+            }
+            (Value::Number(_), _) => "number".to_owned(),
+            (Value::Null, _) => "null".to_owned(),
+            (Value::Bool(_), _) => "bool".to_owned(),
+            (Value::String(_), _) => "string".to_owned(),
+            (Value::Array(_), _) => "array".to_owned(),
+            (Value::Object(_), _) => "object".to_owned(),
+        };
+        let message = format!(
+            "json: cannot unmarshal {found} into Go struct field {} of type {}",
+            self.go_field(),
+            ty.shown()
+        );
+        TypeError { path: self.render(), message }
+    }
+
+    /// The error of a text that does not have the format of its type.
+    pub(crate) fn malformed(&self, message: impl Into<String>) -> TypeError {
+        TypeError { path: self.render(), message: message.into() }
+    }
+}
+
+type Result<T = (), E = TypeError> = std::result::Result<T, E>;
+
+/// The fields of a struct.
+fn fields(
+    schema: &'static Schema,
+    map: &mut Map<String, Value>,
+    parent: Option<&Path<'_>>,
+    conformed: &mut Conformed,
+) -> Result {
+    let mut failed = None;
+    map.retain(|name, value| {
+        if failed.is_some() {
+            return true;
+        }
+        let path = Path { parent, step: Step::Field(name, schema) };
+        let Some(known) = schema.field(name) else {
+            conformed.unknown.push(path.render());
+            return false;
+        };
+        field(schema, known, value, &path, conformed).unwrap_or_else(|error| {
+            failed = Some(error);
+            true
+        })
+    });
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    for missing in schema.always.iter().filter_map(|i| schema.fields.get(*i)) {
+        if !map.contains_key(missing.name) {
+            map.insert(missing.name.to_owned(), missing.ty.zero());
+        }
+    }
+    Ok(())
+}
+
+/// Whether the field stays.
+fn field(
+    schema: &'static Schema,
+    field: &'static Field,
+    value: &mut Value,
+    path: &Path<'_>,
+    conformed: &mut Conformed,
+) -> Result<bool> {
+    if value.is_null() {
+        return Ok(false);
+    }
+    conform(&field.ty, value, path, conformed)?;
+    if value.is_null() {
+        return Ok(false);
+    }
+    match (field.omitted, &field.ty) {
+        (_, Type::Pointer(_)) => Ok(true),
+        (Omitted::Never, Type::List(_)) => {
+            Ok(schema.keeps_empty_lists || value.as_array().is_some_and(|list| !list.is_empty()))
+        }
+        (Omitted::Never, _) => Ok(true),
+        (Omitted::Empty | Omitted::Zero, ty) => Ok(!ty.is_empty(value)),
+    }
+}
+
+fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mut Conformed) -> Result {
+    let fits = match (ty, &mut *value) {
+        (Type::Pointer(of), _) => return conform(of, value, path, conformed),
+        (Type::String(_), Value::String(_)) | (Type::Bool, Value::Bool(_)) | (Type::Any, _) => true,
+        (Type::Int32, Value::Number(n)) => scalar::integer(n).is_some_and(|i| i32::try_from(i).is_ok()),
+        (Type::Int64, Value::Number(n)) => scalar::integer(n).is_some(),
+        (Type::Float64, Value::Number(n)) => {
+            scalar::shorten(n);
+            true
+        }
+        (Type::Bytes, Value::String(text)) => return scalar::base64(text, path),
+        (Type::Time | Type::MicroTime, _) => return scalar::time(value, matches!(ty, Type::MicroTime), path),
+        (Type::Quantity, _) => return quantity_at(value, path, quantity::NANO),
+        (Type::ResourceList, Value::Object(map)) => {
+            for (key, value) in map {
+                quantity_at(value, &Path { parent: Some(path), step: Step::Key(key) }, quantity::MILLI)?;
+            }
+            true
+        }
+        (Type::IntOrString, Value::String(_)) => true,
+        (Type::IntOrString, Value::Number(n)) => scalar::integer(n).is_some_and(|i| i32::try_from(i).is_ok()),
+        (Type::SchemaOrBool(_), Value::Bool(_)) => true,
+        (
+            Type::Struct(r) | Type::SchemaOrBool(r) | Type::SchemaOrArray(r) | Type::SchemaOrStrings(r),
+            Value::Object(map),
+        ) => {
+            return match r.schema() {
+                Some(schema) => fields(schema, map, Some(path), conformed),
+                None => Ok(()),
+            };
+        }
+        (Type::SchemaOrArray(r), Value::Array(list)) => {
+            for (i, item) in list.iter_mut().enumerate() {
+                let path = Path { parent: Some(path), step: Step::Index(i) };
+                match (item, r.schema()) {
+                    (Value::Object(map), Some(schema)) => fields(schema, map, Some(&path), conformed)?,
+                    (item, _) => return Err(path.mismatch(item, ty)),
+                }
+            }
+            true
+        }
+        (Type::SchemaOrStrings(_), Value::Array(list)) => list.iter().all(Value::is_string),
+        (Type::List(of), Value::Array(list)) => {
+            for (i, item) in list.iter_mut().enumerate() {
+                let path = Path { parent: Some(path), step: Step::Index(i) };
+                element(of, item, &path, conformed)?;
+            }
+            true
+        }
+        (Type::Map(of), Value::Object(map)) => {
+            for (key, item) in map {
+                let path = Path { parent: Some(path), step: Step::Key(key) };
+                element(of, item, &path, conformed)?;
+            }
+            true
+        }
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err(path.mismatch(value, ty)) }
+}
+
+/// An item of a list or an entry of a map: null is the zero of the type.
+fn element(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mut Conformed) -> Result {
+    if value.is_null() {
+        *value = match ty {
+            Type::Bytes => Value::from(""),
+            _ => ty.zero(),
+        };
+        return Ok(());
+    }
+    conform(ty, value, path, conformed)
+}
+
+fn quantity_at(value: &mut Value, path: &Path<'_>, finest: i32) -> Result {
+    let sent = match value {
+        Value::String(text) => std::mem::take(text),
+        Value::Number(number) => number.to_string(),
+        Value::Null => "0".to_owned(),
+        other => return Err(path.mismatch(other, &Type::Quantity)),
+    };
+    let canonical = quantity::canonical(&sent, finest).map_err(|error| path.malformed(error.to_string()))?;
+    *value = Value::String(canonical.unwrap_or(sent));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

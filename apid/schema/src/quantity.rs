@@ -1,0 +1,337 @@
+//! Quantities: fixed-point numbers with a suffix, in their canonical form.
+//!
+//! # Contract
+//!
+//! A quantity is a decimal number and one of three kinds of suffix: binary (`Ki` to `Ei`), decimal (`n` to `E`), or a
+//! decimal exponent (`e3`). The canonical form keeps the kind, has no fraction, and the largest suffix that allows
+//! that; what a binary suffix cannot say exactly, or is below 1024, becomes decimal. Values are rounded up, away from
+//! zero, to a billionth (or what the caller says), and binary ones are at most 2^63 - 1.
+//!
+//! Digits are never turned into machine numbers, so that no input is too large; time is linear in its length.
+
+use std::cmp::Ordering;
+
+/// The finest scale of all quantities: 10^-9.
+pub const NANO: i32 = -9;
+/// The finest scale of resource lists: 10^-3.
+pub const MILLI: i32 = -3;
+
+/// Why a text is not a quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// It does not begin with a number, or goes on after the suffix.
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    Format,
+    /// The suffix is none of those that there are.
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+/// Power of 1000 of each decimal suffix.
+const DECIMAL: [(&str, i32); 10] =
+    [("n", -3), ("u", -2), ("m", -1), ("", 0), ("k", 1), ("M", 2), ("G", 3), ("T", 4), ("P", 5), ("E", 6)];
+/// Power of 1024 of each binary suffix.
+const BINARY: [(&str, u32); 6] = [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4), ("Pi", 5), ("Ei", 6)];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Suffix {
+    /// Power of ten.
+    Decimal(i32),
+    /// Power of ten, written `e3`.
+    Exponent(i32),
+    /// Power of 1024.
+    Binary(u32),
+}
+
+/// The canonical form of a quantity, rounded up to 10^`finest`; None when `text` is canonical.
+///
+/// # Errors
+///
+/// It is not a quantity.
+pub fn canonical(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
+    let text = text.trim();
+    let (negative, unsigned) = match text.as_bytes().first() {
+        Some(b'-') => (true, text.get(1..).unwrap_or("")),
+        Some(b'+') => (false, text.get(1..).unwrap_or("")),
+        _ => (false, text),
+    };
+    let (whole, rest) = split_digits(unsigned);
+    let (fraction, rest) = rest.strip_prefix('.').map_or(("", rest), split_digits);
+    if whole.is_empty() && fraction.is_empty() && !unsigned.starts_with('.') {
+        return Err(QuantityError::Format);
+    }
+    let suffix = read_suffix(rest)?;
+    let mut number = Decimal::new(whole, fraction);
+    let mut exponent_form = false;
+    let mut binary = false;
+    match suffix {
+        Suffix::Decimal(power) => number.exponent += i64::from(power),
+        Suffix::Exponent(power) => {
+            number.exponent += i64::from(power);
+            exponent_form = true;
+        }
+        Suffix::Binary(power) => {
+            binary = true;
+            number.double(10 * power);
+            number.round_up(NANO);
+            number.cap();
+        }
+    }
+    number.round_up(finest);
+    let unsigned = match number.as_binary().filter(|_| binary) {
+        Some(text) => text,
+        None => number.as_decimal(exponent_form),
+    };
+    let canonical = if negative && unsigned != "0" { format!("-{unsigned}") } else { unsigned };
+    Ok((canonical != text).then_some(canonical))
+}
+
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.bytes().position(|b| !b.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+fn read_suffix(text: &str) -> Result<Suffix, QuantityError> {
+    if let Some((_, power)) = DECIMAL.iter().find(|(suffix, _)| *suffix == text) {
+        return Ok(Suffix::Decimal(3 * power));
+    }
+    if let Some((_, power)) = BINARY.iter().find(|(suffix, _)| *suffix == text) {
+        return Ok(Suffix::Binary(*power));
+    }
+    if let Some(exponent) = text.strip_prefix(['e', 'E']) {
+        // Rust's parser takes one sign, like the reference's.
+        return exponent.parse().map(Suffix::Exponent).map_err(|_| QuantityError::Suffix);
+    }
+    let letters = text.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
+    let digits = letters.strip_prefix(['+', '-']).unwrap_or(letters);
+    if digits.bytes().all(|b| b.is_ascii_digit()) {
+        Err(QuantityError::Suffix)
+    } else {
+        Err(QuantityError::Format)
+    }
+}
+
+/// Digits, the most significant first, without leading zeros, times a power of ten. No digits: zero.
+struct Decimal {
+    digits: Vec<u8>,
+    exponent: i64,
+}
+
+impl Decimal {
+    fn new(whole: &str, fraction: &str) -> Self {
+        let digits =
+            whole.bytes().chain(fraction.bytes()).map(|b| b - b'0').skip_while(|d| *d == 0).collect();
+        Decimal { digits, exponent: -i64::try_from(fraction.len()).unwrap_or(i64::MAX) }
+    }
+
+    /// Multiplies by 2^`times`. What is above the cap anyway, or far below a billionth, is cut before, so that the work
+    /// is bounded.
+    fn double(&mut self, times: u32) {
+        /// Digits before the point of the largest value, and digits behind it that can still count.
+        const KEPT: i64 = 40;
+        if self.magnitude() > KEPT {
+            self.digits.truncate(KEPT as usize);
+            self.exponent = 0;
+        }
+        self.round_up(-KEPT as i32);
+        for _ in 0..times {
+            let mut carry = 0;
+            for digit in self.digits.iter_mut().rev() {
+                let doubled = *digit * 2 + carry;
+                *digit = doubled % 10;
+                carry = doubled / 10;
+            }
+            if carry > 0 {
+                self.digits.insert(0, carry);
+            }
+        }
+    }
+
+    /// Digits before the point.
+    fn magnitude(&self) -> i64 {
+        i64::try_from(self.digits.len()).unwrap_or(i64::MAX).saturating_add(self.exponent)
+    }
+
+    /// Rounds away from zero to a multiple of 10^`finest`.
+    fn round_up(&mut self, finest: i32) {
+        let finest = i64::from(finest);
+        if self.exponent >= finest || self.digits.is_empty() {
+            return;
+        }
+        let kept = usize::try_from(self.magnitude() - finest).unwrap_or(0);
+        let up = self.digits.iter().skip(kept).any(|d| *d != 0);
+        self.digits.truncate(kept);
+        self.exponent = finest;
+        if up {
+            self.increment();
+        }
+    }
+
+    fn increment(&mut self) {
+        for digit in self.digits.iter_mut().rev() {
+            if *digit < 9 {
+                *digit += 1;
+                return;
+            }
+            *digit = 0;
+        }
+        self.digits.insert(0, 1);
+    }
+
+    /// At most 2^63 - 1.
+    fn cap(&mut self) {
+        let max: Vec<u8> = i64::MAX.to_string().bytes().map(|b| b - b'0').collect();
+        let over = match self.magnitude().cmp(&19) {
+            Ordering::Less => false,
+            Ordering::Greater => true,
+            Ordering::Equal => {
+                // Digits behind the point count only when all before it are those of the maximum.
+                let before = self.digits.get(..19).unwrap_or(&self.digits);
+                before.iter().chain(std::iter::repeat(&0)).take(19).cmp(max.iter()) == Ordering::Greater
+                    || (before == max && self.digits.iter().skip(19).any(|d| *d != 0))
+            }
+        };
+        if over {
+            *self = Decimal { digits: max, exponent: 0 };
+        }
+    }
+
+    /// Without zeros at the end.
+    fn strip(&mut self) {
+        while self.digits.last() == Some(&0) {
+            self.digits.pop();
+            self.exponent += 1;
+        }
+        if self.digits.is_empty() {
+            self.exponent = 0;
+        }
+    }
+
+    /// With a binary suffix: None when the value is not whole, or less than 1024.
+    fn as_binary(&mut self) -> Option<String> {
+        self.strip();
+        let zeros = usize::try_from(self.exponent).ok()?;
+        let digits = self.digits.iter().copied().chain(std::iter::repeat_n(0, zeros));
+        let mut value = digits
+            .take(20)
+            .fold(0_u64, |value, digit| value.saturating_mul(10).saturating_add(u64::from(digit)));
+        if value < 1024 {
+            return None;
+        }
+        let mut suffix = "";
+        for (name, _) in BINARY {
+            if value % 1024 != 0 {
+                break;
+            }
+            value /= 1024;
+            suffix = name;
+        }
+        Some(format!("{value}{suffix}"))
+    }
+
+    /// With a decimal suffix, or as `e` and an exponent.
+    fn as_decimal(&mut self, exponent_form: bool) -> String {
+        self.strip();
+        if self.digits.is_empty() {
+            return "0".to_owned();
+        }
+        let mut power = self.exponent.div_euclid(3);
+        if !exponent_form {
+            // There is nothing above exa.
+            power = power.min(6);
+        }
+        let zeros = usize::try_from(self.exponent - 3 * power).unwrap_or(0);
+        let mut text: String = self.digits.iter().map(|d| char::from(b'0' + d)).collect();
+        text.extend(std::iter::repeat_n('0', zeros));
+        match DECIMAL.iter().find(|(_, p)| i64::from(*p) == power) {
+            Some((suffix, _)) if !exponent_form => text.push_str(suffix),
+            _ if power == 0 => {}
+            _ => text.push_str(&format!("e{}", 3 * power)),
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_forms() {
+        for (text, want) in [
+            ("0.5", "500m"),
+            ("1024Mi", "1Gi"),
+            ("1000m", "1"),
+            ("1000Ki", "1000Ki"),
+            ("1.5Gi", "1536Mi"),
+            ("2", "2"),
+            ("1048576", "1048576"),
+            ("1e-1", "100e-3"),
+            ("1e9", "1e9"),
+            ("1E9", "1e9"),
+            ("+1.10", "1100m"),
+            ("12E", "12E"),
+            ("1000k", "1M"),
+            ("0.1Gi", "107374182400m"),
+            ("0", "0"),
+            ("-0", "0"),
+            ("0Ki", "0"),
+            ("00", "0"),
+            (".5", "500m"),
+            ("1.", "1"),
+            (".", "0"),
+            ("1Ki", "1Ki"),
+            ("0.5Ki", "512"),
+            ("1023.5Ki", "1048064"),
+            ("-1.5Gi", "-1536Mi"),
+            ("1n", "1n"),
+            ("0.1n", "1n"),
+            ("-0.1n", "-1n"),
+            ("1.0000000001", "1000000001n"),
+            ("9.9999999999", "10"),
+            ("12345678901234567890", "12345678901234567890"),
+            ("1000000000000000000000000", "1000000E"),
+            ("9223372036854775807Ki", "9223372036854775807"),
+            ("8Ei", "9223372036854775807"),
+            ("7Ei", "7Ei"),
+            ("1e-1000000", "1e-9"),
+            ("1e2", "100"),
+            ("3e-3", "3e-3"),
+            ("1e1000000000", "10e999999999"),
+        ] {
+            let have = canonical(text, NANO).unwrap().unwrap_or_else(|| text.to_owned());
+            assert_eq!(have, want, "{text}");
+            assert_eq!(canonical(&have, NANO), Ok(None), "{text}: again");
+        }
+        for (text, want) in
+            [("0.0001", "1m"), ("100u", "1m"), ("1m", "1m"), ("1.5001", "1501m"), ("-0.1m", "-1m")]
+        {
+            assert_eq!(canonical(text, MILLI).unwrap().unwrap_or_else(|| text.to_owned()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_quantity() {
+        for (text, error) in [
+            ("", QuantityError::Format),
+            ("a", QuantityError::Format),
+            ("--1", QuantityError::Format),
+            ("1.2.3", QuantityError::Format),
+            ("1 Gi", QuantityError::Format),
+            ("1K", QuantityError::Suffix),
+            ("1ki", QuantityError::Suffix),
+            ("1e", QuantityError::Suffix),
+            ("1e99999999999", QuantityError::Suffix),
+            ("1Gi1", QuantityError::Suffix),
+        ] {
+            assert_eq!(canonical(text, NANO), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn long_digits_take_linear_time() {
+        let text = format!("{}.{}Gi", "9".repeat(1_000_000), "9".repeat(1_000_000));
+        assert_eq!(canonical(&text, NANO).unwrap().unwrap(), "9223372036854775807");
+        let text = format!("0.{}1", "0".repeat(1_000_000));
+        assert_eq!(canonical(&text, NANO).unwrap().unwrap(), "1n");
+    }
+}

@@ -1,0 +1,81 @@
+//! Numbers, bytes and times in the one form in which they are stored.
+
+use apimachinery::object::{Number, Value};
+use apimachinery::time;
+use base64::Engine as _;
+use base64::alphabet::STANDARD as ALPHABET;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+
+use crate::conform::Path;
+use crate::error::TypeError;
+use crate::table::Type;
+
+/// Accepts bits after the last byte, as the reference does.
+const LENIENT: GeneralPurpose =
+    GeneralPurpose::new(&ALPHABET, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+
+/// Timestamps before which a time counts as unset: the first second of the year 1.
+const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
+
+/// The integer of a number that has neither a fraction nor an exponent.
+pub(crate) fn integer(number: &Number) -> Option<i64> {
+    let negative_zero = || number.as_f64().filter(|f| *f == 0.0 && f.is_sign_negative()).map(|_| 0);
+    number.as_i64().or_else(negative_zero)
+}
+
+/// A float without a fraction is written without a point.
+pub(crate) fn shorten(number: &mut Number) {
+    /// Above, not every integer is a float.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if number.is_f64()
+        && let Some(float) = number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() <= EXACT)
+    {
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number of at most 53 bits")]
+        let whole = float as i64;
+        *number = Number::from(whole);
+    }
+}
+
+/// Standard base64 with padding; line ends in it are ignored.
+pub(crate) fn base64(text: &mut String, path: &Path<'_>) -> Result<(), TypeError> {
+    if STANDARD.decode(text.as_bytes()).is_ok() {
+        return Ok(());
+    }
+    let bare: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    match LENIENT.decode(bare) {
+        Ok(bytes) => *text = STANDARD.encode(bytes),
+        Err(_) => {
+            let valid =
+                text.bytes().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=')));
+            return Err(
+                path.malformed(format!("illegal base64 data at input byte {}", valid.unwrap_or(text.len())))
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A time in UTC: whole seconds, or with `micro` six digits. The zero time becomes null.
+pub(crate) fn time(value: &mut Value, micro: bool, path: &Path<'_>) -> Result<(), TypeError> {
+    let Value::String(text) = value else {
+        let found = path.mismatch(value, &Type::String("string")).message;
+        let found = found.split(" into ").next().unwrap_or_default();
+        return Err(path.malformed(format!("{found} into Go value of type string")));
+    };
+    let (read, layout) = if micro {
+        (time::parse_micro(text), "2006-01-02T15:04:05.000000Z07:00")
+    } else {
+        (time::parse(text), "2006-01-02T15:04:05Z07:00")
+    };
+    let Some(at) = read else {
+        let quoted = apimachinery::field::quote(text);
+        return Err(path.malformed(format!("parsing time {quoted} as \"{layout}\": cannot parse {quoted}")));
+    };
+    let canonical = if micro { time::micro_time(at) } else { time::time(at) };
+    if time::time(at) == ZERO_TIME && at.subsec_nanosecond() == 0 {
+        *value = Value::Null;
+    } else if *text != canonical {
+        *text = canonical;
+    }
+    Ok(())
+}

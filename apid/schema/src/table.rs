@@ -1,0 +1,369 @@
+//! The table of types, and schemas compiled from it.
+//!
+//! # Invariants
+//!
+//! INVARIANT (lazy): nothing is parsed before it is used. The first use of the table finds where each type begins; a
+//! type's lines are read when it is first used.
+
+use std::sync::OnceLock;
+
+use apimachinery::object::{Map, Number, Value};
+
+static TABLE: &str = include_str!("../data/types.txt");
+
+/// The types in the order of their names.
+static INDEX: OnceLock<Box<[Slot]>> = OnceLock::new();
+
+/// A type and its schema once it has been used.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    name: &'static str,
+    lines: &'static str,
+    schema: OnceLock<Schema>,
+}
+
+/// The schema of one type.
+#[derive(Debug)]
+pub struct Schema {
+    /// Its name in the table: `core/v1.ConfigMap`.
+    pub(crate) name: &'static str,
+    /// In the order of their names; embedded ones among them.
+    pub(crate) fields: Box<[Field]>,
+    /// Fields that are written when nobody sent them.
+    pub(crate) always: Box<[usize]>,
+    /// Whether an empty list stays one: the types of these groups are stored as JSON. Elsewhere a list that is never
+    /// omitted is null when it is empty, since Protobuf does not tell the two apart.
+    pub(crate) keeps_empty_lists: bool,
+    zero: OnceLock<Value>,
+}
+
+/// A field of a type.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) ty: Type,
+    pub(crate) omitted: Omitted,
+}
+
+/// When a field is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Omitted {
+    Never,
+    /// When it is empty, which structs never are: JSON of the reference always writes them, and times, quantities and
+    /// raw values are structs there.
+    Empty,
+    /// When it is empty, structs and times too.
+    Zero,
+}
+
+/// A type of a field.
+#[derive(Debug)]
+pub(crate) enum Type {
+    /// Any string; the name of its type.
+    String(&'static str),
+    Bool,
+    Int32,
+    Int64,
+    Float64,
+    /// Base64.
+    Bytes,
+    Time,
+    MicroTime,
+    Quantity,
+    /// A map of quantities that are rounded up to thousandths.
+    ResourceList,
+    IntOrString,
+    /// Any JSON.
+    Any,
+    /// A schema or true or false.
+    SchemaOrBool(Ref),
+    /// A schema or a list of schemas.
+    SchemaOrArray(Ref),
+    /// A schema or a list of strings.
+    SchemaOrStrings(Ref),
+    Struct(Ref),
+    Pointer(Box<Type>),
+    List(Box<Type>),
+    Map(Box<Type>),
+}
+
+/// A type by its name: types may hold themselves.
+#[derive(Debug)]
+pub(crate) struct Ref {
+    pub(crate) name: &'static str,
+    slot: OnceLock<Option<&'static Slot>>,
+}
+
+impl Ref {
+    fn new(name: &'static str) -> Self {
+        Ref { name, slot: OnceLock::new() }
+    }
+
+    /// None only when the table names a type that it does not have, which a test excludes.
+    pub(crate) fn schema(&self) -> Option<&'static Schema> {
+        self.slot.get_or_init(|| find(self.name)).map(Slot::schema)
+    }
+}
+
+fn index() -> &'static [Slot] {
+    INDEX.get_or_init(|| {
+        let mut slots: Vec<Slot> = Vec::with_capacity(800);
+        let mut rest = TABLE;
+        while !rest.is_empty() {
+            let end = rest.find('\n').map_or(rest.len(), |i| i + 1);
+            let (head, after) = rest.split_at(end);
+            let fields = if after.starts_with(' ') {
+                // The next line that is not a field begins the next type.
+                let mut fields = 0;
+                while after.get(fields..).is_some_and(|a| a.starts_with(' ')) {
+                    fields += after
+                        .get(fields..)
+                        .and_then(|a| a.find('\n'))
+                        .map_or(after.len() - fields, |i| i + 1);
+                }
+                fields
+            } else {
+                0
+            };
+            let (lines, next) = after.split_at(fields);
+            if !head.starts_with('#') {
+                slots.push(Slot { name: head.trim_end(), lines, schema: OnceLock::new() });
+            }
+            rest = next;
+        }
+        slots.into_boxed_slice()
+    })
+}
+
+fn find(name: &str) -> Option<&'static Slot> {
+    let slots = index();
+    slots.get(slots.binary_search_by(|slot| slot.name.cmp(name)).ok()?)
+}
+
+impl Slot {
+    fn schema(&'static self) -> &'static Schema {
+        self.schema.get_or_init(|| Schema::compile(self))
+    }
+}
+
+impl Schema {
+    /// The schema of a type of the table. None when the table has no such type.
+    pub fn of(type_name: &str) -> Option<&'static Schema> {
+        find(type_name).map(Slot::schema)
+    }
+
+    /// Its name in the table: `core/v1.ConfigMap`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The names of its fields, sorted.
+    pub fn fields(&self) -> impl Iterator<Item = &'static str> {
+        self.fields.iter().map(|field| field.name)
+    }
+
+    fn compile(slot: &Slot) -> Self {
+        let mut fields = Vec::new();
+        read_fields(slot, &mut fields);
+        fields.sort_by_key(|field| field.name);
+        let always =
+            fields.iter().enumerate().filter(|(_, f)| f.is_always_written()).map(|(i, _)| i).collect();
+        Schema {
+            name: slot.name,
+            fields: fields.into_boxed_slice(),
+            always,
+            keeps_empty_lists: ["apiextensions/", "apiregistration/"]
+                .iter()
+                .any(|group| slot.name.starts_with(group)),
+            zero: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.get(self.fields.binary_search_by(|field| field.name.cmp(name)).ok()?)
+    }
+
+    /// What is written of a value of the type that nobody sent.
+    pub(crate) fn zero(&self) -> &Value {
+        self.zero.get_or_init(|| {
+            let fields = self.always.iter().filter_map(|i| self.fields.get(*i));
+            Value::Object(fields.map(|field| (field.name.to_owned(), field.ty.zero())).collect())
+        })
+    }
+}
+
+/// The fields of a type, with those of the types that it embeds.
+fn read_fields(slot: &Slot, fields: &mut Vec<Field>) {
+    for line in slot.lines.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(name), Some(ty)) = (words.next(), words.next()) else { continue };
+        if name == "=" {
+            if let Some(embedded) = find(ty) {
+                read_fields(embedded, fields);
+            }
+        } else {
+            let omitted = match words.next() {
+                Some("e") => Omitted::Empty,
+                Some("z") => Omitted::Zero,
+                _ => Omitted::Never,
+            };
+            fields.push(Field { name, ty: Type::read(ty), omitted });
+        }
+    }
+}
+
+impl Field {
+    /// Written even if nobody sent it.
+    fn is_always_written(&self) -> bool {
+        match self.omitted {
+            Omitted::Never => true,
+            Omitted::Zero => false,
+            Omitted::Empty => matches!(
+                self.ty,
+                Type::Struct(_)
+                    | Type::Quantity
+                    | Type::IntOrString
+                    | Type::Time
+                    | Type::MicroTime
+                    | Type::Any
+            ),
+        }
+    }
+}
+
+impl Type {
+    fn read(text: &'static str) -> Self {
+        let boxed = |element| Box::new(Type::read(element));
+        if let Some(element) = text.strip_prefix('*') {
+            return Type::Pointer(boxed(element));
+        }
+        if let Some(element) = text.strip_prefix("[]") {
+            return Type::List(boxed(element));
+        }
+        if let Some(element) = text.strip_prefix("{}") {
+            return Type::Map(boxed(element));
+        }
+        if let Some(name) = text.strip_prefix("string(").and_then(|t| t.strip_suffix(')')) {
+            return Type::String(name);
+        }
+        if let Some((package, "Bool" | "Array" | "StringArray")) = text.split_once(".JSONSchemaPropsOr") {
+            return Type::schema_or(text, package.len() + ".JSONSchemaProps".len());
+        }
+        match text {
+            "string" => Type::String("string"),
+            "bool" => Type::Bool,
+            "int32" => Type::Int32,
+            "int64" => Type::Int64,
+            "float64" => Type::Float64,
+            "bytes" => Type::Bytes,
+            "Time" => Type::Time,
+            "MicroTime" => Type::MicroTime,
+            "Quantity" => Type::Quantity,
+            "ResourceList" => Type::ResourceList,
+            "IntOrString" => Type::IntOrString,
+            "RawExtension" | "FieldsV1" | "interface{}" => Type::Any,
+            _ if text.ends_with(".JSON") => Type::Any,
+            _ => Type::Struct(Ref::new(text)),
+        }
+    }
+
+    /// `apiextensions/v1.JSONSchemaPropsOrBool`: the schema's name is the part before `Or`.
+    fn schema_or(text: &'static str, end: usize) -> Self {
+        let (schema, or) = text.split_at(end);
+        match or {
+            "OrBool" => Type::SchemaOrBool(Ref::new(schema)),
+            "OrArray" => Type::SchemaOrArray(Ref::new(schema)),
+            _ => Type::SchemaOrStrings(Ref::new(schema)),
+        }
+    }
+
+    /// What is written when nobody sent a value.
+    pub(crate) fn zero(&self) -> Value {
+        match self {
+            Type::String(_) => Value::from(""),
+            Type::Bool => Value::Bool(false),
+            Type::Int32 | Type::Int64 | Type::Float64 | Type::IntOrString => Value::Number(Number::from(0)),
+            Type::Quantity => Value::from("0"),
+            Type::Struct(r) => {
+                r.schema().map_or_else(|| Value::Object(Map::new()), |schema| schema.zero().clone())
+            }
+            _ => Value::Null,
+        }
+    }
+
+    /// Whether a conformed value of the type is one that is omitted when it is empty.
+    pub(crate) fn is_empty(&self, value: &Value) -> bool {
+        match (self, value) {
+            (_, Value::Null) => true,
+            (Type::Struct(_) | Type::Pointer(_) | Type::Any | Type::Quantity | Type::IntOrString, _) => false,
+            (Type::SchemaOrBool(_) | Type::SchemaOrArray(_) | Type::SchemaOrStrings(_), _) => false,
+            (_, Value::String(text)) => text.is_empty(),
+            (_, Value::Bool(b)) => !b,
+            (_, Value::Number(n)) => n.as_f64() == Some(0.0),
+            (_, Value::Array(list)) => list.is_empty(),
+            (_, Value::Object(map)) => map.is_empty(),
+        }
+    }
+
+    /// Its name in messages: `map[string]string`, `v1.ObjectMeta`.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Type::String(name) => short(name).to_owned(),
+            Type::Bool => "bool".to_owned(),
+            Type::Int32 | Type::IntOrString => "int32".to_owned(),
+            Type::Int64 => "int64".to_owned(),
+            Type::Float64 => "float64".to_owned(),
+            Type::Bytes => "[]uint8".to_owned(),
+            Type::Time => "v1.Time".to_owned(),
+            Type::MicroTime => "v1.MicroTime".to_owned(),
+            Type::Quantity => "resource.Quantity".to_owned(),
+            Type::ResourceList => "v1.ResourceList".to_owned(),
+            Type::Any => "interface {}".to_owned(),
+            Type::SchemaOrBool(r) | Type::SchemaOrArray(r) | Type::SchemaOrStrings(r) | Type::Struct(r) => {
+                short(r.name).to_owned()
+            }
+            Type::Pointer(of) => of.shown(),
+            Type::List(of) => format!("[]{}", of.shown()),
+            Type::Map(of) => format!("map[string]{}", of.shown()),
+        }
+    }
+}
+
+/// `v1.ObjectMeta` of `meta/v1.ObjectMeta`.
+fn short(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(_, short)| short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_compiles_and_every_reference_resolves() {
+        fn check(ty: &Type, at: &str) {
+            match ty {
+                Type::Struct(r)
+                | Type::SchemaOrBool(r)
+                | Type::SchemaOrArray(r)
+                | Type::SchemaOrStrings(r) => {
+                    assert!(r.schema().is_some(), "{at}: no type {}", r.name);
+                }
+                Type::Pointer(of) | Type::List(of) | Type::Map(of) => check(of, at),
+                _ => {}
+            }
+        }
+        assert!(index().is_sorted_by_key(|slot| slot.name));
+        for slot in index() {
+            let schema = Schema::of(slot.name).unwrap();
+            for (a, b) in schema.fields.iter().zip(schema.fields.iter().skip(1)) {
+                assert!(a.name < b.name, "{}: {} twice", slot.name, b.name);
+            }
+            for field in &schema.fields {
+                check(&field.ty, &format!("{}.{}", slot.name, field.name));
+            }
+            schema.zero();
+        }
+        assert!(index().len() > 700);
+        assert!(Schema::of("core/v1.Nothing").is_none());
+    }
+}

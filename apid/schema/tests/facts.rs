@@ -1,0 +1,204 @@
+//! The table of types, `data/types.txt`: regenerated from the specification's `wire.csv` and compared. `UPDATE=1` writes
+//! it. The specification is found in `SPEC_DIR`, default `../shared/spec` beside the repository; without it the
+//! comparison is left out, and says so.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const HEAD: &str = "\
+# Types of the API and their fields; made by `UPDATE=1 cargo test -p schema --test facts`, not by hand.
+#
+# A line that begins with a letter names a type; the lines after it are its fields, in the order of declaration:
+#
+#  <field> <type> <omitted> <protobuf> [<fact>…]     or     = <embedded type> <protobuf>
+#
+# type      *T pointer, []T list, {}T map with string keys; string(X) is the string type X, ResourceList a map of
+#           quantities that are kept in thousandths
+# omitted   when the field is left out: - never, e when it is empty, z when it is zero
+# protobuf  number:wire type, or - when there is none
+# facts     required (in OpenAPI), list=, keys=, map=, patch=, key= (of the merge), default=
+";
+
+/// Types that the specification names and whose fields it does not list.
+const MORE: &str = "\
+apiextensions/v1.CustomResourceSubresourceStatus
+apiextensions/v1beta1.CustomResourceSubresourceStatus
+apiserverinternal/v1alpha1.StorageVersionSpec
+meta/v1.GroupVersionKind
+ group string - 1:bytes
+ version string - 2:bytes
+ kind string - 3:bytes
+meta/v1.GroupVersionResource
+ group string - 1:bytes
+ version string - 2:bytes
+ resource string - 3:bytes
+";
+
+#[test]
+fn table_is_that_of_the_specification() {
+    let Some(spec) = specification() else {
+        println!("left out: no specification; set SPEC_DIR");
+        return;
+    };
+    let table = generate(&fs::read_to_string(spec.join("wire.csv")).unwrap());
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/types.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&file, &table).unwrap();
+    }
+    let checked_in = fs::read_to_string(&file).unwrap();
+    for (i, (have, want)) in checked_in.lines().zip(table.lines()).enumerate() {
+        assert_eq!(have, want, "line {}: run with UPDATE=1", i + 1);
+    }
+    assert_eq!(checked_in.len(), table.len());
+}
+
+fn specification() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/spec");
+    let dir = std::env::var_os("SPEC_DIR").map_or(beside, PathBuf::from);
+    dir.join("wire.csv").exists().then_some(dir)
+}
+
+fn generate(csv: &str) -> String {
+    let mut rows = csv.lines().map(columns);
+    let names = rows.next().unwrap();
+    let mut types: BTreeMap<String, Vec<BTreeMap<String, String>>> = BTreeMap::new();
+    for row in rows {
+        let row: BTreeMap<String, String> = names.iter().cloned().zip(row).collect();
+        types.entry(row["type"].clone()).or_default().push(row);
+    }
+    let mut blocks: BTreeMap<String, String> = BTreeMap::new();
+    for block in MORE.split_inclusive('\n') {
+        match block.strip_prefix(' ') {
+            None => drop(blocks.insert(block.trim_end().to_owned(), String::new())),
+            Some(_) => blocks.last_entry().unwrap().get_mut().push_str(block),
+        }
+    }
+    let known: BTreeSet<String> = types.keys().chain(blocks.keys()).cloned().collect();
+    for (name, fields) in &types {
+        let lines = fields.iter().map(|row| field_line(name, row, &known)).collect();
+        blocks.insert(name.clone(), lines);
+    }
+    let mut out = HEAD.to_owned();
+    for (name, fields) in blocks {
+        write!(out, "{name}\n{fields}").unwrap();
+    }
+    out
+}
+
+fn field_line(owner: &str, row: &BTreeMap<String, String>, known: &BTreeSet<String>) -> String {
+    let base = resolve(owner, &row["base"], known);
+    let protobuf = if row["protobuf"].is_empty() { "-" } else { &row["protobuf"] };
+    if row["field"] == "(inline)" {
+        return format!(" = {base} {protobuf}\n");
+    }
+    let shape = match row["shape"].as_str() {
+        "value" => "",
+        "pointer" => "*",
+        "list" => "[]",
+        "map" => "{}",
+        other => panic!("shape {other}"),
+    };
+    let omitted = match row["omitted_when"].as_str() {
+        "never" => "-",
+        "empty" => "e",
+        "zero" => "z",
+        other => panic!("omitted {other}"),
+    };
+    let mut line = format!(" {} {shape}{base} {omitted} {protobuf}", row["field"]);
+    if row["openapi"] == "required" {
+        line.push_str(" required");
+    }
+    for (fact, column) in [
+        ("list", "list_type"),
+        ("keys", "list_map_keys"),
+        ("map", "map_type"),
+        ("patch", "patch_strategy"),
+        ("key", "patch_merge_key"),
+        ("default", "default"),
+    ] {
+        if !row[column].is_empty() {
+            write!(line, " {fact}={}", row[column]).unwrap();
+        }
+    }
+    line.push('\n');
+    line
+}
+
+/// The name of a base in the table. The specification writes some names of other packages as if they were of core/v1 or
+/// of the owner's own.
+fn resolve(owner: &str, base: &str, known: &BTreeSet<String>) -> String {
+    const SCALARS: &[&str] = &[
+        "string",
+        "bool",
+        "int32",
+        "int64",
+        "float64",
+        "bytes",
+        "Time",
+        "MicroTime",
+        "Quantity",
+        "IntOrString",
+        "RawExtension",
+        "FieldsV1",
+        "interface{}",
+    ];
+    if base == "map of Quantity" {
+        return "ResourceList".to_owned();
+    }
+    for (words, sign) in [("list of ", "[]"), ("map of ", "{}")] {
+        if let Some(element) = base.strip_prefix(words) {
+            return format!("{sign}{}", resolve(owner, element, known));
+        }
+    }
+    let is_known = |name: &str| {
+        SCALARS.contains(&name)
+            || known.contains(name)
+            || (name.starts_with("string(") && name.ends_with(')'))
+            || name.ends_with(".JSON")
+            || name.contains(".JSONSchemaPropsOr")
+    };
+    let (package, name) = base.rsplit_once('.').unwrap_or(("", base));
+    let own = owner.rsplit_once('.').unwrap().0;
+    let candidates = [
+        base.to_owned(),
+        match base {
+            "meta/v1.Time" => "Time".to_owned(),
+            "runtime.Unknown" => "RawExtension".to_owned(),
+            "core/v1.ReinvocationPolicyType" => {
+                "string(admissionregistration/v1.ReinvocationPolicyType)".to_owned()
+            }
+            "core/v1.CoordinatedLeaseStrategy" => {
+                "string(coordination/v1.CoordinatedLeaseStrategy)".to_owned()
+            }
+            _ => format!("{own}.{name}"),
+        },
+        format!("meta/v1.{name}"),
+        format!("authentication/v1.{name}"),
+        format!("admissionregistration/v1.{name}"),
+    ];
+    let found = candidates.into_iter().find(|name| is_known(name));
+    found.unwrap_or_else(|| panic!("{owner}: what is {package}.{name}?"))
+}
+
+/// The columns of a line of comma-separated values, without the quotes.
+fn columns(line: &str) -> Vec<String> {
+    let mut columns = vec![String::new()];
+    let mut quoted = false;
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                columns.last_mut().unwrap().push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => columns.push(String::new()),
+            _ => columns.last_mut().unwrap().push(c),
+        }
+    }
+    columns
+}

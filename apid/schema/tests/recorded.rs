@@ -1,0 +1,108 @@
+//! Every whole object that the recorded exchanges hold is in stored form: conforming it drops nothing, adds nothing but
+//! null, and changes nothing. The recordings are found in `CONFORMANCE_DIR`, default `../shared/conformance` beside the
+//! repository; without them the test says so.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use apimachinery::object::{Object, Value};
+use schema::Schema;
+
+/// Stands for a masked time: read as a `Time` and as a `MicroTime`.
+const TIME: &str = "2024-01-02T03:04:05.000000Z";
+
+#[test]
+fn recorded_objects_are_in_stored_form() {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/conformance");
+    let cases = std::env::var_os("CONFORMANCE_DIR").map_or(beside, PathBuf::from).join("cases");
+    let Ok(files) = fs::read_dir(&cases) else {
+        println!("left out: no recordings; set CONFORMANCE_DIR");
+        return;
+    };
+    let (mut objects, mut wrong) = (0, Vec::new());
+    for file in files {
+        let file: Value = serde_json::from_str(&fs::read_to_string(file.unwrap().path()).unwrap()).unwrap();
+        for case in file["cases"].as_array().unwrap() {
+            for step in case["steps"].as_array().unwrap() {
+                let name = case["name"].as_str().unwrap();
+                // Ignored parts are missing in the recording.
+                let whole = is_whole(&case["ignore"]) && is_whole(&step["ignore"]);
+                if step["select"].is_null() {
+                    objects += check(&step["answer"]["body"], name, whole, &mut wrong);
+                }
+            }
+        }
+    }
+    println!("{objects} objects");
+    assert!(objects > 500);
+    assert!(wrong.is_empty(), "{} of {objects}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Whether a list of paths that are not compared leaves all that matters here.
+fn is_whole(ignored: &Value) -> bool {
+    ignored.as_array().into_iter().flatten().all(|path| path == "metadata.managedFields")
+}
+
+/// How many objects were checked: the body, if it is an object that is stored.
+fn check(body: &Value, case: &str, whole: bool, wrong: &mut Vec<String>) -> usize {
+    let Some(kind) = body["kind"].as_str().filter(|k| !k.ends_with("List") && *k != "Table") else {
+        return 0;
+    };
+    let Some(schema) = body["apiVersion"].as_str().and_then(|version| schema_of(version, kind)) else {
+        return 0;
+    };
+    let mut before = body.clone();
+    unmask(&mut before);
+    let mut object = Object::from_value(before.clone()).unwrap();
+    match schema.conform(&mut object) {
+        Err(error) => wrong.push(format!("{case}: {kind}: {error}")),
+        Ok(conformed) => {
+            wrong.extend(conformed.unknown.iter().map(|path| format!("{case}: {kind}: unknown {path}")));
+            let mut differences = Vec::new();
+            compare(&before, &object.into_value(), "", &format!("{case}: {kind}"), &mut differences);
+            wrong.extend(differences.into_iter().filter(|d| whole || !d.contains(": null became ")));
+        }
+    }
+    1
+}
+
+fn schema_of(api_version: &str, kind: &str) -> Option<&'static Schema> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
+    let short = match group.strip_suffix(".k8s.io").unwrap_or(group) {
+        "rbac.authorization" => "rbac",
+        "flowcontrol.apiserver" => "flowcontrol",
+        group => group,
+    };
+    Schema::of(&format!("{short}/{version}.{kind}")).or_else(|| Schema::of(&format!("meta/v1.{kind}")))
+}
+
+fn unmask(value: &mut Value) {
+    match value {
+        Value::String(text) if text == "<time>" => *text = TIME.to_owned(),
+        Value::Array(list) => list.iter_mut().for_each(unmask),
+        Value::Object(map) => map.values_mut().for_each(unmask),
+        _ => {}
+    }
+}
+
+fn compare(before: &Value, after: &Value, path: &str, at: &str, wrong: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                let of = |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or(Value::Null);
+                compare(&of(a), &of(b), &format!("{path}.{key}"), at, wrong);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (i, (a, b)) in a.iter().zip(b).enumerate() {
+                compare(a, b, &format!("{path}[{i}]"), at, wrong);
+            }
+        }
+        (Value::String(a), Value::String(b)) if a == TIME && b.starts_with("2024-01-02T03:04:05") => {}
+        _ if before == after => {}
+        _ => wrong.push(format!("{at}: {path}: {before} became {after}")),
+    }
+}
