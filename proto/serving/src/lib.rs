@@ -4,35 +4,56 @@
 //! One subject a file; the public interface in short:
 //!
 //! ```text
-//! listener   Listener::tcp(address: IpAddr, port: u16) -> io::Result<Listener>      port 0: the system chooses
-//!            Listener::unix(path: &Path) -> io::Result<Listener>                    mode 0600, a dead socket is replaced
-//!            listener.address() -> Option<SocketAddr>                               what was bound; None for a unix socket
-//!            unix(path: &Path) -> io::Result<tokio::net::UnixListener>              the same for tonic
+//! listener   Listener::tcp(address: IpAddr, port: u16).await -> io::Result<Listener>  port 0: the system chooses
+//!            Listener::unix(path: &Path) -> io::Result<Listener>                      mode 0600, a dead socket is replaced
+//!            listener.address() -> Option<SocketAddr>                                 what was bound; None for a unix socket
+//!            unix(path: &Path) -> io::Result<tokio::net::UnixListener>                the same for tonic
 //!
 //! tls        TlsFiles { cert: PathBuf, key: PathBuf, client_ca: Option<PathBuf> }
 //!            ServingTls::load(files: TlsFiles) -> Result<Arc<ServingTls>, TlsError>
-//!            tls.reload() -> Result<bool, TlsError>                                 true: something changed
-//!            tls.spawn_watch(every: Duration) -> reload::Watch                      a bad file keeps the old, and logs
+//!            tls.reload() -> Result<bool, TlsError>                                   true: a new configuration is in use
+//!            tls.spawn_watch(every: Duration) -> reload::Watch                        a bad file keeps the old, and logs
+//!            certificates(path: &Path) -> Result<Vec<CertificateDer>, TlsError>
 //!
 //! certs      ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Result<ServingPair, CertError>
-//!              ServingPair { cert, key, ca, ca_key: PathBuf }                       made once, kept; keys mode 0600
-//!            Authority::ensure(cert: &Path, key: &Path, common_name: &str, now: Timestamp) -> Result<Authority, CertError>
-//!            authority.client(user: &str, groups: &[String], validity: Duration, now: Timestamp) -> Result<PemPair, CertError>
-//!              PemPair { cert: String, key: Secret }
+//!              ServingPair { cert, key, ca, ca_key: PathBuf }                         made once, kept; keys mode 0600
+//!            Authority::ensure(cert: &Path, key: &Path, common_name: &str, now) -> Result<Authority, CertError>
+//!            Authority::load(cert: &Path, key: &Path) -> Result<Authority, CertError>
+//!            authority.client(user: &str, groups: &[String], validity: Duration, now) -> Result<PemPair, CertError>
+//!              PemPair { cert: String, key: String }
+//!            write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError>   whole, by rename
 //!
 //! body       Body::empty() | Body::from(Bytes | Vec<u8> | String | &'static str) | Body::stream(impl http_body::Body)
-//!            read(body: Incoming, limit: usize, idle: Duration) -> Result<Bytes, ReadError>
+//!            channel(capacity: usize) -> (mpsc::Sender<Bytes>, Body)                  what a watch sends
+//!            read(body: Incoming, limit: usize, within: Duration).await -> Result<Bytes, ReadError>
 //!              ReadError::{TooLarge(usize), Timeout, Broken(String)}
 //!
 //! server     trait Handler { fn handle(&self, Request<Incoming>, Arc<ConnectionInfo>) -> impl Future<Output = Response<Body>> + Send }
-//!            ConnectionInfo { peer: Option<SocketAddr>, tls: bool, client_chain: Vec<Bytes> (DER, leaf first) }
-//!            ServerOptions { .. } (Default: timeouts, header sizes, HTTP/2 limits, drain deadline)
-//!            serve(listener, tls: Option<Arc<ServingTls>>, handler: Arc<impl Handler>, options, shutdown: impl Future) -> Drained
+//!              closures of that shape are handlers
+//!            ConnectionInfo { peer: Option<SocketAddr>, tls: bool, client_chain: Vec<Bytes> (DER, leaf first, unverified),
+//!                             client_fingerprint: Option<[u8; 32]> }
+//!            serve(listener, tls: Option<Arc<ServingTls>>, handler: Arc<impl Handler>, ServerOptions, shutdown: impl Future)
+//!              .await -> Drained::{Clean, Cut}
 //!
-//! log        init(level: u8, format: Format::{Text, Json}) -> Result<(), LogError>
-//! metrics    Metrics::new(); .counter/.gauge/.histogram(&Definition { name, help, stability, .. }) -> Family; .text() -> String
-//! gates      FeatureGates::parse(text: &str) -> Result<(FeatureGates, Vec<String>), GateError>; .enabled(gate::NAME) -> bool; help() -> String
-//! health     Checks::new().with(name, || Result<(), String>); .answer(endpoint, sub_path, query, last_line) -> HealthAnswer { status, body }
-//! flags      duration(&str) -> Result<Duration, String>; Switch (`--x`, `--x=false`); list parsing; for clap's value_parser
-//! reload     Watch::spawn(files, every, on_change) -> Watch                         polls content; dropping it stops it
+//! log        init(verbosity: u8, format: Format::{Text, Json}) -> Result<(), AlreadySetUp>; check() for the check `log`
+//! metrics    Definition::new(name, Stability, help); Metrics::new() .counter::<L>(&D) .gauge::<L>(&D) .float_gauge::<L>(&D)
+//!            .histogram::<L>(&D, &'static [f64]) .single_counter(&D) .single_gauge(&D) .single_histogram(&D, ..) .text()
+//! gates      FeatureGates::parse(&str) -> Result<(FeatureGates, Vec<String> /* warnings */), GateErrors>
+//!            gates.enabled(Gate::WatchList) -> bool; help() -> String
+//! health     Checks::new().with(name, || Result<(), String>)
+//!            checks.answer(endpoint: &str, check: Option<&str>, query: &str, own_name: bool) -> HealthAnswer { status, body, failures }
+//! flags      duration(&str), duration_text(Duration), boolean(&str), key_value(&str): for clap's value_parser
+//! reload     Snapshot::new(paths).watch(every, on_change) -> Watch                    dropping the watch ends it
 //! ```
+
+pub mod body;
+pub mod certs;
+pub mod flags;
+pub mod gates;
+pub mod health;
+pub mod listener;
+pub mod log;
+pub mod metrics;
+pub mod reload;
+pub mod server;
+pub mod tls;

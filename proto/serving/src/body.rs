@@ -1,0 +1,247 @@
+//! Bodies of requests and answers.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+/// Why a streamed body ended early.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of an answer: bytes that are there, or a stream. The first costs no allocation.
+pub struct Body(Kind);
+
+enum Kind {
+    Whole(Bytes),
+    Stream(Pin<Box<dyn http_body::Body<Data = Bytes, Error = BodyError> + Send>>),
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Kind::Whole(bytes) => write!(f, "Body({} bytes)", bytes.len()),
+            Kind::Stream(_) => f.write_str("Body(stream)"),
+        }
+    }
+}
+
+impl Body {
+    /// No content.
+    pub fn empty() -> Self {
+        Body(Kind::Whole(Bytes::new()))
+    }
+
+    /// Content that comes bit by bit.
+    pub fn stream<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BodyError>,
+    {
+        Body(Kind::Stream(Box::pin(body.map_err(Into::into))))
+    }
+
+    /// The bytes, if the body is not a stream: for tests and for compression.
+    pub fn as_whole(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Kind::Whole(bytes) => Some(bytes),
+            Kind::Stream(_) => None,
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Body::empty()
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Body(Kind::Whole(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.0 {
+            Kind::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Kind::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Kind::Stream(stream) => stream.as_mut().poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Whole(bytes) => bytes.is_empty(),
+            Kind::Stream(stream) => stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Whole(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            Kind::Stream(stream) => stream.size_hint(),
+        }
+    }
+}
+
+/// A stream fed from elsewhere: what a watch sends. Dropping the sender ends the body, dropping the body is seen by
+/// the sender.
+pub fn channel(capacity: usize) -> (tokio::sync::mpsc::Sender<Bytes>, Body) {
+    let (sender, receiver) = tokio::sync::mpsc::channel(capacity);
+    (sender, Body(Kind::Stream(Box::pin(Fed(receiver)))))
+}
+
+struct Fed(tokio::sync::mpsc::Receiver<Bytes>);
+
+impl http_body::Body for Fed {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.0.poll_recv(context).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+/// Why a request's body could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// More bytes than allowed.
+    #[error("the body is larger than {0} bytes")]
+    TooLarge(usize),
+    /// It did not arrive in time.
+    #[error("the body did not arrive in time")]
+    Timeout,
+    /// The connection broke, or the framing is wrong.
+    #[error("the body could not be read: {0}")]
+    Broken(String),
+}
+
+/// Reads a whole body of at most `limit` bytes within a time.
+///
+/// # Errors
+///
+/// See [`ReadError`]. A body that announces too many bytes is refused before any is read.
+pub async fn read(body: Incoming, limit: usize, within: Duration) -> Result<Bytes, ReadError> {
+    if http_body::Body::is_end_stream(&body) {
+        return Ok(Bytes::new());
+    }
+    tokio::time::timeout(within, collect(body, limit)).await.map_err(|_| ReadError::Timeout)?
+}
+
+async fn collect<B>(mut body: B, limit: usize) -> Result<Bytes, ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > limit {
+        return Err(ReadError::TooLarge(limit));
+    }
+    // One frame is handed on as it is; more are put together.
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| ReadError::Broken(e.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + all.len() + data.len() > limit {
+            return Err(ReadError::TooLarge(limit));
+        }
+        if first.is_empty() && all.is_empty() {
+            first = data;
+            continue;
+        }
+        if all.is_empty() {
+            all.reserve(announced.max(first.len() + data.len()));
+            all.extend_from_slice(&std::mem::take(&mut first));
+        }
+        all.extend_from_slice(&data);
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+
+    /// A body of given frames.
+    struct Frames(VecDeque<Bytes>, u64);
+
+    impl http_body::Body for Frames {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(self.0.pop_front().map(|bytes| Ok(Frame::data(bytes))))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            let mut hint = SizeHint::new();
+            hint.set_lower(self.1);
+            hint
+        }
+    }
+
+    async fn collected(frames: &[&'static str], announced: u64, limit: usize) -> Result<Bytes, ReadError> {
+        let frames = frames.iter().map(|text| Bytes::from_static(text.as_bytes())).collect();
+        collect(Frames(frames, announced), limit).await
+    }
+
+    #[tokio::test]
+    async fn bodies_are_put_together_up_to_the_limit() {
+        assert_eq!(collected(&[], 0, 5).await, Ok(Bytes::new()));
+        assert_eq!(collected(&["abc"], 0, 3).await, Ok(Bytes::from("abc")));
+        assert_eq!(collected(&["ab", "", "c", "de"], 0, 5).await, Ok(Bytes::from("abcde")));
+        assert_eq!(collected(&["ab", "c", "de"], 0, 4).await, Err(ReadError::TooLarge(4)));
+        assert_eq!(collected(&[], 6, 5).await, Err(ReadError::TooLarge(5)), "announced");
+    }
+
+    #[tokio::test]
+    async fn whole_and_streamed_bodies_say_what_they_are() {
+        use http_body::Body as _;
+        let whole = Body::from("text");
+        assert_eq!((whole.is_end_stream(), whole.size_hint().exact()), (false, Some(4)));
+        assert!(Body::empty().is_end_stream());
+        let (sender, body) = channel(1);
+        assert_eq!(body.size_hint().exact(), None);
+        sender.send(Bytes::from("event")).await.unwrap();
+        drop(sender);
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "event");
+    }
+}

@@ -1,0 +1,383 @@
+//! Keys and certificates that the processes make for themselves: a certificate authority, a serving certificate and
+//! client certificates, all ECDSA P-256.
+//!
+//! # Contract
+//!
+//! Made once and kept: what is there and still good is used as it is. A serving certificate that lacks a wanted name,
+//! does not belong to the authority or ends within a month is made anew by the same authority. Half an authority (a key
+//! without its certificate, or the reverse) is an error, never overwritten.
+//!
+//! # Invariants
+//!
+//! INVARIANT (keys are private): a key file has mode 0600 from the moment it exists; files appear whole, by rename.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
+
+mod subject;
+
+/// How long an authority is good.
+const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// How long a serving certificate is good.
+const SERVING_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
+/// A serving certificate that ends within this time is made anew.
+const RENEWAL: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Certificates begin this much earlier, for clocks that are behind.
+const BACKDATED: Duration = Duration::from_secs(3600);
+
+/// Why certificates could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CertError {
+    /// A file could not be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is there and is not what it should be.
+    #[error("{path}: {problem}", path = path.display())]
+    Unusable {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A name cannot stand in a certificate, or the generator failed.
+    #[error("cannot make a certificate: {0}")]
+    Generate(String),
+}
+
+impl CertError {
+    fn unusable(path: &Path, problem: impl ToString) -> Self {
+        CertError::Unusable { path: path.to_owned(), problem: problem.to_string() }
+    }
+}
+
+impl From<rcgen::Error> for CertError {
+    fn from(error: rcgen::Error) -> Self {
+        CertError::Generate(error.to_string())
+    }
+}
+
+/// The files of a serving certificate and of the authority that signed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServingPair {
+    /// The certificate, PEM.
+    pub cert: PathBuf,
+    /// Its key, PEM, mode 0600.
+    pub key: PathBuf,
+    /// The authority's certificate, PEM: what clients trust.
+    pub ca: PathBuf,
+    /// The authority's key, PEM, mode 0600.
+    pub ca_key: PathBuf,
+}
+
+impl ServingPair {
+    /// The file names in a directory: `apiserver.crt`, `apiserver.key`, `ca.crt`, `ca.key`.
+    pub fn in_dir(dir: &Path) -> Self {
+        ServingPair {
+            cert: dir.join("apiserver.crt"),
+            key: dir.join("apiserver.key"),
+            ca: dir.join("ca.crt"),
+            ca_key: dir.join("ca.key"),
+        }
+    }
+}
+
+/// A certificate with its key. Debug shows neither.
+pub struct PemPair {
+    /// The certificate, PEM.
+    pub cert: String,
+    /// Its key, PEM (PKCS #8).
+    pub key: String,
+}
+
+impl std::fmt::Debug for PemPair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PemPair { .. }")
+    }
+}
+
+/// Makes an authority and a serving certificate in a directory, or keeps those that are good. The names `localhost`,
+/// `127.0.0.1` and `::1` are always in; `names` adds DNS names and addresses.
+///
+/// # Errors
+///
+/// See [`CertError`].
+pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Result<ServingPair, CertError> {
+    make_dir(dir)?;
+    let pair = ServingPair::in_dir(dir);
+    let authority =
+        Authority::ensure(&pair.ca, &pair.ca_key, &format!("serving-ca@{}", now.as_second()), now)?;
+    let mut wanted: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    // The unspecified address is what a server binds, never what a client dials.
+    let dialled = names.iter().filter(|name| !name.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()));
+    wanted.extend(dialled.cloned());
+    wanted.sort();
+    wanted.dedup();
+    if !is_good(&pair, &authority, &wanted, now) {
+        let made = authority.serving(&wanted, SERVING_VALIDITY, now)?;
+        // The key first: a certificate whose key is not there yet would be taken for a pair.
+        write(&pair.key, made.key.as_bytes(), 0o600)?;
+        write(&pair.cert, made.cert.as_bytes(), 0o644)?;
+    }
+    Ok(pair)
+}
+
+/// A certificate authority whose key we hold.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Authority { .. }")
+    }
+}
+
+impl Authority {
+    /// Reads an authority from its files, or makes one when both are absent.
+    ///
+    /// # Errors
+    ///
+    /// See [`CertError`].
+    pub fn ensure(cert: &Path, key: &Path, common_name: &str, now: Timestamp) -> Result<Self, CertError> {
+        match (cert.exists(), key.exists()) {
+            (true, true) => Self::load(cert, key),
+            (true, false) => Err(CertError::unusable(key, "missing, while its certificate is there")),
+            (false, true) => Err(CertError::unusable(cert, "missing, while its key is there")),
+            (false, false) => {
+                let made = Self::generate(common_name, now)?;
+                write(key, made.key.as_bytes(), 0o600)?;
+                write(cert, made.cert.as_bytes(), 0o644)?;
+                Self::load(cert, key)
+            }
+        }
+    }
+
+    /// Reads an authority from its files.
+    ///
+    /// # Errors
+    ///
+    /// See [`CertError`].
+    pub fn load(cert: &Path, key: &Path) -> Result<Self, CertError> {
+        let cert_pem = read(cert)?;
+        let key_pair = KeyPair::from_pem(&read(key)?).map_err(|e| CertError::unusable(key, e))?;
+        let certificate =
+            CertificateDer::from_pem_slice(cert_pem.as_bytes()).map_err(|e| CertError::unusable(cert, e))?;
+        if !holds_key(&certificate, &key_pair) {
+            return Err(CertError::unusable(key, format!("is not the key of {}", cert.display())));
+        }
+        let issuer =
+            Issuer::from_ca_cert_der(&certificate, key_pair).map_err(|e| CertError::unusable(cert, e))?;
+        Ok(Authority { issuer, certificate })
+    }
+
+    /// A new authority, good for ten years.
+    ///
+    /// # Errors
+    ///
+    /// When the name cannot stand in a certificate.
+    pub fn generate(common_name: &str, now: Timestamp) -> Result<PemPair, CertError> {
+        let mut params = params(&[], now, AUTHORITY_VALIDITY)?;
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate()?;
+        Ok(PemPair { cert: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
+    }
+
+    /// A serving certificate for DNS names and addresses.
+    ///
+    /// # Errors
+    ///
+    /// When a name cannot stand in a certificate.
+    pub fn serving(
+        &self,
+        names: &[String],
+        validity: Duration,
+        now: Timestamp,
+    ) -> Result<PemPair, CertError> {
+        let mut params = params(names, now, validity)?;
+        params.distinguished_name.push(DnType::CommonName, "apiserver");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let (certificate, key) = self.sign(params)?;
+        Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
+    }
+
+    /// A client certificate: the username as common name, the groups as organizations.
+    ///
+    /// # Errors
+    ///
+    /// When a name cannot stand in a certificate.
+    pub fn client(
+        &self,
+        user: &str,
+        groups: &[String],
+        validity: Duration,
+        now: Timestamp,
+    ) -> Result<PemPair, CertError> {
+        let mut params = params(&[], now, validity)?;
+        params.distinguished_name.push(DnType::CommonName, user);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let (certificate, key) = self.sign(params)?;
+        let certificate = subject::replace(&certificate, &subject::name(groups, user), self.issuer.key())
+            .ok_or_else(|| CertError::Generate("the subject could not be set".to_owned()))?;
+        Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
+    }
+
+    /// The DER form of a certificate for a new key.
+    fn sign(&self, mut params: CertificateParams) -> Result<(CertificateDer<'static>, KeyPair), CertError> {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        Ok((params.signed_by(&key, &self.issuer)?.der().clone(), key))
+    }
+}
+
+/// Names and validity.
+fn params(names: &[String], now: Timestamp, validity: Duration) -> Result<CertificateParams, CertError> {
+    let mut params = CertificateParams::new(names)?;
+    let now = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(BACKDATED);
+    params.not_after = epoch + (now + validity);
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    Ok(params)
+}
+
+/// Whether a certificate is that of a key.
+fn holds_key(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
+    use rcgen::PublicKeyData;
+    X509Certificate::from_der(certificate)
+        .is_ok_and(|(_, parsed)| parsed.public_key().raw == key.subject_public_key_info().as_slice())
+}
+
+/// Whether the serving certificate on disk can go on being used.
+fn is_good(pair: &ServingPair, authority: &Authority, names: &[String], now: Timestamp) -> bool {
+    let (Ok(cert), Ok(key)) = (read(&pair.cert), read(&pair.key)) else { return false };
+    let (Ok(certificate), Ok(key)) =
+        (CertificateDer::from_pem_slice(cert.as_bytes()), KeyPair::from_pem(&key))
+    else {
+        return false;
+    };
+    let (Ok((_, leaf)), Ok((_, issuer))) =
+        (X509Certificate::from_der(&certificate), X509Certificate::from_der(&authority.certificate))
+    else {
+        return false;
+    };
+    let alternatives = leaf.subject_alternative_name().ok().flatten();
+    let has = |name: &String| {
+        let address = name.parse::<IpAddr>().ok();
+        alternatives.as_ref().is_some_and(|names| {
+            names.value.general_names.iter().any(|general| match (general, address) {
+                (GeneralName::DNSName(dns), None) => dns == name,
+                (GeneralName::IPAddress(bytes), Some(IpAddr::V4(ip))) => *bytes == ip.octets(),
+                (GeneralName::IPAddress(bytes), Some(IpAddr::V6(ip))) => *bytes == ip.octets(),
+                _ => false,
+            })
+        })
+    };
+    let validity = leaf.validity();
+    let second = |d: Duration| i64::try_from(d.as_secs()).unwrap_or(i64::MAX);
+    holds_key(&certificate, &key)
+        && leaf.issuer().as_raw() == issuer.subject().as_raw()
+        && authority_key(&leaf).is_some_and(|id| Some(id) == subject_key(&issuer))
+        && validity.not_before.timestamp() <= now.as_second()
+        && validity.not_after.timestamp() > now.as_second().saturating_add(second(RENEWAL))
+        && names.iter().all(has)
+}
+
+/// Which key signed a certificate, by the identifier in it.
+fn authority_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
+    certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(id) => id.key_identifier.as_ref().map(|id| id.0),
+        _ => None,
+    })
+}
+
+/// The identifier of a certificate's own key.
+fn subject_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
+    certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0),
+        _ => None,
+    })
+}
+
+fn read(path: &Path) -> Result<String, CertError> {
+    fs::read_to_string(path).map_err(|source| CertError::File { path: path.to_owned(), source })
+}
+
+/// Makes a directory of mode 0700, with those above it.
+fn make_dir(dir: &Path) -> Result<(), CertError> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|source| CertError::File { path: dir.to_owned(), source })
+}
+
+/// Writes a file so that it appears whole, synced, with its mode from the beginning.
+///
+/// # Errors
+///
+/// [`CertError::File`].
+pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError> {
+    let failed = |source| CertError::File { path: path.to_owned(), source };
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}", std::process::id()));
+    let part = PathBuf::from(part);
+    let written = (|| {
+        let _ = fs::remove_file(&part);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&part, path)?;
+        fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written.map_err(failed)
+}
+
+/// The text form of a certificate.
+fn pem(certificate: &[u8]) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(certificate);
+    let mut out = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    let mut rest = text.as_str();
+    while let Some((line, after)) = rest.split_at_checked(64) {
+        out.push_str(line);
+        out.push('\n');
+        rest = after;
+    }
+    if !rest.is_empty() {
+        out.push_str(rest);
+        out.push('\n');
+    }
+    out.push_str("-----END CERTIFICATE-----\n");
+    out
+}
+
+#[cfg(test)]
+#[path = "tests/certs.rs"]
+mod tests;

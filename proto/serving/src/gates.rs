@@ -1,0 +1,308 @@
+//! Feature gates: the table of release 1.33 and `--feature-gates A=true,B=false`.
+//!
+//! # Contract
+//!
+//! A gate is one line of the table. What is not named on the command line has its default; `AllAlpha` and `AllBeta` set
+//! the default of their stage. Unknown gates, gates that are locked to the other value and values that are no booleans
+//! are errors, all of them told together; setting a gate that is stable or deprecated is a warning (requirements D-FGL).
+
+use std::fmt;
+
+/// How far a feature is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Off unless asked for.
+    Alpha,
+    /// On unless the table says otherwise.
+    Beta,
+    /// Part of the product; the gate goes in a later release.
+    Stable,
+    /// Goes in a later release.
+    Deprecated,
+}
+
+impl Stage {
+    /// As help texts and the metric `kubernetes_feature_enabled` print it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stage::Alpha => "ALPHA",
+            Stage::Beta => "BETA",
+            Stage::Stable => "GA",
+            Stage::Deprecated => "DEPRECATED",
+        }
+    }
+}
+
+/// What the table says of a gate.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    /// The gate.
+    pub gate: Gate,
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// How far it is in 1.33.
+    pub stage: Stage,
+    /// Whether it is on when nobody says.
+    pub default: bool,
+    /// Whether only the default may be asked for.
+    pub locked: bool,
+    /// The minor release (of 1.x) that gave it this stage; None where no source tells.
+    pub since: Option<u32>,
+}
+
+macro_rules! gates {
+    ($($gate:ident, $name:literal, $stage:ident, $default:literal, $locked:literal, $since:expr;)*) => {
+        /// A feature gate.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "the names are those of the features")]
+        pub enum Gate {
+            $($gate,)*
+        }
+
+        /// All gates, in the order of their names.
+        pub const GATES: &[Definition] = &[
+            $(Definition {
+                gate: Gate::$gate,
+                name: $name,
+                stage: Stage::$stage,
+                default: $default,
+                locked: $locked,
+                since: $since,
+            },)*
+        ];
+    };
+}
+
+// gate, name, stage, default, locked to the default, since
+gates! {
+    AggregatedDiscoveryRemoveBetaType, "AggregatedDiscoveryRemoveBetaType", Deprecated, true, false, Some(33);
+    AllowParsingUserUidFromCertAuth, "AllowParsingUserUIDFromCertAuth", Beta, true, false, Some(33);
+    AllowUnsafeMalformedObjectDeletion, "AllowUnsafeMalformedObjectDeletion", Alpha, false, false, Some(32);
+    AnonymousAuthConfigurableEndpoints, "AnonymousAuthConfigurableEndpoints", Beta, true, false, Some(32);
+    ApiListChunking, "APIListChunking", Stable, true, true, Some(29);
+    ApiResponseCompression, "APIResponseCompression", Beta, true, false, Some(16);
+    ApiServerIdentity, "APIServerIdentity", Beta, true, false, None;
+    ApiServerTracing, "APIServerTracing", Beta, true, false, None;
+    ApiServingWithRoutine, "APIServingWithRoutine", Alpha, false, false, None;
+    AuthorizeNodeWithSelectors, "AuthorizeNodeWithSelectors", Beta, true, false, Some(32);
+    AuthorizeWithSelectors, "AuthorizeWithSelectors", Beta, true, false, Some(32);
+    BtreeWatchCache, "BtreeWatchCache", Stable, true, true, Some(33);
+    CborServingAndStorage, "CBORServingAndStorage", Alpha, false, false, Some(32);
+    ConcurrentWatchObjectDecode, "ConcurrentWatchObjectDecode", Beta, false, false, Some(31);
+    ConsistentListFromCache, "ConsistentListFromCache", Beta, true, false, Some(31);
+    CoordinatedLeaderElection, "CoordinatedLeaderElection", Beta, false, false, Some(33);
+    DeclarativeValidation, "DeclarativeValidation", Beta, true, false, Some(33);
+    DeclarativeValidationTakeover, "DeclarativeValidationTakeover", Beta, false, false, Some(33);
+    DryRun, "DryRun", Stable, true, true, Some(19);
+    KmsV1, "KMSv1", Deprecated, false, false, None;
+    ListFromCacheSnapshot, "ListFromCacheSnapshot", Alpha, false, false, Some(33);
+    MutatingAdmissionPolicy, "MutatingAdmissionPolicy", Alpha, false, false, Some(32);
+    OpenApiEnums, "OpenAPIEnums", Beta, true, false, Some(24);
+    RemoteRequestHeaderUid, "RemoteRequestHeaderUID", Beta, true, false, Some(33);
+    ResilientWatchCacheInitialization, "ResilientWatchCacheInitialization", Beta, true, false, Some(31);
+    RetryGenerateName, "RetryGenerateName", Stable, true, true, Some(32);
+    SeparateCacheWatchRpc, "SeparateCacheWatchRPC", Deprecated, false, false, Some(33);
+    ServerSideApply, "ServerSideApply", Stable, true, true, Some(22);
+    ServerSideFieldValidation, "ServerSideFieldValidation", Stable, true, true, Some(27);
+    StorageVersionApi, "StorageVersionAPI", Alpha, false, false, None;
+    StorageVersionHash, "StorageVersionHash", Beta, true, false, Some(15);
+    StreamingCollectionEncodingToJson, "StreamingCollectionEncodingToJSON", Beta, true, false, Some(33);
+    StreamingCollectionEncodingToProtobuf, "StreamingCollectionEncodingToProtobuf", Beta, true, false, Some(33);
+    StrictCostEnforcementForVap, "StrictCostEnforcementForVAP", Stable, true, true, Some(32);
+    StrictCostEnforcementForWebhooks, "StrictCostEnforcementForWebhooks", Stable, true, true, Some(32);
+    StructuredAuthenticationConfiguration, "StructuredAuthenticationConfiguration", Beta, true, false, Some(30);
+    StructuredAuthorizationConfiguration, "StructuredAuthorizationConfiguration", Stable, true, true, Some(32);
+    UnauthenticatedHttp2DosMitigation, "UnauthenticatedHTTP2DOSMitigation", Beta, true, false, Some(29);
+    WatchCacheInitializationPostStartHook, "WatchCacheInitializationPostStartHook", Beta, false, false, None;
+    WatchFromStorageWithoutResourceVersion, "WatchFromStorageWithoutResourceVersion", Deprecated, false, true, Some(33);
+    WatchList, "WatchList", Beta, false, false, None;
+}
+
+/// The gate that turns on what is alpha.
+const ALL_ALPHA: &str = "AllAlpha";
+/// The gate that turns on what is beta.
+const ALL_BETA: &str = "AllBeta";
+
+/// Everything that is wrong with a value of `--feature-gates`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateErrors(pub Vec<String>);
+
+impl fmt::Display for GateErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("; "))
+    }
+}
+
+impl std::error::Error for GateErrors {}
+
+/// Which features are on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeatureGates {
+    /// In the order of [`GATES`].
+    on: Vec<bool>,
+}
+
+impl Default for FeatureGates {
+    fn default() -> Self {
+        FeatureGates { on: GATES.iter().map(|gate| gate.default).collect() }
+    }
+}
+
+impl FeatureGates {
+    /// Parses `A=true,B=false`; several flags are joined by commas, and the last word on a gate counts. Gives the
+    /// warnings too.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong.
+    pub fn parse(text: &str) -> Result<(Self, Vec<String>), GateErrors> {
+        let mut asked: Vec<Option<bool>> = vec![None; GATES.len()];
+        let (mut all_alpha, mut all_beta) = (None, None);
+        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let Some((name, value)) = part.split_once('=').map(|(name, value)| (name.trim(), value.trim()))
+            else {
+                errors.push(format!("missing bool value for {part}"));
+                continue;
+            };
+            let Ok(value) = crate::flags::boolean(value) else {
+                errors.push(format!("invalid value of {name}={value}: neither true nor false"));
+                continue;
+            };
+            let found = GATES.iter().zip(asked.iter_mut()).find(|(gate, _)| gate.name == name);
+            match (name, found) {
+                (ALL_ALPHA, _) => all_alpha = Some(value),
+                (ALL_BETA, _) => all_beta = Some(value),
+                (_, None) => errors.push(format!("unrecognized feature gate: {name}")),
+                (_, Some((gate, _))) if gate.locked && value != gate.default => errors.push(format!(
+                    "cannot set feature gate {name} to {value}, feature is locked to {}",
+                    gate.default
+                )),
+                (_, Some((gate, asked))) => {
+                    match gate.stage {
+                        Stage::Stable => warnings
+                            .push(format!("setting GA feature gate {name}={value}: it will be removed in a future release")),
+                        Stage::Deprecated => warnings.push(format!(
+                            "setting deprecated feature gate {name}={value}: it will be removed in a future release"
+                        )),
+                        Stage::Alpha | Stage::Beta => {}
+                    }
+                    *asked = Some(value);
+                }
+            }
+        }
+        if !errors.is_empty() {
+            return Err(GateErrors(errors));
+        }
+        let on = GATES.iter().zip(asked).map(|(gate, asked)| {
+            let of_stage = match gate.stage {
+                Stage::Alpha => all_alpha,
+                Stage::Beta => all_beta,
+                Stage::Stable | Stage::Deprecated => None,
+            };
+            asked.or(of_stage).unwrap_or(gate.default)
+        });
+        Ok((FeatureGates { on: on.collect() }, warnings))
+    }
+
+    /// Whether a feature is on.
+    pub fn enabled(&self, gate: Gate) -> bool {
+        // The enum and the table come from the same lines, in the same order.
+        self.on.get(gate as usize).copied().unwrap_or(false)
+    }
+
+    /// All gates with their state, for the metric `kubernetes_feature_enabled`.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Definition, bool)> {
+        GATES.iter().zip(self.on.iter().copied())
+    }
+}
+
+/// The lines of `--help`: `Gate=true|false (STAGE - default=x)`. Stable and deprecated gates are not listed.
+pub fn help() -> String {
+    let mut lines = vec![
+        format!("{ALL_ALPHA}=true|false (ALPHA - default=false)"),
+        format!("{ALL_BETA}=true|false (BETA - default=false)"),
+    ];
+    let listed = GATES.iter().filter(|gate| matches!(gate.stage, Stage::Alpha | Stage::Beta));
+    lines.extend(listed.map(|gate| {
+        format!("{}=true|false ({} - default={})", gate.name, gate.stage.as_str(), gate.default)
+    }));
+    lines.sort();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_obeys_the_lifecycle() {
+        assert!(GATES.is_sorted_by_key(|gate| gate.name.to_ascii_lowercase()));
+        for (index, gate) in GATES.iter().enumerate() {
+            assert_eq!(gate.gate as usize, index, "{}", gate.name);
+            assert!(gate.stage != Stage::Alpha || !gate.default, "{} is alpha and on", gate.name);
+            assert!(gate.stage != Stage::Stable || (gate.default && gate.locked), "{} is stable", gate.name);
+        }
+    }
+
+    #[test]
+    fn defaults_stages_and_single_gates() {
+        use Gate::{ApiResponseCompression as Compression, CborServingAndStorage as Cbor, WatchList};
+        for (text, cbor, compression, watch_list) in [
+            ("", false, true, false),
+            ("CBORServingAndStorage=true", true, true, false),
+            ("APIResponseCompression=false,WatchList=true", false, false, true),
+            ("AllAlpha=true", true, true, false),
+            ("AllBeta=true", false, true, true),
+            ("AllBeta=false,WatchList=true", false, false, true),
+            ("WatchList=true, AllBeta=false", false, false, true),
+            ("WatchList=true,WatchList=F", false, true, false),
+        ] {
+            let (gates, warnings) = FeatureGates::parse(text).unwrap();
+            let got = (gates.enabled(Cbor), gates.enabled(Compression), gates.enabled(WatchList));
+            assert_eq!(got, (cbor, compression, watch_list), "{text}");
+            assert!(warnings.is_empty(), "{text}: {warnings:?}");
+        }
+        assert_eq!(FeatureGates::parse("").unwrap().0, FeatureGates::default());
+    }
+
+    #[test]
+    fn all_mistakes_are_told_together() {
+        let errors =
+            FeatureGates::parse("NoSuch=true,BtreeWatchCache=false,WatchList,WatchList=maybe,DryRun=true")
+                .unwrap_err();
+        assert_eq!(
+            errors.0,
+            [
+                "unrecognized feature gate: NoSuch",
+                "cannot set feature gate BtreeWatchCache to false, feature is locked to true",
+                "missing bool value for WatchList",
+                "invalid value of WatchList=maybe: neither true nor false",
+            ]
+        );
+        assert!(FeatureGates::parse("WatchFromStorageWithoutResourceVersion=true").is_err());
+    }
+
+    #[test]
+    fn stable_and_deprecated_gates_warn() {
+        let (gates, warnings) = FeatureGates::parse("ServerSideApply=true,KMSv1=true").unwrap();
+        assert!(gates.enabled(Gate::ServerSideApply) && gates.enabled(Gate::KmsV1));
+        assert_eq!(warnings.len(), 2);
+        assert!(warnings.iter().all(|warning| warning.contains("will be removed")));
+    }
+
+    #[test]
+    fn help_names_what_can_still_be_chosen() {
+        let help = help();
+        for line in [
+            "AllAlpha=true|false (ALPHA - default=false)",
+            "CBORServingAndStorage=true|false (ALPHA - default=false)",
+            "APIResponseCompression=true|false (BETA - default=true)",
+            "WatchList=true|false (BETA - default=false)",
+            "AuthorizeWithSelectors=true|false (BETA - default=true)",
+        ] {
+            assert!(help.lines().any(|l| l == line), "{line} is missing:\n{help}");
+        }
+        assert!(!help.contains("ServerSideApply") && !help.contains("KMSv1"));
+    }
+}

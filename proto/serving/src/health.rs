@@ -1,0 +1,226 @@
+//! Health endpoints: named checks behind `/livez`, `/readyz` and `/healthz`.
+//!
+//! # Contract
+//!
+//! [`Checks::answer`] is a function of its arguments and of what the checks say at that moment. The body never tells
+//! why a check of a whole endpoint failed; [`HealthAnswer::failures`] does, for the log. A single check, which needs a
+//! permission of its own, tells its reason (requirements D-HEALTH).
+//!
+//! # Reference
+//!
+//! Lines and words are Kubernetes'. The last line of a verbose answer follows the names preset.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// The media type of all answers.
+pub const MEDIA_TYPE: &str = "text/plain; charset=utf-8";
+
+type Probe = dyn Fn() -> Result<(), String> + Send + Sync;
+
+/// One named check.
+#[derive(Clone)]
+struct Check {
+    name: Arc<str>,
+    probe: Arc<Probe>,
+}
+
+/// The checks of one endpoint, in the order in which they are listed.
+#[derive(Clone, Default)]
+pub struct Checks(Vec<Check>);
+
+impl std::fmt::Debug for Checks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+/// What a health endpoint answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthAnswer {
+    /// 200, 404 or 500.
+    pub status: u16,
+    /// Plain text.
+    pub body: String,
+    /// Failed checks with their reasons; for the log only.
+    pub failures: Vec<(String, String)>,
+}
+
+impl HealthAnswer {
+    fn new(status: u16, body: impl Into<String>) -> Self {
+        HealthAnswer { status, body: body.into(), failures: Vec::new() }
+    }
+
+    /// Logs the failures with their reasons.
+    pub fn log(&self, endpoint: &str) {
+        for (check, reason) in &self.failures {
+            tracing::warn!(endpoint, check, reason, "health check failed");
+        }
+    }
+}
+
+impl Checks {
+    /// No checks: healthy.
+    pub fn new() -> Self {
+        Checks::default()
+    }
+
+    /// With one more check; the probe is quick and says why it fails.
+    #[must_use]
+    pub fn with(
+        mut self,
+        name: &str,
+        probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.0.push(Check { name: name.into(), probe: Arc::new(probe) });
+        self
+    }
+
+    /// The names, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|check| &*check.name)
+    }
+
+    /// Answers a request. `endpoint` is `livez`, `readyz` or `healthz`; `check` what follows it in the path (`ping`,
+    /// `poststarthook/x`), None for the endpoint itself; `query` the raw query; `own_name` whether a verbose answer ends
+    /// with the endpoint's own name instead of `healthz`.
+    pub fn answer(&self, endpoint: &str, check: Option<&str>, query: &str, own_name: bool) -> HealthAnswer {
+        match check {
+            Some(name) => self.single(name),
+            None => self.all(endpoint, query, own_name),
+        }
+    }
+
+    fn single(&self, name: &str) -> HealthAnswer {
+        let Some(check) = self.0.iter().find(|check| &*check.name == name) else {
+            return HealthAnswer::new(404, "404 page not found\n");
+        };
+        match (check.probe)() {
+            Ok(()) => HealthAnswer::new(200, "ok"),
+            Err(reason) => HealthAnswer {
+                failures: vec![(name.to_owned(), reason.clone())],
+                ..HealthAnswer::new(500, format!("internal server error: {reason}\n"))
+            },
+        }
+    }
+
+    fn all(&self, endpoint: &str, query: &str, own_name: bool) -> HealthAnswer {
+        let parameters: Vec<(String, String)> = parameters(query).collect();
+        let verbose = parameters.iter().any(|(name, _)| name == "verbose");
+        let mut excluded: Vec<&str> = parameters
+            .iter()
+            .filter(|(name, _)| name == "exclude")
+            .map(|(_, value)| value.as_str())
+            .collect();
+        excluded.sort_unstable();
+        excluded.dedup();
+        let mut lines = String::new();
+        let mut failures = Vec::new();
+        for Check { name, probe } in &self.0 {
+            let line = if let Some(at) = excluded.iter().position(|excluded| *excluded == &**name) {
+                excluded.remove(at);
+                format!("[+]{name} excluded: ok\n")
+            } else if let Err(reason) = probe() {
+                failures.push((name.to_string(), reason));
+                format!("[-]{name} failed: reason withheld\n")
+            } else {
+                format!("[+]{name} ok\n")
+            };
+            lines.push_str(&line);
+        }
+        if !excluded.is_empty() {
+            let names: Vec<String> = excluded.iter().map(|name| apimachinery::field::quote(name)).collect();
+            let _ = writeln!(
+                lines,
+                "warn: some health checks cannot be excluded: no matches for {}",
+                names.join(", ")
+            );
+        }
+        if !failures.is_empty() {
+            return HealthAnswer {
+                failures,
+                ..HealthAnswer::new(500, format!("{lines}{endpoint} check failed\n"))
+            };
+        }
+        if !verbose {
+            return HealthAnswer::new(200, "ok");
+        }
+        let name = if own_name { endpoint } else { "healthz" };
+        HealthAnswer::new(200, format!("{lines}{name} check passed\n"))
+    }
+}
+
+/// Names and values of a query, decoded; a name without `=` has an empty value.
+fn parameters(query: &str) -> impl Iterator<Item = (String, String)> {
+    let decode = |text: &str| {
+        let spaced = text.replace('+', " ");
+        percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+    };
+    query.split('&').filter(|part| !part.is_empty()).map(move |part| {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        (decode(name), decode(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checks(storage: Result<(), &'static str>) -> Checks {
+        Checks::new()
+            .with("ping", || Ok(()))
+            .with("storage", move || storage.map_err(str::to_owned))
+            .with("poststarthook/rbac", || Ok(()))
+    }
+
+    #[test]
+    fn healthy_endpoints_say_ok_or_list_their_checks() {
+        let all = "[+]ping ok\n[+]storage ok\n[+]poststarthook/rbac ok\n";
+        for (endpoint, query, own_name, want) in [
+            ("livez", "", false, "ok".to_owned()),
+            ("livez", "exclude=ping", false, "ok".to_owned()),
+            ("livez", "verbose", false, format!("{all}healthz check passed\n")),
+            ("livez", "verbose=true", true, format!("{all}livez check passed\n")),
+            ("readyz", "verbose&x=y", true, format!("{all}readyz check passed\n")),
+            ("healthz", "verbose=0", false, format!("{all}healthz check passed\n")),
+            (
+                "readyz",
+                "verbose&exclude=poststarthook%2Frbac&exclude=ping&exclude=ping",
+                false,
+                "[+]ping excluded: ok\n[+]storage ok\n[+]poststarthook/rbac excluded: ok\nhealthz check passed\n".to_owned(),
+            ),
+            (
+                "livez",
+                "verbose&exclude=z&exclude=a+b",
+                true,
+                format!("{all}warn: some health checks cannot be excluded: no matches for \"a b\", \"z\"\nlivez check passed\n"),
+            ),
+        ] {
+            let answer = checks(Ok(())).answer(endpoint, None, query, own_name);
+            assert_eq!(answer, HealthAnswer::new(200, want), "{endpoint}?{query}");
+        }
+    }
+
+    #[test]
+    fn failures_are_always_listed_and_their_reasons_withheld() {
+        let answer = checks(Err("disk full")).answer("readyz", None, "", false);
+        assert_eq!(answer.status, 500);
+        assert_eq!(
+            answer.body,
+            "[+]ping ok\n[-]storage failed: reason withheld\n[+]poststarthook/rbac ok\nreadyz check failed\n"
+        );
+        assert_eq!(answer.failures, [("storage".to_owned(), "disk full".to_owned())]);
+        assert_eq!(checks(Err("disk full")).answer("readyz", None, "exclude=storage", false).status, 200);
+    }
+
+    #[test]
+    fn single_checks_answer_for_themselves() {
+        let single = |name, storage| checks(storage).answer("livez", Some(name), "verbose", false);
+        assert_eq!(single("ping", Ok(())), HealthAnswer::new(200, "ok"));
+        assert_eq!(single("poststarthook/rbac", Ok(())), HealthAnswer::new(200, "ok"));
+        assert_eq!(single("nope", Ok(())).status, 404);
+        assert_eq!(single("", Ok(())).status, 404);
+        let failed = single("storage", Err("disk full"));
+        assert_eq!((failed.status, failed.body.as_str()), (500, "internal server error: disk full\n"));
+    }
+}

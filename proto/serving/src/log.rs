@@ -1,0 +1,132 @@
+//! Logs: one line an event on standard error, as text or JSON. Messages are static and lower case; values stand in
+//! fields.
+//!
+//! # Contract
+//!
+//! `-v N`: below 4 information, warnings and errors; 4 and 5 debug (refusals with their reasons); from 6 on everything.
+//! Libraries stay at warnings up to 7, so that debug lines are ours.
+
+use std::io::{IsTerminal, Write};
+
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
+
+/// Libraries that log, and whose lines are held back.
+const LIBRARIES: [&str; 11] = [
+    "fjall",
+    "h2",
+    "hyper",
+    "hyper_util",
+    "lsm_tree",
+    "moka",
+    "notify",
+    "rustls",
+    "tokio_util",
+    "tonic",
+    "tower",
+];
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl std::str::FromStr for Format {
+    type Err = String;
+
+    /// `text` or `json`, as `--logging-format` takes them.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Format::Text),
+            "json" => Ok(Format::Json),
+            other => Err(format!("unknown log format `{other}`: `text` or `json`")),
+        }
+    }
+}
+
+/// A second set-up in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("logging is set up already")]
+pub struct AlreadySetUp;
+
+/// Sets up logging for the process.
+///
+/// # Errors
+///
+/// When it is set up already.
+pub fn init(verbosity: u8, format: Format) -> Result<(), AlreadySetUp> {
+    let layer = fmt::layer().with_writer(std::io::stderr);
+    let layer = match format {
+        Format::Text => {
+            layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter(verbosity)).boxed()
+        }
+        Format::Json => layer
+            .json()
+            .flatten_event(true)
+            .with_current_span(true)
+            .with_span_list(false)
+            .with_filter(filter(verbosity))
+            .boxed(),
+    };
+    tracing_subscriber::registry().with(layer).try_init().map_err(|_| AlreadySetUp)
+}
+
+/// What `-v N` lets through.
+fn filter(verbosity: u8) -> Targets {
+    let level = match verbosity {
+        0..=3 => Level::INFO,
+        4..=5 => Level::DEBUG,
+        _ => Level::TRACE,
+    };
+    let libraries = if verbosity < 8 { LevelFilter::WARN } else { LevelFilter::from_level(level) };
+    Targets::new().with_default(level).with_targets(LIBRARIES.map(|name| (name, libraries)))
+}
+
+/// The health check `log`: whether standard error still takes lines.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn check() -> Result<(), String> {
+    std::io::stderr().flush().map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbosity_opens_our_lines_before_those_of_libraries() {
+        for (verbosity, target, level, want) in [
+            (0, "apid", Level::INFO, true),
+            (3, "apid", Level::DEBUG, false),
+            (4, "apid::http", Level::DEBUG, true),
+            (5, "apid", Level::TRACE, false),
+            (6, "apid", Level::TRACE, true),
+            (6, "h2::codec", Level::DEBUG, false),
+            (6, "h2", Level::WARN, true),
+            (8, "h2", Level::TRACE, true),
+        ] {
+            assert_eq!(
+                filter(verbosity).would_enable(target, &level),
+                want,
+                "-v {verbosity} {target} {level}"
+            );
+        }
+    }
+
+    #[test]
+    fn formats_are_named() {
+        assert_eq!("json".parse(), Ok(Format::Json));
+        assert!("xml".parse::<Format>().is_err());
+    }
+}

@@ -1,0 +1,315 @@
+//! Metrics: a registry whose help texts carry stability classes, and the Prometheus text format.
+//!
+//! # Contract
+//!
+//! A process declares all its metrics as [`Definition`]s in one file. Names are those on the wire, `_total` included.
+//! A metric that was deprecated three minor releases ago is hidden: it counts and is not shown, unless
+//! [`Metrics::showing_hidden`] asks for it (requirements D-METRIC-15 to 27).
+//!
+//! # Reference
+//!
+//! Format: Prometheus text exposition 0.0.4, made from the OpenMetrics text of the library.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::RwLock;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::registry::{Metric, Registry};
+
+pub use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+pub use prometheus_client::metrics::counter::Counter;
+pub use prometheus_client::metrics::gauge::Gauge;
+pub use prometheus_client::metrics::histogram::Histogram;
+
+/// The minor release whose metrics policy holds.
+const CURRENT_MINOR: u32 = 33;
+/// A metric is hidden so many releases after its deprecation.
+const HIDDEN_AFTER: u32 = 3;
+
+/// The media type of [`Metrics::text`].
+pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// How long a metric stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stability {
+    /// No promise.
+    Alpha,
+    /// One release after deprecation.
+    Beta,
+    /// Three releases after deprecation.
+    Stable,
+}
+
+impl Stability {
+    fn as_str(self) -> &'static str {
+        match self {
+            Stability::Alpha => "ALPHA",
+            Stability::Beta => "BETA",
+            Stability::Stable => "STABLE",
+        }
+    }
+}
+
+/// What a metric is called and means.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    /// The name on the wire; a counter's ends in `_total`.
+    pub name: &'static str,
+    /// One sentence without a full stop.
+    pub help: &'static str,
+    /// Its class.
+    pub stability: Stability,
+    /// The minor release (of 1.x) that deprecated it.
+    pub deprecated: Option<u32>,
+}
+
+impl Definition {
+    /// A metric that is not deprecated.
+    pub const fn new(name: &'static str, stability: Stability, help: &'static str) -> Self {
+        Definition { name, help, stability, deprecated: None }
+    }
+
+    fn is_hidden(&self) -> bool {
+        self.deprecated.is_some_and(|minor| minor + HIDDEN_AFTER <= CURRENT_MINOR)
+    }
+
+    fn help_text(&self) -> String {
+        let class = self.stability.as_str();
+        match self.deprecated {
+            Some(minor) => format!("[{class}] (Deprecated from 1.{minor}) {}", self.help),
+            None => format!("[{class}] {}", self.help),
+        }
+    }
+}
+
+/// Counters by labels.
+pub type Counters<L> = Family<L, Counter>;
+/// Integer gauges by labels.
+pub type Gauges<L> = Family<L, Gauge>;
+/// Float gauges by labels.
+pub type FloatGauges<L> = Family<L, Gauge<f64, AtomicU64>>;
+/// Histograms by labels.
+pub type Histograms<L> = Family<L, Histogram, Buckets>;
+
+/// The upper bounds of a histogram.
+#[derive(Clone, Copy, Debug)]
+pub struct Buckets(pub &'static [f64]);
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(self.0.iter().copied())
+    }
+}
+
+/// The metrics of a process.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    registry: RwLock<Registry>,
+    show_hidden: bool,
+}
+
+impl Metrics {
+    /// An empty registry.
+    pub fn new() -> Self {
+        Metrics::default()
+    }
+
+    /// A registry that shows hidden metrics: `--show-hidden-metrics-for-version`, which takes only the release before
+    /// this one.
+    ///
+    /// # Errors
+    ///
+    /// For any other release.
+    pub fn showing_hidden(version: &str) -> Result<Self, String> {
+        let previous = format!("1.{}", CURRENT_MINOR - 1);
+        match version {
+            "" => Ok(Metrics::default()),
+            _ if version == previous => Ok(Metrics { show_hidden: true, ..Metrics::default() }),
+            _ => Err(format!("hidden metrics can be shown for {previous} only, not for `{version}`")),
+        }
+    }
+
+    /// Declares a counter by labels.
+    pub fn counter<L>(&self, definition: &Definition) -> Counters<L>
+    where
+        L: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static,
+    {
+        let family = Counters::<L>::default();
+        self.register(
+            definition,
+            definition.name.strip_suffix("_total").unwrap_or(definition.name),
+            family.clone(),
+        );
+        family
+    }
+
+    /// Declares an integer gauge by labels.
+    pub fn gauge<L>(&self, definition: &Definition) -> Gauges<L>
+    where
+        L: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static,
+    {
+        let family = Gauges::<L>::default();
+        self.register(definition, definition.name, family.clone());
+        family
+    }
+
+    /// Declares a float gauge by labels.
+    pub fn float_gauge<L>(&self, definition: &Definition) -> FloatGauges<L>
+    where
+        L: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static,
+    {
+        let family = FloatGauges::<L>::default();
+        self.register(definition, definition.name, family.clone());
+        family
+    }
+
+    /// Declares a histogram by labels.
+    pub fn histogram<L>(&self, definition: &Definition, buckets: &'static [f64]) -> Histograms<L>
+    where
+        L: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static,
+    {
+        let family = Histograms::<L>::new_with_constructor(Buckets(buckets));
+        self.register(definition, definition.name, family.clone());
+        family
+    }
+
+    /// Declares a counter without labels.
+    pub fn single_counter(&self, definition: &Definition) -> Counter {
+        let counter = Counter::default();
+        self.register(
+            definition,
+            definition.name.strip_suffix("_total").unwrap_or(definition.name),
+            counter.clone(),
+        );
+        counter
+    }
+
+    /// Declares an integer gauge without labels.
+    pub fn single_gauge(&self, definition: &Definition) -> Gauge {
+        let gauge = Gauge::default();
+        self.register(definition, definition.name, gauge.clone());
+        gauge
+    }
+
+    /// Declares a histogram without labels.
+    pub fn single_histogram(&self, definition: &Definition, buckets: &'static [f64]) -> Histogram {
+        let histogram = Buckets(buckets).new_metric();
+        self.register(definition, definition.name, histogram.clone());
+        histogram
+    }
+
+    /// Everything in the text format.
+    pub fn text(&self) -> String {
+        let mut open = String::with_capacity(16 * 1024);
+        // Writing into a string cannot fail; a metric that fails to encode would be a defect of its labels.
+        if let Err(e) = prometheus_client::encoding::text::encode_registry(&mut open, &self.registry.read()) {
+            tracing::error!(error = %e, "metrics cannot be encoded");
+        }
+        plain(&open)
+    }
+
+    fn register(&self, definition: &Definition, name: &str, metric: impl Metric) {
+        if let Some(minor) = definition.deprecated {
+            tracing::warn!(metric = definition.name, since = format!("1.{minor}"), "metric is deprecated");
+        }
+        if !definition.is_hidden() || self.show_hidden {
+            self.registry.write().register(name, definition.help_text(), metric);
+        }
+    }
+}
+
+/// From OpenMetrics to the older text format, in which a counter's metadata carries the name with `_total` too.
+fn plain(open: &str) -> String {
+    let mut out = String::with_capacity(open.len() + open.len() / 16);
+    let mut help = None;
+    for line in open.lines() {
+        if line.starts_with("# HELP ") {
+            help = Some(line);
+            continue;
+        }
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            if let Some(text) = help.take().and_then(|help| help.strip_prefix("# HELP ")?.strip_prefix(name))
+            {
+                out.push_str(&format!("# HELP {name}{suffix}{text}\n"));
+            }
+            out.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
+            continue;
+        }
+        if !line.starts_with("# ") {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// Memory of this process that is resident, in bytes; None where the system does not say.
+pub fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+    struct ByVerb {
+        verb: &'static str,
+    }
+
+    #[test]
+    fn the_text_is_what_scrapers_of_the_reference_read() {
+        let metrics = Metrics::new();
+        let requests = metrics.counter::<ByVerb>(&Definition::new(
+            "apiserver_request_total",
+            Stability::Stable,
+            "Requests by verb",
+        ));
+        requests.get_or_create(&ByVerb { verb: "GET" }).inc_by(3);
+        metrics.single_gauge(&Definition::new("inflight", Stability::Alpha, "Requests under way")).set(2);
+        let seconds =
+            metrics.single_histogram(&Definition::new("seconds", Stability::Beta, "Time"), &[0.1, 1.0]);
+        seconds.observe(0.5);
+        let want = r#"# HELP apiserver_request_total [STABLE] Requests by verb.
+# TYPE apiserver_request_total counter
+apiserver_request_total{verb="GET"} 3
+# HELP inflight [ALPHA] Requests under way.
+# TYPE inflight gauge
+inflight 2
+# HELP seconds [BETA] Time.
+# TYPE seconds histogram
+seconds_sum 0.5
+seconds_count 1
+seconds_bucket{le="0.1"} 0
+seconds_bucket{le="1.0"} 1
+seconds_bucket{le="+Inf"} 1
+"#;
+        assert_eq!(metrics.text(), want);
+    }
+
+    #[test]
+    fn deprecated_metrics_say_so_and_are_hidden_after_three_releases() {
+        let fresh =
+            Definition { deprecated: Some(31), ..Definition::new("fresh", Stability::Alpha, "Young") };
+        let stale = Definition { deprecated: Some(30), ..Definition::new("stale", Stability::Alpha, "Old") };
+        for (metrics, shown) in [(Metrics::new(), false), (Metrics::showing_hidden("1.32").unwrap(), true)] {
+            metrics.single_gauge(&fresh).set(1);
+            metrics.single_gauge(&stale).set(1);
+            let text = metrics.text();
+            assert!(text.contains("# HELP fresh [ALPHA] (Deprecated from 1.31) Young."), "{text}");
+            assert_eq!(text.contains("stale 1"), shown, "{text}");
+        }
+        assert!(Metrics::showing_hidden("1.20").is_err());
+        assert!(Metrics::showing_hidden("").is_ok());
+    }
+
+    #[test]
+    fn resident_memory_is_told() {
+        assert!(resident_bytes().is_some_and(|bytes| bytes > 100_000));
+    }
+}

@@ -1,0 +1,177 @@
+//! Watching files by polling: content counts, so that a touched file is no change and a swapped symbolic link is one.
+//!
+//! # Contract
+//!
+//! Make the [`Snapshot`] before reading the files: then no change between reading and watching is lost. A file that
+//! vanishes is a change, and so is its return. A link is followed (mounted volumes swap links).
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use tokio::task::JoinHandle;
+
+/// The most that is read of a file to tell whether it changed.
+const MOST_READ: u64 = 64 * 1024 * 1024;
+
+/// What a set of files held when they were last looked at.
+#[derive(Debug)]
+pub struct Snapshot {
+    files: Vec<File>,
+}
+
+#[derive(Debug)]
+struct File {
+    path: PathBuf,
+    stat: Option<Stat>,
+    content: Option<[u8; 32]>,
+    /// Read once more after its last change: within one tick of the file system's clock a second change leaves no
+    /// other trace.
+    settled: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Snapshot {
+    /// Looks at the files.
+    pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        let look = |path: PathBuf| File { stat: stat(&path), content: content(&path), path, settled: false };
+        Snapshot { files: paths.into_iter().map(look).collect() }
+    }
+
+    /// Looks again; true when the content of any file is another than at the last look.
+    pub fn changed(&mut self) -> bool {
+        let mut changed = false;
+        for file in &mut self.files {
+            let stat = stat(&file.path);
+            if stat == file.stat && file.settled {
+                continue;
+            }
+            file.settled = stat == file.stat;
+            file.stat = stat;
+            let content = content(&file.path);
+            if content != file.content {
+                file.content = content;
+                file.settled = false;
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Calls back from a thread that may block, each time the content of a file has changed, until the answer is
+    /// dropped. Changes that come within one period are one call.
+    pub fn watch(mut self, every: Duration, mut on_change: impl FnMut() + Send + 'static) -> Watch {
+        Watch(tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(every);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let look = tokio::task::spawn_blocking(move || {
+                    if self.changed() {
+                        on_change();
+                    }
+                    (self, on_change)
+                });
+                match look.await {
+                    Ok((snapshot, callback)) => {
+                        self = snapshot;
+                        on_change = callback;
+                    }
+                    Err(e) => {
+                        tracing::error!(error = %e, "watching of files ended");
+                        return;
+                    }
+                }
+            }
+        }))
+    }
+}
+
+/// A running watch; dropping it ends it.
+#[derive(Debug)]
+pub struct Watch(JoinHandle<()>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn stat(path: &PathBuf) -> Option<Stat> {
+    let found = fs::metadata(path).ok()?;
+    Some(Stat {
+        device: found.dev(),
+        inode: found.ino(),
+        size: found.size(),
+        modified: (found.mtime(), found.mtime_nsec()),
+        changed: (found.ctime(), found.ctime_nsec()),
+    })
+}
+
+fn content(path: &PathBuf) -> Option<[u8; 32]> {
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(MOST_READ).read_to_end(&mut bytes).ok()?;
+    digest::digest(&digest::SHA256, &bytes).as_ref().try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn content_counts_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b, link) = (dir.path().join("a"), dir.path().join("b"), dir.path().join("link"));
+        fs::write(&a, "one").unwrap();
+        fs::write(&b, "two").unwrap();
+        symlink(&a, &link).unwrap();
+        let mut snapshot = Snapshot::new([link.clone(), dir.path().join("absent")]);
+        assert!(!snapshot.changed());
+
+        fs::write(&a, "one").unwrap();
+        assert!(!snapshot.changed(), "the same content again");
+        fs::write(&a, "uno").unwrap();
+        assert!(snapshot.changed(), "as long as before");
+        assert!(!snapshot.changed());
+
+        let swapped = dir.path().join("swapped");
+        symlink(&b, &swapped).unwrap();
+        fs::rename(&swapped, &link).unwrap();
+        assert!(snapshot.changed(), "the link names another file");
+
+        fs::remove_file(&b).unwrap();
+        assert!(snapshot.changed());
+        assert!(!snapshot.changed());
+        fs::write(dir.path().join("absent"), "").unwrap();
+        assert!(snapshot.changed());
+    }
+
+    #[tokio::test]
+    async fn a_watch_calls_until_it_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "0").unwrap();
+        let (told, mut calls) = tokio::sync::mpsc::unbounded_channel();
+        let watch = Snapshot::new([path.clone()]).watch(Duration::from_millis(1), move || {
+            let _ = told.send(());
+        });
+        for round in 1..4 {
+            fs::write(&path, round.to_string()).unwrap();
+            calls.recv().await.unwrap();
+        }
+        drop(watch);
+        while calls.recv().await.is_some() {}
+    }
+}

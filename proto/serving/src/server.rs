@@ -1,0 +1,353 @@
+//! The HTTP server: connections from a listener, with or without TLS, to one handler.
+//!
+//! # Contract
+//!
+//! HTTP/1.1 and HTTP/2 (by ALPN over TLS, by the preface without). A connection gets no more time for handshake and
+//! request head than [`ServerOptions`] gives, headers and streams are bounded, idle HTTP/2 peers are pinged. When
+//! `shutdown` is ready the listener closes, HTTP/2 peers get GOAWAY, answers that are under way are finished until the
+//! deadline; then connections are cut.
+//!
+//! A panic in the handler ends its request (HTTP/2) or its connection (HTTP/1.1), never the server.
+//!
+//! # Invariants
+//!
+//! INVARIANT (quiet): nothing that a client can do on its own logs above debug.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::body::Body;
+use crate::listener::{Accepted, Listener};
+use crate::tls::{self, ServingTls};
+
+/// What a handler may know of the connection.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionInfo {
+    /// The peer's address; None on a unix socket.
+    pub peer: Option<SocketAddr>,
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+    /// The certificate chain that the client sent, DER, leaf first, NOT verified; empty when it sent none. The client
+    /// has proven that it holds the key of the leaf.
+    pub client_chain: Vec<Bytes>,
+    /// SHA-256 over the chain, for caches; None without a chain.
+    pub client_fingerprint: Option<[u8; 32]>,
+}
+
+/// What answers requests. Closures of the same shape are handlers.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request.
+    fn handle(
+        &self,
+        request: Request<Incoming>,
+        connection: Arc<ConnectionInfo>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+impl<F, A> Handler for F
+where
+    F: Fn(Request<Incoming>, Arc<ConnectionInfo>) -> A + Send + Sync + 'static,
+    A: Future<Output = Response<Body>> + Send,
+{
+    fn handle(
+        &self,
+        request: Request<Incoming>,
+        connection: Arc<ConnectionInfo>,
+    ) -> impl Future<Output = Response<Body>> + Send {
+        self(request, connection)
+    }
+}
+
+/// The bounds of a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// For the TLS handshake.
+    pub handshake_timeout: Duration,
+    /// For the head of a request, and for an idle HTTP/1.1 connection.
+    pub header_timeout: Duration,
+    /// Bytes of all headers of a request.
+    pub max_header_bytes: u32,
+    /// Streams at a time on one HTTP/2 connection.
+    pub max_concurrent_streams: u32,
+    /// How often an HTTP/2 peer is pinged, and how long it may take to answer.
+    pub ping: (Duration, Duration),
+    /// How long answers that are under way may take after `shutdown`.
+    pub drain: Duration,
+}
+
+impl Default for ServerOptions {
+    /// 10 s for the handshake, 32 s for the head, 128 KiB of headers, 250 streams, pings after 30 s with 15 s to
+    /// answer, 60 s to drain.
+    fn default() -> Self {
+        ServerOptions {
+            handshake_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(32),
+            max_header_bytes: 128 * 1024,
+            max_concurrent_streams: 250,
+            ping: (Duration::from_secs(30), Duration::from_secs(15)),
+            drain: Duration::from_secs(60),
+        }
+    }
+}
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// All connections ended by themselves.
+    Clean,
+    /// The deadline passed; connections were cut.
+    Cut,
+}
+
+/// What connections are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    Draining,
+    Ended,
+}
+
+/// Window of one HTTP/2 stream, for request bodies.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// Window of an HTTP/2 connection.
+const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
+/// What one HTTP/2 stream may hold to be sent: bounds what a slow watcher costs.
+const SEND_BUFFER: usize = 256 * 1024;
+/// Pause after an accept that failed for want of resources.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `shutdown` is ready and the connections are drained.
+pub async fn serve<H: Handler>(
+    listener: Listener,
+    tls: Option<Arc<ServingTls>>,
+    handler: Arc<H>,
+    options: ServerOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Drained {
+    let (phase, watched) = watch::channel(Phase::Serving);
+    let drain = options.drain;
+    let server = Arc::new(Server { tls, handler, builders: Builders::new(&options), options });
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut shutdown => break,
+        };
+        match accepted {
+            Ok(accepted) => {
+                let (server, watched) = (Arc::clone(&server), watched.clone());
+                tokio::spawn(async move { server.connection(accepted, watched).await });
+            }
+            Err(e) if is_of_one_connection(&e) => {
+                tracing::debug!(error = %e, "connection broke before it was accepted")
+            }
+            Err(e) => {
+                tracing::warn!(error = %e, "cannot accept connections");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop((listener, watched, server));
+    phase.send_replace(Phase::Draining);
+    if tokio::time::timeout(drain, phase.closed()).await.is_ok() {
+        return Drained::Clean;
+    }
+    phase.send_replace(Phase::Ended);
+    phase.closed().await;
+    Drained::Cut
+}
+
+/// Whether an accept failed for the one connection only.
+fn is_of_one_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionAborted
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionRefused
+            | ErrorKind::InvalidInput
+    )
+}
+
+/// What all connections share.
+struct Server<H> {
+    tls: Option<Arc<ServingTls>>,
+    handler: Arc<H>,
+    builders: Builders,
+    options: ServerOptions,
+}
+
+/// One for each way to find out the protocol.
+struct Builders {
+    http1: hyper::server::conn::http1::Builder,
+    http2: hyper::server::conn::http2::Builder<TokioExecutor>,
+    either: auto::Builder<TokioExecutor>,
+}
+
+impl Builders {
+    fn new(options: &ServerOptions) -> Self {
+        let header_bytes = usize::try_from(options.max_header_bytes).unwrap_or(usize::MAX);
+        let (ping_every, ping_timeout) = options.ping;
+        let mut http1 = hyper::server::conn::http1::Builder::new();
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(options.header_timeout)
+            .max_header_size(header_bytes);
+        let mut http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(options.max_concurrent_streams)
+            .max_header_list_size(options.max_header_bytes)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
+            .keep_alive_interval(ping_every)
+            .keep_alive_timeout(ping_timeout);
+        let mut either = auto::Builder::new(TokioExecutor::new());
+        either
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(options.header_timeout)
+            .max_buf_size(header_bytes.max(8192));
+        either
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(options.max_concurrent_streams)
+            .max_header_list_size(options.max_header_bytes)
+            .max_send_buf_size(SEND_BUFFER)
+            .keep_alive_interval(ping_every)
+            .keep_alive_timeout(ping_timeout);
+        Builders { http1, http2, either }
+    }
+}
+
+impl<H: Handler> Server<H> {
+    /// One connection from its first byte to its last.
+    async fn connection(&self, accepted: Accepted, phase: watch::Receiver<Phase>) {
+        match accepted {
+            Accepted::Tcp(stream, peer) => {
+                let info = ConnectionInfo { peer: Some(peer), ..ConnectionInfo::default() };
+                self.secured(stream, info, phase).await;
+            }
+            Accepted::Unix(stream) => self.secured(stream, ConnectionInfo::default(), phase).await,
+        }
+    }
+
+    async fn secured<S>(&self, stream: S, mut info: ConnectionInfo, mut phase: watch::Receiver<Phase>)
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let Some(tls) = &self.tls else {
+            return self.http(TokioIo::new(stream), Protocol::Either, info, phase).await;
+        };
+        let handshake = TlsAcceptor::from(tls.current()).accept(stream);
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(self.options.handshake_timeout, handshake) => shaken,
+            _ = phase.wait_for(|phase| *phase == Phase::Ended) => return,
+        };
+        let stream = match shaken {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(e)) => return tracing::debug!(peer = ?info.peer, error = %e, "tls handshake failed"),
+            Err(_) => return tracing::debug!(peer = ?info.peer, "tls handshake took too long"),
+        };
+        let connection = stream.get_ref().1;
+        info.tls = true;
+        info.client_chain = tls::client_chain(connection);
+        info.client_fingerprint = fingerprint(&info.client_chain);
+        let protocol =
+            if connection.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
+        self.http(TokioIo::new(stream), protocol, info, phase).await;
+    }
+
+    async fn http<I>(&self, io: I, protocol: Protocol, info: ConnectionInfo, phase: watch::Receiver<Phase>)
+    where
+        I: Read + Write + Unpin + Send + 'static,
+    {
+        let info = Arc::new(info);
+        let service = service_fn(|request| {
+            let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
+            async move { Ok::<_, Infallible>(handler.handle(request, info).await) }
+        });
+        let Builders { http1, http2, either } = &self.builders;
+        match protocol {
+            Protocol::Http1 => {
+                drive(http1.serve_connection(io, service), |c| c.graceful_shutdown(), phase).await
+            }
+            Protocol::Http2 => {
+                drive(http2.serve_connection(io, service), |c| c.graceful_shutdown(), phase).await
+            }
+            Protocol::Either => {
+                drive(either.serve_connection(io, service), |c| c.graceful_shutdown(), phase).await
+            }
+        }
+    }
+}
+
+/// Runs a connection to its end, or until it is told to end.
+async fn drive<C, E>(connection: C, stop: impl Fn(Pin<&mut C>), mut phase: watch::Receiver<Phase>)
+where
+    C: Future<Output = Result<(), E>>,
+    E: std::fmt::Display,
+{
+    let mut connection = pin!(connection);
+    let mut told = Phase::Serving;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(e) = ended {
+                    tracing::debug!(error = %e, "connection ended with an error");
+                }
+                return;
+            }
+            changed = phase.wait_for(|phase| *phase != told) => {
+                match changed.map(|phase| *phase) {
+                    Ok(Phase::Draining) => {
+                        told = Phase::Draining;
+                        stop(connection.as_mut());
+                    }
+                    Ok(Phase::Ended) | Err(_) => return,
+                    Ok(Phase::Serving) => told = Phase::Serving,
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+    Either,
+}
+
+/// SHA-256 over a chain: each certificate with its length before it.
+fn fingerprint(chain: &[Bytes]) -> Option<[u8; 32]> {
+    if chain.is_empty() {
+        return None;
+    }
+    let mut context = digest::Context::new(&digest::SHA256);
+    for certificate in chain {
+        context.update(&certificate.len().to_be_bytes());
+        context.update(certificate);
+    }
+    context.finish().as_ref().try_into().ok()
+}
+
+#[cfg(test)]
+#[path = "tests/server.rs"]
+mod tests;

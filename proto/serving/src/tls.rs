@@ -1,0 +1,245 @@
+//! TLS for serving: certificate files that are reloaded, and client certificates of which only the key is proven.
+//!
+//! # Contract
+//!
+//! TLS 1.2 and 1.3, ALPN `h2` and `http/1.1`, tickets for resumption. A client certificate is asked for and not
+//! demanded. New connections use the files as they were last good; a bad file keeps the old, and says so in the log.
+//!
+//! # Invariants
+//!
+//! INVARIANT (possession only): the handshake proves that the client holds the key of the certificate it sent, and
+//! nothing more: the chain is handed on unverified, and whoever reads [`client_chain`] must verify it before trusting
+//! any name in it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ProducesTickets, ServerConfig};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{DigitallySignedStruct, DistinguishedName, InconsistentKeys, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::reload::{Snapshot, Watch};
+
+/// The files of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificate chain, PEM, leaf first.
+    pub cert: PathBuf,
+    /// Private key, PEM.
+    pub key: PathBuf,
+    /// Authorities whose names are offered to clients as a hint of which certificate to send. Nothing is verified
+    /// against them here.
+    pub client_ca: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten().cloned()
+    }
+}
+
+/// Why TLS files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file could not be read or is not PEM of the expected kind.
+    #[error("{path}: {problem}", path = path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Certificate and key are no pair, or the library refuses them.
+    #[error("{cert}: {problem}", cert = cert.display())]
+    Pair {
+        /// The certificate file.
+        cert: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// The TLS side of a server. New connections take the configuration that is current.
+pub struct ServingTls {
+    files: TlsFiles,
+    current: ArcSwap<ServerConfig>,
+    tickets: Arc<dyn ProducesTickets>,
+    snapshot: Mutex<Snapshot>,
+}
+
+impl std::fmt::Debug for ServingTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServingTls").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl ServingTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// See [`TlsError`].
+    pub fn load(files: TlsFiles) -> Result<Arc<Self>, TlsError> {
+        let snapshot = Snapshot::new(files.paths());
+        let tickets = aws_lc_rs::Ticketer::new()
+            .map_err(|e| TlsError::Pair { cert: files.cert.clone(), problem: e.to_string() })?;
+        let current = ArcSwap::from_pointee(config(&files, &tickets)?);
+        Ok(Arc::new(ServingTls { files, current, tickets, snapshot: Mutex::new(snapshot) }))
+    }
+
+    /// The configuration for a new connection.
+    pub fn current(&self) -> Arc<ServerConfig> {
+        self.current.load_full()
+    }
+
+    /// Reads the files again if their content changed; true when a new configuration is in use.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the new files; the old configuration stays.
+    pub fn reload(&self) -> Result<bool, TlsError> {
+        let mut snapshot = self.snapshot.lock();
+        if !snapshot.changed() {
+            return Ok(false);
+        }
+        self.current.store(Arc::new(config(&self.files, &self.tickets)?));
+        Ok(true)
+    }
+
+    /// Reloads on change until the answer is dropped. Certificate and key that are replaced one after the other are no
+    /// pair for a moment: the old stay until both are there.
+    pub fn spawn_watch(self: &Arc<Self>, every: Duration) -> Watch {
+        let tls = Arc::clone(self);
+        Snapshot::new(self.files.paths()).watch(every, move || match tls.reload() {
+            Ok(true) => tracing::info!(cert = %tls.files.cert.display(), "tls files reloaded"),
+            Ok(false) => {}
+            Err(e) => tracing::error!(error = %e, "tls files cannot be used, the old stay"),
+        })
+    }
+}
+
+/// The chain that the client sent, leaf first, DER; empty when it sent none.
+pub fn client_chain(connection: &rustls::ServerConnection) -> Vec<Bytes> {
+    let chain = connection.peer_certificates().unwrap_or_default();
+    chain.iter().map(|certificate| Bytes::copy_from_slice(certificate)).collect()
+}
+
+/// Reads all certificates of a PEM file.
+///
+/// # Errors
+///
+/// When the file cannot be read, holds none, or holds something broken.
+pub fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |problem: String| TlsError::File { path: path.clone(), problem };
+    let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
+    let found = CertificateDer::pem_slice_iter(&bytes)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| failed(e.to_string()))?;
+    if found.is_empty() { Err(failed("holds no certificate".to_owned())) } else { Ok(found) }
+}
+
+fn config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let pair = |problem: String| TlsError::Pair { cert: files.cert.clone(), problem };
+    let chain = certificates(&files.cert)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|e| TlsError::File { path: files.key.clone(), problem: e.to_string() })?;
+    let key = provider.key_provider.load_private_key(key).map_err(|e| pair(e.to_string()))?;
+    let certified = CertifiedKey::new(chain, key);
+    match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+        Err(e) => return Err(pair(format!("does not belong to {}: {e}", files.key.display()))),
+    }
+    let hints = files.client_ca.as_ref().map(subjects).transpose()?.unwrap_or_default();
+    let verifier = Arc::new(PossessionOnly { hints, provider: Arc::clone(&provider) });
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| pair(e.to_string()))?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.ticketer = Arc::clone(tickets);
+    config.send_tls13_tickets = 1;
+    Ok(config)
+}
+
+/// The names of the authorities of a file.
+fn subjects(path: &PathBuf) -> Result<Vec<DistinguishedName>, TlsError> {
+    let certificates = certificates(path)?;
+    let subject = |certificate: &CertificateDer<'_>| match X509Certificate::from_der(certificate) {
+        Ok((_, parsed)) => {
+            let mut inner = parsed.subject().as_raw();
+            // `in_sequence` adds the outer header again.
+            inner = x509_parser::der_parser::asn1_rs::Any::from_der(inner).map_or(inner, |(_, any)| any.data);
+            Ok(DistinguishedName::in_sequence(inner))
+        }
+        Err(e) => Err(TlsError::File { path: path.clone(), problem: e.to_string() }),
+    };
+    certificates.iter().map(subject).collect()
+}
+
+/// Accepts any chain and verifies the handshake's signature with the key of its leaf.
+#[derive(Debug)]
+struct PossessionOnly {
+    hints: Vec<DistinguishedName>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for PossessionOnly {
+    fn offer_client_auth(&self) -> bool {
+        true
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        _leaf: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, leaf, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, leaf, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/tls.rs"]
+mod tests;
