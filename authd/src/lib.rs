@@ -1,2 +1,152 @@
-//! authd.
+//! authd: who makes a request of apid, and may they.
+//!
+//! # Contract
+//!
+//! [`run`] is the whole process. apid dials; authd never calls apid. What authd knows of stored objects comes over the
+//! mirror's stream, and what it wants written it asks for there.
+//!
+//! # Code map
+//!
+//! `grpc` (the wire) asks `review` (the review resources), `authn` (one file a method) and `authz` (one file a mode);
+//! those stand on `rules` (roles and bindings) and `mirror` (the feed from apid). `config` is the command line.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fail closed): no answer allows unless a mode allowed it on policy that is as new as the question demands.
+//! INVARIANT (no way back): nothing here knows an address of apid.
+
+pub mod authn;
+pub mod authz;
+pub mod config;
+pub mod grpc;
+pub mod mirror;
+mod monitoring;
+pub mod review;
 pub mod rules;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::{Chance, SystemChance, SystemClock};
+use authproto::auth;
+use clap::Parser;
+use clap::error::ErrorKind;
+use tokio::io::AsyncReadExt;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_stream::wrappers::UnixListenerStream;
+
+use config::{Config, Flags};
+use mirror::Mirror;
+
+/// The command line is wrong (`EX_USAGE` of sysexits).
+const USAGE: u8 = 64;
+/// Threads of the runtime: a stream is served by one task, and there are few streams.
+const THREADS: usize = 2;
+/// How long answers that are under way may take after the end is asked for.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// Runs the process until it is told to end. `words` is the command line with the program's name.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let flags = match Flags::try_parse_from(words) {
+        Ok(flags) => flags,
+        Err(error) => {
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            let _ = error.print();
+            return if asked { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
+        }
+    };
+    if serving::log::init(flags.verbosity, flags.logging_format).is_err() {
+        eprintln!("authd: logging is set up already");
+    }
+    let (config, authn) = match configure(flags) {
+        Ok(configured) => configured,
+        Err(mistakes) => {
+            for mistake in mistakes {
+                eprintln!("authd: {mistake}");
+            }
+            return ExitCode::from(USAGE);
+        }
+    };
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+    let ended = match runtime {
+        Ok(runtime) => {
+            let ended = runtime.block_on(serve(config, authn)).map_err(|error| error.to_string());
+            // Reading standard input cannot be interrupted, and nobody waits for it.
+            runtime.shutdown_background();
+            ended
+        }
+        Err(error) => Err(format!("the runtime cannot start: {error}")),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error, "authd ends");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Checks everything that can be checked before something is bound.
+fn configure(flags: Flags) -> Result<(Config, authn::Union), Vec<String>> {
+    let config = Config::check(flags)?;
+    let authn = authn::Union::build(&config.authn)?;
+    Ok((config, authn))
+}
+
+async fn serve(config: Config, authn: authn::Union) -> Result<(), Box<dyn std::error::Error>> {
+    let mirror = Mirror::new(Arc::clone(&config.names));
+    let authz = authz::Union::build(&config.modes, &mirror);
+    let epoch = auth::Epoch { instance: SystemChance.uuid(), generation: 1 };
+    let parts = grpc::Parts {
+        names: Arc::clone(&config.names),
+        authn: Arc::new(authn),
+        authz: Arc::new(authz),
+        mirror: Arc::clone(&mirror),
+        clock: Arc::new(SystemClock::new()),
+        epoch,
+        warnings: config.modes.warnings.clone().into(),
+    };
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    if let Some(address) = config.metrics_address {
+        monitoring::serve(address, Arc::clone(&mirror)).await?;
+    }
+    let listener = serving::listener::unix(&config.socket)?;
+    tracing::info!(
+        socket = %config.socket.display(), names = %config.names.preset(), authn = ?parts.authn, authz = ?parts.authz,
+        "authd serves"
+    );
+    let ended = async {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+            () = end_of_stdin(), if config.exit_on_stdin_eof => "the parent is gone",
+        }
+    };
+    let server = tonic::transport::Server::builder()
+        .add_routes(grpc::services(&parts))
+        .serve_with_incoming(UnixListenerStream::new(listener));
+    let served = tokio::select! {
+        served = server => served.map_err(Into::into),
+        reason = ended => {
+            tracing::info!(reason, "authd ends");
+            Ok(())
+        }
+    };
+    // Streams never end by themselves: what was asked is given a moment, then the connections go with the process.
+    tokio::time::sleep(if served.is_ok() { DRAIN } else { Duration::ZERO }).await;
+    let _ = std::fs::remove_file(&config.socket);
+    served
+}
+
+/// Until the other end of standard input is closed.
+async fn end_of_stdin() {
+    let mut stdin = tokio::io::stdin();
+    let mut nothing = [0; 256];
+    while stdin.read(&mut nothing).await.is_ok_and(|read| read > 0) {}
+}

@@ -12,7 +12,7 @@ use super::rule::PolicyRule;
 
 /// What a rule, or all rules of a role, may match.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Filter {
+pub(super) struct Filter {
     verbs: u64,
     resources: u64,
     paths: u64,
@@ -20,7 +20,7 @@ pub struct Filter {
 
 /// The bits of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct Probe {
+pub(super) struct Probe {
     verb: u64,
     resource: u64,
     path: u64,
@@ -30,10 +30,10 @@ const ALL: u64 = u64::MAX;
 
 impl Filter {
     /// Admits everything.
-    pub const OPEN: Filter = Filter { verbs: ALL, resources: ALL, paths: ALL };
+    pub(super) const OPEN: Filter = Filter { verbs: ALL, resources: ALL, paths: ALL };
 
     /// Of one rule.
-    pub fn of(rule: &PolicyRule) -> Self {
+    pub(super) fn of(rule: &PolicyRule) -> Self {
         let verbs = rule.verbs.iter().fold(0, |bits, verb| bits | if &**verb == "*" { ALL } else { bit(place(&[verb])) });
         let open = |list: &[Box<str>]| list.iter().any(|item| item.starts_with('*'));
         let resources = if open(&rule.api_groups) || open(&rule.resources) {
@@ -58,7 +58,7 @@ impl Filter {
 
     /// Of several rules together.
     #[must_use]
-    pub fn or(self, other: Filter) -> Self {
+    pub(super) fn or(self, other: Filter) -> Self {
         Filter {
             verbs: self.verbs | other.verbs,
             resources: self.resources | other.resources,
@@ -67,14 +67,14 @@ impl Filter {
     }
 
     /// False: no rule behind this filter allows the request.
-    pub fn admits(self, probe: Probe) -> bool {
+    pub(super) fn admits(self, probe: Probe) -> bool {
         self.verbs & probe.verb != 0 && (self.resources & probe.resource) | (self.paths & probe.path) != 0
     }
 }
 
 impl Probe {
     /// Of one request.
-    pub fn of(request: &Attributes) -> Self {
+    pub(super) fn of(request: &Attributes) -> Self {
         let verb = bit(place(&[&request.verb]));
         if !request.resource_request {
             return Probe { verb, resource: 0, path: bit(place(&[&request.path])) };

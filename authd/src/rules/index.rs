@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 
 /// Key to values, without the key.
 #[derive(Debug)]
-pub struct HashedIndex<T> {
+pub(super) struct HashedIndex<T> {
     keys: RandomState,
     map: HashMap<u64, Slot<T>, BuildHasherDefault<Identity>>,
 }
@@ -31,7 +31,7 @@ impl<T> Default for HashedIndex<T> {
 
 impl<T: Copy + PartialEq> HashedIndex<T> {
     /// Adds a value under a key.
-    pub fn add<K: Hash>(&mut self, key: &K, value: T) {
+    pub(super) fn add<K: Hash>(&mut self, key: &K, value: T) {
         match self.map.entry(self.keys.hash_one(key)) {
             Entry::Vacant(slot) => {
                 slot.insert(Slot::One(value));
@@ -47,7 +47,7 @@ impl<T: Copy + PartialEq> HashedIndex<T> {
     }
 
     /// Takes one occurrence of a value away.
-    pub fn remove<K: Hash>(&mut self, key: &K, value: T) {
+    pub(super) fn remove<K: Hash>(&mut self, key: &K, value: T) {
         let Entry::Occupied(mut slot) = self.map.entry(self.keys.hash_one(key)) else { return };
         let empty = match slot.get_mut() {
             Slot::One(held) => *held == value,
@@ -64,7 +64,7 @@ impl<T: Copy + PartialEq> HashedIndex<T> {
     }
 
     /// The values under a key, in the order they came, and perhaps others.
-    pub fn candidates<K: Hash>(&self, key: &K) -> &[T] {
+    pub(super) fn candidates<K: Hash>(&self, key: &K) -> &[T] {
         match self.map.get(&self.keys.hash_one(key)) {
             None => &[],
             Some(Slot::One(value)) => std::slice::from_ref(value),

@@ -33,6 +33,13 @@ pub struct Write {
     pub name: String,
 }
 
+impl Write {
+    /// Whether both are about one object.
+    pub fn same_object(&self, other: &Write) -> bool {
+        (self.resource, &self.namespace, &self.name) == (other.resource, &other.namespace, &other.name)
+    }
+}
+
 /// What to do with the object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {

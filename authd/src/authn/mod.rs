@@ -1,0 +1,239 @@
+//! Who makes a request: every configured method is tried, one file a method.
+//!
+//! # Contract
+//!
+//! [`Union::authenticate`] gives an identity or a [`Refused`] that says, for the log, which method refused and why; the
+//! client learns nothing but 401. The first method that accepts decides. Anonymous access is granted only when no
+//! method rejected what it was shown (requirements A-PRIN-12, A-PRIN-13, A-PRIN-20, A-PRIN-21).
+//!
+//! # Invariants
+//!
+//! INVARIANT (a bad credential is not anonymous): a bearer token that no method accepts is rejected, even when no
+//! method takes tokens.
+//! INVARIANT (authenticated group): every accepted user but the anonymous one is in `system:authenticated`.
+
+mod anonymous;
+mod token_file;
+mod x509;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use apimachinery::names::Names;
+use apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use jiff::Timestamp;
+
+/// What the methods are configured with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The names preset.
+    pub names: Arc<Names>,
+    /// `--client-ca-file`.
+    pub client_ca_file: Option<PathBuf>,
+    /// `--token-auth-file`.
+    pub token_file: Option<PathBuf>,
+    /// Whether requests without credentials are the anonymous user.
+    pub anonymous: bool,
+    /// The audiences of the API itself: a token without an audience of its own is valid for these.
+    pub api_audiences: Vec<String>,
+}
+
+/// What a request shows. Holds secrets: no `Debug`.
+#[derive(Clone, Copy, Default)]
+pub struct Credentials<'a> {
+    /// DER, leaf first. The peer holds the leaf's key; nothing else is known.
+    pub certificates: &'a [Vec<u8>],
+    /// The bearer token; empty when there is none.
+    pub token: &'a str,
+    /// Audiences that the credential must be valid for; empty means the API's own.
+    pub audiences: &'a [String],
+}
+
+/// What one method says.
+#[derive(Debug)]
+pub enum Outcome {
+    /// This is who it is.
+    Accepted(Box<Accepted>),
+    /// Nothing was shown that concerns this method.
+    NotMine,
+    /// Something was shown and a check failed: which one, for the log.
+    Rejected(String),
+}
+
+/// An identity.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// Who.
+    pub user: UserInfo,
+    /// The audiences for which the credential holds, of those asked for.
+    pub audiences: Vec<String>,
+    /// When the credential ends by itself.
+    pub expires_at: Option<Timestamp>,
+    /// Nobody in particular.
+    pub anonymous: bool,
+}
+
+/// Nobody accepted the credentials.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Method and failed check, one each; empty when no credentials were shown.
+    pub checks: Vec<(&'static str, String)>,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.checks.is_empty() {
+            return f.write_str("no credentials, and anonymous access is off");
+        }
+        let checks: Vec<String> = self.checks.iter().map(|(method, check)| format!("{method}: {check}")).collect();
+        f.write_str(&checks.join("; "))
+    }
+}
+
+/// A configured method.
+trait Authenticator: Send + Sync {
+    fn authenticate(&self, credentials: Credentials<'_>, now: Timestamp) -> Outcome;
+}
+
+/// Makes a method from the settings: None when it is not configured, an error that names the flag when it cannot work.
+type Build = fn(&Settings) -> Result<Option<Box<dyn Authenticator>>, String>;
+
+/// The methods in the order they are tried.
+const METHODS: &[(&str, Build)] = &[("x509", x509::build), ("token-file", token_file::build)];
+
+/// All configured methods.
+pub struct Union {
+    methods: Vec<(&'static str, Box<dyn Authenticator>)>,
+    anonymous: bool,
+}
+
+impl Union {
+    /// Reads the files that the settings name.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake, each with the flag it comes from.
+    pub fn build(settings: &Settings) -> Result<Self, Vec<String>> {
+        let mut methods = Vec::new();
+        let mut mistakes = Vec::new();
+        for (name, build) in METHODS {
+            match build(settings) {
+                Ok(Some(method)) => methods.push((*name, method)),
+                Ok(None) => (),
+                Err(mistake) => mistakes.push(mistake),
+            }
+        }
+        if mistakes.is_empty() { Ok(Union { methods, anonymous: settings.anonymous }) } else { Err(mistakes) }
+    }
+
+    /// Who shows these credentials, and the method that accepted them.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]: the client gets 401.
+    pub fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+        now: Timestamp,
+    ) -> Result<(Accepted, &'static str), Refused> {
+        let mut checks = Vec::new();
+        for (name, method) in &self.methods {
+            match method.authenticate(credentials, now) {
+                Outcome::Accepted(mut accepted) => {
+                    let groups = &mut accepted.user.groups;
+                    if !groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
+                        groups.push(AUTHENTICATED.to_owned());
+                    }
+                    return Ok((*accepted, name));
+                }
+                Outcome::NotMine => (),
+                Outcome::Rejected(check) => checks.push((*name, check)),
+            }
+        }
+        if checks.is_empty() && !credentials.token.is_empty() {
+            checks.push(("bearer", "no configured method takes bearer tokens".to_owned()));
+        }
+        if checks.is_empty() && self.anonymous {
+            return Ok((anonymous::accept(), "anonymous"));
+        }
+        Err(Refused { checks })
+    }
+}
+
+impl std::fmt::Debug for Union {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let methods: Vec<&str> = self.methods.iter().map(|(name, _)| *name).collect();
+        f.debug_struct("Union").field("methods", &methods).field("anonymous", &self.anonymous).finish()
+    }
+}
+
+/// The audiences for which a credential that names none is valid: those asked for that are the API's own. None when
+/// some are asked for and none is.
+fn agnostic_audiences(asked: &[String], own: &[String]) -> Option<Vec<String>> {
+    let common: Vec<String> = asked.iter().filter(|audience| own.contains(audience)).cloned().collect();
+    (asked.is_empty() || !common.is_empty()).then_some(common)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed(fn() -> Outcome);
+
+    impl Authenticator for Fixed {
+        fn authenticate(&self, _: Credentials<'_>, _: Timestamp) -> Outcome {
+            (self.0)()
+        }
+    }
+
+    fn accept() -> Outcome {
+        let user = UserInfo { name: "jane".into(), ..UserInfo::default() };
+        Outcome::Accepted(Box::new(Accepted { user, ..Accepted::default() }))
+    }
+
+    fn reject() -> Outcome {
+        Outcome::Rejected("bad".into())
+    }
+
+    fn skip() -> Outcome {
+        Outcome::NotMine
+    }
+
+    #[test]
+    fn the_first_that_accepts_decides_and_a_rejection_excludes_anonymous() {
+        for (methods, token, anonymous, want) in [
+            (vec![accept as fn() -> Outcome], "t", true, Ok("jane")),
+            (vec![reject, accept], "t", true, Ok("jane")),
+            (vec![skip, accept, reject], "t", false, Ok("jane")),
+            (vec![reject, skip], "t", true, Err("m: bad")),
+            (vec![reject, reject], "t", true, Err("m: bad; m: bad")),
+            (vec![skip, skip], "", true, Ok("system:anonymous")),
+            (vec![], "", true, Ok("system:anonymous")),
+            (vec![skip], "", false, Err("no credentials, and anonymous access is off")),
+            (vec![skip], "t", true, Err("bearer: no configured method takes bearer tokens")),
+        ] {
+            let methods: Vec<(&'static str, Box<dyn Authenticator>)> =
+                methods.into_iter().map(|f| ("m", Box::new(Fixed(f)) as Box<dyn Authenticator>)).collect();
+            let union = Union { methods, anonymous };
+            let got = union.authenticate(Credentials { token, ..Credentials::default() }, Timestamp::UNIX_EPOCH);
+            match got {
+                Ok((accepted, _)) => {
+                    assert_eq!(Ok(accepted.user.name.as_str()), want);
+                    let group = if accepted.anonymous { UNAUTHENTICATED } else { AUTHENTICATED };
+                    assert_eq!(accepted.user.groups, [group]);
+                }
+                Err(refused) => assert_eq!(Err(refused.to_string().as_str()), want),
+            }
+        }
+    }
+
+    #[test]
+    fn audiences_are_those_of_the_api_itself() {
+        let list = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
+        for (asked, own, want) in
+            [("", "api", Some("")), ("api other", "api", Some("api")), ("other", "api", None), ("api", "", None)]
+        {
+            assert_eq!(agnostic_audiences(&list(asked), &list(own)), want.map(list), "{asked} of {own}");
+        }
+    }
+}

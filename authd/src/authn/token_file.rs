@@ -1,0 +1,230 @@
+//! Static tokens from a CSV file, read once at start (requirements A-TOKF).
+//!
+//! # Contract
+//!
+//! A line is `token,user,uid` and then groups: either one quoted column with commas inside, as Kubernetes has it, or a
+//! column each. Quoting is RFC 4180's. A line without a token is passed over with a warning; of two lines with the same
+//! token the last counts, with a warning.
+//!
+//! # Invariants
+//!
+//! INVARIANT (tokens are not kept): memory holds a keyed digest of each token. A look-up compares digests in constant
+//! time, and the key is random for each process, so that the time of a look-up says nothing about a token.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use apimachinery::user::UserInfo;
+use aws_lc_rs::hmac;
+use jiff::Timestamp;
+use subtle::ConstantTimeEq;
+
+use super::{Accepted, Authenticator, Credentials, Outcome, Settings, agnostic_audiences};
+
+struct TokenFile {
+    key: hmac::Key,
+    users: HashMap<[u8; 8], Vec<([u8; 32], UserInfo)>>,
+    api_audiences: Vec<String>,
+}
+
+pub(super) fn build(settings: &Settings) -> Result<Option<Box<dyn Authenticator>>, String> {
+    let Some(path) = &settings.token_file else { return Ok(None) };
+    let method = load(path, settings.api_audiences.clone())
+        .map_err(|mistake| format!("--token-auth-file: {}: {mistake}", path.display()))?;
+    Ok(Some(Box::new(method)))
+}
+
+fn load(path: &Path, api_audiences: Vec<String>) -> Result<TokenFile, String> {
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let text = String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
+    let mut random = [0; 32];
+    aws_lc_rs::rand::fill(&mut random).map_err(|_| "no random numbers".to_owned())?;
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &random);
+    let mut file = TokenFile { key, users: HashMap::new(), api_audiences };
+    for (line, record) in records(&text)? {
+        let [token, name, uid, groups @ ..] = record.as_slice() else {
+            return Err(format!(
+                "line {line}: at least 3 columns are needed (token, user, uid), found {}",
+                record.len()
+            ));
+        };
+        if token.is_empty() {
+            tracing::warn!(line, "token file: a line without a token is passed over");
+            continue;
+        }
+        if name.is_empty() {
+            return Err(format!("line {line}: the user has no name"));
+        }
+        let groups = groups.iter().flat_map(|column| column.split(',')).filter(|group| !group.is_empty());
+        let user = UserInfo {
+            name: name.clone(),
+            uid: uid.clone(),
+            groups: groups.map(str::to_owned).collect(),
+            ..UserInfo::default()
+        };
+        if file.insert(token, user) {
+            tracing::warn!(line, "token file: the token of an earlier line comes again and replaces it");
+        }
+    }
+    Ok(file)
+}
+
+impl TokenFile {
+    /// True when the token was there.
+    fn insert(&mut self, token: &str, user: UserInfo) -> bool {
+        let (place, digest) = self.digest(token);
+        let list = self.users.entry(place).or_default();
+        let before = list.len();
+        list.retain(|(held, _)| *held != digest);
+        list.push((digest, user));
+        list.len() == before
+    }
+
+    fn find(&self, token: &str) -> Option<&UserInfo> {
+        let (place, digest) = self.digest(token);
+        let list = self.users.get(&place)?;
+        list.iter().find(|(held, _)| held.ct_eq(&digest).into()).map(|(_, user)| user)
+    }
+
+    fn digest(&self, token: &str) -> ([u8; 8], [u8; 32]) {
+        let tag = hmac::sign(&self.key, token.as_bytes());
+        let (mut place, mut digest) = ([0; 8], [0; 32]);
+        for (to, from) in digest.iter_mut().zip(tag.as_ref()) {
+            *to = *from;
+        }
+        for (to, from) in place.iter_mut().zip(tag.as_ref()) {
+            *to = *from;
+        }
+        (place, digest)
+    }
+}
+
+impl Authenticator for TokenFile {
+    fn authenticate(&self, credentials: Credentials<'_>, _now: Timestamp) -> Outcome {
+        if credentials.token.is_empty() {
+            return Outcome::NotMine;
+        }
+        let Some(user) = self.find(credentials.token) else {
+            return Outcome::Rejected("the token is not in the file".to_owned());
+        };
+        let Some(audiences) = agnostic_audiences(credentials.audiences, &self.api_audiences) else {
+            return Outcome::Rejected("static tokens are valid for the API's own audiences only".to_owned());
+        };
+        Outcome::Accepted(Box::new(Accepted { user: user.clone(), audiences, ..Accepted::default() }))
+    }
+}
+
+/// The records of a CSV text with their line numbers; empty lines are passed over.
+fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, String> {
+    let mut records = Vec::new();
+    let mut chars = text.chars().peekable();
+    let mut line = 1;
+    while chars.peek().is_some() {
+        let start = line;
+        let mut record = Vec::new();
+        loop {
+            let mut field = String::new();
+            let quoted = chars.next_if_eq(&'"').is_some();
+            if quoted {
+                loop {
+                    match chars.next() {
+                        None => return Err(format!("line {start}: a quote is not closed")),
+                        Some('"') if chars.next_if_eq(&'"').is_some() => field.push('"'),
+                        Some('"') => break,
+                        Some(c) => {
+                            line += usize::from(c == '\n');
+                            field.push(c);
+                        }
+                    }
+                }
+            }
+            while let Some(c) = chars.next_if(|c| !matches!(c, ',' | '\n')) {
+                if c == '\r' && chars.peek().is_none_or(|next| *next == '\n') {
+                    continue;
+                }
+                if quoted || c == '"' {
+                    return Err(format!("line {line}: a quote stands inside a column"));
+                }
+                field.push(c);
+            }
+            record.push(field);
+            if chars.next_if_eq(&',').is_none() {
+                break;
+            }
+        }
+        chars.next_if_eq(&'\n');
+        line += 1;
+        if record.iter().any(|field| !field.is_empty()) || record.len() > 1 {
+            records.push((start, record));
+        }
+    }
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> Result<TokenFile, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens.csv");
+        std::fs::write(&path, text).unwrap();
+        load(&path, vec!["api".into()])
+    }
+
+    #[test]
+    fn lines_give_user_uid_and_groups_in_both_forms() {
+        for (text, token, want) in [
+            ("t1,jane,u-1", "t1", Some("jane u-1 []")),
+            ("t1,jane,u-1\n", "t1", Some("jane u-1 []")),
+            ("t1,jane,u-1,\"g1,g2\"\n", "t1", Some(r#"jane u-1 ["g1", "g2"]"#)),
+            ("t1,jane,u-1,g1,g2", "t1", Some(r#"jane u-1 ["g1", "g2"]"#)),
+            ("t1,jane,u-1,", "t1", Some("jane u-1 []")),
+            ("t1,jane,,g\r\nt2,joe,u\r\n", "t2", Some("joe u []")),
+            ("\n\nt1,a b/ü:x,u-1\n\n", "t1", Some("a b/ü:x u-1 []")),
+            ("\"t,\"\"1\"\"\",jane,u-1", "t,\"1\"", Some("jane u-1 []")),
+            ("t1,jane,u-1\nt1,joe,u-2", "t1", Some("joe u-2 []")),
+            (",jane,u-1\nt2,joe,u-2", "", None),
+            ("t1,jane,u-1", "t", None),
+            ("t1,jane,u-1", "t11", None),
+            ("", "t1", None),
+        ] {
+            let file = file(text).unwrap_or_else(|mistake| panic!("{text:?}: {mistake}"));
+            let got = file.find(token).map(|user| format!("{} {} {:?}", user.name, user.uid, user.groups));
+            assert_eq!(got.as_deref(), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_bad_file_is_refused_with_its_line() {
+        for (text, want) in [
+            ("t1,jane", "line 1: at least 3 columns are needed (token, user, uid), found 2"),
+            ("t1,jane,1\nt2", "line 2: at least 3 columns are needed (token, user, uid), found 1"),
+            ("t1,,u", "line 1: the user has no name"),
+            ("t1,\"jane,u\nx", "line 1: a quote is not closed"),
+            ("t1,ja\"ne,u", "line 1: a quote stands inside a column"),
+            ("t1,\"jane\"x,u", "line 1: a quote stands inside a column"),
+        ] {
+            assert_eq!(file(text).err().as_deref(), Some(want), "{text:?}");
+        }
+        assert!(load(Path::new("/nonexistent/tokens.csv"), Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_token_is_valid_for_the_audiences_of_the_api() {
+        let file = file("t1,jane,u-1").unwrap();
+        let ask = |token, audiences: &[String]| {
+            let credentials = Credentials { token, audiences, ..Credentials::default() };
+            match file.authenticate(credentials, Timestamp::UNIX_EPOCH) {
+                Outcome::Accepted(accepted) => format!("{:?}", accepted.audiences),
+                Outcome::NotMine => "not mine".to_owned(),
+                Outcome::Rejected(check) => check,
+            }
+        };
+        assert_eq!(ask("", &[]), "not mine");
+        assert_eq!(ask("t1", &[]), "[]");
+        assert_eq!(ask("t1", &["api".into(), "x".into()]), r#"["api"]"#);
+        assert_eq!(ask("t1", &["x".into()]), "static tokens are valid for the API's own audiences only");
+        assert_eq!(ask("nope", &[]), "the token is not in the file");
+    }
+}

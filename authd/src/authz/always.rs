@@ -1,0 +1,43 @@
+//! The modes for tests: everything, and nothing (requirements A-MODE-1 to A-MODE-4).
+
+use std::sync::Arc;
+
+use apimachinery::decision::{Decision, Verdict};
+use apimachinery::user::UserInfo;
+
+use super::{Answer, Authorizer, Question, Rules};
+use crate::mirror::{Mirror, NotYet};
+use crate::rules::PolicyRule;
+use crate::rules::rule::words;
+
+struct Always {
+    verdict: Verdict,
+    reason: &'static str,
+}
+
+pub(super) fn allow(_: &Arc<Mirror>) -> Box<dyn Authorizer> {
+    Box::new(Always { verdict: Verdict::Allow, reason: "" })
+}
+
+/// Has no opinion rather than denying, as in Kubernetes: a later mode may allow.
+pub(super) fn deny(_: &Arc<Mirror>) -> Box<dyn Authorizer> {
+    Box::new(Always { verdict: Verdict::NoOpinion, reason: "Everything is forbidden." })
+}
+
+impl Authorizer for Always {
+    fn authorize(&self, _: Question<'_>) -> Result<Answer, NotYet> {
+        let decision = Decision { verdict: self.verdict, reason: self.reason.to_owned(), ..Decision::default() };
+        Ok(Answer { decision, any_name: true, ..Answer::default() })
+    }
+
+    fn rules(&self, _: &UserInfo, _: &str, _: u64) -> Result<Rules, NotYet> {
+        if self.verdict != Verdict::Allow {
+            return Ok(Rules::default());
+        }
+        let star = || words(&["*"]);
+        let resources =
+            PolicyRule { verbs: star(), api_groups: star(), resources: star(), ..PolicyRule::default() };
+        let paths = PolicyRule { verbs: star(), non_resource_urls: star(), ..PolicyRule::default() };
+        Ok(Rules { rules: vec![resources, paths], ..Rules::default() })
+    }
+}

@@ -1,0 +1,236 @@
+//! Whether somebody may write a role or a binding: only with rights they hold themselves, or with the verbs `escalate`
+//! and `bind` (requirements A-RBAC-56 to A-RBAC-64).
+//!
+//! # Contract
+//!
+//! The verbs are asked of all modes, the rights of RBAC alone, as in Kubernetes. A write by POST has no name for the
+//! `escalate` verb: apid leaves the name empty then, so that `resourceNames` never allow it.
+
+use apimachinery::attributes::Attributes;
+use apimachinery::field::quote;
+use apimachinery::user::UserInfo;
+use authproto::auth::{self, covers_request::What};
+
+use super::{Question, Union};
+use crate::mirror::{Mirror, NotYet};
+use crate::rules::covers::{compact, lacking, quoted, show};
+use crate::rules::rule::words;
+use crate::rules::{PolicyRule, RoleKind};
+
+/// The answer to an escalation check.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Coverage {
+    /// The write may go on.
+    Held,
+    /// The role that a binding refers to does not exist; the sentence of a 404.
+    RoleNotFound(String),
+    /// The user lacks rights; the sentence of a 403 after `is forbidden: `, and the rights.
+    Lacking(String, Vec<PolicyRule>),
+}
+
+/// Why a check cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckError {
+    /// The mirror is not there.
+    NotYet(NotYet),
+    /// The question makes no sense.
+    Malformed(&'static str),
+}
+
+impl From<NotYet> for CheckError {
+    fn from(error: NotYet) -> Self {
+        CheckError::NotYet(error)
+    }
+}
+
+/// Checks one write. `group` is the full name of the RBAC group.
+///
+/// # Errors
+///
+/// [`CheckError`].
+pub fn check(
+    modes: &Union,
+    mirror: &Mirror,
+    group: &str,
+    user: &UserInfo,
+    request: &auth::CoversRequest,
+    at_least: u64,
+) -> Result<Coverage, CheckError> {
+    let what = request.what.as_ref().ok_or(CheckError::Malformed("a check of neither a role nor a binding"))?;
+    let namespace = request.namespace.as_str();
+    let (verb, resource, name) = match what {
+        What::Role(role) => ("escalate", role.resource.as_str(), role.name.as_str()),
+        What::Binding(binding) => {
+            let kind = RoleKind::parse(&binding.role_kind).ok_or(CheckError::Malformed("a role of unknown kind"))?;
+            ("bind", kind.resource(), binding.role_name.as_str())
+        }
+    };
+    let attributes = Attributes {
+        verb: verb.to_owned(),
+        resource_request: true,
+        group: group.to_owned(),
+        version: "*".to_owned(),
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        ..Attributes::default()
+    };
+    let question = Question { user, attributes: &attributes, at_least, explain: false };
+    if modes.authorize(question)?.decision.allowed() {
+        return Ok(Coverage::Held);
+    }
+    let policy = mirror.policy(at_least)?;
+    let (held, problems) = policy.rules_of(user, namespace);
+    let (wanted, aggregates) = match what {
+        What::Role(role) => (role.rules.iter().map(PolicyRule::from).collect(), role.aggregates),
+        What::Binding(binding) => {
+            let kind = RoleKind::parse(&binding.role_kind).ok_or(CheckError::Malformed("a role of unknown kind"))?;
+            let of = if kind == RoleKind::ClusterRole { "" } else { namespace };
+            match policy.effective_rules(kind, of, name) {
+                Some(rules) => (rules, false),
+                None => return Ok(Coverage::RoleNotFound(policy.not_found(kind, name))),
+            }
+        }
+    };
+    drop(policy);
+    let missing = lacking(&held, &wanted);
+    if !missing.is_empty() {
+        return Ok(refuse(user, missing, &problems));
+    }
+    if aggregates && !lacking(&held, &everything()).is_empty() {
+        let sentence = "must have cluster-admin privileges to use the aggregationRule".to_owned();
+        return Ok(Coverage::Lacking(sentence, everything()));
+    }
+    Ok(Coverage::Held)
+}
+
+fn refuse(user: &UserInfo, missing: Vec<PolicyRule>, problems: &[String]) -> Coverage {
+    let missing = compact(&missing);
+    let mut shown: Vec<String> = missing.iter().map(show).collect();
+    shown.sort();
+    shown.dedup();
+    let mut sentence = format!(
+        "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+        quote(&user.name),
+        quoted(&user.groups),
+        shown.join("\n")
+    );
+    if !problems.is_empty() {
+        sentence.push_str(&format!("; resolution errors: [{}]", problems.join(", ")));
+    }
+    Coverage::Lacking(sentence, missing)
+}
+
+/// What a writer of an aggregation rule must hold: the rule can gather anything.
+fn everything() -> Vec<PolicyRule> {
+    let star = || words(&["*"]);
+    vec![
+        PolicyRule { verbs: star(), api_groups: star(), resources: star(), ..PolicyRule::default() },
+        PolicyRule { verbs: star(), non_resource_urls: star(), ..PolicyRule::default() },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::Modes;
+    use super::*;
+    use apimachinery::names::{Names, Preset};
+    use auth::mirror_object::Kind;
+
+    const GROUP: &str = "rbac.authorization.k8s.io";
+
+    fn rule(verbs: &[&str], group: &str, resources: &[&str], names: &[&str]) -> auth::PolicyRule {
+        let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
+        auth::PolicyRule {
+            verbs: list(verbs),
+            api_groups: vec![group.to_owned()],
+            resources: list(resources),
+            resource_names: list(names),
+            non_resource_urls: Vec::new(),
+        }
+    }
+
+    /// Alice may edit pods in `a`, escalate the role `big` there and bind the ClusterRole `all`; the ClusterRole `all`
+    /// allows everything, the Role `pods` in `a` what alice holds.
+    fn mirror() -> (Arc<Mirror>, crate::mirror::Feed) {
+        let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
+        let mut feed = mirror.begin();
+        let mut put = |namespace: &str, name: &str, kind: Kind| {
+            let object = auth::MirrorObject {
+                namespace: namespace.into(),
+                name: name.into(),
+                kind: Some(kind),
+                ..auth::MirrorObject::default()
+            };
+            feed.put(auth::MirrorPut { revision: 1, object: Some(object) }).unwrap();
+        };
+        let role = |rules: Vec<auth::PolicyRule>| auth::MirrorRole { rules, ..auth::MirrorRole::default() };
+        put("", "all", Kind::ClusterRole(role(vec![rule(&["*"], "*", &["*"], &[])])));
+        put("a", "pods", Kind::Role(role(vec![rule(&["get", "list"], "", &["pods"], &[])])));
+        put("a", "special", Kind::Role(role(vec![
+            rule(&["escalate"], GROUP, &["roles"], &["big"]),
+            rule(&["bind"], GROUP, &["clusterroles"], &["all"]),
+        ])));
+        for name in ["pods", "special"] {
+            put("a", name, Kind::RoleBinding(auth::MirrorBinding {
+                role_kind: "Role".into(),
+                role_name: name.into(),
+                subjects: vec![auth::Subject { kind: "User".into(), name: "alice".into(), ..auth::Subject::default() }],
+            }));
+        }
+        feed.synced(1).unwrap();
+        (mirror, feed)
+    }
+
+    fn ask(name: &str, groups: &[&str], namespace: &str, what: What) -> Coverage {
+        let (mirror, _feed) = mirror();
+        let modes = Union::build(&Modes::parse(Some("RBAC")).unwrap(), &mirror);
+        let groups = groups.iter().map(|g| (*g).to_owned()).collect();
+        let user = UserInfo { name: name.into(), groups, ..UserInfo::default() };
+        let request =
+            auth::CoversRequest { namespace: namespace.into(), what: Some(what), ..auth::CoversRequest::default() };
+        check(&modes, &mirror, GROUP, &user, &request, 1).unwrap()
+    }
+
+    fn role(name: &str, rules: Vec<auth::PolicyRule>, aggregates: bool) -> What {
+        What::Role(auth::RoleWrite { resource: "roles".into(), name: name.into(), rules, aggregates })
+    }
+
+    fn binding(kind: &str, name: &str) -> What {
+        What::Binding(auth::BindingWrite { role_kind: kind.into(), role_name: name.into() })
+    }
+
+    #[test]
+    fn only_held_rights_are_granted_on() {
+        let secrets = || vec![rule(&["get"], "", &["secrets"], &[])];
+        let refused = "user \"alice\" (groups=[\"team-a\" \"system:authenticated\"]) is attempting to grant RBAC \
+                       permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}";
+        for (namespace, what, want) in [
+            ("a", role("r", vec![rule(&["get"], "", &["pods"], &[])], false), ""),
+            ("b", role("r", vec![rule(&["get"], "", &["pods"], &[])], false), "user"),
+            ("", role("r", vec![rule(&["get"], "", &["pods"], &[])], false), "user"),
+            ("a", role("r", secrets(), false), refused),
+            ("a", role("r", Vec::new(), false), ""),
+            ("a", role("big", secrets(), false), ""),
+            ("a", role("", secrets(), false), refused),
+            ("a", role("r", Vec::new(), true), "must have cluster-admin privileges to use the aggregationRule"),
+            ("a", binding("Role", "pods"), ""),
+            ("a", binding("Role", "special"), ""),
+            ("a", binding("ClusterRole", "all"), ""),
+            ("b", binding("ClusterRole", "all"), "user"),
+            ("a", binding("Role", "nosuch"), r#"role.rbac.authorization.k8s.io "nosuch" not found"#),
+            ("b", binding("Role", "pods"), r#"role.rbac.authorization.k8s.io "pods" not found"#),
+        ] {
+            let shown = format!("{namespace} {what:?}");
+            let got = match ask("alice", &["team-a", "system:authenticated"], namespace, what) {
+                Coverage::Held => String::new(),
+                Coverage::RoleNotFound(sentence) | Coverage::Lacking(sentence, _) => sentence,
+            };
+            assert!(if want == "user" { got.starts_with("user") } else { got == want }, "{shown}: {got}");
+        }
+        let everything = role("r", vec![rule(&["*"], "*", &["*"], &[])], true);
+        assert_eq!(ask("root", &["system:masters"], "", everything), Coverage::Held);
+    }
+}

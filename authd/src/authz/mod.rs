@@ -1,0 +1,306 @@
+//! May they: the configured modes are asked in order, one file a mode.
+//!
+//! # Contract
+//!
+//! The group `system:masters` is allowed before any mode is asked (requirements A-AZD-43 to A-AZD-45). Then the first
+//! mode that allows or denies decides; when none has an opinion the request is refused (A-AZD-3 to A-AZD-8). An answer
+//! names the components of the policy vector it depended on, exactly: those that a mode read which was asked.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fresh policy): a mode reads the mirror only through [`Mirror::policy`] with the question's revision; when
+//! the mirror is not there the whole question is [`NotYet`], and no partial answer exists.
+//! INVARIANT (any name): an answer holds for other names only when every mode that was asked says so.
+
+mod always;
+pub mod escalation;
+mod rbac;
+
+use std::sync::Arc;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::decision::{Decision, Verdict};
+use apimachinery::user::{MASTERS, UserInfo};
+use authproto::auth::Dependencies;
+
+use crate::mirror::{Mirror, NotYet};
+use crate::rules::PolicyRule;
+
+/// One question.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Who asks.
+    pub user: &'a UserInfo,
+    /// What for.
+    pub attributes: &'a Attributes,
+    /// The policy must be at least of this revision.
+    pub at_least: u64,
+    /// Explain a refusal.
+    pub explain: bool,
+}
+
+/// One mode's answer, and the answer of all.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    /// The zero value refuses.
+    pub decision: Decision,
+    /// What it depended on.
+    pub depends_on: Dependencies,
+    /// It holds for every name of the same resource and namespace.
+    pub any_name: bool,
+    /// The nearest misses of a refusal, when asked for.
+    pub explanation: Vec<String>,
+}
+
+/// What a user may do in a namespace, as far as the modes can list it.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Rules on resources and on paths.
+    pub rules: Vec<PolicyRule>,
+    /// A mode cannot list its rules.
+    pub incomplete: bool,
+    /// Problems on the way.
+    pub problems: Vec<String>,
+}
+
+/// A configured mode.
+trait Authorizer: Send + Sync {
+    fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet>;
+    fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, NotYet>;
+}
+
+/// Whether a mode can be used.
+enum Support {
+    Built(fn(&Arc<Mirror>) -> Box<dyn Authorizer>),
+    /// Named without effect: what it would add is not built.
+    Accepted(&'static str),
+    NotBuilt,
+}
+
+/// The modes by name, with what `--help` says of them.
+const MODES: &[(&str, &str, Support)] = &[
+    ("AlwaysAllow", "allows every request; for testing only", Support::Built(always::allow)),
+    ("AlwaysDeny", "refuses every request; for testing only", Support::Built(always::deny)),
+    ("RBAC", "roles and bindings", Support::Built(rbac::build)),
+    (
+        "Node",
+        "what node agents need of the pods on their nodes",
+        Support::Accepted("authorization mode Node is not built yet: node agents get no rights from it"),
+    ),
+    ("ABAC", "attribute policies from a file", Support::NotBuilt),
+    ("Webhook", "asks a remote service", Support::NotBuilt),
+];
+
+/// The modes for `--help`: a line each.
+pub fn help() -> String {
+    let lines = MODES.iter().map(|(name, about, support)| {
+        let note = if matches!(support, Support::NotBuilt) { " (not built yet)" } else { "" };
+        format!("{name}: {about}{note}")
+    });
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+/// A checked list of modes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Modes {
+    names: Vec<&'static str>,
+    /// What the log should say at start.
+    pub warnings: Vec<String>,
+}
+
+impl Modes {
+    /// Checks `--authorization-mode`; None is the flag left out, which allows everything.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake.
+    pub fn parse(flag: Option<&str>) -> Result<Self, Vec<String>> {
+        let Some(flag) = flag else {
+            let warning = "no --authorization-mode: every request is allowed (AlwaysAllow)".to_owned();
+            return Ok(Modes { names: vec!["AlwaysAllow"], warnings: vec![warning] });
+        };
+        let mut modes = Modes { names: Vec::new(), warnings: Vec::new() };
+        let mut mistakes = Vec::new();
+        for word in flag.split(',') {
+            match MODES.iter().find(|(name, ..)| *name == word) {
+                None => {
+                    let known: Vec<&str> = MODES.iter().map(|(name, ..)| *name).collect();
+                    mistakes.push(format!("--authorization-mode: unknown mode `{word}`: use {}", known.join(", ")));
+                }
+                Some((name, ..)) if modes.names.contains(name) => {
+                    mistakes.push(format!("--authorization-mode: `{name}` comes twice"));
+                }
+                Some((name, _, support)) => {
+                    modes.names.push(name);
+                    match support {
+                        Support::NotBuilt => {
+                            mistakes.push(format!("--authorization-mode: `{name}` is not built yet"));
+                        }
+                        Support::Accepted(warning) => modes.warnings.push((*warning).to_owned()),
+                        Support::Built(_) if *name == "AlwaysAllow" => {
+                            modes.warnings.push("authorization mode AlwaysAllow: every request is allowed".to_owned());
+                        }
+                        Support::Built(_) => (),
+                    }
+                }
+            }
+        }
+        if mistakes.is_empty() { Ok(modes) } else { Err(mistakes) }
+    }
+
+    /// Whether every request is allowed by some mode: anonymous access is then off unless it is asked for.
+    pub fn allow_everything(&self) -> bool {
+        self.names.contains(&"AlwaysAllow")
+    }
+}
+
+/// The configured modes in order.
+pub struct Union {
+    modes: Vec<(&'static str, Box<dyn Authorizer>)>,
+}
+
+impl Union {
+    /// The modes over a mirror.
+    pub fn build(modes: &Modes, mirror: &Arc<Mirror>) -> Self {
+        let built = MODES.iter().filter_map(|(name, _, support)| match support {
+            Support::Built(build) => Some((*name, build)),
+            Support::Accepted(_) | Support::NotBuilt => None,
+        });
+        let built: Vec<_> = built.collect();
+        let chosen = modes.names.iter().filter_map(|name| built.iter().find(|(known, _)| known == name));
+        Union { modes: chosen.map(|(name, build)| (*name, build(mirror))).collect() }
+    }
+
+    /// Decides one question.
+    ///
+    /// # Errors
+    ///
+    /// [`NotYet`]: ask again when the mirror is there.
+    pub fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
+        if question.user.in_group(MASTERS) {
+            let decision = Decision { verdict: Verdict::Allow, ..Decision::default() };
+            return Ok(Answer { decision, any_name: true, ..Answer::default() });
+        }
+        let mut all = Answer { any_name: true, ..Answer::default() };
+        all.decision.verdict = Verdict::NoOpinion;
+        for (_, mode) in &self.modes {
+            let answer = mode.authorize(question)?;
+            merge(&mut all.depends_on, answer.depends_on);
+            all.any_name = all.any_name && answer.any_name;
+            match answer.decision.verdict {
+                Verdict::Allow | Verdict::Deny => {
+                    all.decision = answer.decision;
+                    all.explanation.extend(answer.explanation);
+                    return Ok(all);
+                }
+                Verdict::NoOpinion => {
+                    append(&mut all.decision.reason, &answer.decision.reason);
+                    append(&mut all.decision.evaluation_error, &answer.decision.evaluation_error);
+                    all.explanation.extend(answer.explanation);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Everything the user may do in a namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`NotYet`].
+    pub fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, NotYet> {
+        let mut all = Rules::default();
+        for (_, mode) in &self.modes {
+            let rules = mode.rules(user, namespace, at_least)?;
+            all.rules.extend(rules.rules);
+            all.incomplete |= rules.incomplete;
+            all.problems.extend(rules.problems);
+        }
+        Ok(all)
+    }
+}
+
+impl std::fmt::Debug for Union {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.modes.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+fn append(all: &mut String, more: &str) {
+    if !more.is_empty() {
+        if !all.is_empty() {
+            all.push('\n');
+        }
+        all.push_str(more);
+    }
+}
+
+fn merge(all: &mut Dependencies, more: Dependencies) {
+    all.rbac_cluster |= more.rbac_cluster;
+    all.identity |= more.identity;
+    for (held, more) in [(&mut all.rbac_namespace, more.rbac_namespace), (&mut all.graph_node, more.graph_node)] {
+        for item in more {
+            if !held.contains(&item) {
+                held.push(item);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::names::{Names, Preset};
+
+    fn mirror() -> Arc<Mirror> {
+        Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()))
+    }
+
+    #[test]
+    fn the_flag_is_checked_whole() {
+        for (flag, want) in [
+            (None, Ok((vec!["AlwaysAllow"], 1))),
+            (Some("RBAC"), Ok((vec!["RBAC"], 0))),
+            (Some("Node,RBAC"), Ok((vec!["Node", "RBAC"], 1))),
+            (Some("RBAC,AlwaysDeny"), Ok((vec!["RBAC", "AlwaysDeny"], 0))),
+            (Some("RBAC,RBAC"), Err(1)),
+            (Some("ABAC,Webhook"), Err(2)),
+            (Some("rbac"), Err(1)),
+            (Some(""), Err(1)),
+            (Some("Foo,RBAC,Bar"), Err(2)),
+        ] {
+            let got = Modes::parse(flag).map(|m| (m.names, m.warnings.len())).map_err(|mistakes| mistakes.len());
+            assert_eq!(got, want, "{flag:?}");
+        }
+    }
+
+    #[test]
+    fn order_decides_and_masters_come_first() {
+        let mirror = mirror();
+        let mut feed = mirror.begin();
+        feed.synced(1).unwrap();
+        let user = UserInfo { name: "jane".into(), ..UserInfo::default() };
+        let master = UserInfo { groups: vec![MASTERS.into()], ..user.clone() };
+        let attributes = Attributes { resource_request: true, namespace: "a".into(), ..Attributes::default() };
+        for (modes, want, reason, rbac) in [
+            ("AlwaysAllow", Verdict::Allow, "", false),
+            ("AlwaysDeny", Verdict::NoOpinion, "Everything is forbidden.", false),
+            ("AlwaysDeny,AlwaysAllow", Verdict::Allow, "", false),
+            ("AlwaysAllow,RBAC", Verdict::Allow, "", false),
+            ("RBAC,AlwaysAllow", Verdict::Allow, "", true),
+            ("RBAC,AlwaysDeny", Verdict::NoOpinion, "Everything is forbidden.", true),
+            ("Node,RBAC", Verdict::NoOpinion, "", true),
+            ("Node", Verdict::NoOpinion, "", false),
+        ] {
+            let union = Union::build(&Modes::parse(Some(modes)).unwrap(), &mirror);
+            let ask = |user| Question { user, attributes: &attributes, at_least: 1, explain: false };
+            let answer = union.authorize(ask(&user)).unwrap();
+            assert_eq!((answer.decision.verdict, answer.decision.reason.as_str()), (want, reason), "{modes}");
+            let namespaces: &[&str] = if rbac { &["a"] } else { &[] };
+            assert_eq!(answer.depends_on.rbac_cluster, rbac, "{modes}");
+            assert_eq!(answer.depends_on.rbac_namespace, namespaces, "{modes}");
+            let answer = union.authorize(Question { at_least: u64::MAX, ..ask(&master) }).unwrap();
+            assert!(answer.decision.allowed() && answer.depends_on == Dependencies::default(), "{modes}: masters");
+        }
+    }
+}

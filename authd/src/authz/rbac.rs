@@ -1,0 +1,72 @@
+//! Roles and bindings (requirements A-RBAC).
+//!
+//! # Invariants
+//!
+//! INVARIANT (exact dependencies): an allow through a cluster-wide binding depends on the cluster's roles and bindings
+//! alone; everything else also on those of the namespace asked for.
+
+use std::sync::Arc;
+
+use apimachinery::decision::{Decision, Verdict};
+use apimachinery::user::UserInfo;
+use authproto::auth::Dependencies;
+
+use super::{Answer, Authorizer, Question, Rules};
+use crate::mirror::{Mirror, NotYet};
+use crate::rules::Judgement;
+
+/// Lines of an explanation.
+const MOST_LINES: usize = 5;
+
+struct Rbac {
+    mirror: Arc<Mirror>,
+}
+
+pub(super) fn build(mirror: &Arc<Mirror>) -> Box<dyn Authorizer> {
+    Box::new(Rbac { mirror: Arc::clone(mirror) })
+}
+
+impl Authorizer for Rbac {
+    fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
+        let Question { user, attributes, at_least, explain } = question;
+        let policy = self.mirror.policy(at_least)?;
+        let judgement = policy.judge(user, attributes);
+        let explanation = match &judgement {
+            Judgement::NotAllowed(_) if explain => policy.explain(user, attributes, MOST_LINES),
+            Judgement::NotAllowed(_) | Judgement::Allowed { .. } => Vec::new(),
+        };
+        drop(policy);
+        let (verdict, reason, any_name, cluster_wide) = match judgement {
+            Judgement::Allowed { reason, cluster_wide, any_name } => (Verdict::Allow, reason, any_name, cluster_wide),
+            Judgement::NotAllowed(refusal) => {
+                tracing::debug!(
+                    user = user.name,
+                    verb = attributes.verb,
+                    group = attributes.group,
+                    resource = attributes.resource,
+                    subresource = attributes.subresource,
+                    namespace = attributes.namespace,
+                    name = attributes.name,
+                    path = attributes.path,
+                    reason = refusal.reason,
+                    "RBAC: no rule allows it"
+                );
+                (Verdict::NoOpinion, refusal.reason, refusal.any_name, false)
+            }
+        };
+        let namespaced = attributes.resource_request && !attributes.namespace.is_empty() && !cluster_wide;
+        let depends_on = Dependencies {
+            rbac_cluster: true,
+            rbac_namespace: namespaced.then(|| attributes.namespace.clone()).into_iter().collect(),
+            ..Dependencies::default()
+        };
+        let decision = Decision { verdict, reason, evaluation_error: String::new() };
+        Ok(Answer { decision, depends_on, any_name, explanation })
+    }
+
+    fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, NotYet> {
+        let (rules, problems) = self.mirror.policy(at_least)?.rules_of(user, namespace);
+        let rules = rules.iter().map(|rule| (**rule).clone()).collect();
+        Ok(Rules { rules, incomplete: false, problems })
+    }
+}

@@ -1,0 +1,224 @@
+//! The command line: flags under kube-apiserver's names where it has them, checked whole before anything is bound.
+//!
+//! # Contract
+//!
+//! [`Config::check`] reports every mistake at once. A flag whose work comes with a later issue is accepted and leaves a
+//! line in [`Config::warnings`]; an unknown flag, and a mode that is not built, are mistakes.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use clap::Parser;
+use serving::gates::FeatureGates;
+use serving::{flags, log};
+
+use crate::authn::Settings;
+use crate::authz::{self, Modes};
+
+/// The flags as they are written.
+#[derive(Debug, Parser)]
+#[command(name = "authd", version, about = "Identifies and authorizes every request of apid.", after_help = after_help())]
+pub struct Flags {
+    /// Unix socket to serve apid on; made with mode 0600.
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// Names preset: `svc` or `kubernetes`.
+    #[arg(long, default_value = "svc")]
+    pub names: String,
+    /// Domain of API groups and labels under the `svc` preset.
+    #[arg(long, default_value = DEFAULT_API_DOMAIN)]
+    pub api_domain: String,
+    /// CSV file of static tokens: token,user,uid and groups. Read once at start.
+    #[arg(long, value_name = "FILE")]
+    pub token_auth_file: Option<PathBuf>,
+    /// PEM file of the authorities that sign client certificates.
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// Whether requests without credentials are let through as system:anonymous. Default: true, and false when the
+    /// mode is AlwaysAllow.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
+    pub anonymous_auth: Option<bool>,
+    /// Ordered list of modes. AlwaysAllow (every request is allowed) and AlwaysDeny are for testing only. Left out, it
+    /// is AlwaysAllow.
+    #[arg(long, value_name = "MODE,...")]
+    pub authorization_mode: Option<String>,
+    /// Audiences that a token must be valid for. Default: the issuer.
+    #[arg(long, value_delimiter = ',')]
+    pub api_audiences: Vec<String>,
+    /// Issuer of service-account tokens (tokens come later).
+    #[arg(long)]
+    pub service_account_issuer: Vec<String>,
+    /// Bootstrap tokens (come later).
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
+    pub enable_bootstrap_token_auth: Option<bool>,
+    /// Feature gates: Gate=true,...
+    #[arg(long)]
+    pub feature_gates: Vec<String>,
+    /// Address of the listener for /metrics and health; loopback only; left out, there is none.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_address: Option<String>,
+    /// End when standard input ends: a parent that holds the other end of a pipe leaves no orphan.
+    #[arg(long)]
+    pub exit_on_stdin_eof: bool,
+    /// Log verbosity.
+    #[arg(short = 'v', long = "v", default_value_t = 0)]
+    pub verbosity: u8,
+    /// Log lines as `text` or `json`.
+    #[arg(long, default_value = "text")]
+    pub logging_format: log::Format,
+}
+
+fn after_help() -> String {
+    format!("Authorization modes: {}.", authz::help())
+}
+
+/// A checked command line.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where apid finds us.
+    pub socket: PathBuf,
+    /// The names preset.
+    pub names: Arc<Names>,
+    /// What the authentication methods need.
+    pub authn: Settings,
+    /// The authorization modes.
+    pub modes: Modes,
+    /// The listener for metrics and health.
+    pub metrics_address: Option<SocketAddr>,
+    /// End at the end of standard input.
+    pub exit_on_stdin_eof: bool,
+    /// What the log says at start.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Checks the flags.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake, a line each.
+    pub fn check(flags: Flags) -> Result<Self, Vec<String>> {
+        let mut mistakes = Vec::new();
+        let mut warnings = Vec::new();
+        let names = flags
+            .names
+            .parse::<Preset>()
+            .map_err(|mistake| format!("--names: {mistake}"))
+            .and_then(|preset| Names::new(preset, &flags.api_domain).map_err(|m| format!("--api-domain: {m}")));
+        let names = names.map_err(|mistake| mistakes.push(mistake)).ok();
+        let modes = Modes::parse(flags.authorization_mode.as_deref());
+        let modes = modes.map_err(|wrong| mistakes.extend(wrong)).ok();
+        match FeatureGates::parse(&flags.feature_gates.join(",")) {
+            Ok((_, notes)) => warnings.extend(notes),
+            Err(wrong) => mistakes.extend(wrong.0.into_iter().map(|mistake| format!("--feature-gates: {mistake}"))),
+        }
+        let metrics_address = flags.metrics_address.as_deref().map(loopback).transpose();
+        let metrics_address = metrics_address.map_err(|mistake| mistakes.push(mistake)).ok().flatten();
+        if flags.socket.as_os_str().is_empty() {
+            mistakes.push("--socket: the path is empty".to_owned());
+        }
+        let (Some(names), Some(modes), true) = (names, modes, mistakes.is_empty()) else { return Err(mistakes) };
+
+        warnings.extend(modes.warnings.iter().cloned());
+        if flags.enable_bootstrap_token_auth == Some(true) {
+            warnings.push("--enable-bootstrap-token-auth: bootstrap tokens are not built yet".to_owned());
+        }
+        if !flags.service_account_issuer.is_empty() {
+            warnings.push(
+                "--service-account-issuer: service-account tokens are not built yet; the issuer is the API's audience"
+                    .to_owned(),
+            );
+        }
+        let anonymous = flags.anonymous_auth.unwrap_or(!modes.allow_everything());
+        if anonymous && modes.allow_everything() {
+            warnings.push("--anonymous-auth: everybody may do everything".to_owned());
+        }
+        let names = Arc::new(names);
+        let mut api_audiences = flags.api_audiences;
+        if api_audiences.is_empty() {
+            api_audiences = flags.service_account_issuer;
+        }
+        let authn = Settings {
+            names: Arc::clone(&names),
+            client_ca_file: flags.client_ca_file,
+            token_file: flags.token_auth_file,
+            anonymous,
+            api_audiences,
+        };
+        Ok(Config {
+            socket: flags.socket,
+            names,
+            authn,
+            modes,
+            metrics_address,
+            exit_on_stdin_eof: flags.exit_on_stdin_eof,
+            warnings,
+        })
+    }
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr =
+        text.parse().map_err(|_| format!("--metrics-address: `{text}` is not of the form address:port"))?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err(format!("--metrics-address: `{text}` is not a loopback address, and the listener asks nobody who they are"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(flags: &[&str]) -> Result<Config, Vec<String>> {
+        let words = ["authd", "--socket=/tmp/s"].iter().chain(flags);
+        Config::check(Flags::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    #[test]
+    fn anonymous_access_follows_the_mode_unless_it_is_set() {
+        for (flags, want) in [
+            (vec![], false),
+            (vec!["--authorization-mode=RBAC"], true),
+            (vec!["--authorization-mode=AlwaysDeny"], true),
+            (vec!["--authorization-mode=RBAC,AlwaysAllow"], false),
+            (vec!["--authorization-mode=RBAC", "--anonymous-auth=false"], false),
+            (vec!["--anonymous-auth"], true),
+            (vec!["--anonymous-auth=true"], true),
+        ] {
+            assert_eq!(check(&flags).unwrap().authn.anonymous, want, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_reported_together() {
+        let flags = [
+            "--names=k8s",
+            "--authorization-mode=Webhook,Foo",
+            "--feature-gates=NoSuchGate=true",
+            "--metrics-address=0.0.0.0:0",
+        ];
+        let mistakes = check(&flags).unwrap_err();
+        assert_eq!(mistakes.len(), 5, "{mistakes:#?}");
+        for bad in [&["--names=svc", "--api-domain=x"][..], &["--metrics-address=nonsense"]] {
+            assert_eq!(check(bad).unwrap_err().len(), 1, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn later_flags_are_accepted_with_a_warning() {
+        let config = check(&[
+            "--authorization-mode=Node,RBAC",
+            "--service-account-issuer=https://x.test",
+            "--enable-bootstrap-token-auth",
+            "-v=5",
+        ]);
+        let config = config.unwrap();
+        assert_eq!(config.warnings.len(), 3, "{:?}", config.warnings);
+        assert_eq!(config.authn.api_audiences, ["https://x.test"]);
+        assert!(Flags::try_parse_from(["authd", "--socket=/tmp/s", "--oidc-issuer-url=x"]).is_err(), "unknown flag");
+    }
+}

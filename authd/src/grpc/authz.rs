@@ -1,0 +1,52 @@
+//! `Authz`: questions about rules rather than about one request.
+
+use authproto::auth;
+use tonic::{Request, Response, Status};
+
+use super::{Parts, floor, status};
+use crate::authz::escalation::{self, CheckError, Coverage};
+
+pub(super) struct Service(pub(super) Parts);
+
+#[tonic::async_trait]
+impl auth::authz_server::Authz for Service {
+    async fn rules(&self, request: Request<auth::RulesRequest>) -> Result<Response<auth::RulesResponse>, Status> {
+        let request = request.into_inner();
+        let at_least = floor(request.at_least.as_ref());
+        let user = request.user.ok_or_else(|| status::incomplete("it names no user"))?.into();
+        let parts = &self.0;
+        let rules = parts
+            .patiently(at_least, || parts.authz.rules(&user, &request.namespace, at_least))
+            .await
+            .map_err(status::unavailable)?;
+        Ok(Response::new(auth::RulesResponse {
+            rules: rules.rules.iter().map(auth::PolicyRule::from).collect(),
+            incomplete: rules.incomplete,
+            evaluation_error: rules.problems.join(", "),
+        }))
+    }
+
+    async fn covers(&self, request: Request<auth::CoversRequest>) -> Result<Response<auth::CoversResponse>, Status> {
+        let request = request.into_inner();
+        let at_least = floor(request.at_least.as_ref());
+        let user = request.user.clone().ok_or_else(|| status::incomplete("it names no user"))?.into();
+        let parts = &self.0;
+        let group = parts.names.group("rbac.authorization");
+        let ask = || match escalation::check(&parts.authz, &parts.mirror, &group, &user, &request, at_least) {
+            Err(CheckError::NotYet(missing)) => Err(missing),
+            checked => Ok(checked),
+        };
+        let checked = parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::check)?;
+        Ok(Response::new(match checked {
+            Coverage::Held => auth::CoversResponse { allowed: true, ..auth::CoversResponse::default() },
+            Coverage::RoleNotFound(message) => {
+                auth::CoversResponse { role_not_found: true, message, ..auth::CoversResponse::default() }
+            }
+            Coverage::Lacking(message, missing) => auth::CoversResponse {
+                missing: missing.iter().map(auth::PolicyRule::from).collect(),
+                message,
+                ..auth::CoversResponse::default()
+            },
+        }))
+    }
+}

@@ -1,0 +1,229 @@
+//! `Decide.Stream`: what happens on every request.
+//!
+//! # Contract
+//!
+//! A question that needs no waiting is answered in the task that read it, before the next is read: no queue, no wake-up.
+//! What must wait (for the mirror, or for a signature check on another thread) is set aside and answered when it is
+//! done; answers carry the question's id.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): at most [`MOST_WAITING`] questions of a stream wait; more fail at once.
+//! INVARIANT (every question is answered): a question ends in exactly one answer, an unreadable one in a failure.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use apimachinery::attributes::Attributes;
+use apimachinery::decision::Verdict;
+use apimachinery::user::UserInfo;
+use authproto::auth::{self, authenticate_response::Outcome, decide_request::Ask, decide_response::Answer};
+use futures_util::stream::FuturesUnordered;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Parts, floor, status};
+use crate::authn::Credentials;
+use crate::authz::Question;
+use crate::mirror::NotYet;
+
+/// Questions of one stream that may wait at a time.
+const MOST_WAITING: usize = 10_000;
+
+pub(super) struct Service(pub(super) Parts);
+
+#[tonic::async_trait]
+impl auth::decide_server::Decide for Service {
+    type StreamStream = Answers;
+
+    async fn stream(&self, request: Request<Streaming<auth::DecideRequest>>) -> Result<Response<Answers>, Status> {
+        let questions = request.into_inner();
+        Ok(Response::new(Answers { parts: self.0.clone(), questions, ended: false, waiting: FuturesUnordered::new() }))
+    }
+}
+
+type Later = Pin<Box<dyn Future<Output = auth::DecideResponse> + Send>>;
+
+/// Questions in, answers out.
+pub(super) struct Answers {
+    parts: Parts,
+    questions: Streaming<auth::DecideRequest>,
+    ended: bool,
+    waiting: FuturesUnordered<Later>,
+}
+
+impl Stream for Answers {
+    type Item = Result<auth::DecideResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if !self.waiting.is_empty()
+                && let Poll::Ready(Some(answer)) = Pin::new(&mut self.waiting).poll_next(context)
+            {
+                return Poll::Ready(Some(Ok(answer)));
+            }
+            if self.ended {
+                return if self.waiting.is_empty() { Poll::Ready(None) } else { Poll::Pending };
+            }
+            match Pin::new(&mut self.questions).poll_next(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(question))) => match answer(&self.parts, question, self.waiting.len()) {
+                    Reply::Now(answer) => return Poll::Ready(Some(Ok(answer))),
+                    // Polled at once, in the next round: nothing else would wake it.
+                    Reply::Later(later) => self.waiting.push(later),
+                },
+                Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
+                Poll::Ready(None) => self.ended = true,
+            }
+        }
+    }
+}
+
+enum Reply {
+    Now(auth::DecideResponse),
+    Later(Later),
+}
+
+fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply {
+    let auth::DecideRequest { id, request_id, ask } = question;
+    let epoch = parts.epoch.clone();
+    let wrap = move |answer| auth::DecideResponse { id, epoch: Some(epoch.clone()), answer: Some(answer) };
+    match ask {
+        None => Reply::Now(wrap(Answer::Failure(status::malformed("it asks nothing")))),
+        Some(Ask::Authenticate(ask)) => {
+            if ask.certificate_chain.is_empty() {
+                return Reply::Now(wrap(Answer::Authenticate(authenticate(parts, &ask, &request_id))));
+            }
+            if waiting >= MOST_WAITING {
+                return Reply::Now(wrap(Answer::Failure(status::too_many_waiting())));
+            }
+            // Verifying a chain takes a fraction of a millisecond: not while others wait on this stream.
+            let parts = parts.clone();
+            let verified = tokio::spawn(async move { authenticate(&parts, &ask, &request_id) });
+            Reply::Later(Box::pin(async move {
+                match verified.await {
+                    Ok(answer) => wrap(Answer::Authenticate(answer)),
+                    Err(_) => wrap(Answer::Failure(status::malformed("its certificates could not be verified"))),
+                }
+            }))
+        }
+        Some(Ask::Authorize(ask)) => match Asked::of(ask) {
+            Err(what) => Reply::Now(wrap(Answer::Failure(status::malformed(what)))),
+            Ok(asked) => when_there(parts, waiting, vec![asked], move |mut answers| match answers.pop() {
+                Some(answer) => wrap(Answer::Authorize(answer)),
+                None => wrap(Answer::Failure(status::malformed("no answer"))),
+            }, request_id, id),
+        },
+        Some(Ask::AuthorizeBatch(batch)) => {
+            let asked: Result<Vec<Asked>, &'static str> = batch.requests.into_iter().map(Asked::of).collect();
+            match asked {
+                Err(what) => Reply::Now(wrap(Answer::Failure(status::malformed(what)))),
+                Ok(asked) => when_there(parts, waiting, asked, move |responses| {
+                    wrap(Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses }))
+                }, request_id, id),
+            }
+        }
+    }
+}
+
+/// Answers at once when the mirror is there, else when it is, or fails.
+fn when_there(
+    parts: &Parts,
+    waiting: usize,
+    asked: Vec<Asked>,
+    wrap: impl FnOnce(Vec<auth::AuthorizeResponse>) -> auth::DecideResponse + Send + 'static,
+    request_id: String,
+    id: u64,
+) -> Reply {
+    let failed = move |parts: &Parts, failure| auth::DecideResponse {
+        id,
+        epoch: Some(parts.epoch.clone()),
+        answer: Some(Answer::Failure(failure)),
+    };
+    match authorize(parts, &asked) {
+        Ok(answers) => Reply::Now(wrap(answers)),
+        Err(_) if waiting >= MOST_WAITING => Reply::Now(failed(parts, status::too_many_waiting())),
+        Err(_) => {
+            let parts = parts.clone();
+            Reply::Later(Box::pin(async move {
+                let at_least = asked.iter().map(|asked| asked.at_least).max().unwrap_or(0);
+                match parts.patiently(at_least, || authorize(&parts, &asked)).await {
+                    Ok(answers) => wrap(answers),
+                    Err(error) => {
+                        tracing::warn!(request_id, %error, "a request was not authorized in time");
+                        failed(&parts, status::not_yet(error))
+                    }
+                }
+            }))
+        }
+    }
+}
+
+/// One question of authorization.
+struct Asked {
+    user: UserInfo,
+    attributes: Attributes,
+    at_least: u64,
+    explain: bool,
+}
+
+impl Asked {
+    fn of(ask: auth::AuthorizeRequest) -> Result<Self, &'static str> {
+        let at_least = floor(ask.at_least.as_ref());
+        let user = ask.user.ok_or("it names no user")?.into();
+        let attributes = ask.attributes.ok_or("it has no attributes")?.into();
+        Ok(Asked { user, attributes, at_least, explain: ask.explain })
+    }
+}
+
+fn authorize(parts: &Parts, asked: &[Asked]) -> Result<Vec<auth::AuthorizeResponse>, NotYet> {
+    let answers = asked.iter().map(|asked| {
+        let Asked { user, attributes, at_least, explain } = asked;
+        let answer =
+            parts.authz.authorize(Question { user, attributes, at_least: *at_least, explain: *explain })?;
+        let verdict = match answer.decision.verdict {
+            Verdict::Allow => auth::Verdict::Allow,
+            Verdict::Deny => auth::Verdict::Deny,
+            Verdict::NoOpinion => auth::Verdict::NoOpinion,
+        };
+        let covers = if answer.any_name { auth::Covers::AnyName } else { auth::Covers::This };
+        Ok(auth::AuthorizeResponse {
+            verdict: verdict.into(),
+            reason: answer.decision.reason,
+            evaluation_error: answer.decision.evaluation_error,
+            depends_on: Some(answer.depends_on),
+            ttl_ms: 0,
+            covers: covers.into(),
+            explanation: answer.explanation,
+        })
+    });
+    answers.collect()
+}
+
+fn authenticate(parts: &Parts, ask: &auth::AuthenticateRequest, request_id: &str) -> auth::AuthenticateResponse {
+    let credentials = Credentials {
+        certificates: &ask.certificate_chain,
+        token: &ask.bearer_token,
+        audiences: &ask.audiences,
+    };
+    let outcome = match parts.authn.authenticate(credentials, parts.clock.now()) {
+        Ok((accepted, method)) => {
+            tracing::debug!(request_id, method, user = accepted.user.name, "authenticated");
+            Outcome::Identity(auth::Identity {
+                user: Some((&accepted.user).into()),
+                audiences: accepted.audiences,
+                expires_at_ms: accepted.expires_at.map_or(0, |at| at.as_millisecond()),
+                rests_on: Vec::new(),
+                anonymous: accepted.anonymous,
+            })
+        }
+        Err(refused) => {
+            for (method, check) in &refused.checks {
+                tracing::info!(request_id, method, check, "login failed");
+            }
+            Outcome::Rejected(auth::Rejected { detail: refused.to_string() })
+        }
+    };
+    // The methods that are built rest on files alone: nothing stored can change their answer within an epoch.
+    auth::AuthenticateResponse { outcome: Some(outcome), depends_on: Some(auth::Dependencies::default()) }
+}

@@ -1,0 +1,112 @@
+//! The wire: the services of `authproto` over the parts that answer.
+//!
+//! # Invariants
+//!
+//! INVARIANT (thin): a service takes a message apart, asks one part, and puts the answer together. Every failure that
+//! leaves the process is made in `status`.
+
+mod authn;
+mod authz;
+mod decide;
+mod mirror;
+mod review;
+mod status;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use apimachinery::names::Names;
+use authproto::auth;
+use authproto::auth::authn_server::AuthnServer;
+use authproto::auth::authz_server::AuthzServer;
+use authproto::auth::decide_server::DecideServer;
+use authproto::auth::mirror_server::MirrorServer;
+use authproto::auth::review_server::ReviewServer;
+use tonic::service::Routes;
+
+use crate::mirror::NotYet;
+use crate::{authn as methods, authz as modes};
+
+/// How long a question waits for the mirror.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Everything that answers, shared by all services.
+#[derive(Clone)]
+pub struct Parts {
+    /// The names preset.
+    pub names: Arc<Names>,
+    /// Who.
+    pub authn: Arc<methods::Union>,
+    /// May they.
+    pub authz: Arc<modes::Union>,
+    /// On what policy.
+    pub mirror: Arc<crate::mirror::Mirror>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// This process and its configuration.
+    pub epoch: auth::Epoch,
+    /// Lines that `/readyz?verbose` shows though all is well.
+    pub warnings: Arc<[String]>,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("authn", &self.authn).field("authz", &self.authz).finish_non_exhaustive()
+    }
+}
+
+/// All services.
+pub fn services(parts: &Parts) -> Routes {
+    let mut routes = Routes::builder();
+    routes
+        .add_service(DecideServer::new(decide::Service(parts.clone())))
+        .add_service(MirrorServer::new(mirror::Service(parts.clone())))
+        .add_service(AuthzServer::new(authz::Service(parts.clone())))
+        .add_service(AuthnServer::new(authn::Service))
+        .add_service(ReviewServer::new(review::Service(parts.clone())));
+    routes.routes()
+}
+
+/// The least revision of the mirror at which a question may be decided: the greatest of the vector, since one stream
+/// carries all components in one order.
+fn floor(revisions: Option<&auth::Revisions>) -> u64 {
+    let Some(revisions) = revisions else { return 0 };
+    let named = revisions.rbac_namespace.values().chain(revisions.graph_node.values()).copied();
+    named.fold(revisions.rbac_cluster.max(revisions.identity), u64::max)
+}
+
+impl Parts {
+    /// Asks until the mirror is there, at most for [`PATIENCE`].
+    async fn patiently<T>(&self, at_least: u64, mut ask: impl FnMut() -> Result<T, NotYet>) -> Result<T, NotYet> {
+        let deadline = self.clock.monotonic() + PATIENCE;
+        loop {
+            let missing = match ask() {
+                Ok(answer) => return Ok(answer),
+                Err(missing) => missing,
+            };
+            let left = deadline.saturating_sub(self.clock.monotonic());
+            if left.is_zero() {
+                return Err(missing);
+            }
+            self.mirror.reach(at_least, left).await?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_floor_is_the_greatest_component() {
+        assert_eq!(floor(None), 0);
+        let revisions = auth::Revisions {
+            rbac_cluster: 3,
+            rbac_namespace: [("a".to_owned(), 9), ("b".to_owned(), 1)].into(),
+            identity: 4,
+            graph_node: [("n".to_owned(), 8)].into(),
+        };
+        assert_eq!(floor(Some(&revisions)), 9);
+    }
+}

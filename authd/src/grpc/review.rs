@@ -1,0 +1,37 @@
+//! `Review`: the review resources.
+
+use authproto::auth::{self, review_response::Outcome};
+use tonic::{Request, Response, Status};
+
+use super::{Parts, floor, status};
+use crate::review::{Review, ReviewError, Reviewer};
+
+pub(super) struct Service(pub(super) Parts);
+
+#[tonic::async_trait]
+impl auth::review_server::Review for Service {
+    async fn create(&self, request: Request<auth::ReviewRequest>) -> Result<Response<auth::ReviewResponse>, Status> {
+        let request = request.into_inner();
+        let at_least = floor(request.at_least.as_ref());
+        let user = request.user.ok_or_else(|| status::incomplete("it names no user"))?.into();
+        let parts = &self.0;
+        let reviewer = Reviewer { names: &parts.names, authz: &parts.authz };
+        let review = Review {
+            resource: &request.resource,
+            namespace: &request.namespace,
+            user: &user,
+            object: &request.object,
+            at_least,
+        };
+        let ask = || match reviewer.answer(review) {
+            Err(ReviewError::NotYet(missing)) => Err(missing),
+            answered => Ok(answered),
+        };
+        let answered = parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::review)?;
+        let outcome = match answered {
+            Ok(object) => Outcome::Object(object.into_value().to_string().into_bytes().into()),
+            Err(status) => Outcome::Status(status.to_value().to_string().into_bytes().into()),
+        };
+        Ok(Response::new(auth::ReviewResponse { outcome: Some(outcome) }))
+    }
+}

@@ -1,0 +1,299 @@
+//! What authd wants written: default policy at the start, and the written rules of aggregated roles ever after.
+//!
+//! # Contract
+//!
+//! A [`Controllers`] belongs to one feed. It does no I/O: [`Controllers::next`] says what to send now, after anything
+//! happened (the snapshot, a change, a result, the passing of time), and [`Controllers::wake_at`] when to ask again.
+//!
+//! # Invariants
+//!
+//! INVARIANT (default policy first): authd is not ready before a batch of default policy came back without an error, or
+//! none was needed. Aggregated roles are written after that, since default policy changes them.
+//! INVARIANT (one at a time): one batch is open at most; the next is computed from a mirror that has seen its writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::names::Names;
+use authproto::auth::{self, object_write::Verb};
+use bootstrap::DefaultPolicy;
+use serde_json::{Value, json};
+
+use crate::rules::reconcile::{self, Step, Write};
+use crate::rules::{Policy, RoleKind};
+
+/// The first pause after a failure; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Controllers {
+    names: Arc<Names>,
+    synced: bool,
+    bootstrapped: bool,
+    /// ClusterRoles changed since projections were compared.
+    roles_changed: bool,
+    open: Option<Open>,
+    /// Nothing is asked for before this time.
+    not_before: Duration,
+    failures: u32,
+    /// Nothing is computed before the mirror is here: it must see the last batch's writes.
+    not_below: u64,
+    batches: u64,
+    /// The last failure, for readiness.
+    problem: String,
+}
+
+/// A batch without a result.
+#[derive(Debug)]
+struct Open {
+    id: u64,
+    bootstrap: bool,
+    /// When it succeeds nothing is left to do.
+    last: bool,
+    verbs: Vec<(Verb, String)>,
+}
+
+impl Controllers {
+    /// Before the snapshot.
+    pub fn new(names: Arc<Names>) -> Self {
+        Controllers {
+            names,
+            synced: false,
+            bootstrapped: false,
+            roles_changed: true,
+            open: None,
+            not_before: Duration::ZERO,
+            failures: 0,
+            not_below: 0,
+            batches: 0,
+            problem: String::new(),
+        }
+    }
+
+    /// The snapshot is complete.
+    pub fn synced(&mut self) {
+        self.synced = true;
+    }
+
+    /// A ClusterRole changed.
+    pub fn cluster_role_changed(&mut self) {
+        self.roles_changed = true;
+    }
+
+    /// Whether default policy is in place; if not, why.
+    pub fn ready(&self) -> Result<(), String> {
+        match (self.synced, self.bootstrapped, self.problem.as_str()) {
+            (false, ..) => Err("the mirror's snapshot is not complete".to_owned()),
+            (true, true, _) => Ok(()),
+            (true, false, "") => Err("default policy is being written".to_owned()),
+            (true, false, problem) => Err(format!("default policy could not be written: {problem}")),
+        }
+    }
+
+    /// The time at which [`Controllers::next`] has something to say that it does not say now; None when only an event
+    /// changes that.
+    pub fn wake_at(&self) -> Option<Duration> {
+        (self.may_want() && self.failures > 0).then_some(self.not_before)
+    }
+
+    /// False: [`Controllers::next`] has nothing to say, whatever the time and the policy are.
+    pub fn may_want(&self) -> bool {
+        self.synced && self.open.is_none() && (!self.bootstrapped || self.roles_changed)
+    }
+
+    /// The batch to ask for now. `now` is the monotonic clock.
+    pub fn next(&mut self, now: Duration, revision: u64, policy: &Policy) -> Option<auth::WriteBatch> {
+        if !self.synced || self.open.is_some() || now < self.not_before || revision < self.not_below {
+            return None;
+        }
+        if !self.bootstrapped {
+            let defaults: DefaultPolicy = bootstrap::default_policy(&self.names);
+            let mut writes = reconcile::missing(policy, &defaults, &self.names);
+            // The writes of a batch may be performed in any order: what is to be created anew is deleted first, and
+            // the next batch creates it.
+            let deleted: Vec<Write> = writes.iter().filter(|write| write.step == Step::Delete).cloned().collect();
+            writes.retain(|write| write.step == Step::Delete || !deleted.iter().any(|gone| gone.same_object(write)));
+            if !writes.is_empty() {
+                let writes = writes.into_iter().map(|write| self.object_write(write)).collect();
+                return Some(self.batch(true, deleted.is_empty(), writes));
+            }
+            self.bootstrapped = true;
+        }
+        if !std::mem::take(&mut self.roles_changed) {
+            return None;
+        }
+        let stale = policy.stale_projections();
+        if stale.is_empty() {
+            return None;
+        }
+        let writes = stale.into_iter().map(|(name, rules)| {
+            let rules: Value = match rules.as_slice() {
+                [] => Value::Null,
+                rules => rules.iter().map(reconcile::rule_json).collect(),
+            };
+            self.object_write(Write {
+                step: Step::Patch(json!({"rules": rules})),
+                resource: RoleKind::ClusterRole.resource(),
+                namespace: String::new(),
+                name: String::from(&*name),
+            })
+        });
+        let writes = writes.collect();
+        Some(self.batch(false, true, writes))
+    }
+
+    /// The result of a batch. A result of no open batch is ignored.
+    pub fn result(&mut self, now: Duration, result: &auth::WriteResult) {
+        let Some(open) = self.open.take_if(|open| open.id == result.id) else { return };
+        self.not_below = result.revision;
+        let mut problems = open.verbs.iter().zip(&result.results).filter_map(|((verb, what), answer)| {
+            let fine = match (verb, answer.code) {
+                (_, 200..=299) => true,
+                // Somebody else was faster.
+                (Verb::Create, 409) | (Verb::Delete, 404) => true,
+                (Verb::Create | Verb::Update | Verb::Patch | Verb::Delete, _) => false,
+            };
+            (!fine).then(|| format!("{what}: {} {}", answer.code, answer.message))
+        });
+        let missing = open.verbs.len().saturating_sub(result.results.len());
+        let problem = match (problems.next(), missing) {
+            (Some(problem), _) => Some((problem, problems.count())),
+            (None, 0) => None,
+            (None, missing) => Some((format!("{missing} writes without a result"), 0)),
+        };
+        match problem {
+            None => {
+                self.failures = 0;
+                self.problem.clear();
+                self.bootstrapped = self.bootstrapped || open.bootstrap && open.last;
+            }
+            Some((problem, more)) => {
+                self.problem = if more == 0 { problem } else { format!("{problem}, and {more} more") };
+                let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+                self.failures += 1;
+                self.not_before = now + pause;
+                self.roles_changed = true;
+                let controller = if open.bootstrap { BOOTSTRAP } else { AGGREGATION };
+                tracing::warn!(controller, problem = self.problem, "writes failed and will be tried again");
+            }
+        }
+    }
+
+    fn batch(&mut self, bootstrap: bool, last: bool, writes: Vec<auth::ObjectWrite>) -> auth::WriteBatch {
+        self.batches += 1;
+        let verbs = writes.iter().map(|w| (w.verb(), format!("{} {}/{}", w.resource, w.namespace, w.name)));
+        self.open = Some(Open { id: self.batches, bootstrap, last, verbs: verbs.collect() });
+        let controller = if bootstrap { BOOTSTRAP } else { AGGREGATION };
+        auth::WriteBatch { id: self.batches, controller: controller.to_owned(), system: bootstrap, writes }
+    }
+
+    fn object_write(&self, write: Write) -> auth::ObjectWrite {
+        let (verb, body) = match write.step {
+            Step::Create(body) => (Verb::Create, body.to_string()),
+            Step::Patch(body) => (Verb::Patch, body.to_string()),
+            Step::Delete => (Verb::Delete, String::new()),
+        };
+        auth::ObjectWrite {
+            verb: verb.into(),
+            group: self.names.group("rbac.authorization"),
+            version: "v1".to_owned(),
+            resource: write.resource.to_owned(),
+            namespace: write.namespace,
+            name: write.name,
+            body: body.into_bytes(),
+        }
+    }
+}
+
+const BOOTSTRAP: &str = "bootstrap-policy";
+const AGGREGATION: &str = "clusterrole-aggregation-controller";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::reconcile::{binding_spec, role_spec};
+    use apimachinery::names::Preset;
+    use apimachinery::object::Object;
+
+    fn names() -> Arc<Names> {
+        Arc::new(Names::new(Preset::Svc, "svc.internal").unwrap())
+    }
+
+    /// Does what a batch asks for, as apid would.
+    fn perform(policy: &mut Policy, names: &Names, batch: &auth::WriteBatch) -> auth::WriteResult {
+        for write in &batch.writes {
+            let body = || Object::from_value(serde_json::from_slice(&write.body).unwrap()).unwrap();
+            let kind = if write.resource.starts_with("cluster") { RoleKind::ClusterRole } else { RoleKind::Role };
+            match (write.verb(), write.resource.as_str()) {
+                (Verb::Create, "roles" | "clusterroles") => {
+                    policy.put_role(kind, &write.namespace, &write.name, role_spec(&body(), names));
+                }
+                (Verb::Create, _) => {
+                    policy.put_binding(&write.namespace, &write.name, binding_spec(&body(), names).unwrap());
+                }
+                (verb, resource) => panic!("{verb:?} {resource} {}", write.name),
+            }
+        }
+        let results = batch.writes.iter().map(|_| auth::Failure { code: 201, ..auth::Failure::default() });
+        auth::WriteResult { id: batch.id, results: results.collect(), revision: 100 }
+    }
+
+    #[test]
+    fn an_empty_store_gets_default_policy_in_one_batch_and_then_projections() {
+        let names = names();
+        let (mut policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
+        assert!(c.next(Duration::ZERO, 0, &policy).is_none() && c.ready().is_err(), "not before the snapshot");
+        c.synced();
+        let batch = c.next(Duration::ZERO, 1, &policy).unwrap();
+        assert_eq!((batch.controller.as_str(), batch.system), (BOOTSTRAP, true));
+        assert!(batch.writes.len() > 100 && batch.writes.iter().all(|w| w.group == "rbac.authorization.svc.internal"));
+        assert!(c.next(Duration::ZERO, 1, &policy).is_none(), "one at a time");
+        let result = perform(&mut policy, &names, &batch);
+        assert!(c.ready().is_err());
+        c.result(Duration::ZERO, &result);
+        assert_eq!(c.ready(), Ok(()));
+        assert!(c.next(Duration::ZERO, 99, &policy).is_none(), "the mirror has not seen the writes");
+        let batch = c.next(Duration::ZERO, 100, &policy).unwrap();
+        let written: Vec<&str> = batch.writes.iter().map(|w| w.name.as_str()).collect();
+        assert_eq!((batch.controller.as_str(), batch.system), (AGGREGATION, false));
+        assert_eq!(written, ["admin", "edit", "view"]);
+        assert!(batch.writes.iter().all(|w| w.verb() == Verb::Patch && w.body.starts_with(b"{\"rules\":[{")));
+    }
+
+    #[test]
+    fn failures_are_tried_again_later_and_later() {
+        let names = names();
+        let (policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
+        c.synced();
+        let mut now = Duration::ZERO;
+        for pause in [250, 500, 1000] {
+            let batch = c.next(now, 1, &policy).unwrap();
+            let failed = auth::Failure { code: 404, message: "no namespace".into(), ..auth::Failure::default() };
+            let mut results = vec![auth::Failure { code: 201, ..auth::Failure::default() }; batch.writes.len() - 1];
+            results.push(failed);
+            c.result(now, &auth::WriteResult { id: batch.id + 7, results: results.clone(), revision: 1 });
+            assert!(c.wake_at().is_none(), "a result of another batch is ignored");
+            c.result(now, &auth::WriteResult { id: batch.id, results, revision: 1 });
+            assert!(c.ready().unwrap_err().contains("404 no namespace"), "{:?}", c.ready());
+            now += Duration::from_millis(pause);
+            assert_eq!(c.wake_at(), Some(now));
+            assert!(c.next(now - Duration::from_millis(1), 1, &policy).is_none());
+        }
+        let batch = c.next(now, 1, &policy).unwrap();
+        c.result(now, &auth::WriteResult { id: batch.id, results: Vec::new(), revision: 1 });
+        assert!(c.ready().is_err(), "a result without answers is no success");
+    }
+
+    #[test]
+    fn what_exists_already_is_no_failure() {
+        let names = names();
+        let (policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
+        c.synced();
+        let batch = c.next(Duration::ZERO, 1, &policy).unwrap();
+        let results = vec![auth::Failure { code: 409, ..auth::Failure::default() }; batch.writes.len()];
+        c.result(Duration::ZERO, &auth::WriteResult { id: batch.id, results, revision: 1 });
+        assert_eq!(c.ready(), Ok(()));
+    }
+}

@@ -1,0 +1,123 @@
+//! The feed's messages as changes of the policy.
+//!
+//! # Invariants
+//!
+//! INVARIANT (grant nothing by mistake): a subject or selector of an unknown kind grants nothing; a message without a
+//! kind ends the feed, since what it meant to revoke would stay.
+
+use apimachinery::attributes::{Operator, Requirement};
+use apimachinery::names::Names;
+use authproto::auth::{self, mirror_key, mirror_object};
+
+use crate::rules::aggregation::Selector;
+use crate::rules::{BindingSpec, Meta, Policy, PolicyRule, RoleKind, RoleSpec, Subject, SubjectKind};
+
+/// What a message lacks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(&'static str);
+
+/// One change of the policy.
+#[derive(Debug)]
+pub(super) enum Change {
+    PutRole(RoleKind, String, String, RoleSpec),
+    DeleteRole(RoleKind, String, String),
+    PutBinding(String, String, BindingSpec),
+    DeleteBinding(String, String),
+    /// The object is of no concern to the policy.
+    Nothing,
+}
+
+impl Change {
+    pub(super) fn is_cluster_role(&self) -> bool {
+        matches!(self, Change::PutRole(RoleKind::ClusterRole, ..) | Change::DeleteRole(RoleKind::ClusterRole, ..))
+    }
+
+    pub(super) fn apply(self, policy: &mut Policy) {
+        match self {
+            Change::PutRole(kind, namespace, name, spec) => policy.put_role(kind, &namespace, &name, spec),
+            Change::DeleteRole(kind, namespace, name) => policy.delete_role(kind, &namespace, &name),
+            Change::PutBinding(namespace, name, spec) => policy.put_binding(&namespace, &name, spec),
+            Change::DeleteBinding(namespace, name) => policy.delete_binding(&namespace, &name),
+            Change::Nothing => (),
+        }
+    }
+}
+
+/// A put. A binding to a role of unknown kind grants nothing, which is as if it were not there.
+pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<Change, Malformed> {
+    use mirror_object::Kind;
+    let object = object.ok_or(Malformed("a put without an object"))?;
+    let protected = object.annotations.get(&names.autoupdate_annotation()).is_some_and(|value| value == "false");
+    let meta = Meta { labels: object.labels, protected };
+    let (namespace, name) = (object.namespace, object.name);
+    let change = match object.kind.ok_or(Malformed("an object without a kind"))? {
+        Kind::ClusterRole(role) => Change::PutRole(RoleKind::ClusterRole, String::new(), name, role_spec(meta, role)),
+        Kind::Role(role) => {
+            let meta = Meta { labels: std::collections::BTreeMap::new(), ..meta };
+            Change::PutRole(RoleKind::Role, of_namespace(namespace)?, name, role_spec(meta, role))
+        }
+        Kind::ClusterRoleBinding(binding) => put_binding(String::new(), name, meta, binding),
+        Kind::RoleBinding(binding) => put_binding(of_namespace(namespace)?, name, meta, binding),
+        Kind::ServiceAccount(_) | Kind::Secret(_) | Kind::Node(_) | Kind::Pod(_) | Kind::ConfigMap(_) => Change::Nothing,
+    };
+    Ok(change)
+}
+
+/// A deletion.
+pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, Malformed> {
+    use mirror_key::Kind;
+    let kind = key.and_then(|key| key.kind).ok_or(Malformed("a deletion without a key"))?;
+    let change = match kind {
+        Kind::ClusterRole(key) => Change::DeleteRole(RoleKind::ClusterRole, String::new(), key.name),
+        Kind::Role(key) => Change::DeleteRole(RoleKind::Role, of_namespace(key.namespace)?, key.name),
+        Kind::ClusterRoleBinding(key) => Change::DeleteBinding(String::new(), key.name),
+        Kind::RoleBinding(key) => Change::DeleteBinding(of_namespace(key.namespace)?, key.name),
+        Kind::ServiceAccount(_)
+        | Kind::Secret(_)
+        | Kind::Node(_)
+        | Kind::Pod(_)
+        | Kind::ConfigMap(_)
+        | Kind::Volume(_)
+        | Kind::VolumeClaim(_) => Change::Nothing,
+    };
+    Ok(change)
+}
+
+/// A namespaced object without a namespace would grant in the whole cluster.
+fn of_namespace(namespace: String) -> Result<String, Malformed> {
+    if namespace.is_empty() { Err(Malformed("a Role or RoleBinding without a namespace")) } else { Ok(namespace) }
+}
+
+fn role_spec(meta: Meta, role: auth::MirrorRole) -> RoleSpec {
+    let aggregates = role.aggregates || !role.aggregation.is_empty();
+    RoleSpec {
+        meta,
+        rules: role.rules.iter().map(PolicyRule::from).collect(),
+        aggregation: aggregates.then(|| role.aggregation.into_iter().map(selector).collect()),
+    }
+}
+
+fn put_binding(namespace: String, name: String, meta: Meta, binding: auth::MirrorBinding) -> Change {
+    let Some(role_kind) = RoleKind::parse(&binding.role_kind) else { return Change::DeleteBinding(namespace, name) };
+    let subjects = binding.subjects.into_iter().filter_map(|subject| {
+        let kind = SubjectKind::parse(&subject.kind)?;
+        Some(Subject { kind, name: subject.name.into(), namespace: subject.namespace.into() })
+    });
+    let spec = BindingSpec { meta, role_kind, role_name: binding.role_name, subjects: subjects.collect() };
+    Change::PutBinding(namespace, name, spec)
+}
+
+fn selector(selector: auth::LabelSelector) -> Selector {
+    let mut out = Selector { match_labels: selector.match_labels, ..Selector::default() };
+    for expression in selector.match_expressions {
+        match Operator::parse(&expression.operator) {
+            None => out.invalid = true,
+            Some(operator) => {
+                let requirement = Requirement { key: expression.key, operator, values: expression.values };
+                out.match_expressions.push(requirement);
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,349 @@
+//! The mirror: what authd knows of stored objects, and since which revision.
+//!
+//! # Contract
+//!
+//! apid feeds a [`Feed`]: a snapshot, then every change in revision order. [`Mirror::policy`] gives the policy only when
+//! the mirror has applied everything up to the revision asked for; otherwise [`NotYet`], and [`Mirror::reach`] waits.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fresh policy): nobody reads a policy that is older than the revision they name, nor one whose feed has
+//! ended: a feed that breaks makes the mirror stale until another snapshot is complete.
+//! INVARIANT (one snapshot): a snapshot replaces everything at once; what is not in it is gone. Of two feeds the one
+//! that began later wins when its snapshot is complete; the older one then ends.
+//!
+//! # Concurrency
+//!
+//! One lock around the state, held for one change or for one walk over a user's rules, never across an await. The
+//! progress is published after the lock is released, so that a waiter finds what it waited for.
+//!
+//! # Reference
+//!
+//! Of the kinds that the feed carries, roles and bindings are kept. The others (service accounts, secrets, nodes, pods,
+//! config maps) move the revision on and are kept when a method that rests on them is built.
+
+pub mod controllers;
+mod decode;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use apimachinery::names::Names;
+use authproto::auth;
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
+use tokio::sync::watch;
+
+use crate::rules::Policy;
+pub use decode::Malformed;
+
+/// The policy is not there yet: older than asked for, or without a feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("policy of revision {wanted} is not here yet: {state}")]
+pub struct NotYet {
+    /// The revision asked for.
+    pub wanted: u64,
+    /// What is there instead.
+    pub state: Progress,
+}
+
+/// How far the mirror is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// A feed lives and its snapshot is complete.
+    pub synced: bool,
+    /// Everything up to here is applied.
+    pub revision: u64,
+}
+
+impl std::fmt::Display for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.synced { write!(f, "the mirror is at {}", self.revision) } else { f.write_str("the mirror has no feed") }
+    }
+}
+
+impl Progress {
+    fn reaches(self, revision: u64) -> bool {
+        self.synced && self.revision >= revision
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Mirror {
+    names: Arc<Names>,
+    state: RwLock<State>,
+    progress: watch::Sender<Progress>,
+    feeds: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The feed that owns the state; 0 before the first snapshot.
+    feed: u64,
+    policy: Policy,
+    progress: Progress,
+}
+
+impl Mirror {
+    /// Empty and without a feed.
+    pub fn new(names: Arc<Names>) -> Arc<Self> {
+        let state = State { feed: 0, policy: Policy::new(&names), progress: Progress::default() };
+        let progress = watch::Sender::new(Progress::default());
+        Arc::new(Mirror { names, state: RwLock::new(state), progress, feeds: AtomicU64::new(0) })
+    }
+
+    /// The policy, at least as new as `revision`. Holds the mirror's lock: not to be kept across an await.
+    ///
+    /// # Errors
+    ///
+    /// [`NotYet`].
+    pub fn policy(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Policy>, NotYet> {
+        let state = self.state.read();
+        if state.progress.reaches(revision) {
+            Ok(RwLockReadGuard::map(state, |state| &state.policy))
+        } else {
+            Err(NotYet { wanted: revision, state: state.progress })
+        }
+    }
+
+    /// Waits until [`Mirror::policy`] would succeed.
+    ///
+    /// # Errors
+    ///
+    /// [`NotYet`] when it does not within `limit`.
+    pub async fn reach(&self, revision: u64, limit: Duration) -> Result<(), NotYet> {
+        let mut progress = self.progress.subscribe();
+        let reached = tokio::time::timeout(limit, progress.wait_for(|progress| progress.reaches(revision))).await;
+        match reached {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(NotYet { wanted: revision, state: self.progress() }),
+        }
+    }
+
+    /// How far the mirror is.
+    pub fn progress(&self) -> Progress {
+        *self.progress.borrow()
+    }
+
+    /// Begins a feed. The mirror keeps what it has until the feed's snapshot is complete.
+    pub fn begin(self: &Arc<Self>) -> Feed {
+        let id = self.feeds.fetch_add(1, Ordering::Relaxed) + 1;
+        Feed { mirror: Arc::clone(self), id, snapshot: Some(Box::new(Policy::loading(&self.names))) }
+    }
+
+    /// Changes the state, then tells the waiters.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.write();
+        let out = change(&mut state);
+        let progress = state.progress;
+        drop(state);
+        self.progress.send_if_modified(|held| std::mem::replace(held, progress) != progress);
+        out
+    }
+}
+
+/// One stream of changes. Dropping it makes the mirror stale, unless another feed has taken over.
+#[derive(Debug)]
+pub struct Feed {
+    mirror: Arc<Mirror>,
+    id: u64,
+    /// The snapshot while it loads.
+    snapshot: Option<Box<Policy>>,
+}
+
+/// Why a feed ends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FeedError {
+    /// An update that cannot be understood; the feed cannot go on, or the mirror would lie.
+    #[error("malformed update: {0}")]
+    Malformed(#[from] Malformed),
+    /// Another feed has taken over.
+    #[error("another feed has taken over")]
+    Superseded,
+}
+
+/// What an update changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// The snapshot is complete, just now.
+    pub synced: bool,
+    /// A ClusterRole changed.
+    pub cluster_roles: bool,
+}
+
+impl Feed {
+    /// Applies one object of the snapshot, or one change.
+    ///
+    /// # Errors
+    ///
+    /// [`FeedError`]: the feed must end.
+    pub fn put(&mut self, put: auth::MirrorPut) -> Result<Applied, FeedError> {
+        let change = decode::put(put.object, &self.mirror.names)?;
+        self.apply(put.revision, change)
+    }
+
+    /// Applies one deletion.
+    ///
+    /// # Errors
+    ///
+    /// As [`Feed::put`].
+    pub fn delete(&mut self, delete: auth::MirrorDelete) -> Result<Applied, FeedError> {
+        let change = decode::delete(delete.key)?;
+        self.apply(delete.revision, change)
+    }
+
+    /// The snapshot is complete: it replaces everything, at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Feed::put`].
+    pub fn synced(&mut self, revision: u64) -> Result<Applied, FeedError> {
+        let Some(mut policy) = self.snapshot.take() else { return self.progress(revision) };
+        policy.loaded();
+        let id = self.id;
+        let before = self.mirror.change(|state| {
+            if state.feed > id {
+                return Err(FeedError::Superseded);
+            }
+            state.feed = id;
+            state.progress = Progress { synced: true, revision };
+            Ok(std::mem::replace(&mut state.policy, *policy))
+        })?;
+        drop(before);
+        Ok(Applied { synced: true, cluster_roles: true })
+    }
+
+    /// Everything up to this revision has been sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`Feed::put`].
+    pub fn progress(&mut self, revision: u64) -> Result<Applied, FeedError> {
+        self.apply(revision, decode::Change::Nothing)
+    }
+
+    /// Reads the policy of this feed.
+    ///
+    /// # Errors
+    ///
+    /// [`FeedError::Superseded`], also before the snapshot is complete.
+    pub fn read<T>(&self, read: impl FnOnce(&Policy) -> T) -> Result<T, FeedError> {
+        let state = self.mirror.state.read();
+        if state.feed == self.id { Ok(read(&state.policy)) } else { Err(FeedError::Superseded) }
+    }
+
+    fn apply(&mut self, revision: u64, change: decode::Change) -> Result<Applied, FeedError> {
+        let applied = Applied { synced: false, cluster_roles: change.is_cluster_role() };
+        if let Some(policy) = &mut self.snapshot {
+            change.apply(policy);
+            return Ok(applied);
+        }
+        let id = self.id;
+        self.mirror.change(|state| {
+            if state.feed != id {
+                return Err(FeedError::Superseded);
+            }
+            change.apply(&mut state.policy);
+            state.progress.revision = state.progress.revision.max(revision);
+            Ok(applied)
+        })
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        let id = self.id;
+        self.mirror.change(|state| {
+            if state.feed == id {
+                state.progress.synced = false;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::names::Preset;
+
+    fn mirror() -> Arc<Mirror> {
+        Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()))
+    }
+
+    fn role(name: &str) -> auth::MirrorPut {
+        let kind = auth::mirror_object::Kind::ClusterRole(auth::MirrorRole::default());
+        let object = auth::MirrorObject { name: name.into(), kind: Some(kind), ..auth::MirrorObject::default() };
+        auth::MirrorPut { revision: 1, object: Some(object) }
+    }
+
+    fn roles(mirror: &Mirror, revision: u64) -> Result<usize, NotYet> {
+        mirror.policy(revision).map(|policy| policy.len().0)
+    }
+
+    #[test]
+    fn nobody_reads_before_the_snapshot_or_beyond_the_revision() {
+        let mirror = mirror();
+        assert!(roles(&mirror, 0).is_err(), "no feed");
+        let mut feed = mirror.begin();
+        feed.put(role("a")).unwrap();
+        assert!(roles(&mirror, 0).is_err(), "half a snapshot");
+        assert_eq!(feed.synced(7).unwrap(), Applied { synced: true, cluster_roles: true });
+        assert_eq!(roles(&mirror, 7), Ok(1));
+        assert_eq!(roles(&mirror, 8), Err(NotYet { wanted: 8, state: Progress { synced: true, revision: 7 } }));
+        feed.progress(8).unwrap();
+        assert_eq!(roles(&mirror, 8), Ok(1));
+        feed.progress(3).unwrap();
+        assert_eq!(roles(&mirror, 8), Ok(1), "revisions do not go back");
+        drop(feed);
+        assert!(roles(&mirror, 0).is_err(), "the feed ended");
+    }
+
+    #[test]
+    fn a_later_snapshot_replaces_everything_and_ends_the_earlier_feed() {
+        let mirror = mirror();
+        let mut old = mirror.begin();
+        old.put(role("a")).unwrap();
+        old.synced(900).unwrap();
+        let mut new = mirror.begin();
+        old.put(role("b")).unwrap();
+        assert_eq!(roles(&mirror, 0), Ok(2), "the old one serves until the new one is complete");
+        new.put(role("c")).unwrap();
+        new.synced(5).unwrap();
+        assert_eq!(roles(&mirror, 5), Ok(1));
+        assert!(roles(&mirror, 6).is_err(), "another store has another count of revisions");
+        assert_eq!(old.put(role("d")), Err(FeedError::Superseded));
+        drop(old);
+        assert_eq!(roles(&mirror, 5), Ok(1), "the end of the old feed changes nothing");
+        let mut late = mirror.begin();
+        let mut later = mirror.begin();
+        later.synced(6).unwrap();
+        assert_eq!(late.synced(9), Err(FeedError::Superseded), "of two, the one that began later wins");
+    }
+
+    #[tokio::test]
+    async fn waiters_wake_when_their_revision_is_there_or_give_up() {
+        let mirror = mirror();
+        let mut feed = mirror.begin();
+        feed.synced(1).unwrap();
+        let waiting = tokio::spawn({
+            let mirror = Arc::clone(&mirror);
+            async move { mirror.reach(3, Duration::from_secs(60)).await }
+        });
+        tokio::task::yield_now().await;
+        feed.progress(2).unwrap();
+        feed.progress(3).unwrap();
+        assert_eq!(waiting.await.unwrap(), Ok(()));
+        assert!(mirror.reach(4, Duration::from_millis(1)).await.is_err());
+    }
+
+    #[test]
+    fn an_update_that_says_nothing_ends_the_feed() {
+        let mirror = mirror();
+        let mut feed = mirror.begin();
+        let put = auth::MirrorPut { revision: 1, object: None };
+        assert!(matches!(feed.put(put), Err(FeedError::Malformed(_))));
+        let delete = auth::MirrorDelete { revision: 1, key: None };
+        assert!(matches!(feed.delete(delete), Err(FeedError::Malformed(_))));
+    }
+}

@@ -1,0 +1,156 @@
+//! The attributes that an access review asks about: their validation, and their reading.
+//!
+//! # Reference
+//!
+//! Requirements A-REV-16, A-REV-17; wording as Kubernetes'. A selector may be raw or in requirements; an operator that
+//! is not known is let through, and its requirement is not passed on: that widens the question, never the answer.
+
+use apimachinery::attributes::{Attributes, Operator, ParsedSelector, Requirement};
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::{Map, Value};
+use apimachinery::selector::field::FieldSelector;
+use apimachinery::selector::label::LabelSelector;
+use apimachinery::selector::syntax;
+
+use super::strings;
+
+type Fields = Map<String, Value>;
+
+/// Checks that one of the two kinds of attributes is there, and their selectors.
+pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
+    let path = FieldPath::new("spec");
+    let (resource, non_resource) = both(spec);
+    let mut errors = Vec::new();
+    match (resource, non_resource) {
+        (Some(_), Some(non_resource)) => errors.push(FieldError::invalid_text(
+            &path.child("nonResourceAttributes"),
+            &shown_path(non_resource),
+            "cannot be specified in combination with resourceAttributes",
+        )),
+        (None, None) => errors.push(FieldError::invalid(
+            &path.child("resourceAttributes"),
+            Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        )),
+        (Some(_), None) | (None, Some(_)) => (),
+    }
+    if let Some(resource) = resource {
+        let path = path.child("resourceAttributes");
+        check_selector(resource, &path.child("fieldSelector"), "fieldSelector", &mut errors, |key, _, path, errors| {
+            if key.is_empty() {
+                errors.push(FieldError::required(&path.child("key"), "must be specified"));
+            }
+        });
+        let check = |key: &str, values: &[String], path: &FieldPath, errors: &mut Vec<FieldError>| {
+            let wrong = syntax::qualified_name(key).into_iter();
+            errors.extend(wrong.map(|wrong| FieldError::invalid(&path.child("key"), key, &wrong)));
+            for (at, value) in values.iter().enumerate() {
+                let path = path.child("values").index(at);
+                let wrong = syntax::label_value(value).into_iter();
+                errors.extend(wrong.map(|wrong| FieldError::invalid(&path, value.as_str(), &wrong)));
+            }
+        };
+        check_selector(resource, &path.child("labelSelector"), "labelSelector", &mut errors, check);
+    }
+    errors
+}
+
+fn check_selector(
+    resource: &Fields,
+    path: &FieldPath,
+    field: &str,
+    errors: &mut Vec<FieldError>,
+    check: impl Fn(&str, &[String], &FieldPath, &mut Vec<FieldError>),
+) {
+    let Some(selector) = resource.get(field).and_then(Value::as_object) else { return };
+    let raw = text(selector, "rawSelector");
+    let requirements = selector.get("requirements").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if !raw.is_empty() && !requirements.is_empty() {
+        let detail = "may not specified at the same time as requirements";
+        errors.push(FieldError::invalid(&path.child("rawSelector"), raw, detail));
+    }
+    if raw.is_empty() && requirements.is_empty() {
+        let detail = format!("when {path} is specified, requirements or rawSelector is required");
+        errors.push(FieldError::required(&path.child("requirements"), &detail));
+    }
+    for (at, requirement) in requirements.iter().filter_map(Value::as_object).enumerate() {
+        let path = path.child("requirements").index(at);
+        let values = strings(requirement.get("values"));
+        match Operator::parse(text(requirement, "operator")) {
+            Some(Operator::In | Operator::NotIn) if values.is_empty() => {
+                let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.push(FieldError::required(&path.child("values"), detail));
+            }
+            Some(Operator::Exists | Operator::DoesNotExist) if !values.is_empty() => {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.push(FieldError::forbidden(&path.child("values"), detail));
+            }
+            Some(_) | None => (),
+        }
+        check(text(requirement, "key"), &values, &path, errors);
+    }
+}
+
+/// The attributes of a checked review.
+pub(super) fn read_attributes(spec: Option<&Fields>) -> Attributes {
+    match both(spec) {
+        (Some(resource), _) => {
+            let field = |name: &str| text(resource, name).to_owned();
+            Attributes {
+                verb: field("verb"),
+                resource_request: true,
+                group: field("group"),
+                version: field("version"),
+                resource: field("resource"),
+                subresource: field("subresource"),
+                namespace: field("namespace"),
+                name: field("name"),
+                path: String::new(),
+                field_selector: selector(resource.get("fieldSelector"), |raw| {
+                    FieldSelector::parse(raw).map(|selector| selector.requirements())
+                }),
+                label_selector: selector(resource.get("labelSelector"), |raw| {
+                    LabelSelector::parse(raw).map(|selector| selector.requirements())
+                }),
+            }
+        }
+        (None, Some(path)) => Attributes {
+            verb: text(path, "verb").to_owned(),
+            path: text(path, "path").to_owned(),
+            ..Attributes::default()
+        },
+        (None, None) => Attributes::default(),
+    }
+}
+
+fn selector(selector: Option<&Value>, parse: impl Fn(&str) -> Result<ParsedSelector, String>) -> ParsedSelector {
+    let Some(selector) = selector.and_then(Value::as_object) else { return ParsedSelector::default() };
+    let raw = text(selector, "rawSelector");
+    if !raw.is_empty() {
+        return parse(raw).unwrap_or_else(|_| ParsedSelector::Unparsable(raw.to_owned()));
+    }
+    let requirements = selector.get("requirements").and_then(Value::as_array).into_iter().flatten();
+    let known = requirements.filter_map(Value::as_object).filter_map(|requirement| {
+        Some(Requirement {
+            key: text(requirement, "key").to_owned(),
+            operator: Operator::parse(text(requirement, "operator"))?,
+            values: strings(requirement.get("values")),
+        })
+    });
+    ParsedSelector::Requirements(known.collect())
+}
+
+/// Attributes of a path as Kubernetes shows them in a message.
+pub(super) fn shown_path(attributes: &Fields) -> String {
+    let show = |field: &str| Value::from(text(attributes, field)).to_string();
+    format!("{{\"Path\":{},\"Verb\":{}}}", show("path"), show("verb"))
+}
+
+fn both(spec: Option<&Fields>) -> (Option<&Fields>, Option<&Fields>) {
+    let object = |field: &str| spec.and_then(|spec| spec.get(field)).and_then(Value::as_object);
+    (object("resourceAttributes"), object("nonResourceAttributes"))
+}
+
+fn text<'a>(fields: &'a Fields, field: &str) -> &'a str {
+    fields.get(field).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,150 @@
+//! The review resources: questions of identity and access, asked as objects (requirements A-REV, A-SSR).
+//!
+//! # Contract
+//!
+//! apid has decoded and pruned the object; a review validates it and gives it back with its `status`, or a Status that
+//! says what is wrong. Nothing is stored. A given status is replaced.
+//!
+//! One file a kind, one line in [`REVIEWS`].
+
+mod access;
+mod attributes;
+mod rules;
+mod self_subject;
+
+use std::collections::BTreeMap;
+
+use apimachinery::field::FieldError;
+use apimachinery::gvk::GroupKind;
+use apimachinery::names::Names;
+use apimachinery::object::{Map, Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use serde_json::json;
+
+use crate::authz;
+use crate::mirror::NotYet;
+
+/// One review to answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Review<'a> {
+    /// Lower-case plural.
+    pub resource: &'a str,
+    /// The namespace of the path; empty for cluster-wide reviews.
+    pub namespace: &'a str,
+    /// The caller.
+    pub user: &'a UserInfo,
+    /// The object as JSON.
+    pub object: &'a [u8],
+    /// The policy must be at least of this revision.
+    pub at_least: u64,
+}
+
+/// Why a review has no answer, not even a Status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReviewError {
+    /// The mirror is not there.
+    NotYet(NotYet),
+    /// No such review.
+    UnknownResource(String),
+}
+
+impl From<NotYet> for ReviewError {
+    fn from(error: NotYet) -> Self {
+        ReviewError::NotYet(error)
+    }
+}
+
+/// The object with its status, or what the client gets instead.
+pub type Reviewed = Result<Object, Status>;
+
+/// Answers reviews.
+#[derive(Clone, Copy, Debug)]
+pub struct Reviewer<'a> {
+    /// The names preset.
+    pub names: &'a Names,
+    /// May they.
+    pub authz: &'a authz::Union,
+}
+
+type Answer = fn(&Reviewer<'_>, &Review<'_>, Object) -> Result<Reviewed, NotYet>;
+
+/// The reviews by resource.
+const REVIEWS: &[(&str, Answer)] = &[
+    ("selfsubjectreviews", self_subject::answer),
+    ("selfsubjectaccessreviews", access::answer_self),
+    ("subjectaccessreviews", access::answer_any),
+    ("localsubjectaccessreviews", access::answer_local),
+    ("selfsubjectrulesreviews", rules::answer),
+];
+
+impl Reviewer<'_> {
+    /// Answers one review.
+    ///
+    /// # Errors
+    ///
+    /// [`ReviewError`].
+    pub fn answer(&self, review: Review<'_>) -> Result<Reviewed, ReviewError> {
+        let Some((_, answer)) = REVIEWS.iter().find(|(resource, _)| *resource == review.resource) else {
+            return Err(ReviewError::UnknownResource(review.resource.to_owned()));
+        };
+        let value: Value = match serde_json::from_slice(review.object) {
+            Ok(value) => value,
+            Err(error) => return Ok(Err(Status::bad_request(error.to_string()))),
+        };
+        match Object::from_value(value) {
+            Ok(object) => Ok(answer(self, &review, object)?),
+            Err(_) => Ok(Err(Status::bad_request("the review is not an object"))),
+        }
+    }
+}
+
+/// A 422. Kubernetes leaves the kind out here, and clients show the text.
+fn invalid(names: &Names, errors: &[FieldError]) -> Status {
+    let what = GroupKind { group: names.group("authorization"), kind: String::new() };
+    Status::invalid(&what, "", errors)
+}
+
+/// The answer: type, metadata, spec (when there is one) and status.
+fn answered(object: &Object, namespace: &str, spec: Option<Value>, status: Value) -> Object {
+    let mut answer = Object::default();
+    answer.set_type(object.api_version(), object.kind());
+    answer.set("metadata", if namespace.is_empty() { json!({}) } else { json!({"namespace": namespace}) });
+    if let Some(spec) = spec {
+        answer.set("spec", spec);
+    }
+    answer.set("status", status);
+    answer
+}
+
+/// A user as the API writes it.
+fn user_json(user: &UserInfo) -> Value {
+    let mut out = Map::new();
+    for (field, text) in [("username", &user.name), ("uid", &user.uid)] {
+        if !text.is_empty() {
+            out.insert(field.to_owned(), text.as_str().into());
+        }
+    }
+    if !user.groups.is_empty() {
+        out.insert("groups".to_owned(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        out.insert("extra".to_owned(), json!(user.extra));
+    }
+    Value::Object(out)
+}
+
+/// The strings of a list; others are passed over.
+fn strings(list: Option<&Value>) -> Vec<String> {
+    let items = list.and_then(Value::as_array).into_iter().flatten();
+    items.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// A map of lists of strings.
+fn string_lists(map: Option<&Value>) -> BTreeMap<String, Vec<String>> {
+    let entries = map.and_then(Value::as_object).into_iter().flatten();
+    entries.map(|(key, list)| (key.clone(), strings(Some(list)))).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! SelfSubjectRulesReview: what may I do in a namespace (requirements A-REV-14, A-REV-20).
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use serde_json::json;
+
+use super::{Review, Reviewed, Reviewer, answered};
+use crate::mirror::NotYet;
+use crate::rules::reconcile::rule_json;
+
+pub(super) fn answer(reviewer: &Reviewer<'_>, review: &Review<'_>, object: Object) -> Result<Reviewed, NotYet> {
+    let namespace = object.str_at(&["spec", "namespace"]).unwrap_or_default();
+    if namespace.is_empty() {
+        return Ok(Err(Status::bad_request("no namespace on request")));
+    }
+    let listed = reviewer.authz.rules(review.user, namespace, review.at_least)?;
+    let resources = listed.rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| {
+        let mut rule = rule_json(rule);
+        if let Some(fields) = rule.as_object_mut() {
+            fields.remove("nonResourceURLs");
+        }
+        rule
+    });
+    let resources: Vec<Value> = resources.collect();
+    let paths = listed.rules.iter().filter(|rule| !rule.non_resource_urls.is_empty());
+    let paths: Vec<Value> =
+        paths.map(|rule| json!({"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls})).collect();
+    let mut status =
+        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": listed.incomplete});
+    let problem = match listed.problems.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
+    };
+    if let (Some(problem), Some(fields)) = (problem, status.as_object_mut()) {
+        fields.insert("evaluationError".to_owned(), problem.into());
+    }
+    // The namespace asked for is not echoed.
+    Ok(Ok(answered(&object, "", Some(json!({})), status)))
+}
