@@ -1,0 +1,102 @@
+//! What plugins are told of a write.
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use kinds::Resource;
+use parking_lot::Mutex;
+
+/// What a write does to its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A new object, or a review.
+    Create,
+    /// An update or patch, also of a subresource.
+    Update,
+    /// A deletion; of a collection one for each object.
+    Delete,
+    /// A connection to a subresource.
+    Connect,
+}
+
+impl Operation {
+    /// The word of webhooks and policies.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
+}
+
+/// A write. The object itself is passed beside it, since plugins change it.
+#[derive(Clone, Copy)]
+pub struct Attributes<'a> {
+    /// What it does.
+    pub operation: Operation,
+    /// The resource of the path.
+    pub resource: &'a Resource,
+    /// The version of the path.
+    pub version: &'a str,
+    /// The subresource of the path, or `""`.
+    pub subresource: &'a str,
+    /// The namespace, `""` for cluster-scoped resources.
+    pub namespace: &'a str,
+    /// The name; `""` while it has not been generated.
+    pub name: &'a str,
+    /// The stored object that is updated or deleted.
+    pub old: Option<&'a Object>,
+    /// Who writes.
+    pub user: &'a UserInfo,
+    /// Nothing will be stored: plugins have no side effects.
+    pub dry_run: bool,
+    /// The options of the request: `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions`.
+    pub options: &'a Value,
+    /// What plugins have to say beside yes and no.
+    pub notes: &'a Notes,
+}
+
+impl Attributes<'_> {
+    /// Whether the write is one of this kind, given the stem of its group.
+    pub fn is_kind(&self, group: &str, kind: &str) -> bool {
+        self.resource.kind.group == group && self.resource.kind.kind == kind
+    }
+
+    /// 403: `configmaps "x" is forbidden: <why>`.
+    pub fn forbidden(&self, why: &str) -> Status {
+        Status::forbidden(&self.resource.group_resource, self.name, why)
+    }
+}
+
+/// What plugins have to say beside yes and no.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// Warnings for the client.
+    warnings: Mutex<Vec<String>>,
+    /// Annotations of the audit event.
+    annotations: Mutex<Vec<(String, String)>>,
+}
+
+impl Notes {
+    /// Warns the client.
+    pub fn warn(&self, text: impl Into<String>) {
+        self.warnings.lock().push(text.into());
+    }
+
+    /// Adds an annotation to the audit event.
+    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+        self.annotations.lock().push((key.into(), value.into()));
+    }
+
+    /// The warnings, in the order they came.
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.warnings.lock())
+    }
+
+    /// The annotations, in the order they came.
+    pub fn take_annotations(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *self.annotations.lock())
+    }
+}

@@ -1,0 +1,80 @@
+//! NamespaceLifecycle: nothing is written in a namespace that does not exist, nothing new comes into one that is being
+//! deleted, and the namespaces that the server itself needs stay.
+//!
+//! # Reference
+//!
+//! Requirements D-NAME-19, D-NAME-20. Deletions pass, so that a namespace can be emptied; a
+//! LocalSubjectAccessReview passes, since its answer must not tell whether the namespace exists.
+
+use std::sync::Arc;
+
+use apimachinery::gvk::GroupResource;
+use apimachinery::object::Object;
+use apimachinery::status::{Cause, Status};
+use kinds::Storage;
+
+use crate::{Attributes, Environment, Eventual, NamespaceState, Operation, Plugin, Reader};
+
+pub(crate) struct NamespaceLifecycle {
+    reader: Arc<dyn Reader>,
+    immortal: [&'static str; 3],
+}
+
+impl NamespaceLifecycle {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        let names = &environment.names;
+        NamespaceLifecycle {
+            reader: Arc::clone(&environment.reader),
+            immortal: ["default", names.system_namespace, names.public_namespace],
+        }
+    }
+}
+
+impl Plugin for NamespaceLifecycle {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update | Operation::Delete)
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        _object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let is_namespace = attributes.is_kind("", "Namespace");
+        if attributes.operation == Operation::Delete {
+            let refused = is_namespace && self.immortal.contains(&attributes.name);
+            let refusal = || attributes.forbidden("this namespace may not be deleted");
+            return Eventual::Now(if refused { Err(refusal()) } else { Ok(()) });
+        }
+        let is_review = attributes.resource.kind.storage == Storage::Review;
+        if attributes.namespace.is_empty() || is_namespace || is_review {
+            return Eventual::Now(Ok(()));
+        }
+        self.reader.namespace(attributes.namespace).map(|state| decide(attributes, state?))
+    }
+}
+
+fn decide(attributes: &Attributes<'_>, state: Option<NamespaceState>) -> Result<(), Status> {
+    let namespace = attributes.namespace;
+    match (state, attributes.operation) {
+        (None, _) => {
+            let namespaces = GroupResource { group: String::new(), resource: "namespaces".to_owned() };
+            Err(Status::not_found(&namespaces, namespace))
+        }
+        (Some(NamespaceState::Terminating), Operation::Create) => {
+            let why = format!(
+                "unable to create new content in namespace {namespace} because it is being terminated"
+            );
+            let mut status = attributes.forbidden(&why);
+            if let Some(details) = &mut status.details {
+                details.causes.push(Cause {
+                    reason: "NamespaceTerminating".to_owned(),
+                    message: format!("namespace {namespace} is being terminated"),
+                    field: "metadata.namespace".to_owned(),
+                });
+            }
+            Err(status)
+        }
+        (Some(_), _) => Ok(()),
+    }
+}

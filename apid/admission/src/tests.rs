@@ -1,0 +1,180 @@
+//! Chains from flags, the order of plugins, and the life of namespaces.
+
+use std::sync::Arc;
+
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use kinds::{Registry, Resource};
+
+use crate::plugins::{PLUGINS, State};
+use crate::{
+    Attributes, Chain, ConfigError, Environment, Eventual, NamespaceState, Notes, Operation, Reader,
+};
+
+/// Namespaces by the letter they begin with: `a`ctive, `t`erminating, `l`ooked up later, `b`roken.
+struct ByLetter;
+
+impl Reader for ByLetter {
+    fn namespace<'a>(&'a self, name: &'a str) -> Eventual<'a, Result<Option<NamespaceState>, Status>> {
+        Eventual::Now(Ok(match name.chars().next() {
+            Some('a') => Some(NamespaceState::Active),
+            Some('t') => Some(NamespaceState::Terminating),
+            Some('l') => return Eventual::later(async { Ok(Some(NamespaceState::Active)) }),
+            Some('b') => return Eventual::Now(Err(Status::unavailable("the store is closed", 1))),
+            _ => None,
+        }))
+    }
+}
+
+fn environment(preset: Preset) -> Environment {
+    let names = Names::new(preset, "example.test").unwrap();
+    Environment { names: Arc::new(names), reader: Arc::new(ByLetter) }
+}
+
+fn chain(enabled: &[&str], disabled: &[&str]) -> Result<Chain, Vec<ConfigError>> {
+    let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    Chain::new(&list(enabled), &list(disabled), &environment(Preset::Kubernetes))
+}
+
+#[test]
+fn flags_make_a_chain_or_say_what_is_wrong() {
+    assert_eq!(chain(&[], &[]).unwrap().names().collect::<Vec<_>>(), ["NamespaceLifecycle"]);
+    assert_eq!(chain(&[], &["NamespaceLifecycle", "LimitRanger"]).unwrap().names().count(), 0);
+    let narrowed = chain(&["NodeRestriction", "NamespaceLifecycle"], &[]).unwrap();
+    assert_eq!(narrowed.without_effect(), ["NodeRestriction"]);
+    assert_eq!(narrowed.names().collect::<Vec<_>>(), ["NamespaceLifecycle"]);
+    for (enabled, disabled, error) in [
+        ("PodSecurityPolicy", "", ConfigError::Unknown("PodSecurityPolicy".to_owned())),
+        ("", "NoSuch", ConfigError::Unknown("NoSuch".to_owned())),
+        ("AlwaysPullImages", "", ConfigError::Missing("AlwaysPullImages")),
+        ("LimitRanger", "", ConfigError::Missing("LimitRanger")),
+        ("NodeRestriction", "NodeRestriction", ConfigError::Both("NodeRestriction".to_owned())),
+    ] {
+        let list = |name: &'static str| if name.is_empty() { vec![] } else { vec![name] };
+        assert_eq!(chain(&list(enabled), &list(disabled)).unwrap_err(), [error]);
+    }
+    assert_eq!(chain(&["x", "y", "Priority"], &[]).unwrap_err().len(), 3, "all mistakes at once");
+}
+
+#[test]
+fn the_table_names_each_plugin_once_and_the_last_word_last() {
+    let names: Vec<&str> = PLUGINS.iter().map(|entry| entry.name).collect();
+    let mut unique = names.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), names.len());
+    assert_eq!(names.last(), Some(&"AlwaysDeny"));
+    let place = |name: &str| names.iter().position(|n| *n == name).unwrap();
+    for (first, second) in [
+        ("NamespaceLifecycle", "LimitRanger"),
+        ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"),
+        ("ValidatingAdmissionWebhook", "ResourceQuota"),
+    ] {
+        assert!(place(first) < place(second), "{first} before {second}");
+    }
+    assert!(PLUGINS.iter().any(|entry| matches!(entry.state, State::Built(_))));
+}
+
+struct Write<'a> {
+    operation: Operation,
+    resource: &'a Resource,
+    subresource: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+/// What the default chain says to a write, in both phases.
+async fn admit(chain: &Chain, write: Write<'_>) -> Result<(), Status> {
+    let (notes, user, options) = (Notes::default(), UserInfo::anonymous(), Value::Null);
+    let attributes = Attributes {
+        operation: write.operation,
+        resource: write.resource,
+        version: "v1",
+        subresource: write.subresource,
+        namespace: write.namespace,
+        name: write.name,
+        old: None,
+        user: &user,
+        dry_run: false,
+        options: &options,
+        notes: &notes,
+    };
+    let mut object = Object::default();
+    let has_object = write.operation != Operation::Delete;
+    chain.mutate(&attributes, has_object.then_some(&mut object)).await?;
+    chain.validate(&attributes, has_object.then_some(&object)).await
+}
+
+#[tokio::test]
+async fn namespaces_open_and_close() {
+    for preset in [Preset::Kubernetes, Preset::Svc] {
+        let environment = environment(preset);
+        let registry = Registry::new(&environment.names);
+        let find = |kind: &str| {
+            let resources = registry.resources();
+            resources.iter().find(|r| r.kind.kind == kind).map(|r| &**r).unwrap()
+        };
+        let chain = Chain::new(&[], &[], &environment).unwrap();
+        let (system, public) = (environment.names.system_namespace, environment.names.public_namespace);
+        for (operation, kind, namespace, name, code) in [
+            (Operation::Create, "ConfigMap", "active", "x", 0),
+            (Operation::Create, "ConfigMap", "later", "x", 0),
+            (Operation::Create, "ConfigMap", "terminating", "x", 403),
+            (Operation::Create, "ConfigMap", "missing", "x", 404),
+            (Operation::Create, "ConfigMap", "broken", "x", 503),
+            (Operation::Update, "ConfigMap", "terminating", "x", 0),
+            (Operation::Update, "ConfigMap", "missing", "x", 404),
+            (Operation::Delete, "ConfigMap", "terminating", "x", 0),
+            (Operation::Delete, "ConfigMap", "missing", "x", 0),
+            (Operation::Create, "Namespace", "", "missing", 0),
+            (Operation::Create, "ClusterRole", "", "x", 0),
+            (Operation::Create, "LocalSubjectAccessReview", "missing", "", 0),
+            (Operation::Delete, "Namespace", "", "default", 403),
+            (Operation::Delete, "Namespace", "", system, 403),
+            (Operation::Delete, "Namespace", "", public, 403),
+            (Operation::Delete, "Namespace", "", "other", 0),
+            (Operation::Update, "Namespace", "", "default", 0),
+            (Operation::Delete, "ConfigMap", "default", "default", 0),
+        ] {
+            let write = Write { operation, resource: find(kind), subresource: "", namespace, name };
+            let have = admit(&chain, write).await.map_or_else(|status| status.code, |()| 0);
+            assert_eq!(have, code, "{} {kind} {namespace}/{name}", operation.as_str());
+        }
+    }
+}
+
+#[tokio::test]
+async fn refusals_have_the_words_that_clients_know() {
+    let chain = chain(&[], &[]).unwrap();
+    let registry = Registry::new(&Names::new(Preset::Kubernetes, "example.test").unwrap());
+    let config_maps = registry.find("", "v1", "configmaps").unwrap();
+    let namespaces = registry.find("", "v1", "namespaces").unwrap();
+    for (operation, resource, namespace, name, message, causes) in [
+        (
+            Operation::Create,
+            config_maps,
+            "t",
+            "late",
+            "configmaps \"late\" is forbidden: unable to create new content in namespace t because it is being terminated",
+            vec![("NamespaceTerminating", "namespace t is being terminated", "metadata.namespace")],
+        ),
+        (Operation::Create, config_maps, "gone", "m", "namespaces \"gone\" not found", vec![]),
+        (
+            Operation::Delete,
+            namespaces,
+            "",
+            "kube-system",
+            "namespaces \"kube-system\" is forbidden: this namespace may not be deleted",
+            vec![],
+        ),
+    ] {
+        let write = Write { operation, resource, subresource: "", namespace, name };
+        let status = admit(&chain, write).await.unwrap_err();
+        assert_eq!(status.message, message);
+        let details = status.details.unwrap();
+        let have: Vec<_> = details.causes.iter().map(|c| (&*c.reason, &*c.message, &*c.field)).collect();
+        assert_eq!(have, causes);
+    }
+}
