@@ -11,7 +11,7 @@
 //! nothing more: the chain is handed on unverified, and whoever reads [`client_chain`] must verify it before trusting
 //! any name in it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,8 +139,8 @@ pub fn client_chain(connection: &rustls::ServerConnection) -> Vec<Bytes> {
 /// # Errors
 ///
 /// When the file cannot be read, holds none, or holds something broken.
-pub fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let failed = |problem: String| TlsError::File { path: path.clone(), problem };
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |problem: String| TlsError::File { path: path.to_owned(), problem };
     let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
     let found = CertificateDer::pem_slice_iter(&bytes)
         .collect::<Result<Vec<_>, _>>()
@@ -160,7 +160,7 @@ fn config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<Server
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         Err(e) => return Err(pair(format!("does not belong to {}: {e}", files.key.display()))),
     }
-    let hints = files.client_ca.as_ref().map(subjects).transpose()?.unwrap_or_default();
+    let hints = files.client_ca.as_deref().map(subjects).transpose()?.unwrap_or_default();
     let verifier = Arc::new(PossessionOnly { hints, provider: Arc::clone(&provider) });
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -174,7 +174,7 @@ fn config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<Server
 }
 
 /// The names of the authorities of a file.
-fn subjects(path: &PathBuf) -> Result<Vec<DistinguishedName>, TlsError> {
+fn subjects(path: &Path) -> Result<Vec<DistinguishedName>, TlsError> {
     let certificates = certificates(path)?;
     let subject = |certificate: &CertificateDer<'_>| match X509Certificate::from_der(certificate) {
         Ok((_, parsed)) => {
@@ -183,7 +183,7 @@ fn subjects(path: &PathBuf) -> Result<Vec<DistinguishedName>, TlsError> {
             inner = x509_parser::der_parser::asn1_rs::Any::from_der(inner).map_or(inner, |(_, any)| any.data);
             Ok(DistinguishedName::in_sequence(inner))
         }
-        Err(e) => Err(TlsError::File { path: path.clone(), problem: e.to_string() }),
+        Err(e) => Err(TlsError::File { path: path.to_owned(), problem: e.to_string() }),
     };
     certificates.iter().map(subject).collect()
 }

@@ -1,1 +1,124 @@
+use super::*;
+use std::os::unix::fs::PermissionsExt;
 
+fn now() -> Timestamp {
+    Timestamp::from_second(1_700_000_000).unwrap()
+}
+
+fn parsed(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+}
+
+fn files(pair: &ServingPair) -> Vec<String> {
+    [&pair.cert, &pair.key, &pair.ca, &pair.ca_key].map(|path| fs::read_to_string(path).unwrap()).to_vec()
+}
+
+#[test]
+fn a_pair_is_made_once_and_kept_while_it_is_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let certs = dir.path().join("deep/certs");
+    let names = ["svc.default.svc".to_owned(), "10.0.0.1".to_owned(), "0.0.0.0".to_owned(), "::".to_owned()];
+    let pair = ensure_serving_pair(&certs, &names, now()).unwrap();
+    for key in [&pair.key, &pair.ca_key] {
+        assert_eq!(fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600, "{}", key.display());
+    }
+    assert_eq!(fs::read_dir(&certs).unwrap().count(), 4, "nothing else is left behind");
+    let first = files(&pair);
+    let later = |days: u64| now() + Duration::from_secs(days * 24 * 3600);
+
+    for (what, names, now) in [
+        ("asked again", &names[..], now()),
+        ("fewer names", &names[..1], now()),
+        ("ten months later", &names[..], later(300)),
+    ] {
+        ensure_serving_pair(&certs, names, now).unwrap();
+        assert_eq!(files(&pair), first, "{what}");
+    }
+    let more = [names.to_vec(), vec!["other.name".to_owned()]].concat();
+    for (what, names, now) in [("a new name", &more[..], now()), ("about to end", &names[..], later(340))] {
+        ensure_serving_pair(&certs, names, now).unwrap();
+        let made = files(&pair);
+        assert_ne!(made[..2], first[..2], "{what}");
+        assert_eq!(made[2..], first[2..], "{what}: the authority stays");
+    }
+
+    let (_, leaf) = X509Certificate::from_der(&parsed(&files(&pair)[0]))
+        .map(|(r, c)| (r.len(), c.subject().to_string()))
+        .unwrap();
+    assert_eq!(leaf, "CN=apiserver");
+
+    // Another authority: the certificate is not its own any more.
+    fs::remove_file(&pair.ca).unwrap();
+    assert!(
+        matches!(ensure_serving_pair(&certs, &names, now()), Err(CertError::Unusable { .. })),
+        "half an authority"
+    );
+    fs::remove_file(&pair.ca_key).unwrap();
+    let before = files_of_leaf(&pair);
+    ensure_serving_pair(&certs, &names, now()).unwrap();
+    assert_ne!(files_of_leaf(&pair), before);
+}
+
+fn files_of_leaf(pair: &ServingPair) -> String {
+    fs::read_to_string(&pair.cert).unwrap()
+}
+
+#[test]
+fn a_foreign_or_broken_file_is_told_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ensure_serving_pair(dir.path(), &[], now()).unwrap();
+    let other = Authority::generate("other", now()).unwrap();
+    for (key, want) in [(other.key.as_str(), "is not the key of"), ("nonsense", "ca.key: ")] {
+        fs::write(&pair.ca_key, key).unwrap();
+        let error = ensure_serving_pair(dir.path(), &[], now()).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+        assert!(!error.contains("PRIVATE"), "{error}");
+        assert_eq!(fs::read_to_string(&pair.ca_key).unwrap(), key);
+    }
+}
+
+#[test]
+fn client_certificates_carry_user_and_all_groups_and_are_signed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cert, key) = (dir.path().join("ca.crt"), dir.path().join("ca.key"));
+    let authority = Authority::ensure(&cert, &key, "clients", now()).unwrap();
+    let groups = ["system:masters".to_owned(), "developers".to_owned(), "ä".to_owned(), "g".repeat(300)];
+    let pair = authority.client("Ada L.", &groups, Duration::from_secs(3600), now()).unwrap();
+    assert_eq!(format!("{pair:?}"), "PemPair { .. }");
+    let der = parsed(&pair.cert);
+    let (rest, certificate) = X509Certificate::from_der(&der).unwrap();
+    assert!(rest.is_empty());
+    let values = |oid: &str| -> Vec<String> {
+        let attributes = certificate.subject().iter_attributes();
+        attributes
+            .filter(|a| a.attr_type().to_id_string() == oid)
+            .map(|a| a.as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(values("2.5.4.10"), groups);
+    assert_eq!(values("2.5.4.3"), ["Ada L."]);
+    assert_eq!(certificate.validity().not_after.timestamp(), now().as_second() + 3600);
+    assert!(holds_key(&der, &KeyPair::from_pem(&pair.key).unwrap()));
+
+    // As a server that trusts the authority verifies it.
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(parsed(&fs::read_to_string(&cert).unwrap())).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verify = |leaf: &CertificateDer<'_>, roots: rustls::RootCertStore| {
+        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
+            roots.into(),
+            std::sync::Arc::clone(&provider),
+        )
+        .build()
+        .unwrap();
+        let second = Duration::from_secs(u64::try_from(now().as_second()).unwrap());
+        verifier
+            .verify_client_cert(leaf, &[], rustls_pki_types::UnixTime::since_unix_epoch(second))
+            .map(|_| ())
+    };
+    verify(&der, roots.clone()).unwrap();
+    let mut forged = der.to_vec();
+    let at = forged.windows(3).position(|bytes| bytes == b"Ada").unwrap();
+    forged[at] = b'E';
+    assert!(verify(&CertificateDer::from(forged), roots).is_err(), "the signature covers the subject");
+}

@@ -1,1 +1,249 @@
+use super::*;
+use crate::body;
+use crate::certs::{Authority, ensure_serving_pair};
+use crate::tls::TlsFiles;
+use http_body_util::{BodyExt, Full};
+use rustls_pki_types::pem::PemObject;
+use std::net::Ipv4Addr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
+/// A running server.
+struct Running {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<Drained>,
+}
+
+async fn start<H: Handler>(handler: H, tls: Option<Arc<ServingTls>>, options: ServerOptions) -> Running {
+    let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
+    let address = listener.address().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let ended = tokio::spawn(async move {
+        serve(listener, tls, Arc::new(handler), options, async {
+            let _ = stopped.await;
+        })
+        .await
+    });
+    Running { address, stop, ended }
+}
+
+/// Answers with the path and the body of the request.
+async fn echo(request: Request<Incoming>, connection: Arc<ConnectionInfo>) -> Response<Body> {
+    assert!(connection.peer.is_some());
+    let path = request.uri().path().to_owned();
+    let answer = match body::read(request.into_body(), 1000, Duration::from_secs(60)).await {
+        Ok(body) => format!("{path} {}", String::from_utf8_lossy(&body)),
+        Err(e) => format!("{path} {e}"),
+    };
+    Response::new(Body::from(answer))
+}
+
+async fn connect_http2(address: SocketAddr) -> hyper::client::conn::http2::SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn post(path: &str, body: &str) -> Request<Full<Bytes>> {
+    Request::post(format!("http://localhost{path}")).body(Full::from(body.to_owned())).unwrap()
+}
+
+async fn text(response: Response<Incoming>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+/// Everything that comes back for bytes sent as they are.
+async fn raw(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn both_protocols_are_served_and_bodies_limited() {
+    let server = start(echo, None, ServerOptions::default()).await;
+    let mut http2 = connect_http2(server.address).await;
+    assert_eq!(text(http2.send_request(post("/a", "hello")).await.unwrap()).await, "/a hello");
+    let long = "x".repeat(1001);
+    assert_eq!(
+        text(http2.send_request(post("/b", &long)).await.unwrap()).await,
+        "/b the body is larger than 1000 bytes"
+    );
+
+    let request = b"POST /c HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhiGET /d HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let answers = raw(server.address, request).await;
+    assert!(answers.contains("\r\n\r\n/c hi") && answers.ends_with("/d "), "{answers}");
+
+    drop(http2);
+    server.stop.send(()).unwrap();
+    assert_eq!(server.ended.await.unwrap(), Drained::Clean);
+    assert!(TcpStream::connect(server.address).await.is_err(), "the listener is closed");
+}
+
+#[tokio::test]
+async fn heads_are_bounded_in_time_and_size() {
+    let options = ServerOptions {
+        header_timeout: Duration::from_millis(20),
+        max_header_bytes: 10_000,
+        ..ServerOptions::default()
+    };
+    let server = start(echo, None, options).await;
+    // Ends because the server closes it: the head never comes.
+    raw(server.address, b"GET / HTTP/1.1\r\nHost:").await;
+    let head = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(20_000));
+    assert!(!raw(server.address, head.as_bytes()).await.contains("200 OK"));
+    let mut http2 = connect_http2(server.address).await;
+    let mut request = post("/", "");
+    request.headers_mut().insert("x", "y".repeat(20_000).parse().unwrap());
+    let refused = match http2.send_request(request).await {
+        Ok(response) => response.status() == http::StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        Err(_) => true,
+    };
+    assert!(refused);
+    raw(server.address, b"garbage\r\n\r\n").await;
+    assert!(
+        raw(server.address, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .await
+            .contains("200 OK")
+    );
+}
+
+#[tokio::test]
+async fn draining_lets_answers_finish_and_takes_no_new_streams() {
+    let (entered, mut entries) = tokio::sync::mpsc::unbounded_channel();
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    let handler = move |request: Request<Incoming>, _: Arc<ConnectionInfo>| {
+        let (entered, held) = (entered.clone(), Arc::clone(&held));
+        async move {
+            if request.uri().path() == "/held" {
+                entered.send(()).unwrap();
+                let _ = held.acquire().await;
+            }
+            Response::new(Body::from("done"))
+        }
+    };
+    let server = start(handler, None, ServerOptions::default()).await;
+    let mut http2 = connect_http2(server.address).await;
+    let mut other = http2.clone();
+    let pending =
+        tokio::spawn(async move { text(http2.send_request(post("/held", "")).await.unwrap()).await });
+    entries.recv().await.unwrap();
+    server.stop.send(()).unwrap();
+    // GOAWAY has arrived once no new stream can be opened.
+    while other.send_request(post("/", "")).await.is_ok() {}
+    assert!(!pending.is_finished());
+    gate.add_permits(1);
+    assert_eq!(pending.await.unwrap(), "done");
+    drop(other);
+    assert_eq!(server.ended.await.unwrap(), Drained::Clean);
+}
+
+#[tokio::test]
+async fn the_deadline_cuts_what_does_not_end() {
+    let handler = |_: Request<Incoming>, _: Arc<ConnectionInfo>| async {
+        let (sender, body) = body::channel(1);
+        sender.send(Bytes::from("event")).await.unwrap();
+        tokio::spawn(async move { sender.closed().await });
+        Response::new(body)
+    };
+    let server =
+        start(handler, None, ServerOptions { drain: Duration::from_millis(10), ..ServerOptions::default() })
+            .await;
+    let mut http2 = connect_http2(server.address).await;
+    let mut watch = http2.send_request(post("/", "")).await.unwrap().into_body();
+    assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "event");
+    server.stop.send(()).unwrap();
+    assert_eq!(server.ended.await.unwrap(), Drained::Cut);
+    assert!(watch.frame().await.is_none_or(|frame| frame.is_err()));
+}
+
+#[tokio::test]
+async fn a_panic_ends_its_request_and_nothing_else() {
+    let handler = |request: Request<Incoming>, _: Arc<ConnectionInfo>| async move {
+        assert_ne!(request.uri().path(), "/panic", "wanted");
+        Response::new(Body::from("fine"))
+    };
+    let server = start(handler, None, ServerOptions::default()).await;
+    let mut http2 = connect_http2(server.address).await;
+    assert!(http2.send_request(post("/panic", "")).await.is_err());
+    let mut again = connect_http2(server.address).await;
+    assert_eq!(text(again.send_request(post("/", "")).await.unwrap()).await, "fine");
+}
+
+#[tokio::test]
+async fn handlers_see_the_chain_of_a_tls_client() {
+    use apimachinery::clock::{Clock, SystemClock};
+    let now = SystemClock::new().now();
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ensure_serving_pair(dir.path(), &[], now).unwrap();
+    let tls = ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_ca: None }).unwrap();
+    let authority = Authority::load(&pair.ca, &pair.ca_key).unwrap();
+    let identity = authority.client("ada", &[], Duration::from_secs(3600), now).unwrap();
+    let handler = |request: Request<Incoming>, connection: Arc<ConnectionInfo>| async move {
+        assert!(connection.tls);
+        assert_eq!(connection.client_fingerprint.is_some(), !connection.client_chain.is_empty());
+        Response::new(Body::from(format!("{:?} {}", request.version(), connection.client_chain.len())))
+    };
+    let options = ServerOptions { handshake_timeout: Duration::from_secs(5), ..ServerOptions::default() };
+    let server = start(handler, Some(tls), options).await;
+
+    for (protocol, with_certificate, want) in
+        [("h2", true, "HTTP/2.0 1"), ("h2", false, "HTTP/2.0 0"), ("http/1.1", true, "HTTP/1.1 1")]
+    {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(crate::tls::certificates(&pair.ca).unwrap().remove(0)).unwrap();
+        let builder = rustls::ClientConfig::builder_with_provider(Arc::new(
+            rustls::crypto::aws_lc_rs::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+        let mut config = if with_certificate {
+            let chain =
+                vec![rustls_pki_types::CertificateDer::from_pem_slice(identity.cert.as_bytes()).unwrap()];
+            let key = rustls_pki_types::PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        } else {
+            builder.with_no_client_auth()
+        };
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        let stream = TcpStream::connect(server.address).await.unwrap();
+        let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+            .connect("localhost".try_into().unwrap(), stream);
+        let io = TokioIo::new(stream.await.unwrap());
+        let answer = if protocol == "h2" {
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(post("/", "")).await.unwrap()
+        } else {
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(post("/", "")).await.unwrap()
+        };
+        assert_eq!(text(answer).await, want, "{protocol}");
+    }
+    // What is no TLS gets no answer, and the server goes on.
+    assert_eq!(raw(server.address, b"GET / HTTP/1.1\r\n\r\n").await.find("HTTP/1.1 200"), None);
+    drop(server.stop);
+    assert_eq!(server.ended.await.unwrap(), Drained::Clean);
+}
+
+#[tokio::test]
+async fn a_silent_handshake_is_cut() {
+    let now = jiff::Timestamp::from_second(1_700_000_000).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ensure_serving_pair(dir.path(), &[], now).unwrap();
+    let tls = ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_ca: None }).unwrap();
+    let options = ServerOptions { handshake_timeout: Duration::from_millis(10), ..ServerOptions::default() };
+    let server = start(echo, Some(tls), options).await;
+    assert_eq!(raw(server.address, b"").await, "", "closed by the server");
+}

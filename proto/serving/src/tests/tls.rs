@@ -1,1 +1,174 @@
+use super::*;
+use crate::certs::{Authority, PemPair, ensure_serving_pair};
+use jiff::Timestamp;
+use rustls::ClientConfig;
+use std::fs;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+fn now() -> Timestamp {
+    use apimachinery::clock::{Clock, SystemClock};
+    SystemClock::new().now()
+}
+
+struct Setup {
+    _dir: tempfile::TempDir,
+    files: TlsFiles,
+    ca: PathBuf,
+    authority: Authority,
+}
+
+fn setup() -> Setup {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ensure_serving_pair(dir.path(), &[], now()).unwrap();
+    let authority = Authority::load(&pair.ca, &pair.ca_key).unwrap();
+    let files = TlsFiles { cert: pair.cert, key: pair.key, client_ca: Some(pair.ca.clone()) };
+    Setup { _dir: dir, files, ca: pair.ca, authority }
+}
+
+fn client(ca: &Path, identity: Option<(&PemPair, &PemPair)>) -> ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in certificates(ca).unwrap() {
+        roots.add(certificate).unwrap();
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((cert, key)) => {
+            let chain = vec![CertificateDer::from_pem_slice(cert.cert.as_bytes()).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(key.key.as_bytes()).unwrap();
+            let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
+            // Sent whether or not the server hints at the issuer, and even if the key is another's.
+            let certified = Arc::new(CertifiedKey::new(chain, key));
+            builder.with_client_cert_resolver(Arc::new(Always(certified)))
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config
+}
+
+#[derive(Debug)]
+struct Always(Arc<CertifiedKey>);
+
+impl rustls::client::ResolvesClientCert for Always {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// What the server sees of a client, or that one side refused.
+async fn shake(tls: &ServingTls, client: ClientConfig) -> Result<Vec<Bytes>, String> {
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let accept = async {
+        let mut stream = TlsAcceptor::from(tls.current()).accept(far).await.map_err(|e| e.to_string())?;
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        stream.write_all(b"x").await.map_err(|e| e.to_string())?;
+        let chain = client_chain(stream.get_ref().1);
+        let _ = stream.shutdown().await;
+        Ok(chain)
+    };
+    let connect = async {
+        let name = "localhost".try_into().unwrap();
+        let mut stream =
+            TlsConnector::from(Arc::new(client)).connect(name, near).await.map_err(|e| e.to_string())?;
+        stream.read_u8().await.map_err(|e| e.to_string())
+    };
+    let (served, connected) = tokio::join!(accept, connect);
+    connected.and(served)
+}
+
+#[tokio::test]
+async fn any_certificate_is_handed_on_and_only_its_key_is_proven() {
+    let Setup { _dir, files, ca, authority } = setup();
+    let tls = ServingTls::load(files).unwrap();
+    let hour = Duration::from_secs(3600);
+    let known = authority.client("ada", &[], hour, now()).unwrap();
+    let stranger_dir = tempfile::tempdir().unwrap();
+    let stranger_ca = ensure_serving_pair(stranger_dir.path(), &[], now()).unwrap();
+    let stranger = Authority::load(&stranger_ca.ca, &stranger_ca.ca_key).unwrap();
+    let foreign = stranger.client("mallory", &[], hour, now()).unwrap();
+    let long_ago =
+        authority.client("old", &[], hour, Timestamp::from_second(1_000_000_000).unwrap()).unwrap();
+
+    assert_eq!(shake(&tls, client(&ca, None)).await, Ok(vec![]), "none is demanded");
+    for pair in [&known, &foreign, &long_ago] {
+        let chain = shake(&tls, client(&ca, Some((pair, pair)))).await.unwrap();
+        let sent = CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap();
+        assert_eq!(chain, [Bytes::copy_from_slice(&sent)]);
+    }
+    // Ada's certificate without Ada's key.
+    assert!(shake(&tls, client(&ca, Some((&known, &foreign)))).await.is_err());
+}
+
+#[tokio::test]
+async fn the_authorities_are_hinted_by_name() {
+    let Setup { _dir, files, ca, .. } = setup();
+    let hints = subjects(&ca).unwrap();
+    assert_eq!(hints.len(), 1);
+    let certificate = &certificates(&ca).unwrap()[0];
+    let (_, parsed) = X509Certificate::from_der(certificate).unwrap();
+    assert_eq!(hints[0].as_ref(), parsed.subject().as_raw());
+    assert!(ServingTls::load(TlsFiles { client_ca: None, ..files }).is_ok());
+}
+
+#[tokio::test]
+async fn good_files_are_taken_over_and_bad_ones_keep_the_old() {
+    let Setup { _dir, files, ca, authority } = setup();
+    let tls = ServingTls::load(files.clone()).unwrap();
+    assert!(!tls.reload().unwrap(), "nothing changed");
+    let before = tls.current();
+
+    let good = authority.serving(&["localhost".to_owned()], Duration::from_secs(3600), now()).unwrap();
+    fs::write(&files.cert, &good.cert).unwrap();
+    let error = tls.reload().unwrap_err().to_string();
+    assert!(error.contains("does not belong to"), "{error}");
+    assert!(Arc::ptr_eq(&tls.current(), &before));
+    assert!(shake(&tls, client(&ca, None)).await.is_ok(), "the old pair serves");
+
+    fs::write(&files.key, &good.key).unwrap();
+    assert!(tls.reload().unwrap());
+    assert!(!Arc::ptr_eq(&tls.current(), &before));
+    assert!(shake(&tls, client(&ca, None)).await.is_ok(), "the new pair serves");
+
+    for (path, content) in
+        [(&files.cert, "nonsense"), (&files.key, ""), (files.client_ca.as_ref().unwrap(), "x")]
+    {
+        let kept = fs::read(path).unwrap();
+        fs::write(path, content).unwrap();
+        let error = tls.reload().unwrap_err().to_string();
+        assert!(error.contains(&path.display().to_string()), "{error}");
+        fs::write(path, kept).unwrap();
+        assert!(tls.reload().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_watch_takes_new_files_over() {
+    let Setup { _dir, files, authority, .. } = setup();
+    let tls = ServingTls::load(files.clone()).unwrap();
+    let before = tls.current();
+    let _watch = tls.spawn_watch(Duration::from_millis(1));
+    let good = authority.serving(&["localhost".to_owned()], Duration::from_secs(3600), now()).unwrap();
+    fs::write(&files.key, &good.key).unwrap();
+    fs::write(&files.cert, &good.cert).unwrap();
+    while Arc::ptr_eq(&tls.current(), &before) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_told_at_the_start() {
+    let Setup { _dir, files, .. } = setup();
+    let missing = TlsFiles { cert: files.cert.with_file_name("missing"), ..files.clone() };
+    assert!(ServingTls::load(missing).unwrap_err().to_string().contains("missing"));
+    let swapped = TlsFiles { cert: files.key.clone(), key: files.cert.clone(), client_ca: None };
+    let error = ServingTls::load(swapped).unwrap_err().to_string();
+    assert!(!error.contains("PRIVATE"), "{error}");
+}
