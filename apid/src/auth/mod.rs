@@ -43,6 +43,8 @@ mod revisions;
 #[cfg(test)]
 mod scripted;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod watches;
 
 pub use credentials::{Credentials, ProxyHeaders};

@@ -22,7 +22,7 @@ type Authorizer = Box<dyn FnMut(&AuthorizeRequest) -> Result<AuthorizeResponse, 
 /// Who and what a test lets in: tokens are user names; `bad` is refused.
 pub(crate) struct Script {
     /// Answers authorization.
-    pub(crate) authorize: Mutex<Authorizer>,
+    pub(super) authorize: Mutex<Authorizer>,
     /// What identities say besides the user.
     pub(crate) identity: Mutex<Identity>,
     /// The configuration that answers.
@@ -33,7 +33,7 @@ pub(crate) struct Script {
 
 impl Script {
     /// With an authorizer.
-    pub(crate) fn new(
+    pub(super) fn new(
         authorize: impl FnMut(&AuthorizeRequest) -> Result<AuthorizeResponse, Undecided> + Send + 'static,
     ) -> Arc<Self> {
         Arc::new(Script {

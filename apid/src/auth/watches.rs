@@ -165,6 +165,12 @@ impl Auth {
 }
 
 impl Watches {
+    /// How many authorizations are held.
+    #[cfg(test)]
+    pub(super) fn open(&self) -> usize {
+        self.held.lock().len()
+    }
+
     /// Whether an identity may have ended since this was last asked.
     fn identity_moved(&self, revisions: &PolicyRevisions) -> bool {
         let now = revisions.identity();

@@ -1,0 +1,155 @@
+//! Kept decisions: never used on policy older than the last acknowledged write.
+
+use authproto::auth::{AuthorizeResponse, Dependencies};
+use parking_lot::Mutex;
+
+use super::super::scripted::{Script, verdict};
+use super::*;
+
+/// Allows, depending on the cluster's policy and that of namespace `a`.
+fn rbac(allowed: bool) -> AuthorizeResponse {
+    let depends_on =
+        Dependencies { rbac_cluster: true, rbac_namespace: vec!["a".into()], ..Dependencies::default() };
+    AuthorizeResponse { depends_on: Some(depends_on), ..verdict(allowed) }
+}
+
+#[tokio::test]
+async fn a_decision_is_kept_until_a_write_that_it_depends_on() {
+    for (key, asked_again) in [
+        ("clusterroles/r", 1),
+        ("clusterrolebindings/b", 1),
+        ("roles/a/r", 1),
+        ("rolebindings/a/b", 1),
+        ("rolebindings/elsewhere/b", 0),
+        ("serviceaccounts/a/s", 0),
+        ("configmaps/a/c", 0),
+    ] {
+        for allowed in [true, false] {
+            let script = Script::new(move |_| Ok(rbac(allowed)));
+            let vector = vector();
+            let auth = Auth::scripted(script.clone(), vector.clone(), clock());
+            for _ in 0..3 {
+                assert_eq!(auth.authorize(&user("u"), pods("a"), "").await.is_ok(), allowed);
+            }
+            assert_eq!(script.questions(), 1, "asked once");
+            write(&vector, key, 10);
+            assert_eq!(auth.authorize(&user("u"), pods("a"), "").await.is_ok(), allowed);
+            assert_eq!(script.questions(), asked_again, "{key}, allowed: {allowed}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_a_write_overtook_is_not_kept() {
+    // The write is acknowledged after authd decided and before the answer is kept.
+    let vector = vector();
+    let overtaking = vector.clone();
+    let mut revision = 10;
+    let script = Script::new(move |_| {
+        revision += 1;
+        write(&overtaking, "rolebindings/a/b", revision);
+        Ok(rbac(true))
+    });
+    let auth = Auth::scripted(script.clone(), vector, clock());
+    for _ in 0..3 {
+        auth.authorize(&user("u"), pods("a"), "").await.unwrap();
+        assert_eq!(script.questions(), 1, "every request asks anew");
+    }
+}
+
+#[tokio::test]
+async fn questions_carry_the_vector_as_it_is() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let script = Script::new(move |request| {
+        log.lock().push(request.at_least.clone().unwrap());
+        Ok(rbac(false))
+    });
+    let vector = vector();
+    vector.start_at(Revision(7));
+    let auth = Auth::scripted(script, vector.clone(), clock());
+    auth.authorize(&user("u"), pods("a"), "").await.unwrap_err();
+    write(&vector, "rolebindings/a/b", 8);
+    auth.authorize(&user("u"), pods("a"), "").await.unwrap_err();
+    let seen = seen.lock();
+    assert_eq!(
+        (seen[0].rbac_cluster, seen[0].rbac_namespace["a"]),
+        (7, 7),
+        "a new process asks at what the store held"
+    );
+    assert_eq!((seen[1].rbac_cluster, seen[1].rbac_namespace["a"]), (7, 8));
+}
+
+#[tokio::test]
+async fn a_decision_with_a_time_to_live_expires_by_it() {
+    let script = Script::new(|_| Ok(AuthorizeResponse { ttl_ms: 5000, ..verdict(true) }));
+    let clock = clock();
+    let auth = Auth::scripted(script.clone(), vector(), clock.clone());
+    auth.authorize(&user("u"), pods("a"), "").await.unwrap();
+    clock.advance(Duration::from_millis(4999));
+    auth.authorize(&user("u"), pods("a"), "").await.unwrap();
+    assert_eq!(script.questions(), 1);
+    clock.advance(Duration::from_millis(1));
+    auth.authorize(&user("u"), pods("a"), "").await.unwrap();
+    assert_eq!(script.questions(), 1);
+}
+
+#[tokio::test]
+async fn a_new_epoch_makes_everything_kept_void() {
+    let script = Script::new(|_| Ok(rbac(true)));
+    let auth = Auth::scripted(script.clone(), vector(), clock());
+    auth.authorize(&user("u"), pods("a"), "").await.unwrap();
+    script.epoch.lock().generation = 2;
+    auth.authorize(&user("u"), pods("a"), "").await.unwrap();
+    assert_eq!(script.questions(), 1, "nothing told of the new epoch yet");
+    auth.epochs.observe(Some(&script.epoch.lock()));
+    auth.authorize(&user("u"), pods("a"), "").await.unwrap();
+    assert_eq!(script.questions(), 1, "the mirror stream told");
+}
+
+#[tokio::test]
+async fn what_is_kept_serves_thirty_seconds_without_authd_and_then_nothing_does() {
+    let gone = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let is_gone = gone.clone();
+    let script = Script::new(move |_| match is_gone.load(std::sync::atomic::Ordering::SeqCst) {
+        true => Err(Undecided::Unreachable("gone".into())),
+        false => Ok(rbac(true)),
+    });
+    let clock = clock();
+    let vector = vector();
+    let auth = Auth::scripted(script.clone(), vector.clone(), clock.clone());
+    auth.authorize(&user("u"), pods("a"), "").await.unwrap();
+    gone.store(true, std::sync::atomic::Ordering::SeqCst);
+    auth.link.lost("gone");
+
+    let refusal = auth.authorize(&user("other"), pods("a"), "").await.unwrap_err();
+    assert_eq!(refusal.status.code, 503, "what is not kept fails closed");
+    clock.advance(Duration::from_secs(30));
+    auth.authorize(&user("u"), pods("a"), "").await.unwrap();
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(auth.authorize(&user("u"), pods("a"), "").await.unwrap_err().status.code, 503);
+
+    auth.link.connected();
+    write(&vector, "clusterroles/r", 10);
+    let refusal = auth.authorize(&user("u"), pods("a"), "").await.unwrap_err();
+    assert_eq!(refusal.status.code, 503, "a policy write counts at once, connection or not");
+}
+
+#[tokio::test]
+async fn only_an_allow_allows() {
+    use authproto::auth::Verdict;
+    for (word, expected) in [(Verdict::Deny, 403), (Verdict::NoOpinion, 403), (Verdict::Allow, 200)] {
+        let script = Script::new(move |_| {
+            Ok(AuthorizeResponse { verdict: word.into(), ..AuthorizeResponse::default() })
+        });
+        let auth = Auth::scripted(script, vector(), clock());
+        let code = auth
+            .authorize(&user("u"), pods("a"), "")
+            .await
+            .map_or_else(|refusal| refusal.status.code, |_| 200);
+        assert_eq!(code, expected, "{word:?}");
+    }
+    let script = Script::new(|_| Ok(AuthorizeResponse { verdict: 77, ..AuthorizeResponse::default() }));
+    let auth = Auth::scripted(script, vector(), clock());
+    assert!(auth.authorize(&user("u"), pods("a"), "").await.is_err(), "a verdict nobody knows refuses");
+}

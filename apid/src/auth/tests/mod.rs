@@ -1,0 +1,57 @@
+//! What is kept of authd's answers, and when it is not used.
+
+mod decisions;
+mod identities;
+mod watches;
+mod wire;
+
+use std::sync::Arc;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::clock::ManualClock;
+use apimachinery::user::UserInfo;
+use http::HeaderMap;
+use jiff::Timestamp;
+use storage::{Change, Observer, Revision};
+
+use super::*;
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH))
+}
+
+fn vector() -> Arc<PolicyRevisions> {
+    Arc::new(PolicyRevisions::new(Reductions::for_tests()))
+}
+
+/// A write of an object that decides: each revision another uid, so that the reduction always differs.
+fn write(vector: &PolicyRevisions, key: &str, revision: u64) {
+    let name = key.rsplit('/').next().unwrap();
+    let value = serde_json::json!({"metadata": {"name": name, "uid": revision.to_string()}});
+    let new = Some(value.to_string().into());
+    vector.observe(&[Change { key: key.into(), old: None, new, revision: Revision(revision) }]);
+}
+
+fn user(name: &str) -> Authenticated {
+    let user = UserInfo { name: name.into(), ..UserInfo::default() };
+    Authenticated { user: Arc::new(user), tenure: Arc::default() }
+}
+
+fn pods(namespace: &str) -> Attributes {
+    Attributes {
+        verb: "list".into(),
+        resource_request: true,
+        version: "v1".into(),
+        resource: "pods".into(),
+        namespace: namespace.into(),
+        ..Attributes::default()
+    }
+}
+
+fn bearer(token: &str) -> HeaderMap {
+    [(http::header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap())].into_iter().collect()
+}
+
+fn credentials<'a>(headers: &'a HeaderMap, path: &'a str) -> Credentials<'a> {
+    Credentials { headers, certificate_chain: &[], bearer_token: None, path, request_id: "test" }
+}

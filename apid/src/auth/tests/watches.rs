@@ -1,0 +1,150 @@
+//! Open watches: nothing goes out on an authorization older than the policy.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use authproto::auth::{AuthorizeResponse, Dependencies};
+
+use super::super::scripted::{Script, verdict};
+use super::*;
+
+struct Setup {
+    auth: Arc<Auth>,
+    vector: Arc<PolicyRevisions>,
+    script: Arc<Script>,
+    allowed: Arc<AtomicBool>,
+    clock: Arc<ManualClock>,
+}
+
+fn setup() -> Setup {
+    let allowed = Arc::new(AtomicBool::new(true));
+    let now = allowed.clone();
+    let script = Script::new(move |request| {
+        let namespace = request.attributes.clone().unwrap().namespace;
+        let depends_on = Some(Dependencies { rbac_namespace: vec![namespace], ..Dependencies::default() });
+        Ok(AuthorizeResponse { depends_on, ..verdict(now.load(Ordering::SeqCst)) })
+    });
+    let (vector, clock) = (vector(), clock());
+    vector.start_at(Revision(1));
+    let auth = Auth::scripted(script.clone(), vector.clone(), clock.clone());
+    Setup { auth, vector, script, allowed, clock }
+}
+
+impl Setup {
+    async fn open(&self, who: &str) -> WatchGuard {
+        self.auth.guard(&self.auth.authorize(&user(who), pods("a"), "").await.unwrap())
+    }
+}
+
+#[tokio::test]
+async fn an_event_above_a_policy_write_waits_for_a_new_authorization() {
+    let s = setup();
+    let mut guard = s.open("u").await;
+    write(&s.vector, "configmaps/a/x", 2);
+    assert!(guard.admits(Revision(2)), "no policy write, no question");
+    write(&s.vector, "rolebindings/a/b", 3);
+    write(&s.vector, "configmaps/a/x", 4);
+    assert!(guard.admits(Revision(1)), "what was there when it was authorized may go out");
+    assert!(!guard.admits(Revision(4)));
+    s.script.questions();
+    guard.renew(Revision(4)).await.unwrap();
+    assert!(guard.admits(Revision(4)));
+    assert_eq!(s.script.questions(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_watch_ends_and_says_why() {
+    let s = setup();
+    let mut guard = s.open("u").await;
+    s.allowed.store(false, Ordering::SeqCst);
+    write(&s.vector, "rolebindings/a/b", 3);
+    guard.changed().await;
+    assert!(!guard.admits(Revision(3)) && !guard.admits(Revision(1)));
+    assert_eq!(guard.renew(Revision(3)).await.unwrap_err().code, 403);
+
+    s.allowed.store(true, Ordering::SeqCst);
+    write(&s.vector, "rolebindings/a/b", 4);
+    let again = s.open("u").await;
+    assert!(again.admits(Revision(4)), "a stream opened after the grant does not inherit the refusal");
+}
+
+#[tokio::test]
+async fn streams_of_one_user_share_a_question_and_all_go_in_one_batch() {
+    let s = setup();
+    let mut guards = Vec::new();
+    for i in 0..300 {
+        guards.push(s.open(&format!("u{}", i % 10)).await);
+    }
+    s.script.questions();
+    write(&s.vector, "rolebindings/a/b", 3);
+    futures_util::future::join_all(guards.iter_mut().map(|guard| guard.renew(Revision(3)))).await;
+    assert!(guards.iter().all(|guard| guard.admits(Revision(3))));
+    assert_eq!(s.script.questions(), 1, "ten users, one batch");
+    // Closed streams are forgotten at the next policy write.
+    drop(guards);
+    write(&s.vector, "rolebindings/a/b", 4);
+    let _last = s.open("u").await;
+    write(&s.vector, "rolebindings/a/b", 5);
+    while s.auth.watches.open() > 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn policy_that_never_stands_still_does_not_starve_a_watch() {
+    let s = setup();
+    let mut guard = s.open("u").await;
+    let vector = s.vector.clone();
+    let busy = tokio::spawn(async move {
+        for revision in 3.. {
+            write(&vector, "rolebindings/a/b", revision);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    for _ in 0..50 {
+        let upto = Revision(s.vector.observed());
+        guard.renew(upto).await.unwrap();
+        assert!(guard.admits(upto));
+    }
+    busy.abort();
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_identity_that_opened_it() {
+    let s = setup();
+    let foundation = s.vector.foundations().lay("", "serviceaccounts", "a", "mine");
+    let mut who = user("u");
+    who.tenure = Arc::new(Tenure { expires: None, foundations: vec![foundation] });
+    let mut guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    let other = s.open("u").await;
+    write(&s.vector, "serviceaccounts/a/mine", 3);
+    guard.changed().await;
+    assert!(!guard.admits(Revision(1)));
+    assert_eq!(guard.renew(Revision(3)).await.unwrap_err().code, 401);
+    assert!(other.admits(Revision(3)), "another credential of the same user goes on");
+}
+
+#[tokio::test]
+async fn a_watch_ends_thirty_seconds_after_authd_was_lost() {
+    let s = setup();
+    let mut guard = s.open("u").await;
+    s.auth.link.lost("gone");
+    s.clock.advance(Duration::from_secs(30));
+    assert!(guard.admits(Revision(2)), "policy has not moved");
+    s.clock.advance(Duration::from_secs(1));
+    guard.changed().await;
+    assert!(!guard.admits(Revision(2)));
+    assert_eq!(guard.renew(Revision(2)).await.unwrap_err().code, 503);
+}
+
+#[tokio::test]
+async fn work_of_the_process_needs_no_policy() {
+    let s = setup();
+    let attributes = pods("a");
+    let mut guard = s.auth.guard(&Authorized::internal(Arc::default(), attributes, "a controller"));
+    s.auth.link.lost("gone");
+    s.clock.advance(Duration::from_secs(100));
+    write(&s.vector, "rolebindings/a/b", 3);
+    assert!(guard.admits(Revision(3)));
+    guard.renew(Revision(3)).await.unwrap();
+    assert_eq!(s.script.questions(), 0);
+}

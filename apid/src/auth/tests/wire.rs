@@ -1,0 +1,312 @@
+//! The streams against a server of the protocol on a unix socket: concurrency, reconnecting, the mirror.
+
+use std::path::Path;
+use std::pin::Pin;
+
+use authproto::auth::decide_server::{Decide, DecideServer};
+use authproto::auth::mirror_server::{Mirror, MirrorServer};
+use authproto::auth::{
+    DecideRequest, DecideResponse, Epoch, Failure, MirrorDemand, MirrorUpdate, ObjectWrite, ReadyState,
+    WriteBatch, mirror_demand::Demand, mirror_update::Update,
+};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use serde_json::json;
+use storage::{Observers, Op, Store, engine::memory::MemoryStore};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tonic::{Request, Response, Streaming};
+
+use super::super::authority::Authority as _;
+use super::super::scripted::verdict;
+use super::super::stream::Client;
+use super::*;
+
+/// Answers questions in reverse order of arrival, pair by pair; allows whoever is called `good`; fails to answer `never`.
+struct Reversing;
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Decide for Reversing {
+    type StreamStream = Answers<DecideResponse>;
+
+    async fn stream(
+        &self,
+        request: Request<Streaming<DecideRequest>>,
+    ) -> Result<Response<Self::StreamStream>, tonic::Status> {
+        let answers = request.into_inner().chunks(2).flat_map(|pair| {
+            let answer = |question: Result<DecideRequest, tonic::Status>| {
+                let question = question?;
+                let user = match question.ask {
+                    Some(decide_request::Ask::Authorize(ask)) => ask.user.unwrap_or_default().name,
+                    _ => String::new(),
+                };
+                let answer = match user.as_str() {
+                    "broken" => decide_response::Answer::Failure(Failure { code: 503, ..Failure::default() }),
+                    user => decide_response::Answer::Authorize(verdict(user == "good")),
+                };
+                let epoch = Some(Epoch { instance: "wire".into(), generation: 1 });
+                Ok(DecideResponse { id: question.id, epoch, answer: Some(answer) })
+            };
+            futures_util::stream::iter(pair.into_iter().rev().map(answer))
+        });
+        Ok(Response::new(Box::pin(answers)))
+    }
+}
+
+/// Passes on what it is sent, and asks for one write.
+struct Recording {
+    seen: mpsc::UnboundedSender<Update>,
+}
+
+#[tonic::async_trait]
+impl Mirror for Recording {
+    type SyncStream = Answers<MirrorDemand>;
+
+    async fn sync(
+        &self,
+        request: Request<Streaming<MirrorUpdate>>,
+    ) -> Result<Response<Self::SyncStream>, tonic::Status> {
+        let (demands, outgoing) = mpsc::channel(16);
+        let mut updates = request.into_inner();
+        let seen = self.seen.clone();
+        let write = ObjectWrite { name: "wanted".into(), ..ObjectWrite::default() };
+        for demand in [
+            Demand::Epoch(Epoch { instance: "wire".into(), generation: 1 }),
+            Demand::Write(WriteBatch { id: 7, controller: "c".into(), system: true, writes: vec![write] }),
+            Demand::Ready(ReadyState { ready: true, reasons: vec![] }),
+        ] {
+            demands.send(MirrorDemand { demand: Some(demand) }).await.unwrap();
+        }
+        tokio::spawn(async move {
+            while let Ok(Some(update)) = updates.message().await {
+                let _ = seen.send(update.update.unwrap());
+            }
+            drop(demands);
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(outgoing).map(Ok))))
+    }
+}
+
+/// A server in a runtime of its own, so that its connections end with it as they do with a process.
+struct Server(Option<tokio::runtime::Runtime>);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.take().unwrap().shutdown_background();
+    }
+}
+
+fn serve(socket: &Path, seen: mpsc::UnboundedSender<Update>) -> Server {
+    let _ = std::fs::remove_file(socket);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listener = {
+        let _entered = runtime.enter();
+        tokio::net::UnixListener::bind(socket).unwrap()
+    };
+    runtime.spawn(async move {
+        tonic::transport::Server::builder()
+            .add_service(DecideServer::new(Reversing))
+            .add_service(MirrorServer::new(Recording { seen }))
+            .serve_with_incoming(UnixListenerStream::new(listener))
+            .await
+            .unwrap();
+    });
+    Server(Some(runtime))
+}
+
+fn ask(name: &str) -> decide_request::Ask {
+    let user = UserInfo { name: name.into(), ..UserInfo::default() };
+    decide_request::Ask::Authorize(AuthorizeRequest {
+        user: Some((&user).into()),
+        ..AuthorizeRequest::default()
+    })
+}
+
+fn allowed(answer: Result<DecideResponse, Undecided>) -> Option<bool> {
+    match answer.ok()?.answer? {
+        decide_response::Answer::Authorize(response) => Some(decision::from_wire(&response).allowed()),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn answers_find_their_questions_whatever_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let server = serve(&socket, mpsc::unbounded_channel().0);
+    let link = Arc::new(Link::new(clock()));
+    let client = Client::connect(socket, Duration::from_secs(10), link.clone());
+    let questions = (0..1000).map(|i| {
+        let client = &client;
+        async move {
+            let name = ["good", "evil", "broken"][i % 3];
+            (name, allowed(client.decide("", ask(name)).await))
+        }
+    });
+    for (name, answer) in futures_util::future::join_all(questions).await {
+        assert_eq!(
+            answer,
+            [("good", Some(true)), ("evil", Some(false)), ("broken", None)]
+                .into_iter()
+                .find(|(n, _)| *n == name)
+                .unwrap()
+                .1
+        );
+    }
+    assert!(link.unreachable().is_none());
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_question_without_an_answer_fails_in_time_and_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let server = serve(&socket, mpsc::unbounded_channel().0);
+    let client = Client::connect(socket, Duration::from_millis(50), Arc::new(Link::new(clock())));
+    // Questions are answered in pairs: a single one waits.
+    assert!(matches!(
+        client.decide("", ask("good")).await,
+        Err(Undecided::Timeout | Undecided::Unreachable(_))
+    ));
+    drop(server);
+}
+
+#[tokio::test]
+async fn after_a_restart_of_authd_the_stream_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let link = Arc::new(Link::new(clock()));
+    let client = Client::connect(socket.clone(), Duration::from_secs(10), link.clone());
+    assert!(
+        matches!(client.decide("", ask("good")).await, Err(Undecided::Unreachable(_))),
+        "there is no authd yet"
+    );
+    for _ in 0..3 {
+        let server = serve(&socket, mpsc::unbounded_channel().0);
+        let both = loop {
+            let both = tokio::join!(client.decide("", ask("good")), client.decide("", ask("evil")));
+            if both.0.is_ok() {
+                break both;
+            }
+        };
+        assert_eq!((allowed(both.0), allowed(both.1)), (Some(true), Some(false)));
+        // A question is open while the server goes away.
+        let waiting = client.decide("", ask("good"));
+        tokio::pin!(waiting);
+        tokio::select! {
+            biased;
+            answer = &mut waiting => panic!("a single question was answered: {answer:?}"),
+            () = std::future::ready(()) => {}
+        }
+        drop(server);
+        let answer = waiting.await;
+        assert!(matches!(answer, Err(Undecided::Unreachable(_) | Undecided::Timeout)), "{answer:?}");
+        while link.unreachable().is_none() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+struct Writer;
+
+#[async_trait::async_trait]
+impl PolicyWriter for Writer {
+    async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<u16, Status> {
+        assert_eq!((controller, system, write.name.as_str()), ("c", true, "wanted"));
+        Err(Status::bad_request("not today"))
+    }
+}
+
+fn role(verb: &str) -> Bytes {
+    json!({"metadata": {"name": "r", "namespace": "a"}, "rules": [{"verbs": [verb]}]}).to_string().into()
+}
+
+#[tokio::test]
+async fn the_mirror_gets_a_snapshot_and_then_every_change_that_decides() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let (seen, mut updates) = mpsc::unbounded_channel();
+    let server = serve(&socket, seen);
+
+    let vector = vector();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Observers(vec![vector.clone()]))));
+    store.commit("roles/a/r", Op::Create(role("get"))).await.unwrap();
+    store.commit("configmaps/a/c", Op::Create(Bytes::from_static(b"{}"))).await.unwrap();
+    let auth = Auth::scripted(super::super::scripted::Script::new(|_| Ok(verdict(true))), vector, clock());
+    auth.link.mirrored(false);
+    let options = MirrorOptions {
+        socket,
+        preset: "svc".into(),
+        api_domain: "svc.internal".into(),
+        instance: "i".into(),
+    };
+    let mirror = tokio::spawn(auth.clone().keep_mirror(options, store.clone(), Arc::new(Writer)));
+
+    let mut results = Vec::new();
+    let mut next = async || loop {
+        match updates.recv().await.unwrap() {
+            Update::WriteResult(result) => results.push(result),
+            Update::Progress(_) => {}
+            other => break other,
+        }
+    };
+    assert!(matches!(next().await, Update::Hello(hello) if hello.preset == "svc" && hello.instance == "i"));
+    assert!(matches!(next().await, Update::Put(put) if put.revision == 1));
+    assert!(matches!(next().await, Update::Synced(synced) if synced.revision == 2));
+    store.commit("roles/a/r", Op::Update(role("list"), Revision(1))).await.unwrap();
+    store.commit("configmaps/a/c", Op::Delete(Revision(2))).await.unwrap();
+    store.commit("roles/a/r", Op::Delete(Revision(3))).await.unwrap();
+    assert!(matches!(next().await, Update::Put(put) if put.revision == 3));
+    assert!(matches!(next().await, Update::Delete(delete) if delete.revision == 5));
+    assert_eq!((results[0].id, results[0].results[0].code), (7, 400), "the write was answered");
+    assert_eq!(auth.health(), Ok(()));
+    mirror.abort();
+    drop(server);
+}
+
+#[tokio::test]
+async fn progress_follows_the_changes_it_tells_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let (seen, mut updates) = mpsc::unbounded_channel();
+    let server = serve(&socket, seen);
+    let vector = vector();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Observers(vec![vector.clone()]))));
+    let auth = Auth::scripted(super::super::scripted::Script::new(|_| Ok(verdict(true))), vector, clock());
+    let options = MirrorOptions {
+        socket,
+        preset: "svc".into(),
+        api_domain: "svc.internal".into(),
+        instance: "i".into(),
+    };
+    let mirror = tokio::spawn(auth.keep_mirror(options, store.clone(), Arc::new(Writer)));
+    while !matches!(updates.recv().await.unwrap(), Update::Synced(_)) {}
+    let mut at = store.commit("roles/a/r", Op::Create(role("0"))).await.unwrap().revision;
+    for i in 1..200 {
+        at = store.commit("roles/a/r", Op::Update(role(&i.to_string()), at)).await.unwrap().revision;
+        if i % 50 == 0 {
+            store.commit(&format!("configmaps/a/{i}"), Op::Create(Bytes::new())).await.unwrap();
+        }
+    }
+    store.commit("configmaps/a/last", Op::Create(Bytes::new())).await.unwrap();
+    let (mut told, mut received) = (0, 0);
+    while told < store.revision().0 {
+        match updates.recv().await.unwrap() {
+            Update::Put(put) => {
+                assert!(put.revision > told, "{} after {told}", put.revision);
+                told = put.revision;
+                received += 1;
+            }
+            Update::Progress(progress) => {
+                assert!(progress.revision > told);
+                told = progress.revision;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(received, 200);
+    mirror.abort();
+    drop(server);
+}

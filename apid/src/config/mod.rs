@@ -1,0 +1,390 @@
+//! The flags of the process, read once into one typed value.
+//!
+//! # Contract
+//!
+//! [`Config::read`] takes the command line. All mistakes are reported together, before anything is opened or bound; the
+//! program then exits with [`USAGE`]. A flag whose work comes later is accepted and listed in [`Config::without_effect`].
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use serving::gates::FeatureGates;
+
+use crate::auth::ProxyHeaders;
+
+mod parse;
+mod table;
+
+use parse::Line;
+
+/// Exit code for mistakes on the command line (`EX_USAGE`).
+pub const USAGE: u8 = 64;
+
+/// How authd is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Authd {
+    /// Started by this process, with these flags passed on.
+    Spawned {
+        /// Its program, when it is not the one beside apid or on PATH.
+        program: Option<PathBuf>,
+        /// Its flags.
+        flags: Vec<String>,
+    },
+    /// It runs already and listens on this socket.
+    At(PathBuf),
+}
+
+/// What the process was told.
+#[derive(Debug)]
+pub struct Config {
+    /// Names in force.
+    pub names: Names,
+    /// Folder of the store.
+    pub data_dir: PathBuf,
+    /// Address to listen on.
+    pub bind_address: IpAddr,
+    /// Port to listen on; 0: the system chooses.
+    pub secure_port: u16,
+    /// Where the bound port is written.
+    pub port_file: PathBuf,
+    /// Where certificates are made when none are given.
+    pub cert_dir: PathBuf,
+    /// Serving certificate and key.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Authorities of client certificates.
+    pub client_ca: Option<PathBuf>,
+    /// How authd is reached.
+    pub authd: Authd,
+    /// A socket for an authd that is started here, when it is named.
+    pub authd_socket: Option<PathBuf>,
+    /// How long authd may take to decide.
+    pub authd_timeout: Duration,
+    /// How long old versions are kept.
+    pub history_retention: Duration,
+    /// Bytes the store may take.
+    pub storage_quota: Option<u64>,
+    /// How long a request other than a watch may take.
+    pub request_timeout: Duration,
+    /// The least time after which a watch ends by itself.
+    pub min_request_timeout: Duration,
+    /// How long to serve on after a signal to end.
+    pub shutdown_delay: Duration,
+    /// How long after the start `/livez` ignores what is not up yet.
+    pub livez_grace: Duration,
+    /// Admission plugins to add.
+    pub enable_admission: Vec<String>,
+    /// Admission plugins to leave out.
+    pub disable_admission: Vec<String>,
+    /// Feature gates.
+    pub gates: FeatureGates,
+    /// Audit log; `-` is standard output.
+    pub audit_log: Option<String>,
+    /// Controllers write as service accounts of their own.
+    pub controllers_have_accounts: bool,
+    /// Headers an authenticating proxy may set.
+    pub proxy_headers: ProxyHeaders,
+    /// How much is logged.
+    pub verbosity: u8,
+    /// Logs are JSON.
+    pub log_json: bool,
+    /// Whether no authorization was configured: everything is allowed.
+    pub allows_everything: bool,
+    /// Flags given that do nothing yet.
+    pub without_effect: Vec<String>,
+    /// What the log should say about the rest.
+    pub warnings: Vec<String>,
+}
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Command {
+    /// Serve.
+    Serve(Box<Config>),
+    /// Print this and end well.
+    Print(String),
+}
+
+impl Config {
+    /// Reads the arguments, the program's name left out.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake, one line each.
+    pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Command, Vec<String>> {
+        let mut line = Line::parse(arguments);
+        if line.help {
+            return Ok(Command::Print(table::help()));
+        }
+        if line.version {
+            return Ok(Command::Print(format!("apid {}\n", env!("CARGO_PKG_VERSION"))));
+        }
+        let config = Config::from_line(&mut line);
+        match config {
+            Some(config) if line.mistakes.is_empty() => Ok(Command::Serve(Box::new(config))),
+            _ => Err(line.mistakes),
+        }
+    }
+
+    /// None when something needed is missing; the mistakes are in the line.
+    fn from_line(line: &mut Line) -> Option<Self> {
+        let mut warnings = Vec::new();
+        let preset = line.read("names", str::parse::<Preset>).unwrap_or(Preset::Svc);
+        let names = match Names::new(preset, line.value("api-domain").unwrap_or(DEFAULT_API_DOMAIN)) {
+            Ok(names) => Some(names),
+            Err(why) => {
+                line.mistakes.push(format!("`--api-domain`: {why}"));
+                None
+            }
+        };
+        let data_dir = line.value("data-dir").map(PathBuf::from);
+        if data_dir.is_none() {
+            line.mistakes.push("`--data-dir` is missing: say where the store is kept".to_owned());
+        }
+        let authd = read_authd(line, &mut warnings);
+        let tls = match (line.value("tls-cert-file"), line.value("tls-private-key-file")) {
+            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+            (Some(_), None) => {
+                line.mistakes.push("`--tls-cert-file` needs `--tls-private-key-file`".to_owned());
+                None
+            }
+            (None, _) => None,
+        };
+        let gates = match FeatureGates::parse(&line.list("feature-gates").join(",")) {
+            Ok((gates, notes)) => {
+                warnings.extend(notes);
+                Some(gates)
+            }
+            Err(why) => {
+                line.mistakes.push(format!("`--feature-gates`: {why}"));
+                None
+            }
+        };
+        let time = |line: &mut Line, name: &str, default: u64| {
+            line.read(name, serving::flags::duration).unwrap_or(Duration::from_secs(default))
+        };
+        let history_retention = time(line, "history-retention", 300);
+        let request_timeout = time(line, "request-timeout", 60);
+        let authd_timeout = time(line, "authd-timeout", 10);
+        let shutdown_delay = time(line, "shutdown-delay-duration", 0);
+        let livez_grace = time(line, "livez-grace-period", 0);
+        let bind_address =
+            line.read("bind-address", |v| v.parse().map_err(|_| "not an IP address".to_owned()));
+        let secure_port =
+            line.read("secure-port", |v| v.parse().map_err(|_| "not a port (0 to 65535)".to_owned()));
+        let min_request_timeout =
+            line.read("min-request-timeout", |v| v.parse().map_err(|_| "not a number of seconds".to_owned()));
+        let storage_quota = line.read("storage-quota", bytes);
+        let verbosity = line.read("v", |v| v.parse().map_err(|_| "not a level (0 to 9)".to_owned()));
+        let log_json = line.read("logging-format", |v| match v {
+            "text" => Ok(false),
+            "json" => Ok(true),
+            _ => Err("use text or json".to_owned()),
+        });
+        let proxy = |names: &[&str]| -> Vec<String> {
+            names.iter().flat_map(|name| line.list(name)).map(|v| v.to_ascii_lowercase()).collect()
+        };
+        let proxy_headers = ProxyHeaders {
+            names: proxy(&[
+                "requestheader-username-headers",
+                "requestheader-uid-headers",
+                "requestheader-group-headers",
+            ]),
+            prefixes: proxy(&["requestheader-extra-headers-prefix"]),
+        };
+        let without_effect =
+            line.given().filter(|(flag, _)| !flag.built).map(|(flag, _)| flag.name.to_owned()).collect();
+        let modes = line.list("authorization-mode");
+        let allows_everything = (modes.is_empty() && line.value("authorization-config").is_none())
+            || modes.iter().any(|mode| mode == "AlwaysAllow");
+        let path = |name: &str| line.value(name).map(PathBuf::from);
+        let data_dir = data_dir?;
+        Some(Config {
+            port_file: path("port-file").unwrap_or_else(|| data_dir.join("apid.port")),
+            cert_dir: path("cert-dir").unwrap_or_else(|| data_dir.join("certs")),
+            names: names?,
+            bind_address: bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            secure_port: secure_port.unwrap_or(6443),
+            tls,
+            client_ca: path("client-ca-file"),
+            authd: authd?,
+            authd_socket: path("authd-socket"),
+            authd_timeout,
+            history_retention,
+            storage_quota,
+            request_timeout,
+            min_request_timeout: Duration::from_secs(min_request_timeout.unwrap_or(1800)),
+            shutdown_delay,
+            livez_grace,
+            enable_admission: line.list("enable-admission-plugins"),
+            disable_admission: line.list("disable-admission-plugins"),
+            gates: gates?,
+            audit_log: line.value("audit-log-path").map(str::to_owned),
+            controllers_have_accounts: line.switch("use-service-account-credentials"),
+            proxy_headers,
+            verbosity: verbosity.unwrap_or(0),
+            log_json: log_json.unwrap_or(false),
+            allows_everything,
+            without_effect,
+            warnings,
+            data_dir,
+        })
+    }
+}
+
+fn read_authd(line: &mut Line, warnings: &mut Vec<String>) -> Option<Authd> {
+    if line.switch("spawn-authd") {
+        let program = line.value("authd-program").map(PathBuf::from);
+        return Some(Authd::Spawned { program, flags: passed_on(line) });
+    }
+    for (flag, _) in line.given().filter(|(flag, _)| flag.owner == table::Owner::Authd) {
+        warnings.push(format!("`--{}` is authd's: without `--spawn-authd` it is not passed on", flag.name));
+    }
+    let socket = line.value("authd-socket").map(PathBuf::from);
+    if socket.is_none() {
+        let text = "say how authd is reached: `--spawn-authd` starts one, `--authd-socket` names the socket of one that runs";
+        line.mistakes.push(text.to_owned());
+    }
+    socket.map(Authd::At)
+}
+
+/// The flags that authd is given, as they were given.
+fn passed_on(line: &Line) -> Vec<String> {
+    line.given()
+        .filter(|(flag, _)| flag.owner.passed_on())
+        .flat_map(|(flag, values)| {
+            let dashes = if flag.name.len() == 1 { "-" } else { "--" };
+            values.iter().map(move |value| format!("{dashes}{}={value}", flag.name))
+        })
+        .collect()
+}
+
+/// A number of bytes: `1000`, `4K`, `16Mi`.
+fn bytes(text: &str) -> Result<u64, String> {
+    const UNITS: &[(&str, u64)] = &[
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("Ti", 1 << 40),
+        ("K", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+        ("T", 1_000_000_000_000),
+    ];
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
+        .unwrap_or((text, 1));
+    let number: u64 = number.parse().map_err(|_| "not a number of bytes".to_owned())?;
+    number.checked_mul(unit).ok_or_else(|| "too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(arguments: &[&str]) -> Result<Config, Vec<String>> {
+        match Config::read(arguments.iter().map(|a| (*a).to_owned()))? {
+            Command::Serve(config) => Ok(*config),
+            Command::Print(text) => panic!("printed {text}"),
+        }
+    }
+
+    #[test]
+    fn defaults_are_kube_apiservers() {
+        let config = read(&["--data-dir=/d", "--spawn-authd"]).unwrap();
+        assert_eq!((config.bind_address.to_string().as_str(), config.secure_port), ("0.0.0.0", 6443));
+        assert_eq!(config.cert_dir, PathBuf::from("/d/certs"));
+        assert_eq!(config.request_timeout, Duration::from_secs(60));
+        assert_eq!(config.names.preset(), Preset::Svc);
+        assert!(config.allows_everything, "no mode means AlwaysAllow");
+        assert!(
+            !read(&["--data-dir=/d", "--spawn-authd", "--authorization-mode=RBAC"])
+                .unwrap()
+                .allows_everything
+        );
+    }
+
+    #[test]
+    fn mistakes_of_every_kind_are_told_together() {
+        let mistakes = read(&[
+            "--names=other",
+            "--secure-port=70000",
+            "--bind-address=here",
+            "--storage-quota=much",
+            "--history-retention=soon",
+            "--tls-cert-file=c",
+            "--nope",
+        ])
+        .unwrap_err();
+        for word in [
+            "nope",
+            "names",
+            "secure-port",
+            "bind-address",
+            "storage-quota",
+            "history-retention",
+            "data-dir",
+            "spawn-authd",
+            "tls-private-key",
+        ] {
+            assert!(mistakes.iter().any(|m| m.contains(word)), "{word} in {mistakes:#?}");
+        }
+    }
+
+    #[test]
+    fn authd_gets_its_flags_and_the_shared_ones_as_they_were_given() {
+        let config = read(&[
+            "--data-dir=/d",
+            "--spawn-authd",
+            "--names",
+            "kubernetes",
+            "--token-auth-file",
+            "/t",
+            "--anonymous-auth=false",
+            "--authorization-mode=Node",
+            "--authorization-mode=RBAC",
+            "-v=4",
+            "--audit-log-path=-",
+        ])
+        .unwrap();
+        let Authd::Spawned { flags, .. } = config.authd else { panic!("not spawned") };
+        let mut flags = flags;
+        flags.sort();
+        assert_eq!(
+            flags,
+            [
+                "--anonymous-auth=false",
+                "--authorization-mode=Node",
+                "--authorization-mode=RBAC",
+                "--names=kubernetes",
+                "--token-auth-file=/t",
+                "-v=4",
+            ]
+        );
+    }
+
+    #[test]
+    fn flags_of_later_are_accepted_and_listed() {
+        let config =
+            read(&["--data-dir=/d", "--authd-socket=/s", "--event-ttl=1h", "--token-auth-file=/t"]).unwrap();
+        assert_eq!(config.without_effect, ["event-ttl"]);
+        assert!(config.warnings.iter().any(|w| w.contains("token-auth-file")));
+        assert_eq!(config.authd, Authd::At("/s".into()));
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        for (text, expected) in [
+            ("7", Some(7)),
+            ("2Ki", Some(2048)),
+            ("3G", Some(3_000_000_000)),
+            ("x", None),
+            ("", None),
+            ("99999999T", None),
+        ] {
+            assert_eq!(bytes(text).ok(), expected, "{text}");
+        }
+    }
+}

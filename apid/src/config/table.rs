@@ -1,0 +1,290 @@
+//! Every flag that apid accepts: its own, and those of authd, which it passes on when it starts authd itself.
+//!
+//! # Contract
+//!
+//! One line a flag; parsing, `--help` and what is passed on follow from it. Names are kube-apiserver's where it has one
+//! (requirements, appendix (b)).
+
+/// What a flag takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// Nothing, or `=true`, `=false`.
+    Switch,
+    /// One value; the last one given counts.
+    Value(&'static str),
+    /// A value each time it is given, each a list separated by commas.
+    List(&'static str),
+}
+
+/// Which process a flag is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// This one.
+    Apid,
+    /// The other one.
+    Authd,
+    /// Both need it.
+    Both,
+}
+
+impl Owner {
+    /// Whether authd is given the flag.
+    pub(super) fn passed_on(self) -> bool {
+        matches!(self, Owner::Authd | Owner::Both)
+    }
+}
+
+/// A flag.
+#[derive(Debug)]
+pub(super) struct Flag {
+    /// Without the dashes.
+    pub(super) name: &'static str,
+    /// What it takes.
+    pub(super) takes: Takes,
+    /// Whose it is.
+    pub(super) owner: Owner,
+    /// Whether it does anything yet. One that does not is accepted, with a line in the log.
+    pub(super) built: bool,
+    /// What it does, for `--help`.
+    pub(super) help: &'static str,
+}
+
+use Owner::{Apid, Authd, Both};
+use Takes::{List, Switch, Value};
+
+const fn flag(name: &'static str, takes: Takes, owner: Owner, help: &'static str) -> Flag {
+    Flag { name, takes, owner, built: true, help }
+}
+
+const fn later(name: &'static str, takes: Takes, owner: Owner, help: &'static str) -> Flag {
+    Flag { name, takes, owner, built: false, help }
+}
+
+/// All flags, in the order of `--help`.
+pub(super) const FLAGS: &[Flag] = &[
+    flag(
+        "names",
+        Value("PRESET"),
+        Both,
+        "names of groups, labels and namespaces: svc (default) or kubernetes",
+    ),
+    flag("api-domain", Value("DOMAIN"), Both, "domain of the svc preset (default svc.internal)"),
+    flag("data-dir", Value("DIR"), Apid, "folder of the store; made when it is missing"),
+    flag("bind-address", Value("IP"), Apid, "address to listen on (default 0.0.0.0)"),
+    flag("secure-port", Value("PORT"), Apid, "port to listen on (default 6443); 0: the system chooses"),
+    flag("port-file", Value("FILE"), Apid, "where the bound port is written (default DATA-DIR/apid.port)"),
+    flag(
+        "cert-dir",
+        Value("DIR"),
+        Apid,
+        "where a serving certificate is made when none is given (default DATA-DIR/certs)",
+    ),
+    flag("tls-cert-file", Value("FILE"), Apid, "serving certificate, with its chain"),
+    flag("tls-private-key-file", Value("FILE"), Both, "its key"),
+    flag("client-ca-file", Value("FILE"), Both, "authorities whose client certificates are accepted"),
+    flag("authd-socket", Value("FILE"), Apid, "unix socket of authd; made for it with --spawn-authd"),
+    flag("spawn-authd", Switch, Apid, "start authd and end it with this process"),
+    flag(
+        "authd-program",
+        Value("FILE"),
+        Apid,
+        "authd's program for --spawn-authd (default: beside apid, then on PATH)",
+    ),
+    flag("authd-timeout", Value("TIME"), Apid, "how long authd may take to decide (default 10s)"),
+    flag("history-retention", Value("TIME"), Apid, "how long old versions and events are kept (default 5m)"),
+    flag(
+        "storage-quota",
+        Value("BYTES"),
+        Apid,
+        "largest size of the store; K, M, G, Ki, Mi, Gi are understood (default: none)",
+    ),
+    flag(
+        "request-timeout",
+        Value("TIME"),
+        Apid,
+        "how long a request other than a watch may take (default 1m)",
+    ),
+    flag(
+        "min-request-timeout",
+        Value("SECONDS"),
+        Apid,
+        "least time after which a watch ends by itself (default 1800)",
+    ),
+    flag(
+        "shutdown-delay-duration",
+        Value("TIME"),
+        Apid,
+        "after SIGTERM serve so long while /readyz fails (default 0s)",
+    ),
+    flag(
+        "livez-grace-period",
+        Value("TIME"),
+        Apid,
+        "time after start in which /livez ignores what is not up yet (default 0s)",
+    ),
+    flag("enable-admission-plugins", List("NAMES"), Apid, "admission plugins to add to the default ones"),
+    flag("disable-admission-plugins", List("NAMES"), Apid, "admission plugins to leave out"),
+    flag("feature-gates", List("GATE=BOOL"), Both, "feature gates"),
+    flag("audit-log-path", Value("FILE"), Apid, "audit log, one JSON line a request; - is standard output"),
+    flag(
+        "use-service-account-credentials",
+        Switch,
+        Apid,
+        "controllers write as service accounts of their own",
+    ),
+    flag("v", Value("LEVEL"), Both, "how much is logged: 0 (default) to 9"),
+    flag("logging-format", Value("FORMAT"), Both, "text (default) or json"),
+    flag("token-auth-file", Value("FILE"), Authd, "static tokens: token,user,uid,\"group,group\" lines"),
+    flag("anonymous-auth", Switch, Authd, "requests without credentials are system:anonymous (default true)"),
+    flag(
+        "authorization-mode",
+        List("MODES"),
+        Authd,
+        "ordered modes: Node, RBAC; AlwaysAllow (default) and AlwaysDeny are for testing only",
+    ),
+    flag(
+        "service-account-issuer",
+        List("ISSUERS"),
+        Authd,
+        "issuer of service account tokens; the first one issues",
+    ),
+    flag("enable-bootstrap-token-auth", Switch, Authd, "accept bootstrap tokens"),
+    flag("service-account-key-file", List("FILE"), Authd, "keys that verify service account tokens"),
+    flag("service-account-signing-key-file", Value("FILE"), Authd, "key that signs service account tokens"),
+    flag("service-account-lookup", Switch, Authd, "tokens of deleted accounts are void (default true)"),
+    flag("service-account-jwks-uri", Value("URL"), Authd, "where the discovery document says the keys are"),
+    flag("service-account-max-token-expiration", Value("TIME"), Authd, "longest life of an issued token"),
+    flag(
+        "service-account-extend-token-expiration",
+        Switch,
+        Authd,
+        "projected tokens live longer than asked (default true)",
+    ),
+    flag(
+        "api-audiences",
+        List("AUDIENCES"),
+        Authd,
+        "audiences of tokens for this API (default: the issuers)",
+    ),
+    flag("authentication-config", Value("FILE"), Authd, "AuthenticationConfiguration"),
+    flag(
+        "authentication-token-webhook-config-file",
+        Value("FILE"),
+        Authd,
+        "client configuration of a token webhook",
+    ),
+    flag("authentication-token-webhook-cache-ttl", Value("TIME"), Authd, "how long its answers are kept"),
+    flag(
+        "authentication-token-webhook-version",
+        Value("VERSION"),
+        Authd,
+        "version of TokenReview it is sent",
+    ),
+    flag("authorization-config", Value("FILE"), Authd, "AuthorizationConfiguration"),
+    flag("authorization-policy-file", Value("FILE"), Authd, "ABAC policies"),
+    flag(
+        "authorization-webhook-config-file",
+        Value("FILE"),
+        Authd,
+        "client configuration of an authorization webhook",
+    ),
+    flag("authorization-webhook-cache-authorized-ttl", Value("TIME"), Authd, "how long its allows are kept"),
+    flag(
+        "authorization-webhook-cache-unauthorized-ttl",
+        Value("TIME"),
+        Authd,
+        "how long its refusals are kept",
+    ),
+    flag(
+        "authorization-webhook-version",
+        Value("VERSION"),
+        Authd,
+        "version of SubjectAccessReview it is sent",
+    ),
+    flag("oidc-issuer-url", Value("URL"), Authd, "OpenID Connect issuer"),
+    flag("oidc-client-id", Value("ID"), Authd, "audience of its tokens"),
+    flag("oidc-username-claim", Value("CLAIM"), Authd, "claim that is the user name (default sub)"),
+    flag("oidc-username-prefix", Value("PREFIX"), Authd, "prefix of user names; - for none"),
+    flag("oidc-groups-claim", Value("CLAIM"), Authd, "claim that holds the groups"),
+    flag("oidc-groups-prefix", Value("PREFIX"), Authd, "prefix of groups"),
+    flag("oidc-required-claim", List("CLAIM=VALUE"), Authd, "claims that a token must have"),
+    flag("oidc-ca-file", Value("FILE"), Authd, "authorities that the issuer's certificate may come from"),
+    flag("oidc-signing-algs", List("ALGORITHMS"), Authd, "signatures that are accepted (default RS256)"),
+    flag("requestheader-username-headers", List("HEADERS"), Both, "headers of an authenticating proxy: user"),
+    flag("requestheader-uid-headers", List("HEADERS"), Both, "the same: uid"),
+    flag("requestheader-group-headers", List("HEADERS"), Both, "the same: groups"),
+    flag(
+        "requestheader-extra-headers-prefix",
+        List("PREFIXES"),
+        Both,
+        "the same: prefix of extra attributes",
+    ),
+    flag("requestheader-client-ca-file", Value("FILE"), Authd, "authorities of the proxy's certificate"),
+    flag("requestheader-allowed-names", List("NAMES"), Authd, "names the proxy's certificate may bear"),
+    flag("controllers", List("NAMES"), Authd, "controllers to run (default *)"),
+    later("runtime-config", List("VERSION=BOOL"), Apid, "API versions to switch on or off"),
+    later("show-hidden-metrics-for-version", Value("VERSION"), Both, "show metrics hidden since a version"),
+    later("tls-min-version", Value("VERSION"), Apid, "least TLS version"),
+    later("tls-cipher-suites", List("SUITES"), Apid, "TLS cipher suites"),
+    later("tls-sni-cert-key", List("FILES"), Apid, "further certificates, by name"),
+    later("admission-control-config-file", Value("FILE"), Apid, "configuration of admission plugins"),
+    later("audit-policy-file", Value("FILE"), Apid, "what the audit log holds"),
+    later("audit-log-format", Value("FORMAT"), Apid, "format of the audit log"),
+    later("audit-log-maxage", Value("DAYS"), Apid, "age of rotated audit logs"),
+    later("audit-log-maxbackup", Value("COUNT"), Apid, "number of rotated audit logs"),
+    later("audit-log-maxsize", Value("MEGABYTES"), Apid, "size at which the audit log is rotated"),
+    later("audit-webhook-config-file", Value("FILE"), Apid, "client configuration of an audit webhook"),
+    later("audit-webhook-mode", Value("MODE"), Apid, "how audit events are sent"),
+    later("max-requests-inflight", Value("COUNT"), Apid, "reading requests at a time"),
+    later("max-mutating-requests-inflight", Value("COUNT"), Apid, "writing requests at a time"),
+    later("enable-priority-and-fairness", Switch, Apid, "fair queuing of requests"),
+    later("goaway-chance", Value("CHANCE"), Apid, "chance that a connection is asked to move"),
+    later("delete-collection-workers", Value("COUNT"), Apid, "deletes of a collection at a time"),
+    later("enable-garbage-collector", Switch, Apid, "objects end with their owners"),
+    later("event-ttl", Value("TIME"), Apid, "how long Events are kept"),
+    later("service-cluster-ip-range", Value("RANGE"), Apid, "addresses of Services"),
+    later("service-node-port-range", Value("RANGE"), Apid, "ports of Services"),
+    later("encryption-provider-config", Value("FILE"), Apid, "encryption at rest"),
+    later("etcd-servers", List("URLS"), Apid, "store in an etcd cluster"),
+    later("profiling", Switch, Apid, "profiles over HTTP"),
+];
+
+/// The flag of a name.
+pub(super) fn find(name: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.name == name)
+}
+
+/// The text of `--help`.
+pub(super) fn help() -> String {
+    let mut text = String::from(
+        "apid serves the resource API; every request is identified and authorized by authd.\n\n\
+         usage: apid --data-dir DIR --spawn-authd [flags]\n       apid --data-dir DIR --authd-socket FILE [flags]\n       \
+         apid certs --help\n\nflags:\n",
+    );
+    for flag in FLAGS {
+        let (dashes, value) = match (flag.name.len(), flag.takes) {
+            (1, Value(what)) => ("-", format!(" {what}")),
+            (_, Switch) => ("--", String::new()),
+            (_, Value(what) | List(what)) => ("--", format!(" {what}")),
+        };
+        let note = if flag.built { "" } else { " (accepted; does nothing yet)" };
+        text.push_str(&format!("  {dashes}{}{value}\n        {}{note}\n", flag.name, flag.help));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_every_flag_has_help() {
+        let mut names: Vec<_> = FLAGS.iter().map(|flag| flag.name).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        let help = help();
+        assert!(FLAGS.iter().all(|flag| !flag.help.is_empty() && help.contains(flag.name)));
+    }
+}
