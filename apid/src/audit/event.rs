@@ -1,0 +1,175 @@
+//! One audit event and its line.
+
+use apimachinery::attributes::Attributes;
+use apimachinery::names::Names;
+use apimachinery::status::Status;
+use apimachinery::time::micro_time;
+use apimachinery::user::UserInfo;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// How far the request was when the event was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The head of a long answer has been sent.
+    ResponseStarted,
+    /// The answer is complete.
+    ResponseComplete,
+}
+
+impl Stage {
+    fn as_str(self) -> &'static str {
+        match self {
+            Stage::ResponseStarted => "ResponseStarted",
+            Stage::ResponseComplete => "ResponseComplete",
+        }
+    }
+}
+
+/// What is known of a request; filled while it is handled.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The id that the answer carries, too.
+    pub id: String,
+    /// When the head of the request was there.
+    pub received: Timestamp,
+    /// Path and query.
+    pub uri: String,
+    /// The program that sent it, as it says.
+    pub user_agent: String,
+    /// The peer's address.
+    pub source: String,
+    /// What it wants. Absent when it could not be read.
+    pub attributes: Option<Attributes>,
+    /// Who sent it. Absent when that could not be established.
+    pub user: Option<UserInfo>,
+    /// Facts about how it was decided: `authorization.<d>/decision` and the like.
+    pub annotations: Vec<(String, String)>,
+}
+
+impl Event {
+    /// The line, with its line end. `failure` is the Status of an answer that is one.
+    pub fn line(
+        &self,
+        names: &Names,
+        stage: Stage,
+        at: Timestamp,
+        code: u16,
+        failure: Option<&Status>,
+    ) -> Vec<u8> {
+        let mut event = Map::new();
+        event.insert("kind".into(), "Event".into());
+        event.insert("apiVersion".into(), format!("{}/v1", names.group("audit")).into());
+        event.insert("level".into(), "Metadata".into());
+        event.insert("auditID".into(), self.id.as_str().into());
+        event.insert("stage".into(), stage.as_str().into());
+        event.insert("requestURI".into(), self.uri.as_str().into());
+        let verb = self.attributes.as_ref().map_or("", |a| a.verb.as_str());
+        event.insert("verb".into(), verb.into());
+        event.insert("user".into(), self.user.as_ref().map_or_else(|| json!({}), user));
+        if !self.source.is_empty() {
+            event.insert("sourceIPs".into(), json!([self.source]));
+        }
+        if !self.user_agent.is_empty() {
+            event.insert("userAgent".into(), self.user_agent.as_str().into());
+        }
+        if let Some(attributes) = self.attributes.as_ref().filter(|a| a.resource_request) {
+            event.insert("objectRef".into(), object_ref(attributes));
+        }
+        event.insert("responseStatus".into(), response_status(code, failure));
+        event.insert("requestReceivedTimestamp".into(), micro_time(self.received).into());
+        event.insert("stageTimestamp".into(), micro_time(at).into());
+        if !self.annotations.is_empty() {
+            let all =
+                self.annotations.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+            event.insert("annotations".into(), Value::Object(all));
+        }
+        let mut line = Value::Object(event).to_string().into_bytes();
+        line.push(b'\n');
+        line
+    }
+}
+
+fn user(user: &UserInfo) -> Value {
+    let mut out = Map::new();
+    out.insert("username".into(), user.name.as_str().into());
+    if !user.uid.is_empty() {
+        out.insert("uid".into(), user.uid.as_str().into());
+    }
+    if !user.groups.is_empty() {
+        out.insert("groups".into(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        out.insert("extra".into(), json!(user.extra));
+    }
+    Value::Object(out)
+}
+
+fn object_ref(attributes: &Attributes) -> Value {
+    let fields = [
+        ("resource", &attributes.resource),
+        ("namespace", &attributes.namespace),
+        ("name", &attributes.name),
+        ("apiGroup", &attributes.group),
+        ("apiVersion", &attributes.version),
+        ("subresource", &attributes.subresource),
+    ];
+    let set = fields.into_iter().filter(|(_, value)| !value.is_empty());
+    Value::Object(set.map(|(field, value)| (field.to_owned(), value.as_str().into())).collect())
+}
+
+fn response_status(code: u16, failure: Option<&Status>) -> Value {
+    let mut out = Map::new();
+    out.insert("metadata".into(), json!({}));
+    if let Some(status) = failure {
+        out.insert("status".into(), "Failure".into());
+        out.insert("message".into(), status.message.as_str().into());
+        if !status.reason.as_str().is_empty() {
+            out.insert("reason".into(), status.reason.as_str().into());
+        }
+    }
+    out.insert("code".into(), code.into());
+    Value::Object(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::names::Preset;
+
+    #[test]
+    fn a_line_is_one_event() {
+        let names = Names::new(Preset::Svc, "example.test").unwrap();
+        let received: Timestamp = "2025-01-02T03:04:05.123456Z".parse().unwrap();
+        let event = Event {
+            id: "the-id".into(),
+            received,
+            uri: "/api/v1/namespaces/a/configmaps/x?pretty=1".into(),
+            user_agent: "tool/1".into(),
+            source: "127.0.0.1".into(),
+            attributes: Some(Attributes {
+                verb: "get".into(),
+                resource_request: true,
+                version: "v1".into(),
+                resource: "configmaps".into(),
+                namespace: "a".into(),
+                name: "x".into(),
+                ..Attributes::default()
+            }),
+            user: Some(UserInfo { name: "alice".into(), groups: vec!["team".into()], ..UserInfo::default() }),
+            annotations: vec![("authorization.example.test/decision".into(), "forbid".into())],
+        };
+        let line = event.line(&names, Stage::ResponseComplete, received, 401, Some(&Status::unauthorized()));
+        assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
+        let value: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(value["apiVersion"], "audit.example.test/v1");
+        assert_eq!(
+            value["objectRef"],
+            json!({"resource": "configmaps", "namespace": "a", "name": "x", "apiVersion": "v1"})
+        );
+        assert_eq!(value["user"], json!({"username": "alice", "groups": ["team"]}));
+        assert_eq!(value["responseStatus"]["reason"], "Unauthorized");
+        assert_eq!(value["requestReceivedTimestamp"], "2025-01-02T03:04:05.123456Z");
+        assert_eq!(value["annotations"]["authorization.example.test/decision"], "forbid");
+    }
+}

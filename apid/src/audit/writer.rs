@@ -1,0 +1,149 @@
+//! Writes audit lines on a thread of its own, off the path of requests.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+/// Lines that wait for the thread at most; who brings more waits.
+const QUEUE: usize = 4096;
+
+/// Where audit lines go.
+pub struct AuditLog {
+    queue: Mutex<Option<mpsc::Sender<Vec<u8>>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    missing: Arc<AtomicU64>,
+}
+
+impl AuditLog {
+    /// No log.
+    pub fn off() -> Self {
+        AuditLog { queue: Mutex::new(None), thread: Mutex::new(None), missing: Arc::default() }
+    }
+
+    /// Appends to a file, made with mode 0600 when it is not there; `-` is the standard output.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub fn open(path: &str) -> io::Result<Self> {
+        if path == "-" { Self::start(io::stdout()) } else { Self::start(append(Path::new(path))?) }
+    }
+
+    fn start(sink: impl Write + Send + 'static) -> io::Result<Self> {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let missing = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&missing);
+        let thread = std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || write(receiver, sink, &counted))?;
+        Ok(AuditLog { queue: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), missing })
+    }
+
+    /// Whether lines go anywhere: who would make one for nothing asks first.
+    pub fn is_on(&self) -> bool {
+        self.queue.lock().is_some()
+    }
+
+    /// Hands a line over; waits while the queue is full.
+    pub async fn write(&self, line: Vec<u8>) {
+        let Some(queue) = self.queue.lock().clone() else { return };
+        if queue.send(line).await.is_err() {
+            self.missing.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Hands a line over from where nobody can wait, at the end of a stream: one that finds the queue full is counted.
+    pub fn write_now(&self, line: Vec<u8>) {
+        let Some(queue) = self.queue.lock().clone() else { return };
+        if queue.try_send(line).is_err() {
+            self.missing.fetch_add(1, Ordering::Relaxed);
+            tracing::error!("an audit line was lost: the queue is full");
+        }
+    }
+
+    /// Lines that were not written: what `apiserver_audit_error_total` shows.
+    pub fn missing(&self) -> u64 {
+        self.missing.load(Ordering::Relaxed)
+    }
+
+    /// Writes what waits and ends the thread. Blocks.
+    pub fn close(&self) {
+        drop(self.queue.lock().take());
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the audit thread panicked");
+        }
+    }
+}
+
+fn append(path: &Path) -> io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// Until all senders are gone. Whole lines; flushed whenever the queue is empty.
+fn write(mut queue: mpsc::Receiver<Vec<u8>>, sink: impl Write, missing: &AtomicU64) {
+    let mut sink = BufWriter::with_capacity(64 * 1024, sink);
+    while let Some(line) = queue.blocking_recv() {
+        let mut result = sink.write_all(&line);
+        if queue.is_empty() && result.is_ok() {
+            result = sink.flush();
+        }
+        if let Err(error) = result {
+            missing.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(%error, "an audit line was lost");
+        }
+    }
+    if let Err(error) = sink.flush() {
+        missing.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(%error, "audit lines were lost");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_line_is_in_the_file_after_close() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let log = AuditLog::open(path.to_str().unwrap()).unwrap();
+        assert!(log.is_on());
+        for i in 0..3 * QUEUE {
+            log.write(format!("{i}\n").into_bytes()).await;
+        }
+        log.close();
+        assert!(!log.is_on());
+        assert_eq!(log.missing(), 0);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.lines().enumerate().all(|(i, line)| line == i.to_string()));
+        assert_eq!(text.lines().count(), 3 * QUEUE);
+    }
+
+    struct Full;
+
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::Error::other("no space left"))
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_that_cannot_be_written_are_counted() {
+        let log = AuditLog::start(Full).unwrap();
+        log.write(vec![b'x'; 100 * 1024]).await;
+        log.close();
+        assert!(log.missing() > 0);
+    }
+}

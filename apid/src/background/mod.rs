@@ -1,0 +1,1 @@
+//! Loops that keep objects in order: built-in namespaces, default service accounts, namespace termination.

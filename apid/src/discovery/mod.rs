@@ -1,0 +1,317 @@
+//! Discovery documents: which groups, versions and resources are served.
+//!
+//! # Contract
+//!
+//! [`Discovery`] holds every document of `/api` and `/apis`, encoded once when the registry is known. The two roots have a
+//! second, aggregated form with everything in one document and an `ETag`, which clients keep.
+//!
+//! # Reference
+//!
+//! Requirements D-EP-46; the order of groups and of resources is the registry's.
+
+use std::collections::BTreeMap;
+
+use apimachinery::gvk::GroupVersion;
+use apimachinery::names::Names;
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use kinds::{Registry, Resource, Storage, Subresource, Verb};
+use serde_json::{Map, Value, json};
+
+/// One document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// JSON.
+    pub body: Bytes,
+    /// Changes with the content, quoted as in the header.
+    pub etag: String,
+}
+
+/// All documents.
+pub struct Discovery {
+    documents: BTreeMap<String, Document>,
+    /// By root (`/api`, `/apis`) and version of the aggregated form.
+    aggregated: BTreeMap<(&'static str, &'static str), Document>,
+    groups: Vec<String>,
+}
+
+/// Versions of the aggregated form.
+const AGGREGATED_VERSIONS: [&str; 2] = ["v2", "v2beta1"];
+
+impl Discovery {
+    /// The documents of a registry. `server_address` is the `host:port` that `/api` shows to clients.
+    pub fn new(registry: &Registry, names: &Names, server_address: &str) -> Self {
+        let groups = group(registry);
+        let mut documents = BTreeMap::new();
+        let mut put = |path: String, value: Value| drop(documents.insert(path, document(&value)));
+        let mut named = Vec::new();
+        for (group, versions) in &groups {
+            for (version, resources) in versions {
+                let group_version =
+                    GroupVersion { group: group.clone(), version: (*version).to_owned() }.to_string();
+                let entries: Vec<Value> =
+                    resources.iter().flat_map(|r| resource_entries(r, version, names)).collect();
+                let mut list =
+                    json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": entries});
+                if group.is_empty() {
+                    put(format!("/api/{version}"), list);
+                } else {
+                    // The core group's list has none, as it was before lists had versions.
+                    set(&mut list, "apiVersion", "v1");
+                    put(format!("/apis/{group_version}"), list);
+                }
+            }
+            if !group.is_empty() {
+                let mut one = group_entry(group, versions);
+                named.push(one.clone());
+                set(&mut one, "kind", "APIGroup");
+                set(&mut one, "apiVersion", "v1");
+                put(format!("/apis/{group}"), one);
+            }
+        }
+        let core: Vec<&str> = groups
+            .iter()
+            .filter(|(group, _)| group.is_empty())
+            .flat_map(|(_, v)| v.iter().map(|(v, _)| *v))
+            .collect();
+        put(
+            "/api".to_owned(),
+            json!({
+                "kind": "APIVersions",
+                "versions": core,
+                "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
+            }),
+        );
+        put("/apis".to_owned(), json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": named}));
+
+        let mut aggregated = BTreeMap::new();
+        for version in AGGREGATED_VERSIONS {
+            for (root, core) in [("/api", true), ("/apis", false)] {
+                let items: Vec<Value> = groups
+                    .iter()
+                    .filter(|(group, _)| group.is_empty() == core)
+                    .map(|(group, versions)| aggregated_group(group, versions, names))
+                    .collect();
+                let list = json!({
+                    "kind": "APIGroupDiscoveryList",
+                    "apiVersion": format!("{}/{version}", names.group("apidiscovery")),
+                    "metadata": {},
+                    "items": items,
+                });
+                aggregated.insert((root, version), document(&list));
+            }
+        }
+        let groups = groups.into_iter().map(|(group, _)| group).collect();
+        Discovery { documents, aggregated, groups }
+    }
+
+    /// The document of a path without a slash at its end.
+    pub fn document(&self, path: &str) -> Option<&Document> {
+        self.documents.get(path)
+    }
+
+    /// The aggregated form of a root.
+    pub fn aggregated(&self, root: &str, version: &str) -> Option<&Document> {
+        self.aggregated.iter().find(|((r, v), _)| *r == root && *v == version).map(|(_, document)| document)
+    }
+
+    /// Whether any version of a group is served.
+    pub fn knows_group(&self, group: &str) -> bool {
+        self.groups.iter().any(|known| known == group)
+    }
+
+    /// All paths that have a document.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.documents.keys().map(String::as_str)
+    }
+}
+
+/// Resources by group and version, in the registry's order.
+type Groups<'a> = Vec<(String, Vec<(&'static str, Vec<&'a Resource>)>)>;
+
+fn group(registry: &Registry) -> Groups<'_> {
+    let mut groups: Groups<'_> = Vec::new();
+    for resource in registry.resources() {
+        let name = &resource.group_resource.group;
+        let at = groups.iter().position(|(group, _)| group == name).unwrap_or_else(|| {
+            groups.push((name.clone(), Vec::new()));
+            groups.len() - 1
+        });
+        let Some((_, versions)) = groups.get_mut(at) else { continue };
+        for version in resource.kind.versions {
+            match versions.iter_mut().find(|(known, _)| known == version) {
+                Some((_, resources)) => resources.push(resource),
+                None => versions.push((version, vec![resource])),
+            }
+        }
+    }
+    groups
+}
+
+fn document(value: &Value) -> Document {
+    let body = Bytes::from(value.to_string());
+    let hash = digest::digest(&digest::SHA256, &body);
+    let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+    Document { body, etag: format!("\"{hex}\"") }
+}
+
+fn set(object: &mut Value, field: &str, value: &str) {
+    if let Value::Object(map) = object {
+        map.insert(field.to_owned(), value.into());
+    }
+}
+
+fn group_entry(group: &str, versions: &[(&str, Vec<&Resource>)]) -> Value {
+    let entry = |version: &str| json!({"groupVersion": format!("{group}/{version}"), "version": version});
+    let preferred = versions.first().map_or("", |(version, _)| version);
+    json!({
+        "name": group,
+        "versions": versions.iter().map(|(version, _)| entry(version)).collect::<Vec<_>>(),
+        "preferredVersion": entry(preferred),
+    })
+}
+
+fn verbs(verbs: &[Verb]) -> Value {
+    verbs.iter().map(|verb| Value::from(verb.as_str())).collect()
+}
+
+/// The entries of a resource and its subresources.
+fn resource_entries(resource: &Resource, version: &str, names: &Names) -> Vec<Value> {
+    let kind = resource.kind;
+    let mut main = Map::new();
+    main.insert("name".into(), kind.resource.into());
+    main.insert("singularName".into(), kind.singular.into());
+    main.insert("namespaced".into(), kind.namespaced.into());
+    main.insert("kind".into(), kind.kind.into());
+    main.insert("verbs".into(), verbs(kind.verbs));
+    if !kind.short_names.is_empty() {
+        main.insert("shortNames".into(), json!(kind.short_names));
+    }
+    if !kind.categories.is_empty() {
+        main.insert("categories".into(), json!(kind.categories));
+    }
+    if kind.storage == Storage::Stored {
+        main.insert("storageVersionHash".into(), storage_version_hash(resource).into());
+    }
+    let mut entries = vec![Value::Object(main)];
+    for subresource in kind.subresources {
+        let mut entry = json!({
+            "name": format!("{}/{}", kind.resource, subresource.name),
+            "singularName": "",
+            "namespaced": kind.namespaced,
+            "kind": subresource.kind,
+            "verbs": verbs(subresource.verbs),
+        });
+        if let Some((group, other_version)) = foreign(subresource, resource, version, names) {
+            set(&mut entry, "group", &group);
+            set(&mut entry, "version", other_version);
+        }
+        entries.push(entry);
+    }
+    entries
+}
+
+/// Group and version of a subresource's kind when they are not those it is served under.
+fn foreign<'a>(
+    subresource: &Subresource,
+    resource: &Resource,
+    served: &str,
+    names: &Names,
+) -> Option<(String, &'a str)> {
+    let (stem, version) = subresource.group_version?;
+    let group = names.group(stem);
+    (group != resource.group_resource.group || version != served).then_some((group, version))
+}
+
+/// Tells clients when the stored form moved to another version: a hash of group, version and kind.
+fn storage_version_hash(resource: &Resource) -> String {
+    let version = resource.kind.versions.first().copied().unwrap_or("");
+    let text = format!("{}/{version}/{}", resource.group_resource.group, resource.kind.kind);
+    let hash = digest::digest(&digest::SHA256, text.as_bytes());
+    STANDARD.encode(hash.as_ref().get(..8).unwrap_or_default())
+}
+
+fn aggregated_group(group: &str, versions: &[(&str, Vec<&Resource>)], names: &Names) -> Value {
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(|(version, resources)| {
+            let resources: Vec<Value> =
+                resources.iter().map(|r| aggregated_resource(r, version, names)).collect();
+            json!({"version": version, "resources": resources, "freshness": "Current"})
+        })
+        .collect();
+    let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn aggregated_resource(resource: &Resource, version: &str, names: &Names) -> Value {
+    let kind = resource.kind;
+    // A kind of the version it is served under says no group and version.
+    let own = |kind: &str| json!({"group": "", "version": "", "kind": kind});
+    let mut out = Map::new();
+    out.insert("resource".into(), kind.resource.into());
+    out.insert("responseKind".into(), own(kind.kind));
+    out.insert("scope".into(), if kind.namespaced { "Namespaced" } else { "Cluster" }.into());
+    out.insert("singularResource".into(), kind.singular.into());
+    out.insert("verbs".into(), verbs(kind.verbs));
+    if !kind.short_names.is_empty() {
+        out.insert("shortNames".into(), json!(kind.short_names));
+    }
+    if !kind.categories.is_empty() {
+        out.insert("categories".into(), json!(kind.categories));
+    }
+    if !kind.subresources.is_empty() {
+        let subresources: Vec<Value> = kind
+            .subresources
+            .iter()
+            .map(|subresource| {
+                let response = match foreign(subresource, resource, version, names) {
+                    Some((group, version)) => json!({"group": group, "version": version, "kind": subresource.kind}),
+                    None => own(subresource.kind),
+                };
+                json!({"subresource": subresource.name, "responseKind": response, "verbs": verbs(subresource.verbs)})
+            })
+            .collect();
+        out.insert("subresources".into(), subresources.into());
+    }
+    Value::Object(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::names::Preset;
+
+    fn read(document: Option<&Document>) -> Value {
+        serde_json::from_slice(&document.unwrap().body).unwrap()
+    }
+
+    #[test]
+    fn every_resource_is_in_both_forms() {
+        let names = Names::new(Preset::Svc, "example.test").unwrap();
+        let registry = Registry::new(&names);
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1");
+        for resource in registry.resources() {
+            let group = &resource.group_resource.group;
+            for version in resource.kind.versions {
+                let path = if group.is_empty() {
+                    format!("/api/{version}")
+                } else {
+                    format!("/apis/{group}/{version}")
+                };
+                let list = read(discovery.document(&path));
+                let resources = list["resources"].as_array().unwrap();
+                let entry = resources.iter().find(|r| r["name"] == resource.kind.resource).expect("listed");
+                assert_eq!(entry["namespaced"], resource.kind.namespaced);
+                let root = if group.is_empty() { "/api" } else { "/apis" };
+                let all = read(discovery.aggregated(root, "v2"));
+                let text = all.to_string();
+                assert!(text.contains(&format!("\"resource\":\"{}\"", resource.kind.resource)), "{path}");
+            }
+        }
+        assert!(discovery.knows_group("") && !discovery.knows_group("none.example.com"));
+        assert_eq!(read(discovery.document("/api"))["versions"], json!(["v1"]));
+    }
+}

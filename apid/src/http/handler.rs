@@ -1,0 +1,219 @@
+//! The way of a request, top to bottom.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use apimachinery::status::{Reason, Status};
+use futures_util::FutureExt as _;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, header};
+use hyper::body::Incoming;
+use serving::body::Body;
+use serving::server::{ConnectionInfo, Handler};
+use tracing::Instrument as _;
+
+use super::body::RequestBody;
+use super::negotiate;
+use super::query::Query;
+use super::request_info::RequestInfo;
+use super::respond::{AUDIT_ID, Answer, Delivery};
+use super::{paths, resources};
+use crate::audit::{Event, Stage};
+use crate::auth::{Authorized, Credentials};
+use crate::plane::Plane;
+
+/// Answers the requests of a server.
+pub struct Api {
+    plane: Arc<Plane>,
+}
+
+/// A request on its way.
+pub(super) struct Exchange<'a> {
+    pub(super) plane: &'a Arc<Plane>,
+    pub(super) head: &'a Parts,
+    pub(super) query: &'a Query,
+    pub(super) info: &'a RequestInfo,
+    pub(super) connection: &'a ConnectionInfo,
+    /// The id of the request in logs, audit and authd.
+    pub(super) id: &'a str,
+}
+
+impl Handler for Api {
+    async fn handle(&self, request: Request<Incoming>, connection: Arc<ConnectionInfo>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        self.answer(&head, RequestBody::Incoming(body), &connection).await
+    }
+}
+
+impl Api {
+    /// Over the shared state of the process.
+    pub fn new(plane: Arc<Plane>) -> Self {
+        Api { plane }
+    }
+
+    /// Answers one request.
+    pub async fn answer(
+        &self,
+        head: &Parts,
+        body: RequestBody,
+        connection: &ConnectionInfo,
+    ) -> Response<Body> {
+        let plane = &self.plane;
+        let started = plane.clock.monotonic();
+        let audit_id = audit_id(head, plane);
+        let id = audit_id.to_str().unwrap_or_default();
+        let query = Query::parse(head.uri.query());
+        let info = RequestInfo::resolve(&head.method, head.uri.path(), &query);
+        let exchange = Exchange { plane, head, query: &query, info: &info, connection, id };
+
+        let mut event = exchange.audit_event();
+        let span = exchange.span();
+        let mut answer = exchange.guarded(body, &mut event).instrument(span.clone()).await;
+
+        let latency = plane.clock.monotonic().saturating_sub(started);
+        span.in_scope(|| {
+            let user = event.user.as_ref().map_or("", |user| user.name.as_str());
+            tracing::debug!(user, code = answer.code(), latency_ms = latency.as_millis(), "request");
+        });
+        let a = &info.attributes;
+        // A refused request may name anything: only what exists becomes a label.
+        let served = a.resource_request
+            && plane.registry.find(&a.group, &a.version, &a.resource).is_some_and(|resource| {
+                a.subresource.is_empty() || resource.kind.subresources.iter().any(|s| s.name == a.subresource)
+            });
+        plane.request_metrics.count(&info, &query, served, answer.code(), latency);
+        if plane.audit.is_on() {
+            let failure = answer.failure.take();
+            let line = event.line(
+                &plane.names,
+                Stage::ResponseComplete,
+                plane.clock.now(),
+                answer.code(),
+                failure.as_deref(),
+            );
+            plane.audit.write(line).await;
+        }
+        let compression = plane.gates.enabled(serving::gates::Gate::ApiResponseCompression);
+        answer.into_response(&Delivery::new(
+            head.method == Method::HEAD,
+            &head.headers,
+            &query,
+            compression,
+            &audit_id,
+        ))
+    }
+}
+
+impl Exchange<'_> {
+    /// The answer, whatever happens: a panic is a 500, a request that takes too long a 504.
+    async fn guarded(&self, body: RequestBody, event: &mut Event) -> Answer {
+        let errors = negotiate::for_errors(&self.head.headers);
+        let work = AssertUnwindSafe(self.run(body, event)).catch_unwind();
+        let result = match tokio::time::timeout(self.plane.request_timeout, work).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_panic)) => {
+                // The hook has logged what and where.
+                tracing::error!(path = self.head.uri.path(), "a handler panicked");
+                Err(Status::internal("the request could not be handled"))
+            }
+            Err(_elapsed) => {
+                let text = "Timeout: request did not complete within the allotted timeout";
+                Err(Status::failure(Reason::Timeout, text))
+            }
+        };
+        result.unwrap_or_else(|status| Answer::status(status, errors))
+    }
+
+    async fn run(&self, body: RequestBody, event: &mut Event) -> Result<Answer, Status> {
+        let credentials = Credentials {
+            headers: &self.head.headers,
+            certificate_chain: &self.connection.client_chain,
+            bearer_token: None,
+            path: self.head.uri.path(),
+            request_id: self.id,
+        };
+        let caller = self.plane.auth.authenticate(&credentials).await?;
+        event.user = Some((**caller.user()).clone());
+        self.refuse_impersonation()?;
+
+        let authorized = self.plane.auth.authorize(&caller, self.info.attributes.clone(), self.id).await;
+        let (decision, reason) = match &authorized {
+            Ok(authorized) => ("allow", authorized.reason()),
+            Err(refusal) => ("forbid", &*refusal.reason),
+        };
+        let domain = self.plane.names.group("authorization");
+        event.annotations.push((format!("{domain}/decision"), decision.to_owned()));
+        event.annotations.push((format!("{domain}/reason"), reason.to_owned()));
+        let authorized = authorized.map_err(|refusal| *refusal.status)?;
+        self.route(&authorized, body, event).await
+    }
+
+    async fn route(&self, by: &Authorized, body: RequestBody, event: &Event) -> Result<Answer, Status> {
+        if let Some(what) = self.info.malformed {
+            return Err(Status::bad_request(format!("the path of the request is not one: {what}")));
+        }
+        if self.info.attributes.resource_request {
+            resources::answer(self, by, body, event).await
+        } else {
+            paths::answer(self)
+        }
+    }
+
+    /// Impersonation is not served yet: a request that asks for it must not be made as somebody else.
+    fn refuse_impersonation(&self) -> Result<(), Status> {
+        let asked = self.head.headers.keys().find(|name| name.as_str().starts_with("impersonate-"));
+        match asked {
+            Some(name) => {
+                Err(Status::bad_request(format!("impersonation is not served: remove the header `{name}`")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn audit_event(&self) -> Event {
+        let headers = &self.head.headers;
+        let agent = headers
+            .get(header::USER_AGENT)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        Event {
+            id: self.id.to_owned(),
+            received: self.plane.clock.now(),
+            uri: self.head.uri.path_and_query().map_or_else(String::new, ToString::to_string),
+            user_agent: agent.unwrap_or_default(),
+            source: self.connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default(),
+            attributes: Some(self.info.attributes.clone()),
+            user: None,
+            annotations: Vec::new(),
+        }
+    }
+
+    fn span(&self) -> tracing::Span {
+        let a = &self.info.attributes;
+        tracing::debug_span!(
+            "request",
+            request_id = self.id,
+            verb = a.verb,
+            group = a.group,
+            version = a.version,
+            resource = a.resource,
+            subresource = a.subresource,
+            namespace = a.namespace,
+            name = a.name,
+        )
+    }
+}
+
+/// The client's id if it sent a sound one, else a new one.
+fn audit_id(head: &Parts, plane: &Plane) -> HeaderValue {
+    let sent = head.headers.get(AUDIT_ID);
+    let sound = |value: &&HeaderValue| {
+        let bytes = value.as_bytes();
+        (1..=64).contains(&bytes.len())
+            && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    };
+    match sent.filter(sound) {
+        Some(value) => value.clone(),
+        None => HeaderValue::from_str(&plane.chance.uuid())
+            .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
+    }
+}

@@ -1,0 +1,29 @@
+//! HTTP requests to verbs and back.
+//!
+//! # Contract
+//!
+//! [`Api`] is the handler that the server calls. What a request passes on its way stands in `handler`, top to bottom:
+//! request info, authentication, impersonation, authorization, route, verb, response. One subject a file; a Status becomes
+//! a response in `respond` and nowhere else.
+//!
+//! # Invariants
+//!
+//! INVARIANT (one reading): what is authorized is what is done; only `request_info` reads a path.
+//! INVARIANT (a Status, never a panic): whatever a client sends is answered with a Status that says what is wrong.
+
+mod body;
+mod handler;
+mod metrics;
+mod negotiate;
+mod params;
+mod paths;
+mod query;
+mod represent;
+mod request_info;
+mod resources;
+mod respond;
+mod stream;
+
+pub use body::RequestBody;
+pub use handler::Api;
+pub use metrics::RequestMetrics;

@@ -1,0 +1,321 @@
+//! Which representation of an answer a client wants, and which one its body is in.
+//!
+//! # Contract
+//!
+//! [`accept`] picks the first clause of the `Accept` header, by quality and then by order, that the endpoint can serve. A
+//! clause may ask for another kind by `as`, `g` and `v`: a Table or the metadata alone. [`body_format`] reads
+//! `Content-Type`. What cannot be served is a 406, what cannot be read a 415 (requirements D-MT).
+
+use apimachinery::names::Names;
+use apimachinery::status::{Details, Reason, Status};
+use http::{HeaderMap, HeaderValue, header};
+
+/// Encodings that answers have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// `application/json`
+    Json,
+    /// `application/yaml`
+    Yaml,
+}
+
+impl Format {
+    /// The media type.
+    pub(super) fn media_type(self) -> &'static str {
+        match self {
+            Format::Json => "application/json",
+            Format::Yaml => "application/yaml",
+        }
+    }
+}
+
+/// Which kind represents the objects of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Their own.
+    Own,
+    /// `Table` of this version of the meta group.
+    Table(&'static str),
+    /// `PartialObjectMetadata`, or its list, of this version.
+    Metadata(&'static str),
+    /// `APIGroupDiscoveryList` of this version.
+    AggregatedDiscovery(&'static str),
+}
+
+/// What was agreed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Negotiated {
+    /// The encoding.
+    pub(super) format: Format,
+    /// The kind.
+    pub(super) shape: Shape,
+}
+
+impl Negotiated {
+    /// Plain JSON.
+    pub(super) const JSON: Negotiated = Negotiated { format: Format::Json, shape: Shape::Own };
+}
+
+/// What an endpoint can answer with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// One object.
+    Object,
+    /// A list.
+    List,
+    /// A stream of events.
+    Watch,
+    /// A discovery document that also has the aggregated form.
+    Discovery,
+    /// JSON or YAML of one kind alone: reviews, other discovery documents, results without an object.
+    Plain,
+}
+
+/// One clause of an `Accept` header.
+struct Clause<'a> {
+    media_type: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+fn clauses<'a>(headers: &'a HeaderMap) -> Vec<Clause<'a>> {
+    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut clauses: Vec<Clause<'a>> = values
+        .flat_map(|value| value.split(','))
+        .filter_map(|clause| {
+            let mut parts = clause.split(';').map(str::trim);
+            let media_type = parts.next().filter(|media_type| !media_type.is_empty())?;
+            let mut quality = 1.0;
+            let mut parameters = Vec::new();
+            for parameter in parts {
+                let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+                let (name, value) = (name.trim(), value.trim().trim_matches('"'));
+                if name.eq_ignore_ascii_case("q") {
+                    quality = value.parse::<f32>().ok().filter(|q| (0.0..=1.0).contains(q)).unwrap_or(1.0);
+                } else if !name.is_empty() {
+                    parameters.push((name, value));
+                }
+            }
+            Some(Clause { media_type, parameters, quality })
+        })
+        .collect();
+    // Stable: clauses of one quality stay in the client's order.
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    clauses
+}
+
+/// The representation to answer with.
+///
+/// # Errors
+///
+/// 406: no clause can be served.
+pub(super) fn accept(headers: &HeaderMap, offer: Offer, names: &Names) -> Result<Negotiated, Status> {
+    let clauses = clauses(headers);
+    if clauses.is_empty() {
+        return Ok(Negotiated::JSON);
+    }
+    let mut format_known = false;
+    for clause in clauses.iter().filter(|clause| clause.quality > 0.0) {
+        let Some(format) = format_of(clause.media_type, offer) else { continue };
+        format_known = true;
+        if let Some(shape) = shape_of(&clause.parameters, offer, names) {
+            return Ok(Negotiated { format, shape });
+        }
+    }
+    Err(not_acceptable(format_known))
+}
+
+fn format_of(media_type: &str, offer: Offer) -> Option<Format> {
+    match media_type.to_ascii_lowercase().as_str() {
+        "*/*" | "application/*" | "application/json" => Some(Format::Json),
+        // A stream of YAML documents has no framing.
+        "application/yaml" if offer != Offer::Watch => Some(Format::Yaml),
+        _ => None,
+    }
+}
+
+/// The kind that `as`, `g` and `v` ask for; None when it cannot be served. Other parameters mean nothing.
+fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<Shape> {
+    let of =
+        |wanted: &str| parameters.iter().find(|(name, _)| *name == wanted).map_or("", |(_, value)| *value);
+    let (kind, group, version) = (of("as"), of("g"), of("v"));
+    if kind.is_empty() {
+        return Some(Shape::Own);
+    }
+    let meta_version = || match version {
+        "v1" if group == names.meta_group() => Some("v1"),
+        "v1beta1" if group == names.meta_group() => Some("v1beta1"),
+        _ => None,
+    };
+    match (kind, offer) {
+        ("Table", Offer::Object | Offer::List | Offer::Watch) => meta_version().map(Shape::Table),
+        ("PartialObjectMetadata", Offer::Object | Offer::Watch)
+        | ("PartialObjectMetadataList", Offer::List) => meta_version().map(Shape::Metadata),
+        ("APIGroupDiscoveryList", Offer::Discovery) if group == names.group("apidiscovery") => {
+            match version {
+                "v2" => Some(Shape::AggregatedDiscovery("v2")),
+                "v2beta1" => Some(Shape::AggregatedDiscovery("v2beta1")),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// The encodings of answers, as the text of a 406 lists them.
+const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
+
+fn not_acceptable(format_known: bool) -> Status {
+    if format_known {
+        return Status::not_acceptable(&ACCEPTED);
+    }
+    Status::failure(
+        Reason::NotAcceptable,
+        format!("406: Not Acceptable\n\nAvailable representations: {}", ACCEPTED.join(", ")),
+    )
+    .with_details(Details::default())
+}
+
+/// The encoding for an answer that must be given whatever the client accepts: an error.
+pub(super) fn for_errors(headers: &HeaderMap) -> Format {
+    let wanted = clauses(headers);
+    let format = wanted
+        .iter()
+        .filter(|clause| clause.quality > 0.0)
+        .find_map(|clause| format_of(clause.media_type, Offer::Plain));
+    format.unwrap_or(Format::Json)
+}
+
+/// The encoding of a request's body. None without a `Content-Type`: JSON.
+///
+/// # Errors
+///
+/// 415: another one.
+pub(super) fn body_format(content_type: Option<&HeaderValue>) -> Result<Format, Status> {
+    match media_type(content_type).as_deref() {
+        None | Some("" | "application/json") => Ok(Format::Json),
+        Some("application/yaml") => Ok(Format::Yaml),
+        Some(_) => Err(Status::unsupported_media_type(&ACCEPTED)),
+    }
+}
+
+/// The media type of a `Content-Type` header in lower case, without parameters.
+pub(super) fn media_type(content_type: Option<&HeaderValue>) -> Option<String> {
+    let text = content_type?.to_str().unwrap_or("invalid");
+    Some(text.split(';').next().unwrap_or("").trim().to_ascii_lowercase())
+}
+
+/// Whether the client takes gzip: named without a quality (the reference takes none below 1), and not refused.
+pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|clause| clause.trim().eq_ignore_ascii_case("gzip"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::names::Preset;
+
+    fn negotiate(accept_header: Option<&str>, offer: Offer) -> Result<Negotiated, Status> {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let mut headers = HeaderMap::new();
+        if let Some(value) = accept_header {
+            headers.insert(header::ACCEPT, HeaderValue::from_str(value).unwrap());
+        }
+        accept(&headers, offer, &names)
+    }
+
+    #[test]
+    fn the_best_clause_that_can_be_served_wins() {
+        use Format::{Json, Yaml};
+        for (header, offer, format, shape) in [
+            (None, Offer::Object, Json, Shape::Own),
+            (Some(""), Offer::Object, Json, Shape::Own),
+            (Some("*/*"), Offer::Object, Json, Shape::Own),
+            (Some("application/yaml, application/json"), Offer::Object, Yaml, Shape::Own),
+            (Some("application/json;q=0.2, application/yaml;q=0.9"), Offer::Object, Yaml, Shape::Own),
+            (Some("application/xml, application/yaml;q=0.2"), Offer::Object, Yaml, Shape::Own),
+            (Some("text/html, */*;q=0.8"), Offer::List, Json, Shape::Own),
+            (Some("application/vnd.kubernetes.protobuf, application/json"), Offer::List, Json, Shape::Own),
+            (
+                Some("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+                Offer::List,
+                Json,
+                Shape::Table("v1"),
+            ),
+            (
+                Some("application/json;as=Table;v=v1beta1;g=meta.k8s.io"),
+                Offer::Object,
+                Json,
+                Shape::Table("v1beta1"),
+            ),
+            (
+                Some("application/json;as=Table;v=v9;g=meta.k8s.io,application/json"),
+                Offer::List,
+                Json,
+                Shape::Own,
+            ),
+            (
+                Some("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+                Offer::Plain,
+                Json,
+                Shape::Own,
+            ),
+            (
+                Some("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"),
+                Offer::List,
+                Json,
+                Shape::Metadata("v1"),
+            ),
+            (
+                Some("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"),
+                Offer::Watch,
+                Json,
+                Shape::Metadata("v1"),
+            ),
+            (Some("application/json;stream=watch"), Offer::Watch, Json, Shape::Own),
+            (
+                Some("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"),
+                Offer::Discovery,
+                Json,
+                Shape::AggregatedDiscovery("v2"),
+            ),
+            (
+                Some("application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,application/json"),
+                Offer::Discovery,
+                Json,
+                Shape::Own,
+            ),
+        ] {
+            assert_eq!(negotiate(header, offer), Ok(Negotiated { format, shape }), "{header:?} {offer:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_406() {
+        for (header, offer) in [
+            ("application/xml", Offer::Object),
+            ("application/json;q=0", Offer::Object),
+            ("application/yaml", Offer::Watch),
+            ("application/json;as=Nonsense;v=v1;g=meta.k8s.io", Offer::Object),
+            ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Offer::List),
+            ("application/cbor", Offer::Object),
+        ] {
+            assert_eq!(negotiate(Some(header), offer).unwrap_err().code, 406, "{header}");
+        }
+    }
+
+    #[test]
+    fn bodies_are_json_unless_they_say_otherwise() {
+        for (header, format) in [
+            (None, Some(Format::Json)),
+            (Some("application/json; charset=utf-8"), Some(Format::Json)),
+            (Some("Application/YAML"), Some(Format::Yaml)),
+            (Some("text/plain"), None),
+            (Some("application/cbor"), None),
+        ] {
+            let value = header.map(|h| HeaderValue::from_str(h).unwrap());
+            assert_eq!(body_format(value.as_ref()).ok(), format, "{header:?}");
+        }
+    }
+}

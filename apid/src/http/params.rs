@@ -1,0 +1,206 @@
+//! Options of verbs as clients send them: in the query, or as a `DeleteOptions` body.
+
+use std::time::Duration;
+
+use apimachinery::codec::{self, Limits};
+use apimachinery::selector::field::FieldSelector;
+use apimachinery::selector::label::LabelSelector;
+use apimachinery::status::Status;
+use serde_json::{Map, Value};
+
+use super::negotiate::Format;
+use super::query::Query;
+use crate::verbs::options::{DeleteOptions, ListOptions, Preconditions, RawDeleteOptions, RawWriteOptions};
+
+/// Options of list, watch and deletecollection.
+///
+/// # Errors
+///
+/// 400: a number or selector that cannot be read.
+pub(super) fn list_options(query: &Query) -> Result<ListOptions, Status> {
+    let seconds = integer(query, "timeoutSeconds")?;
+    Ok(ListOptions {
+        labels: LabelSelector::parse(query.text("labelSelector")).map_err(Status::bad_request)?,
+        fields: FieldSelector::parse(query.text("fieldSelector")).map_err(Status::bad_request)?,
+        limit: usize::try_from(integer(query, "limit")?.unwrap_or(0)).unwrap_or(0),
+        continue_token: query.text("continue").to_owned(),
+        resource_version: query.text("resourceVersion").to_owned(),
+        resource_version_match: query.text("resourceVersionMatch").to_owned(),
+        timeout: seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .filter(|s| *s > 0)
+            .map(Duration::from_secs),
+        allow_watch_bookmarks: query.switch("allowWatchBookmarks"),
+        send_initial_events: query.has("sendInitialEvents").then(|| query.switch("sendInitialEvents")),
+    })
+}
+
+/// Options of create, update and patch, unchecked.
+pub(super) fn write_options(query: &Query) -> RawWriteOptions {
+    RawWriteOptions {
+        dry_run: query.all("dryRun").map(str::to_owned).collect(),
+        field_validation: query.text("fieldValidation").to_owned(),
+        field_manager: query.text("fieldManager").to_owned(),
+        force: query.has("force").then(|| query.switch("force")),
+    }
+}
+
+/// Options of delete: those of the body if there is one, else those of the query; never a mix.
+///
+/// # Errors
+///
+/// 400: the body is not a `DeleteOptions`, or a field has the wrong type.
+pub(super) fn delete_options(query: &Query, body: &[u8], format: Format) -> Result<RawDeleteOptions, Status> {
+    if body.is_empty() { from_query(query) } else { from_body(body, format) }
+}
+
+fn from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
+    let text = |name: &str| query.first(name).filter(|value| !value.is_empty()).map(str::to_owned);
+    Ok(RawDeleteOptions {
+        dry_run: query.all("dryRun").map(str::to_owned).collect(),
+        options: DeleteOptions {
+            dry_run: false,
+            grace_period_seconds: integer(query, "gracePeriodSeconds")?,
+            propagation_policy: text("propagationPolicy"),
+            orphan_dependents: query.has("orphanDependents").then(|| query.switch("orphanDependents")),
+            preconditions: Preconditions::default(),
+        },
+    })
+}
+
+fn from_body(body: &[u8], format: Format) -> Result<RawDeleteOptions, Status> {
+    let decoded = match format {
+        Format::Json => codec::json::decode(body, Limits::BODY),
+        Format::Yaml => codec::yaml::decode(body, Limits::BODY),
+    };
+    let value = decoded.map_err(|e| unreadable(&e.to_string()))?.value;
+    let fields = match value {
+        Value::Object(fields) => fields,
+        Value::Null => Map::new(),
+        _ => return Err(unreadable("it is not an object")),
+    };
+    match fields.get("kind") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(kind)) if kind.is_empty() || kind == "DeleteOptions" => {}
+        Some(kind) => return Err(unreadable(&format!("its kind is {kind}"))),
+    }
+    let preconditions = match fields.get("preconditions") {
+        None | Some(Value::Null) => Preconditions::default(),
+        Some(Value::Object(map)) => {
+            Preconditions { uid: text(map, "uid")?, resource_version: text(map, "resourceVersion")? }
+        }
+        Some(_) => return Err(wrong_type("preconditions")),
+    };
+    let dry_run = match fields.get("dryRun") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(items)) => items
+            .iter()
+            .map(|item| item.as_str().map(str::to_owned).ok_or_else(|| wrong_type("dryRun")))
+            .collect::<Result<_, _>>()?,
+        Some(_) => return Err(wrong_type("dryRun")),
+    };
+    let grace_period_seconds = match fields.get("gracePeriodSeconds") {
+        None | Some(Value::Null) => None,
+        Some(value) => Some(value.as_i64().ok_or_else(|| wrong_type("gracePeriodSeconds"))?),
+    };
+    let orphan_dependents = match fields.get("orphanDependents") {
+        None | Some(Value::Null) => None,
+        Some(value) => Some(value.as_bool().ok_or_else(|| wrong_type("orphanDependents"))?),
+    };
+    let propagation_policy = text(&fields, "propagationPolicy")?;
+    Ok(RawDeleteOptions {
+        dry_run,
+        options: DeleteOptions {
+            dry_run: false,
+            grace_period_seconds,
+            propagation_policy,
+            orphan_dependents,
+            preconditions,
+        },
+    })
+}
+
+fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, Status> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(wrong_type(name)),
+    }
+}
+
+fn unreadable(why: &str) -> Status {
+    Status::bad_request(format!("the body of the request is not a DeleteOptions: {why}"))
+}
+
+fn wrong_type(field: &str) -> Status {
+    unreadable(&format!("`{field}` has the wrong type"))
+}
+
+/// A whole number of the query, as Go's parser words its errors.
+fn integer(query: &Query, name: &str) -> Result<Option<i64>, Status> {
+    let Some(text) = query.first(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| {
+        let quoted = apimachinery::field::quote(text);
+        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+        let range = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        let why = if range { "value out of range" } else { "invalid syntax" };
+        Status::bad_request(format!("strconv.ParseInt: parsing {quoted}: {why}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_overrides_the_query_wholly() {
+        let query = Query::parse(Some("dryRun=All&gracePeriodSeconds=5"));
+        let raw = delete_options(&query, b"", Format::Json).unwrap();
+        assert_eq!((raw.dry_run.len(), raw.options.grace_period_seconds), (1, Some(5)));
+        let raw = delete_options(
+            &query,
+            br#"{"apiVersion":"policy/v1","kind":"DeleteOptions","bogus":1}"#,
+            Format::Json,
+        )
+        .unwrap();
+        assert_eq!((raw.dry_run.len(), raw.options.grace_period_seconds), (0, None));
+        let raw =
+            delete_options(&query, br#"{"preconditions":{"uid":"u","resourceVersion":null}}"#, Format::Json)
+                .unwrap();
+        assert_eq!(
+            raw.options.preconditions,
+            Preconditions { uid: Some("u".into()), resource_version: None }
+        );
+    }
+
+    #[test]
+    fn bodies_that_are_no_delete_options_are_400() {
+        for body in [
+            r#"{"kind":"ConfigMap"}"#,
+            r#"{"gracePeriodSeconds":"soon"}"#,
+            r#"{"preconditions":[]}"#,
+            r#"{"dryRun":"All"}"#,
+            r#"{"dryRun":[1]}"#,
+            r#"{"orphanDependents":"yes"}"#,
+            r#"{"kind":3}"#,
+            "[]",
+            "{",
+        ] {
+            assert_eq!(
+                delete_options(&Query::default(), body.as_bytes(), Format::Json).unwrap_err().code,
+                400,
+                "{body}"
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_400() {
+        for raw in ["limit=many", "timeoutSeconds=soon", "limit=1.5", "limit=99999999999999999999"] {
+            assert_eq!(list_options(&Query::parse(Some(raw))).unwrap_err().code, 400, "{raw}");
+        }
+        let options =
+            list_options(&Query::parse(Some("limit=-3&timeoutSeconds=0&sendInitialEvents=false"))).unwrap();
+        assert_eq!((options.limit, options.timeout, options.send_initial_events), (0, None, Some(false)));
+    }
+}

@@ -1,0 +1,140 @@
+//! Paths that are no resources: discovery, health, version, metrics.
+
+use std::collections::BTreeSet;
+
+use apimachinery::status::Status;
+use http::{HeaderValue, Method, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::handler::Exchange;
+use super::negotiate::{Offer, Shape, accept};
+use super::respond::Answer;
+
+/// The release whose API this is (requirements D-SVC-29).
+pub(super) const RELEASE: &str = "v1.33.0";
+
+/// The endpoints of health checks.
+const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
+
+/// Answers a request outside the resources.
+pub(super) fn answer(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+    let segments: Vec<&str> = exchange.info.segments.iter().map(String::as_str).collect();
+    let answer = match segments.as_slice() {
+        [] => root(exchange),
+        ["version"] => version(exchange),
+        ["metrics"] => metrics(exchange),
+        [endpoint, rest @ ..] if HEALTH.contains(endpoint) => return health(exchange, endpoint, rest),
+        ["api" | "apis", ..] => return discovery(exchange, &segments),
+        _ => return Ok(not_found()),
+    };
+    reading(exchange)?;
+    answer
+}
+
+/// 404 for a path that is nothing here: in plain text, as it is not the API's.
+pub(super) fn not_found() -> Answer {
+    Answer::text(404, "404 page not found\n")
+}
+
+/// These paths are only read.
+fn reading(exchange: &Exchange<'_>) -> Result<(), Status> {
+    match exchange.head.method {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => Err(Status::method_not_allowed()),
+    }
+}
+
+/// A document without other forms.
+fn plain(exchange: &Exchange<'_>, value: &Value) -> Result<Answer, Status> {
+    let negotiated = accept(&exchange.head.headers, Offer::Plain, &exchange.plane.names)?;
+    Ok(Answer::document(200, value.to_string(), negotiated.format))
+}
+
+fn root(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+    let mut paths: BTreeSet<String> = exchange.plane.discovery.paths().map(str::to_owned).collect();
+    for endpoint in HEALTH {
+        paths.insert(format!("/{endpoint}"));
+    }
+    paths.extend(["/metrics".to_owned(), "/version".to_owned()]);
+    plain(exchange, &json!({"paths": paths}))
+}
+
+fn version(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+    plain(
+        exchange,
+        &json!({
+            "major": "1",
+            "minor": "33",
+            "gitVersion": RELEASE,
+            "gitCommit": "",
+            "gitTreeState": "",
+            "buildDate": "",
+            "goVersion": "",
+            "compiler": "rustc",
+            "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+            "emulationMajor": "1",
+            "emulationMinor": "33",
+            "minCompatibilityMajor": "1",
+            "minCompatibilityMinor": "32",
+        }),
+    )
+}
+
+fn metrics(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+    Ok(Answer::text_as(200, exchange.plane.metrics.text(), serving::metrics::MEDIA_TYPE))
+}
+
+fn health(exchange: &Exchange<'_>, endpoint: &str, rest: &[&str]) -> Result<Answer, Status> {
+    reading(exchange)?;
+    let checks = match endpoint {
+        "livez" => &exchange.plane.health.livez,
+        "readyz" => &exchange.plane.health.readyz,
+        _ => &exchange.plane.health.healthz,
+    };
+    let check = (!rest.is_empty()).then(|| rest.join("/"));
+    let own_name = exchange.plane.names.behaviour.verbose_ends_with_own_name;
+    let query = exchange.head.uri.query().unwrap_or("");
+    let answer = checks.answer(endpoint, check.as_deref(), query, own_name);
+    answer.log(endpoint);
+    let options = HeaderValue::from_static("nosniff");
+    Ok(Answer::text(answer.status, answer.body).with_header(header::X_CONTENT_TYPE_OPTIONS, options))
+}
+
+fn discovery(exchange: &Exchange<'_>, segments: &[&str]) -> Result<Answer, Status> {
+    let path = format!("/{}", segments.join("/"));
+    let discovery = &exchange.plane.discovery;
+    let Some(document) = discovery.document(&path) else {
+        return match segments {
+            ["apis", group, ..] if !discovery.knows_group(group) => Ok(not_found()),
+            _ => Err(Status::unknown_resource()),
+        };
+    };
+    reading(exchange)?;
+    let offer = if segments.len() == 1 { Offer::Discovery } else { Offer::Plain };
+    let negotiated = accept(&exchange.head.headers, offer, &exchange.plane.names)?;
+    let aggregated = match negotiated.shape {
+        Shape::AggregatedDiscovery(version) => {
+            discovery.aggregated(&path, version).map(|document| (document, version))
+        }
+        _ => None,
+    };
+    let vary = HeaderValue::from_static("Accept");
+    let Some((document, version)) = aggregated else {
+        return Ok(
+            Answer::document(200, document.body.clone(), negotiated.format).with_header(header::VARY, vary)
+        );
+    };
+    let known = exchange.head.headers.get(header::IF_NONE_MATCH).map(HeaderValue::as_bytes);
+    let answer = if known == Some(document.etag.as_bytes()) {
+        Answer::empty(StatusCode::NOT_MODIFIED.as_u16())
+    } else {
+        let group = exchange.plane.names.group("apidiscovery");
+        let media_type =
+            format!("{};g={group};v={version};as=APIGroupDiscoveryList", negotiated.format.media_type());
+        let media_type = HeaderValue::from_str(&media_type).map_err(Status::internal)?;
+        Answer::document(200, document.body.clone(), negotiated.format)
+            .with_header(header::CONTENT_TYPE, media_type)
+    };
+    let etag = HeaderValue::from_str(&document.etag).map_err(Status::internal)?;
+    Ok(answer.with_header(header::ETAG, etag).with_header(header::VARY, vary))
+}

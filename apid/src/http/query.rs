@@ -1,0 +1,107 @@
+//! The query of a request, decoded once.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+
+/// Decoded parameters, in the order of the URL. A pair that is not valid percent-encoded UTF-8 or holds a semicolon is
+/// left out, as Go's parser leaves it out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Parses what stands after the question mark.
+    pub(super) fn parse(raw: Option<&str>) -> Self {
+        let pairs = raw.unwrap_or("").split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
+        Query(
+            pairs
+                .filter_map(|pair| {
+                    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    Some((decode(name)?, decode(value)?))
+                })
+                .collect(),
+        )
+    }
+
+    /// The first value of a parameter.
+    pub(super) fn first(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The first value, `""` when the parameter is absent.
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.first(name).unwrap_or("")
+    }
+
+    /// All values of a parameter.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether the parameter is there, with whatever value.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.first(name).is_some()
+    }
+
+    /// A switch as the API reads it: absent, `0` and `false` are off, everything else (also no value) is on.
+    pub(super) fn switch(&self, name: &str) -> bool {
+        self.first(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+    }
+}
+
+fn decode(text: &str) -> Option<String> {
+    if !text.contains(['%', '+']) {
+        return Some(text.to_owned());
+    }
+    if !well_formed(text) {
+        return None;
+    }
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8().ok().map(Cow::into_owned)
+}
+
+/// Whether each percent sign is followed by two hexadecimal digits.
+pub(super) fn well_formed(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' && !(0..2).all(|_| bytes.next().is_some_and(|b| b.is_ascii_hexdigit())) {
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_decoded_or_left_out() {
+        let query =
+            Query::parse(Some("a=1&b=x%20y+z&a=2&bad=%zz&cut=%4&flag&semi;colon=1&%61%62=ab&utf=%ff&="));
+        assert_eq!(query.first("a"), Some("1"));
+        assert_eq!(query.all("a").collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(query.first("b"), Some("x y z"));
+        assert_eq!(query.first("flag"), Some(""));
+        assert_eq!(query.first("ab"), Some("ab"));
+        for absent in ["bad", "cut", "utf", "semi", "c"] {
+            assert!(!query.has(absent), "{absent}");
+        }
+        assert_eq!(Query::parse(None), Query::default());
+    }
+
+    #[test]
+    fn switches_are_on_unless_they_say_no() {
+        for (raw, on) in [
+            ("watch", true),
+            ("watch=", true),
+            ("watch=1", true),
+            ("watch=yes", true),
+            ("watch=0", false),
+            ("watch=FALSE", false),
+            ("", false),
+        ] {
+            assert_eq!(Query::parse(Some(raw)).switch("watch"), on, "{raw}");
+        }
+    }
+}

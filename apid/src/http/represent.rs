@@ -1,0 +1,245 @@
+//! Objects and lists as JSON: as their own kind by copying bytes, as a Table, or as their metadata alone.
+
+use std::sync::Arc;
+
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::gvk::GroupVersion;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use kinds::{Resource, Table};
+use serde_json::{Map, Value, json};
+
+use super::negotiate::Shape;
+use crate::plane::Plane;
+use crate::verbs::{Listed, Shown};
+
+/// How the objects of one answer are represented.
+pub(super) struct Representation<'a> {
+    plane: &'a Plane,
+    resource: &'a Resource,
+    version: &'a str,
+    shape: Shape,
+    include: Include,
+}
+
+/// What stands in the rows of a Table beside the cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Include {
+    None,
+    Metadata,
+    Object,
+}
+
+impl<'a> Representation<'a> {
+    /// For a kind. `include_object` is the query parameter of Tables.
+    ///
+    /// # Errors
+    ///
+    /// 400: the parameter has a value that does not exist.
+    pub(super) fn new(
+        plane: &'a Plane,
+        resource: &'a Resource,
+        version: &'a str,
+        shape: Shape,
+        include_object: &str,
+    ) -> Result<Self, Status> {
+        let include = match include_object {
+            "" | "Metadata" => Include::Metadata,
+            "None" => Include::None,
+            "Object" => Include::Object,
+            other if matches!(shape, Shape::Table(_)) => {
+                let path = FieldPath::new("includeObject");
+                let error =
+                    FieldError::invalid(&path, other, "must be 'Metadata', 'Object', 'None', or empty");
+                return Err(Status::bad_request(format!("Unable to convert to Table as requested: {error}")));
+            }
+            _ => Include::Metadata,
+        };
+        Ok(Representation { plane, resource, version, shape, include })
+    }
+
+    /// One object.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are no object.
+    pub(super) fn object(&self, shown: &Shown) -> Result<Vec<u8>, Status> {
+        let mut out = Vec::new();
+        match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => shown.write_json(&mut out, true)?,
+            Shape::Metadata(version) => {
+                write(&mut out, &self.partial(shown.object()?, version));
+            }
+            Shape::Table(version) => {
+                let object = shown.object()?;
+                let metadata = json!({"resourceVersion": object.resource_version()});
+                let rows = vec![self.row(object, version)];
+                write(&mut out, &self.table(version, metadata, true, rows));
+            }
+        }
+        Ok(out)
+    }
+
+    /// A list.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes of an item are no object.
+    pub(super) fn list(&self, listed: &Listed) -> Result<Vec<u8>, Status> {
+        let metadata = list_metadata(listed);
+        match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => self.own_list(listed, &metadata),
+            Shape::Metadata(version) => {
+                let items = objects(listed)?
+                    .into_iter()
+                    .map(|object| self.partial(object, version))
+                    .collect::<Vec<_>>();
+                let mut out = Vec::new();
+                write(
+                    &mut out,
+                    &json!({
+                        "kind": "PartialObjectMetadataList",
+                        "apiVersion": self.meta_version(version),
+                        "metadata": metadata,
+                        "items": items,
+                    }),
+                );
+                Ok(out)
+            }
+            Shape::Table(version) => {
+                let rows = objects(listed)?.into_iter().map(|object| self.row(object, version)).collect();
+                let mut out = Vec::new();
+                write(&mut out, &self.table(version, metadata, true, rows));
+                Ok(out)
+            }
+        }
+    }
+
+    /// Items are copied, without parsing one.
+    fn own_list(&self, listed: &Listed, metadata: &Value) -> Result<Vec<u8>, Status> {
+        let size: usize = listed.items.iter().map(|item| item.value().len() + 48).sum();
+        let mut out = Vec::with_capacity(size + 256);
+        out.extend_from_slice(b"{\"kind\":");
+        write(&mut out, &Value::from(self.resource.list_kind()));
+        out.extend_from_slice(b",\"apiVersion\":");
+        write(&mut out, &Value::from(self.api_version()));
+        out.extend_from_slice(b",\"metadata\":");
+        write(&mut out, metadata);
+        out.extend_from_slice(b",\"items\":[");
+        for (i, item) in listed.items.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            Shown::item(Arc::clone(item)).write_json(&mut out, false)?;
+        }
+        out.extend_from_slice(b"]}");
+        Ok(out)
+    }
+
+    /// The object of a watch event. `first`: of this watch; only the first Table has columns.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are no object.
+    pub(super) fn event_object(&self, shown: &Shown, first: bool) -> Result<Vec<u8>, Status> {
+        let Shape::Table(version) = self.shape else { return self.object(shown) };
+        let object = shown.object()?;
+        let metadata = json!({"resourceVersion": object.resource_version()});
+        let rows = vec![self.row(object, version)];
+        let mut out = Vec::new();
+        write(&mut out, &self.table(version, metadata, first, rows));
+        Ok(out)
+    }
+
+    /// The object of a bookmark.
+    pub(super) fn bookmark(&self, revision: storage::Revision, initial: bool) -> Vec<u8> {
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if initial && let Value::Object(fields) = &mut metadata {
+            let key = self.plane.names.group_key("initial-events-end");
+            fields.insert("annotations".into(), json!({key: "true"}));
+        }
+        let value = match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => {
+                json!({"kind": self.resource.kind.kind, "apiVersion": self.api_version(), "metadata": metadata})
+            }
+            Shape::Metadata(version) => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": self.meta_version(version), "metadata": metadata})
+            }
+            Shape::Table(version) => self.table(version, metadata, false, Vec::new()),
+        };
+        value.to_string().into_bytes()
+    }
+
+    fn api_version(&self) -> String {
+        let group = self.resource.group_resource.group.clone();
+        GroupVersion { group, version: self.version.to_owned() }.to_string()
+    }
+
+    fn meta_version(&self, version: &str) -> String {
+        format!("{}/{version}", self.plane.names.meta_group())
+    }
+
+    fn partial(&self, mut object: Object, version: &str) -> Value {
+        json!({
+            "kind": "PartialObjectMetadata",
+            "apiVersion": self.meta_version(version),
+            "metadata": object.remove("metadata").unwrap_or_else(|| json!({})),
+        })
+    }
+
+    fn columns(&self) -> &'static Table {
+        self.resource.kind.strategy.table().unwrap_or(&kinds::table::DEFAULT)
+    }
+
+    fn row(&self, object: Object, version: &str) -> Value {
+        let cells = (self.columns().cells)(&object, &*self.plane.clock);
+        let shown = match self.include {
+            Include::None => Value::Null,
+            Include::Metadata => self.partial(object, version),
+            Include::Object => object.into_value(),
+        };
+        json!({"cells": cells, "object": shown})
+    }
+
+    fn table(&self, version: &str, metadata: Value, with_columns: bool, rows: Vec<Value>) -> Value {
+        let columns = with_columns.then(|| {
+            let columns = self.columns().columns.iter().map(|column| {
+                json!({
+                    "name": column.name,
+                    "type": column.kind,
+                    "format": column.format,
+                    "description": column.description,
+                    "priority": column.priority,
+                })
+            });
+            columns.collect::<Vec<_>>()
+        });
+        json!({
+            "kind": "Table",
+            "apiVersion": self.meta_version(version),
+            "metadata": metadata,
+            "columnDefinitions": columns,
+            "rows": rows,
+        })
+    }
+}
+
+fn objects(listed: &Listed) -> Result<Vec<Object>, Status> {
+    listed.items.iter().map(|item| Shown::item(Arc::clone(item)).object()).collect()
+}
+
+fn list_metadata(listed: &Listed) -> Value {
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion".into(), listed.revision.to_string().into());
+    if !listed.continue_token.is_empty() {
+        metadata.insert("continue".into(), listed.continue_token.as_str().into());
+    }
+    if let Some(remaining) = listed.remaining {
+        metadata.insert("remainingItemCount".into(), remaining.into());
+    }
+    Value::Object(metadata)
+}
+
+fn write(out: &mut Vec<u8>, value: &Value) {
+    out.extend_from_slice(value.to_string().as_bytes());
+}

@@ -1,0 +1,314 @@
+//! What a URL means: the attributes of a request and the parts that routing needs.
+//!
+//! # Contract
+//!
+//! [`RequestInfo::resolve`] reads method, path and query exactly as Kubernetes' request-info resolver, so that policy
+//! written for it means the same here. Two differences, both towards one reading of a path: it is split before it is
+//! percent-decoded, and a path with an empty, `.` or `..` segment, or with an encoded slash, is no resource at all
+//! ([`RequestInfo::malformed`]); and a GET with `watch` on the path of one object is a watch (requirements D-EP-25).
+//!
+//! # Invariants
+//!
+//! INVARIANT (one reading): the attributes that are authorized are the ones that routing uses; nothing reads the path again.
+
+use std::borrow::Cow;
+
+use apimachinery::attributes::{Attributes, ParsedSelector};
+use apimachinery::selector::{field::FieldSelector, label::LabelSelector};
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+use super::query::{Query, well_formed};
+
+/// A request's meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RequestInfo {
+    /// What is authorized. For an item of `namespaces` both `name` and `namespace` are the namespace's name.
+    pub(super) attributes: Attributes,
+    /// Segments after the resource's name and subresource: no route has any.
+    pub(super) beyond: bool,
+    /// The namespace of the URL, `""` for cluster scope: unlike that of the attributes it is empty for items of
+    /// `namespaces`.
+    pub(super) namespace: String,
+    /// The path was of the old form `{prefix}/watch/...`.
+    pub(super) watch_path: bool,
+    /// The name of the attributes came from the field selector, not from the path.
+    pub(super) name_from_selector: bool,
+    /// What is wrong with the path: it names nothing, whatever it looks like.
+    pub(super) malformed: Option<&'static str>,
+    /// Decoded segments of a path that is no resource request.
+    pub(super) segments: Vec<String>,
+}
+
+impl RequestInfo {
+    /// Reads a request.
+    pub(super) fn resolve(method: &Method, path: &str, query: &Query) -> Self {
+        let plain = |malformed, segments: Vec<Cow<'_, str>>| RequestInfo {
+            attributes: Attributes {
+                verb: method.as_str().to_ascii_lowercase(),
+                path: path.to_owned(),
+                ..Attributes::default()
+            },
+            beyond: false,
+            namespace: String::new(),
+            watch_path: false,
+            name_from_selector: false,
+            malformed,
+            segments: segments.into_iter().map(Cow::into_owned).collect(),
+        };
+        let segments = match split(path) {
+            Ok(segments) => segments,
+            Err(what) => return plain(Some(what), Vec::new()),
+        };
+        let texts: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
+        let (group, version, rest) = match texts.as_slice() {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ => return plain(None, segments),
+        };
+        let (watch_path, rest) = match rest {
+            ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+            other => (false, other),
+        };
+        let (namespace, parts) = match rest {
+            // A namespace's own subresources belong to the namespace; everything else below it is in it.
+            ["namespaces", namespace, next, ..] if !matches!(*next, "status" | "finalize") => {
+                (*namespace, rest.get(2..).unwrap_or(&[]))
+            }
+            ["namespaces", namespace, ..] => (*namespace, rest),
+            _ => ("", rest),
+        };
+        let resource = parts.first().copied().unwrap_or("");
+        let mut name = parts.get(1).copied().unwrap_or("").to_owned();
+        let subresource = parts.get(2).copied().unwrap_or("");
+
+        let watching = query.switch("watch");
+        let verb = match method.as_str() {
+            _ if watch_path => "watch",
+            "POST" => "create",
+            "GET" | "HEAD" if watching && subresource.is_empty() => "watch",
+            "GET" | "HEAD" if name.is_empty() => "list",
+            "GET" | "HEAD" => "get",
+            "PUT" => "update",
+            "PATCH" => "patch",
+            "DELETE" if name.is_empty() => "deletecollection",
+            "DELETE" => "delete",
+            _ => "",
+        };
+        let (mut field_selector, mut label_selector) = (ParsedSelector::default(), ParsedSelector::default());
+        let mut name_from_selector = false;
+        if matches!(verb, "list" | "watch" | "deletecollection") {
+            let text = query.text("fieldSelector");
+            if !text.is_empty() {
+                match FieldSelector::parse(text) {
+                    Ok(selector) => {
+                        let exact = selector.exact("metadata.name").filter(|name| is_path_segment(name));
+                        if let (true, false, true, Some(exact)) =
+                            (name.is_empty(), watch_path, verb != "deletecollection", exact)
+                        {
+                            exact.clone_into(&mut name);
+                            name_from_selector = true;
+                        }
+                        field_selector = selector.requirements();
+                    }
+                    Err(_) => field_selector = ParsedSelector::Unparsable(text.to_owned()),
+                }
+            }
+            let text = query.text("labelSelector");
+            if !text.is_empty() {
+                label_selector = match LabelSelector::parse(text) {
+                    Ok(selector) => selector.requirements(),
+                    Err(_) => ParsedSelector::Unparsable(text.to_owned()),
+                };
+            }
+        }
+        RequestInfo {
+            attributes: Attributes {
+                verb: verb.to_owned(),
+                resource_request: true,
+                group: group.to_owned(),
+                version: version.to_owned(),
+                resource: resource.to_owned(),
+                subresource: subresource.to_owned(),
+                namespace: namespace.to_owned(),
+                name,
+                path: path.to_owned(),
+                field_selector,
+                label_selector,
+            },
+            beyond: parts.len() > 3,
+            namespace: if resource == "namespaces" { String::new() } else { namespace.to_owned() },
+            watch_path,
+            name_from_selector,
+            malformed: None,
+            segments: Vec::new(),
+        }
+    }
+
+    /// The name in the path, `""` when it came from the field selector.
+    pub(super) fn path_name(&self) -> &str {
+        if self.name_from_selector { "" } else { &self.attributes.name }
+    }
+}
+
+/// Whether a name can stand in a URL: what the RBAC kinds allow as names, too.
+pub(super) fn is_path_segment(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
+}
+
+/// The decoded segments of a path; a slash at the end makes no segment.
+fn split(path: &str) -> Result<Vec<Cow<'_, str>>, &'static str> {
+    let Some(path) = path.strip_prefix('/') else { return Err("it does not begin with a slash") };
+    let path = path.strip_suffix('/').unwrap_or(path);
+    if path.is_empty() {
+        return Ok(Vec::new());
+    }
+    path.split('/').map(segment).collect()
+}
+
+fn segment(raw: &str) -> Result<Cow<'_, str>, &'static str> {
+    if !well_formed(raw) {
+        return Err("a percent sign is not followed by two hexadecimal digits");
+    }
+    let Ok(text) = percent_decode_str(raw).decode_utf8() else { return Err("a segment is not UTF-8") };
+    match text.as_ref() {
+        "" => Err("a segment is empty"),
+        "." | ".." => Err("a segment is a relative one"),
+        t if t.contains('/') => Err("a segment holds an encoded slash"),
+        t if t.contains('\0') => Err("a segment holds a zero byte"),
+        _ => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(method: &str, url: &str) -> RequestInfo {
+        let (path, query) = url.split_once('?').map_or((url, None), |(path, query)| (path, Some(query)));
+        RequestInfo::resolve(&Method::from_bytes(method.as_bytes()).unwrap(), path, &Query::parse(query))
+    }
+
+    /// verb, group, version, namespace of the attributes, namespace of the URL, resource, subresource, name.
+    type Row = (&'static str, &'static str, [&'static str; 8]);
+
+    #[test]
+    fn resource_requests() {
+        let table: &[Row] = &[
+            ("GET", "/api/v1/pods", ["list", "", "v1", "", "", "pods", "", ""]),
+            ("HEAD", "/api/v1/pods", ["list", "", "v1", "", "", "pods", "", ""]),
+            ("GET", "/api/v1/pods/", ["list", "", "v1", "", "", "pods", "", ""]),
+            ("GET", "/api/v1/pods?watch", ["watch", "", "v1", "", "", "pods", "", ""]),
+            ("GET", "/api/v1/pods?watch=false", ["list", "", "v1", "", "", "pods", "", ""]),
+            ("GET", "/api/v1/namespaces", ["list", "", "v1", "", "", "namespaces", "", ""]),
+            ("GET", "/api/v1/namespaces/a", ["get", "", "v1", "a", "", "namespaces", "", "a"]),
+            (
+                "PUT",
+                "/api/v1/namespaces/a/status",
+                ["update", "", "v1", "a", "", "namespaces", "status", "a"],
+            ),
+            (
+                "PUT",
+                "/api/v1/namespaces/a/finalize",
+                ["update", "", "v1", "a", "", "namespaces", "finalize", "a"],
+            ),
+            ("GET", "/api/v1/namespaces/a/pods", ["list", "", "v1", "a", "a", "pods", "", ""]),
+            ("GET", "/api/v1/namespaces/a/pods/x", ["get", "", "v1", "a", "a", "pods", "", "x"]),
+            ("GET", "/api/v1/namespaces/a/pods/x?watch=1", ["watch", "", "v1", "a", "a", "pods", "", "x"]),
+            ("GET", "/api/v1/namespaces/a/pods/x/log", ["get", "", "v1", "a", "a", "pods", "log", "x"]),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/x/log?watch=1",
+                ["get", "", "v1", "a", "a", "pods", "log", "x"],
+            ),
+            ("DELETE", "/api/v1/namespaces/a/pods", ["deletecollection", "", "v1", "a", "a", "pods", "", ""]),
+            ("DELETE", "/api/v1/namespaces/a/pods/x", ["delete", "", "v1", "a", "a", "pods", "", "x"]),
+            (
+                "DELETE",
+                "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx",
+                ["deletecollection", "", "v1", "a", "a", "pods", "", ""],
+            ),
+            (
+                "POST",
+                "/apis/apps/v1/namespaces/a/deployments",
+                ["create", "apps", "v1", "a", "a", "deployments", "", ""],
+            ),
+            (
+                "PATCH",
+                "/apis/apps/v1/namespaces/a/deployments/x/scale",
+                ["patch", "apps", "v1", "a", "a", "deployments", "scale", "x"],
+            ),
+            ("GET", "/api/v1/watch/namespaces/a/pods", ["watch", "", "v1", "a", "a", "pods", "", ""]),
+            ("GET", "/api/v1/watch/pods", ["watch", "", "v1", "", "", "pods", "", ""]),
+            ("GET", "/api/v1/watch/namespaces", ["watch", "", "v1", "", "", "namespaces", "", ""]),
+            ("POST", "/api/v1/watch/namespaces/a/pods", ["watch", "", "v1", "a", "a", "pods", "", ""]),
+            ("OPTIONS", "/api/v1/pods", ["", "", "v1", "", "", "pods", "", ""]),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/system%3Ax",
+                ["get", "", "v1", "a", "a", "pods", "", "system:x"],
+            ),
+            ("GET", "/api/v1/namespaces/a/pods/%252e", ["get", "", "v1", "a", "a", "pods", "", "%2e"]),
+        ];
+        for (method, url, [verb, group, version, authorized, namespace, resource, subresource, name]) in table
+        {
+            let info = resolve(method, url);
+            let a = &info.attributes;
+            assert!(a.resource_request && info.malformed.is_none() && !info.beyond, "{method} {url}");
+            assert_eq!(
+                [
+                    a.verb.as_str(),
+                    &a.group,
+                    &a.version,
+                    &a.namespace,
+                    &info.namespace,
+                    &a.resource,
+                    &a.subresource,
+                    &a.name
+                ],
+                [*verb, group, version, authorized, namespace, resource, subresource, name],
+                "{method} {url}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_requests_have_a_path_and_the_method_as_verb() {
+        for (method, url, verb) in [
+            ("GET", "/", "get"),
+            ("GET", "/healthz", "get"),
+            ("HEAD", "/healthz", "head"),
+            ("GET", "/api", "get"),
+            ("GET", "/api/v1", "get"),
+            ("GET", "/api/v1/", "get"),
+            ("POST", "/apis/apps/v1", "post"),
+            ("GET", "/apis/apps", "get"),
+            ("GET", "/apiserver/v1/pods", "get"),
+        ] {
+            let info = resolve(method, url);
+            assert!(!info.attributes.resource_request && info.malformed.is_none(), "{url}");
+            assert_eq!((info.attributes.verb.as_str(), info.attributes.path.as_str()), (verb, url));
+        }
+    }
+
+    #[test]
+    fn no_path_has_two_readings() {
+        for url in [
+            "/api/v1/namespaces/a//pods",
+            "//api/v1/pods",
+            "/api/v1/pods//",
+            "/api/v1/namespaces/a/../b/pods",
+            "/api/v1/namespaces/%2e%2e/pods",
+            "/api/v1/namespaces/a%2fpods",
+            "/api/v1/namespaces/a%2Fb/pods/x",
+            "/api/v1/pods/%zz",
+            "/api/v1/pods/%ff",
+            "/api/v1/pods/a%00b",
+            "api/v1/pods",
+        ] {
+            let info = resolve("GET", url);
+            assert!(info.malformed.is_some() && !info.attributes.resource_request, "{url}");
+        }
+        assert!(resolve("GET", "/api/v1/namespaces/a/pods/x/log/y").beyond);
+    }
+}

@@ -1,0 +1,301 @@
+//! The one place where results become HTTP responses.
+//!
+//! # Contract
+//!
+//! An [`Answer`] is a code, a document and what goes with it. [`Answer::into_response`] encodes it as the client wants it:
+//! JSON or YAML, indented, compressed; with warnings, `Retry-After` and the `Audit-Id`. A Status becomes an answer here and
+//! nowhere else.
+
+use std::io::Write as _;
+
+use apimachinery::codec;
+use apimachinery::status::Status;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{self, HeaderName, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+use serde_json::Value;
+use serving::body::Body;
+
+use super::negotiate::{self, Format};
+use super::query::Query;
+
+/// What a request is answered with.
+pub(super) struct Answer {
+    code: u16,
+    content: Content,
+    warnings: Vec<String>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// The Status that the answer is, when it is a failure: for the audit log.
+    pub(super) failure: Option<Box<Status>>,
+}
+
+enum Content {
+    /// A JSON document, and the encoding it is wanted in.
+    Document(Bytes, Format),
+    /// Text, with its media type.
+    Text(Bytes, &'static str),
+    /// A stream, with its media type.
+    Stream(Body, &'static str),
+    Empty,
+}
+
+impl Answer {
+    /// A JSON document.
+    pub(super) fn document(code: u16, json: impl Into<Bytes>, format: Format) -> Self {
+        Answer::new(code, Content::Document(json.into(), format))
+    }
+
+    /// Plain text.
+    pub(super) fn text(code: u16, text: impl Into<Bytes>) -> Self {
+        Answer::new(code, Content::Text(text.into(), "text/plain; charset=utf-8"))
+    }
+
+    /// Text of another media type.
+    pub(super) fn text_as(code: u16, text: impl Into<Bytes>, media_type: &'static str) -> Self {
+        Answer::new(code, Content::Text(text.into(), media_type))
+    }
+
+    /// A stream.
+    pub(super) fn stream(body: Body, media_type: &'static str) -> Self {
+        Answer::new(200, Content::Stream(body, media_type))
+    }
+
+    /// Nothing but a code.
+    pub(super) fn empty(code: u16) -> Self {
+        Answer::new(code, Content::Empty)
+    }
+
+    /// A Status, in the encoding that the client can read best.
+    pub(super) fn status(status: Status, format: Format) -> Self {
+        let mut answer = Answer::document(status.code, status.to_value().to_string(), format);
+        let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        if retry > 0 {
+            answer.headers.push((header::RETRY_AFTER, HeaderValue::from(retry)));
+        }
+        answer.failure = (!status.success).then(|| Box::new(status));
+        answer
+    }
+
+    fn new(code: u16, content: Content) -> Self {
+        Answer { code, content, warnings: Vec::new(), headers: Vec::new(), failure: None }
+    }
+
+    /// With warnings for the client.
+    #[must_use]
+    pub(super) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings;
+        self
+    }
+
+    /// With a header.
+    #[must_use]
+    pub(super) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// The HTTP code.
+    pub(super) fn code(&self) -> u16 {
+        self.code
+    }
+
+    /// The response.
+    pub(super) fn into_response(self, delivery: &Delivery<'_>) -> Response<Body> {
+        let code = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = code;
+        let headers = response.headers_mut();
+        headers.insert(AUDIT_ID, delivery.audit_id.clone());
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        let mut room = WARNINGS_MAX;
+        for warning in &self.warnings {
+            let Some(value) = warning_header(warning).filter(|value| value.len() <= room) else { continue };
+            room -= value.len();
+            headers.append(header::WARNING, value);
+        }
+        for (name, value) in self.headers {
+            headers.insert(name, value);
+        }
+        let (bytes, media_type) = match self.content {
+            Content::Empty => return response,
+            Content::Stream(body, media_type) => {
+                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+                if !delivery.head {
+                    *response.body_mut() = body;
+                }
+                return response;
+            }
+            Content::Document(json, format) => (encode(json, format, delivery.pretty), format.media_type()),
+            Content::Text(text, media_type) => (text, media_type),
+        };
+        // A more exact type was set with the headers.
+        if !headers.contains_key(header::CONTENT_TYPE) {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+        }
+        let bytes = if delivery.gzip && bytes.len() > COMPRESSED_FROM {
+            headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+            match compress(&bytes) {
+                Some(compressed) => {
+                    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                    compressed
+                }
+                None => bytes,
+            }
+        } else {
+            bytes
+        };
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+        if !delivery.head {
+            *response.body_mut() = Body::from(bytes);
+        }
+        response
+    }
+}
+
+/// The header of the audit log's id.
+pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// Bytes of all warnings of an answer: proxies refuse larger heads.
+const WARNINGS_MAX: usize = 4096;
+
+/// Bytes from which on an answer is worth compressing (requirements D-GZIP-9).
+const COMPRESSED_FROM: usize = 128 * 1024;
+
+/// How the client wants its answer sent.
+pub(super) struct Delivery<'a> {
+    /// The id of the request in the audit log.
+    pub(super) audit_id: &'a HeaderValue,
+    /// Without a body.
+    pub(super) head: bool,
+    /// Indented.
+    pub(super) pretty: bool,
+    /// Compressed when it is large.
+    pub(super) gzip: bool,
+}
+
+impl<'a> Delivery<'a> {
+    /// What a request says about it.
+    pub(super) fn new(
+        head: bool,
+        headers: &HeaderMap,
+        query: &Query,
+        compression: bool,
+        audit_id: &'a HeaderValue,
+    ) -> Self {
+        Delivery {
+            audit_id,
+            head,
+            pretty: pretty(headers, query),
+            gzip: compression && negotiate::accepts_gzip(headers),
+        }
+    }
+}
+
+/// As asked; else for the programs that people read with.
+fn pretty(headers: &HeaderMap, query: &Query) -> bool {
+    match query.first("pretty") {
+        Some(value) => matches!(value, "" | "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        None => {
+            let agent = headers.get(header::USER_AGENT).map_or(&b""[..], HeaderValue::as_bytes);
+            [&b"curl"[..], b"Wget", b"Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix))
+        }
+    }
+}
+
+fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
+    if format == Format::Json && !pretty {
+        return json;
+    }
+    let value: Value = match serde_json::from_slice(&json) {
+        Ok(value) => value,
+        Err(error) => {
+            tracing::error!(%error, "an answer is not JSON");
+            return json;
+        }
+    };
+    match format {
+        Format::Yaml => Bytes::from(codec::yaml::encode(&value)),
+        Format::Json => match serde_json::to_vec_pretty(&value) {
+            Ok(mut text) => {
+                text.push(b'\n');
+                Bytes::from(text)
+            }
+            Err(_) => json,
+        },
+    }
+}
+
+fn compress(bytes: &[u8]) -> Option<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
+    encoder.write_all(bytes).ok()?;
+    encoder.finish().ok().map(Bytes::from)
+}
+
+/// `299 - "text"`, with quotes and backslashes escaped.
+fn warning_header(text: &str) -> Option<HeaderValue> {
+    let mut value = String::from("299 - \"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                value.push('\\');
+                value.push(c);
+            }
+            c if c.is_control() => value.push(' '),
+            c => value.push(c),
+        }
+    }
+    value.push('"');
+    HeaderValue::from_bytes(value.as_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivery(audit_id: &HeaderValue) -> Delivery<'_> {
+        Delivery { audit_id, head: false, pretty: false, gzip: true }
+    }
+
+    #[test]
+    fn a_status_brings_its_headers() {
+        let id = HeaderValue::from_static("the-id");
+        let answer = Answer::status(Status::unavailable("not now", 7), Format::Json)
+            .with_warnings(vec!["unknown field \"a\"".to_owned(), "line\nbreak".to_owned()]);
+        assert!(answer.failure.is_some());
+        let response = answer.into_response(&delivery(&id));
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers()["audit-id"], "the-id");
+        assert_eq!(response.headers()["retry-after"], "7");
+        assert_eq!(response.headers()["content-type"], "application/json");
+        let warnings: Vec<_> = response.headers().get_all("warning").iter().collect();
+        assert_eq!(warnings, [r#"299 - "unknown field \"a\"""#, r#"299 - "line break""#]);
+    }
+
+    #[test]
+    fn only_large_answers_are_compressed() {
+        let id = HeaderValue::from_static("the-id");
+        for (bytes, compressed) in [(10, false), (COMPRESSED_FROM + 1, true)] {
+            let json = format!("\"{}\"", "a".repeat(bytes));
+            let response = Answer::document(200, json, Format::Json).into_response(&delivery(&id));
+            assert_eq!(response.headers().contains_key("content-encoding"), compressed, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn people_get_indented_json() {
+        let mut headers = HeaderMap::new();
+        for (query, agent, want) in [
+            ("", "", false),
+            ("", "curl/8", true),
+            ("pretty=false", "curl/8", false),
+            ("pretty", "tool", true),
+            ("pretty=true", "tool", true),
+            ("pretty=maybe", "tool", false),
+        ] {
+            headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
+            assert_eq!(pretty(&headers, &Query::parse(Some(query))), want, "{query} {agent}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The shared state of the process that handlers, verbs and loops get.
+//!
+//! # Contract
+//!
+//! A [`Plane`] is made once, when the store is open and the registry known, and then only read. Everything that moves is
+//! behind its parts: the store, the watch cache, authorization, the audit log.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::{Chance, Clock};
+use apimachinery::names::Names;
+use kinds::entry::Decoder;
+use kinds::{Registry, Resource};
+use parking_lot::Mutex;
+use serving::gates::FeatureGates;
+use serving::health::Checks;
+use storage::{Revision, Store};
+use tokio::sync::watch;
+
+use crate::audit::AuditLog;
+use crate::auth::Auth;
+use crate::discovery::Discovery;
+use crate::http::RequestMetrics;
+
+/// The watch cache of this process.
+pub type Cache = storage::cache::Cache<Decoder>;
+/// The cached objects of one resource.
+pub type Items = storage::cache::Resource<Decoder>;
+/// A cached object.
+pub type Item = storage::cache::Item<Decoder>;
+/// A change of one object.
+pub type Event = storage::cache::Event<Decoder>;
+/// All objects of a resource at one revision.
+pub type Snapshot = storage::cache::Snapshot<Decoder>;
+/// The changes of a scope.
+pub type Watcher = storage::cache::Watcher<Decoder>;
+
+/// A stored kind and its objects.
+pub struct Collection {
+    /// The kind under the preset's names.
+    pub resource: Arc<Resource>,
+    /// Its objects.
+    pub items: Arc<Items>,
+    /// Snapshots that clients are paging through.
+    pub shelf: Shelf,
+}
+
+/// What a plane is made of.
+pub struct Parts {
+    /// Names of the preset.
+    pub names: Arc<Names>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub chance: Arc<dyn Chance>,
+    /// The kinds served.
+    pub registry: Arc<Registry>,
+    /// The store, which the cache observes.
+    pub store: Arc<dyn Store>,
+    /// The cache, attached to the store.
+    pub cache: Arc<Cache>,
+    /// Identities and decisions.
+    pub auth: Arc<Auth>,
+    /// The audit log.
+    pub audit: AuditLog,
+    /// Feature gates.
+    pub gates: FeatureGates,
+    /// Health checks of `/livez`, `/readyz` and `/healthz`.
+    pub health: Health,
+    /// Metrics of the process.
+    pub metrics: Arc<serving::metrics::Metrics>,
+    /// The `host:port` that discovery shows to clients.
+    pub server_address: String,
+    /// Turns true when the process stops: watches end then.
+    pub stopping: watch::Receiver<bool>,
+    /// How long a request other than a watch may take (`--request-timeout`).
+    pub request_timeout: Duration,
+    /// The least time after which a watch ends by itself (`--min-request-timeout`); at most twice that.
+    pub min_watch_timeout: Duration,
+}
+
+/// The checks of the health endpoints.
+pub struct Health {
+    /// Whether the process should be restarted.
+    pub livez: Checks,
+    /// Whether it can serve.
+    pub readyz: Checks,
+    /// The older endpoint.
+    pub healthz: Checks,
+}
+
+/// The shared state.
+pub struct Plane {
+    parts: Parts,
+    /// Discovery documents.
+    pub discovery: Discovery,
+    /// Counters of requests.
+    pub request_metrics: RequestMetrics,
+    collections: BTreeMap<String, Collection>,
+}
+
+impl Plane {
+    /// From its parts.
+    pub fn new(parts: Parts) -> Self {
+        let collection = |resource: &Arc<Resource>| Collection {
+            resource: Arc::clone(resource),
+            items: parts.cache.resource(&resource.key_prefix, Decoder::new(resource)),
+            shelf: Shelf::default(),
+        };
+        let collections = parts.registry.stored().map(|r| (r.key_prefix.clone(), collection(r))).collect();
+        let discovery = Discovery::new(&parts.registry, &parts.names, &parts.server_address);
+        let request_metrics = RequestMetrics::new(&parts.metrics);
+        Plane { parts, discovery, request_metrics, collections }
+    }
+
+    /// The collection of a stored kind.
+    pub fn collection(&self, resource: &Resource) -> Option<&Collection> {
+        self.collections.get(&resource.key_prefix)
+    }
+
+    /// All collections, ordered by storage key.
+    pub fn collections(&self) -> impl Iterator<Item = &Collection> {
+        self.collections.values()
+    }
+}
+
+impl std::ops::Deref for Plane {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+/// Snapshots of a resource whose lists clients read page by page: a later page is of the same version without reading
+/// the store's history.
+#[derive(Default)]
+pub struct Shelf(Mutex<VecDeque<(Duration, Snapshot)>>);
+
+/// Snapshots on one shelf.
+const SHELF_PLACES: usize = 16;
+
+/// How long a snapshot stays (requirements D-RV-45).
+const SHELF_LIFE: Duration = Duration::from_secs(75);
+
+impl Shelf {
+    /// Keeps a snapshot. `now` is monotonic.
+    pub fn put(&self, snapshot: &Snapshot, now: Duration) {
+        let mut places = self.0.lock();
+        places.retain(|(since, kept)| {
+            now.saturating_sub(*since) < SHELF_LIFE && kept.revision() != snapshot.revision()
+        });
+        if places.len() == SHELF_PLACES {
+            places.pop_front();
+        }
+        places.push_back((now, snapshot.clone()));
+    }
+
+    /// The snapshot of a revision, if it is still there.
+    pub fn take(&self, revision: Revision, now: Duration) -> Option<Snapshot> {
+        let mut places = self.0.lock();
+        places.retain(|(since, _)| now.saturating_sub(*since) < SHELF_LIFE);
+        places.iter().find(|(_, kept)| kept.revision() == revision).map(|(_, kept)| kept.clone())
+    }
+}

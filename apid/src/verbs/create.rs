@@ -1,0 +1,107 @@
+//! Creating an object.
+
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use storage::{Error, Op};
+
+use super::decode::decode;
+use super::options::WriteOptions;
+use super::{Call, Payload, Shown, Written};
+
+/// Names that are tried for one `generateName` (requirements D-META-8).
+const ATTEMPTS: usize = 8;
+
+/// Stores a new object.
+///
+/// # Errors
+///
+/// 400 for the body, 403 and 404 from admission, 409 when the name is taken, 422 for what is wrong with the object.
+pub async fn create(
+    call: &Call<'_>,
+    payload: Payload<'_>,
+    options: &WriteOptions,
+) -> Result<Written, Status> {
+    let (mut object, warnings) =
+        decode(&call.collection.resource, call.version, payload, options.field_validation)?;
+    fit_namespace(call, &mut object)?;
+    if !matches!(object.resource_version(), "" | "0") {
+        let text = "resourceVersion should not be set on objects to be created";
+        return Err(Status::failure(Reason::Unknown, text));
+    }
+    insert(call, object, warnings, options).await
+}
+
+/// The body's namespace is the URL's, or left out (requirements D-META-9, -10).
+pub(super) fn fit_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), Status> {
+    if !call.collection.resource.kind.namespaced {
+        object.remove_meta("namespace");
+    } else if object.namespace().is_empty() {
+        object.set_meta("namespace", call.namespace);
+    } else if object.namespace() != call.namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+/// From a decoded object to a stored one.
+pub(super) async fn insert(
+    call: &Call<'_>,
+    object: Object,
+    mut warnings: Vec<String>,
+    options: &WriteOptions,
+) -> Result<Written, Status> {
+    let resource = &call.collection.resource;
+    let ctx = call.context();
+    let generated = object.name().is_empty();
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let mut new = object.clone();
+        resource.default(&mut new, &ctx);
+        resource.prepare_create(&mut new, call.namespace, &ctx);
+        let name = new.name().to_owned();
+        let call = call.on(call.namespace, &name);
+        call.admit_create(&mut new, options.dry_run).await?;
+        call.check_escalation(&new, None).await?;
+        resource.canonicalize(&mut new, &ctx);
+        let errors = resource.validate_create(&new, &ctx);
+        if !errors.is_empty() {
+            return Err(Status::invalid(&resource.group_kind, &name, &errors));
+        }
+
+        let key = call.key();
+        if options.dry_run {
+            let (taken, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
+            match taken {
+                Some(_) if generated && attempt < ATTEMPTS => continue,
+                Some(item) => return Err(exists(&call, item.value())),
+                None => {}
+            }
+            warnings.extend(resource.kind.strategy.warnings(&new, None, &ctx));
+            return Ok(Written { created: true, object: Shown::tree(new), warnings });
+        }
+        match call.plane.store.commit(&key, Op::Create(kinds::entry::encode(&new))).await {
+            Ok(committed) => {
+                warnings.extend(resource.kind.strategy.warnings(&new, None, &ctx));
+                let object = Shown::committed(call.collection, &key, new, committed.revision).await;
+                return Ok(Written { created: true, object, warnings });
+            }
+            Err(Error::Exists(_)) if generated && attempt < ATTEMPTS => {}
+            Err(Error::Exists(row)) => return Err(exists(&call, &row.value)),
+            Err(error) => return Err(call.failure(error)),
+        }
+    }
+}
+
+/// 409 for a name that is taken; it says so when its holder is on its way out.
+fn exists(call: &Call<'_>, stored: &[u8]) -> Status {
+    let mut status = Status::already_exists(&call.collection.resource.group_resource, call.name);
+    let leaving =
+        kinds::entry::decode(stored, storage::Revision(0)).is_ok_and(|object| object.is_terminating());
+    if leaving {
+        status.message = format!("object is being deleted: {}", status.message);
+    }
+    status
+}

@@ -1,0 +1,34 @@
+//! What a client is told when the store did not do it.
+
+use apimachinery::status::Status;
+use storage::Error;
+
+use super::Call;
+
+impl Call<'_> {
+    /// The Status of a failed read or commit.
+    pub(super) fn failure(&self, error: Error) -> Status {
+        let resource = &self.collection.resource.group_resource;
+        match error {
+            Error::NotFound(_) => Status::not_found(resource, self.name),
+            Error::Exists(_) => Status::already_exists(resource, self.name),
+            Error::Conflict(_) => Status::stale(resource, self.name),
+            Error::Compacted { .. } => expired(),
+            Error::Future { asked, current } => Status::version_too_large(asked.0, current.0),
+            Error::TooLarge(bytes) => {
+                Status::too_large(format!("Request entity too large: the object would take {bytes} bytes"))
+            }
+            Error::Full(_) => Status::unavailable("storage is full: objects can be read and not written", 10),
+            Error::Unavailable(why) => Status::unavailable(format!("storage is unavailable: {why}"), 1),
+            Error::Corrupt(what) => {
+                tracing::error!(resource = %resource, name = self.name, error = %what, "a stored object cannot be read");
+                Status::internal("a stored object cannot be read")
+            }
+        }
+    }
+}
+
+/// 410 for a version whose history is gone.
+pub(super) fn expired() -> Status {
+    Status::expired("The resourceVersion for the provided list is too old.")
+}

@@ -1,0 +1,23 @@
+//! Reading one object.
+
+use apimachinery::status::Status;
+
+use super::version::{Wanted, parse_or_500};
+use super::{Call, Shown};
+
+/// The object, of a version that is at least the one asked for (requirements D-RV-4 to -6).
+///
+/// # Errors
+///
+/// 404, or 504 when the version has not come.
+pub async fn get(call: &Call<'_>, resource_version: &str) -> Result<Shown, Status> {
+    // The cache shows every commit that was answered, so that what it holds is the most recent.
+    if let Wanted::At(version) = parse_or_500(resource_version)? {
+        call.reach(version).await?;
+    }
+    let (item, _) = call.collection.items.get(&call.key()).await.map_err(|error| call.failure(error))?;
+    match item {
+        Some(item) => Ok(Shown::item(item)),
+        None => Err(Status::not_found(&call.collection.resource.group_resource, call.name)),
+    }
+}

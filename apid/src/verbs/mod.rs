@@ -1,0 +1,117 @@
+//! The verbs of the API: one readable function each, from a decoded request to its result.
+//!
+//! # Contract
+//!
+//! A verb gets a [`Call`]: whose request it is (an [`Authorized`]), which collection, which object. It answers a value or
+//! the Status that the client sees; it knows no HTTP. Top to bottom a write reads: decode, default, prepare, admit,
+//! validate, store. For updates everything from "current object" to "validated" runs inside the compare-and-swap loop of
+//! [`modify`]. The loops of the process and authd's writes call the same functions.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no-op writes): a write that changes nothing stores nothing: same resourceVersion, no event.
+//! INVARIANT (one reading of versions): data of another revision is never answered under the number that was asked for.
+
+mod admit;
+mod create;
+mod decode;
+mod delete;
+mod delete_collection;
+mod escalation;
+mod failure;
+mod get;
+mod list;
+mod modify;
+pub mod options;
+pub mod patch;
+mod review;
+mod selection;
+mod shown;
+mod token;
+mod update;
+mod version;
+mod watch;
+
+pub use create::create;
+pub use decode::Payload;
+pub use delete::{Deleted, delete};
+pub use delete_collection::delete_collection;
+pub use get::get;
+pub use list::{Listed, list};
+pub use review::review;
+pub use shown::Shown;
+pub use update::update;
+pub use watch::{Begin, Change, Notice, Watching, watch};
+
+use kinds::Context;
+
+use crate::auth::Authorized;
+use crate::plane::{Collection, Plane};
+
+/// Who does something, and to what.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    /// The process.
+    pub plane: &'a Plane,
+    /// Whose request it is.
+    pub by: &'a Authorized,
+    /// The kind and its objects.
+    pub collection: &'a Collection,
+    /// The API version of bodies and answers.
+    pub version: &'a str,
+    /// The namespace, `""` for cluster-scoped kinds and for lists over all namespaces.
+    pub namespace: &'a str,
+    /// The object's name, `""` when the collection is meant.
+    pub name: &'a str,
+    /// The subresource, `""` for the object itself.
+    pub subresource: &'a str,
+    /// The id under which logs show the request.
+    pub request_id: &'a str,
+}
+
+/// The result of a write.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// Whether the object is new: HTTP says 201 then.
+    pub created: bool,
+    /// The object as it is now.
+    pub object: Shown,
+    /// What the client should know.
+    pub warnings: Vec<String>,
+}
+
+impl<'a> Call<'a> {
+    /// What rules of the kind may look at.
+    fn context(&self) -> Context<'a> {
+        Context {
+            names: &self.plane.names,
+            clock: &*self.plane.clock,
+            chance: &*self.plane.chance,
+            subresource: self.subresource,
+        }
+    }
+
+    /// The storage key of the object.
+    fn key(&self) -> String {
+        self.collection.resource.key(self.namespace, self.name)
+    }
+
+    /// The keys of the collection: all, or those of the namespace.
+    fn scope(&self) -> String {
+        let resource = &self.collection.resource;
+        match self.namespace {
+            namespace if resource.kind.namespaced && !namespace.is_empty() => {
+                format!("{}{namespace}/", resource.key_prefix)
+            }
+            _ => resource.key_prefix.clone(),
+        }
+    }
+
+    /// The same call for another object of the collection.
+    fn on<'b>(&self, namespace: &'b str, name: &'b str) -> Call<'b>
+    where
+        'a: 'b,
+    {
+        Call { namespace, name, ..*self }
+    }
+}

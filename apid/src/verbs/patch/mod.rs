@@ -1,0 +1,172 @@
+//! Patches: a change of an object instead of the whole.
+//!
+//! # Contract
+//!
+//! [`Patch::kind`] knows a patch type by its media type, [`Patch::parse`] reads one, [`patch`] applies it to the current
+//! object inside the compare-and-swap loop. What comes out is treated as the body of an update.
+//!
+//! # Reference
+//!
+//! JSON Patch is RFC 6902, merge patch RFC 7386; where the reference server departs from them is said in `json`.
+
+mod json;
+mod merge;
+
+use apimachinery::codec::{self, Limits};
+use apimachinery::field::{FieldError, FieldPath, quote};
+use apimachinery::gvk::GroupKind;
+use apimachinery::object::Object;
+use apimachinery::status::{Details, Reason, Status};
+use serde_json::Value;
+
+use super::modify::Modified;
+use super::options::{FieldValidation, WriteOptions};
+use super::update::fit_name;
+use super::{Call, Written};
+
+/// The patch types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+}
+
+/// A patch that was read.
+#[derive(Clone, Debug)]
+pub struct Patch {
+    document: Document,
+    /// As sent, for messages.
+    text: String,
+    duplicates: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Document {
+    Json(Vec<json::Operation>),
+    Merge(Value),
+}
+
+/// The media types of patches.
+const MEDIA_TYPES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
+
+/// Bytes of a patch that a message repeats.
+const SHOWN: usize = 1024;
+
+impl Patch {
+    /// The type of a patch by its media type.
+    ///
+    /// # Errors
+    ///
+    /// 415: none, or another one.
+    pub fn kind(media_type: Option<&str>) -> Result<Kind, Status> {
+        match media_type {
+            Some("application/json-patch+json") => Ok(Kind::Json),
+            Some("application/merge-patch+json") => Ok(Kind::Merge),
+            _ => Err(Status::unsupported_media_type(&MEDIA_TYPES)),
+        }
+    }
+
+    /// Reads a patch.
+    ///
+    /// # Errors
+    ///
+    /// 400: not JSON, or not of the form of a patch. 413: too many operations. 422: an operation that does not exist.
+    pub fn parse(kind: Kind, bytes: &[u8]) -> Result<Self, Status> {
+        let decoded = codec::json::decode(bytes, Limits::BODY)
+            .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+        let document = match kind {
+            Kind::Json => Document::Json(json::parse(decoded.value)?),
+            Kind::Merge if decoded.value.is_object() => Document::Merge(decoded.value),
+            Kind::Merge => {
+                return Err(Status::bad_request("error decoding patch: a merge patch is an object"));
+            }
+        };
+        let shown = bytes.get(..SHOWN).unwrap_or(bytes);
+        Ok(Patch {
+            document,
+            text: String::from_utf8_lossy(shown).into_owned(),
+            duplicates: decoded.duplicates,
+        })
+    }
+
+    fn apply(&self, call: &Call<'_>, object: Value) -> Result<Value, Status> {
+        match &self.document {
+            Document::Json(operations) => {
+                json::apply(operations, object, call.plane.names.behaviour.replace_of_missing_key_succeeds)
+            }
+            Document::Merge(patch) => Ok(merge::apply(object, patch)),
+        }
+    }
+
+    /// 422: what the patch makes is not of the kind. Found at the patch, as the reference has it.
+    fn unfit(&self, why: &str) -> Status {
+        let nothing = GroupKind { group: String::new(), kind: String::new() };
+        Status::invalid(
+            &nothing,
+            "",
+            &[FieldError::invalid(&FieldPath::new("patch"), self.text.as_str(), why)],
+        )
+    }
+}
+
+/// 422: an operation cannot be applied.
+fn rejected() -> Status {
+    let text = "the server rejected our request due to an error in our request";
+    Status::failure(Reason::Invalid, text).with_details(Details::default())
+}
+
+/// Changes an object, or a subresource's part of it.
+///
+/// # Errors
+///
+/// 404; 422 when the patch cannot be applied or its result is wrong; else those of an update.
+pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Result<Written, Status> {
+    let resource = &call.collection.resource;
+    let wanted = |old: &Object| {
+        let value = patch.apply(call, Value::Object(old.0.clone()))?;
+        let mut new = Object::from_value(value).map_err(|_| patch.unfit("the result is not an object"))?;
+        if (new.kind(), new.api_version()) != (old.kind(), old.api_version()) {
+            return Err(Status::bad_request("a patch cannot change kind and apiVersion"));
+        }
+        let conformed = resource.conform(&mut new).map_err(|error| patch.unfit(&error.to_string()))?;
+        let warnings = report(call, patch, &conformed.unknown, options.field_validation)?;
+        fit_name(call, &new)?;
+        if new.namespace() != old.namespace() {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        Ok((new, warnings))
+    };
+    match call.modify(options, wanted).await? {
+        Modified::Done(written) => Ok(written),
+        Modified::Missing => Err(Status::not_found(&resource.group_resource, call.name)),
+    }
+}
+
+/// What is done about keys that came twice and fields that the schema does not know.
+fn report(
+    call: &Call<'_>,
+    patch: &Patch,
+    unknown: &[String],
+    validation: FieldValidation,
+) -> Result<Vec<String>, Status> {
+    let duplicates = patch.duplicates.iter().map(|path| format!("duplicate field {}", quote(path)));
+    let texts: Vec<String> =
+        duplicates.chain(unknown.iter().map(|path| format!("unknown field {}", quote(path)))).collect();
+    match validation {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Strict if !texts.is_empty() => {
+            let why = format!("strict decoding error: {}", texts.join(", "));
+            // Requirements, appendix (g) 23.
+            if call.plane.names.behaviour.strict_patch_is_invalid {
+                Err(patch.unfit(&why))
+            } else {
+                Err(Status::bad_request(why))
+            }
+        }
+        FieldValidation::Warn | FieldValidation::Strict => Ok(texts),
+    }
+}

@@ -1,0 +1,45 @@
+//! Reviews: a question that is created, answered by authd, and never stored.
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use kinds::{Context, Resource};
+
+use super::Payload;
+use super::decode::decode;
+use super::options::WriteOptions;
+use crate::auth::Authorized;
+use crate::plane::Plane;
+
+/// Answers a review.
+///
+/// # Errors
+///
+/// 400 for the body, 422 for what is wrong with the question, 503.
+pub async fn review(
+    plane: &Plane,
+    by: &Authorized,
+    resource: &Resource,
+    payload: Payload<'_>,
+    options: &WriteOptions,
+    request_id: &str,
+) -> Result<(Object, Vec<String>), Status> {
+    let attributes = by.attributes();
+    let (mut object, warnings) = decode(resource, &attributes.version, payload, options.field_validation)?;
+    let ctx = Context { names: &plane.names, clock: &*plane.clock, chance: &*plane.chance, subresource: "" };
+    if resource.kind.namespaced {
+        if object.namespace().is_empty() {
+            object.set_meta("namespace", attributes.namespace.as_str());
+        } else if object.namespace() != attributes.namespace {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    }
+    resource.default(&mut object, &ctx);
+    let asked = serde_json::to_vec(&object.0).map_err(Status::internal)?;
+    let answer = plane.auth.review(by, resource.kind.resource, asked, request_id).await?;
+    let value = serde_json::from_slice(&answer).map_err(Status::internal)?;
+    let object =
+        Object::from_value(value).map_err(|_| Status::internal("the answer to a review is not an object"))?;
+    Ok((object, warnings))
+}

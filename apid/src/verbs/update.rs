@@ -1,0 +1,82 @@
+//! Replacing an object.
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+
+use super::create::{fit_namespace, insert};
+use super::decode::decode;
+use super::modify::Modified;
+use super::options::WriteOptions;
+use super::{Call, Payload, Written};
+
+/// Stores a whole object in the place of the current one, or of a subresource's part of it. A few kinds come to be by it,
+/// too: that also needs the right to create (requirements D-NAME-16, A-AZD-2).
+///
+/// # Errors
+///
+/// 400 for the body, 403, 404, 409 for another version or uid than the current, 422 for what is wrong with the object.
+pub async fn update(
+    call: &Call<'_>,
+    payload: Payload<'_>,
+    options: &WriteOptions,
+) -> Result<Written, Status> {
+    let resource = &call.collection.resource;
+    let (mut object, warnings) = decode(resource, call.version, payload, options.field_validation)?;
+    fit_name(call, &object)?;
+    fit_namespace(call, &mut object)?;
+
+    let wanted = |old: &Object| match object.uid() {
+        uid if uid.is_empty() || uid == old.uid() => Ok((object.clone(), warnings.clone())),
+        uid => Err(other_uid(call, uid, old.uid())),
+    };
+    // One more turn when somebody else creates the object just before us.
+    for _ in 0..2 {
+        match call.modify(options, &wanted).await? {
+            Modified::Done(written) => return Ok(written),
+            Modified::Missing => {}
+        }
+        if !resource.kind.strategy.create_on_update() || !call.subresource.is_empty() {
+            break;
+        }
+        if !object.uid().is_empty() {
+            return Err(other_uid(call, object.uid(), ""));
+        }
+        call.may_also_create().await?;
+        match insert(call, object.clone(), warnings.clone(), options).await {
+            Err(status) if status.reason == apimachinery::status::Reason::AlreadyExists => {}
+            result => return result,
+        }
+    }
+    Err(Status::not_found(&resource.group_resource, call.name))
+}
+
+/// The body names the object of the URL (requirements D-META-11).
+pub(super) fn fit_name(call: &Call<'_>, object: &Object) -> Result<(), Status> {
+    match object.name() {
+        name if name == call.name => Ok(()),
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            call.name
+        ))),
+        name => Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            call.name
+        ))),
+    }
+}
+
+/// 409: the uid is a precondition (requirements D-META-14).
+fn other_uid(call: &Call<'_>, wanted: &str, found: &str) -> Status {
+    let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+    Status::conflict(&call.collection.resource.group_resource, call.name, &why)
+}
+
+impl Call<'_> {
+    /// The caller of an update may create, too.
+    async fn may_also_create(&self) -> Result<(), Status> {
+        let mut attributes = self.by.attributes().clone();
+        "create".clone_into(&mut attributes.verb);
+        let allowed = self.plane.auth.authorize_also(self.by, attributes).await;
+        allowed.map(drop).map_err(|refusal| *refusal.status)
+    }
+}

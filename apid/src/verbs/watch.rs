@@ -1,0 +1,313 @@
+//! Watching a collection or an object: what exists, then each change, in order.
+//!
+//! # Contract
+//!
+//! [`watch`] opens a [`Watching`]; [`Watching::next`] gives what to tell the client until the watch is over. What a client
+//! is told depends on its selectors: an object that stops matching is deleted for it, one that starts matching is added
+//! (requirements D-WEV-7).
+//!
+//! # Invariants
+//!
+//! INVARIANT (fresh watches): nothing is told of a revision above a policy write on an authorization older than that write:
+//! every notice asks the guard, and the guard ends the watch within a second of a revocation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::status::{Reason, Status};
+use storage::cache::{EventKind, WatchError};
+use storage::{Error, Revision};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+use super::Call;
+use super::options::ListOptions;
+use super::selection::Selection;
+use super::version::{Wanted, parse_or_500};
+use crate::auth::WatchGuard;
+use crate::plane::{Event, Item, Watcher};
+
+/// How often a client that wants bookmarks gets one.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+
+/// How long before its end a watch sends the last bookmark.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+
+/// How a watch begins.
+pub enum Begin {
+    /// It runs.
+    Running(Box<Watching>),
+    /// The history does not reach back: the client is told in the stream.
+    Expired(Box<Status>),
+}
+
+/// What a client is told.
+#[derive(Debug)]
+pub enum Notice {
+    /// An object came to be, for this client.
+    Added(Change),
+    /// It has another content.
+    Modified(Change),
+    /// It ceased to be, for this client.
+    Deleted(Change),
+    /// Everything up to the revision was told; `initial` marks the end of what existed at the beginning.
+    Bookmark {
+        /// The revision.
+        revision: Revision,
+        /// Whether it is the first one of a watch with initial events.
+        initial: bool,
+    },
+    /// The watch is over, and why.
+    Failed(Box<Status>),
+}
+
+/// A changed object.
+#[derive(Debug)]
+pub struct Change {
+    /// What is shown: the content before, when it is gone.
+    pub item: Arc<Item>,
+    /// The version that is shown with it.
+    pub revision: Revision,
+    /// The event, which keeps what it was encoded to for all clients; None for what existed at the beginning.
+    pub event: Option<Arc<Event>>,
+}
+
+/// An open watch.
+pub struct Watching {
+    initial: Vec<Arc<Item>>,
+    initial_revision: Revision,
+    /// A bookmark follows what existed.
+    mark_initial: bool,
+    watcher: Watcher,
+    selection: Selection,
+    guard: WatchGuard,
+    bookmarks: Option<Interval>,
+    end: Instant,
+    last_bookmark_sent: bool,
+    stopping: tokio::sync::watch::Receiver<bool>,
+    over: bool,
+}
+
+/// Opens a watch.
+///
+/// # Errors
+///
+/// 400 or 422 for the options, 500 for a version that is none, as the reference answers.
+pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Status> {
+    let plane = call.plane;
+    options.validate_watch(&plane.names, plane.gates.enabled(serving::gates::Gate::WatchList))?;
+    let selection = Selection::new(call, options)?;
+    let wanted = parse_or_500(&options.resource_version)?;
+    let items = &call.collection.items;
+    let initial_events = options.send_initial_events;
+    let (initial, initial_revision, watcher) = match wanted {
+        Wanted::At(version) if initial_events != Some(true) => {
+            match items.watch(&selection.keys, version).await {
+                Ok(watcher) => (Vec::new(), version, watcher),
+                Err(WatchError::Store(Error::Compacted { .. })) => {
+                    return Ok(Begin::Expired(Box::new(too_old(version))));
+                }
+                Err(WatchError::Store(error)) => return Err(call.failure(error)),
+                Err(WatchError::Lagged { .. }) => return Ok(Begin::Expired(Box::new(too_old(version)))),
+            }
+        }
+        wanted => {
+            if let Wanted::At(version) = wanted {
+                call.reach(version).await?;
+            }
+            let (snapshot, watcher) =
+                items.snapshot_and_watch(&selection.keys).await.map_err(|error| call.failure(error))?;
+            let mut initial = Vec::new();
+            // Without a version a watch begins with what exists, unless it says that it does not want to.
+            if initial_events != Some(false) {
+                for item in snapshot.scope(&selection.keys, "") {
+                    if selection.selects(item)? {
+                        initial.push(Arc::clone(item));
+                    }
+                }
+            }
+            // Told from the end, so that each can be taken off.
+            initial.reverse();
+            (initial, snapshot.revision(), watcher)
+        }
+    };
+    let guard = plane.auth.guard(call.by);
+    let now = Instant::now();
+    Ok(Begin::Running(Box::new(Watching {
+        initial,
+        initial_revision,
+        mark_initial: initial_events == Some(true) && options.allow_watch_bookmarks,
+        watcher,
+        selection,
+        guard,
+        bookmarks: options.allow_watch_bookmarks.then(|| {
+            let mut ticks = tokio::time::interval_at(now + BOOKMARK_EVERY, BOOKMARK_EVERY);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        }),
+        end: now + options.timeout.unwrap_or_else(|| lifetime(call)),
+        last_bookmark_sent: false,
+        stopping: plane.stopping.clone(),
+        over: false,
+    })))
+}
+
+/// Between the least time and twice that, so that clients do not come back all at once.
+fn lifetime(call: &Call<'_>) -> Duration {
+    let least = call.plane.min_watch_timeout;
+    let part = u32::try_from(call.plane.chance.bits() % 1000).unwrap_or(0);
+    least + least * part / 1000
+}
+
+/// 410 for a version whose history is gone.
+fn too_old(version: Revision) -> Status {
+    Status::failure(Reason::Expired, format!("too old resource version: {version}"))
+}
+
+/// Objects of the beginning that are told at once.
+const INITIAL_BATCH: usize = 100;
+
+impl Watching {
+    /// What to tell next: at least one notice, or None when the watch has ended. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Vec<Notice>> {
+        if self.over {
+            return None;
+        }
+        match self.wait().await {
+            Ok(notices) => notices,
+            Err(status) => {
+                self.over = true;
+                Some(vec![Notice::Failed(status)])
+            }
+        }
+    }
+
+    async fn wait(&mut self) -> Result<Option<Vec<Notice>>, Box<Status>> {
+        if !self.initial.is_empty() || self.mark_initial {
+            return self.begin().await.map(Some);
+        }
+        loop {
+            let last_bookmark = self.bookmarks.is_some() && !self.last_bookmark_sent;
+            let early = self.end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(self.end);
+            tokio::select! {
+                biased;
+                () = stopped(&mut self.stopping) => return Ok(None),
+                () = self.guard.changed() => {
+                    let upto = self.watcher.progress();
+                    self.guard.renew(upto).await?;
+                }
+                events = self.watcher.next() => {
+                    let notices = self.tell(events).await?;
+                    if !notices.is_empty() {
+                        return Ok(Some(notices));
+                    }
+                }
+                () = tokio::time::sleep_until(self.end) => return Ok(None),
+                () = tokio::time::sleep_until(early), if last_bookmark => {
+                    self.last_bookmark_sent = true;
+                    return self.bookmark(false).await.map(|notice| Some(vec![notice]));
+                }
+                () = tick(&mut self.bookmarks) => {
+                    return self.bookmark(false).await.map(|notice| Some(vec![notice]));
+                }
+            }
+        }
+    }
+
+    /// What existed at the beginning, and the mark after it.
+    async fn begin(&mut self) -> Result<Vec<Notice>, Box<Status>> {
+        self.admit(self.initial_revision).await?;
+        let mut notices = Vec::new();
+        while let Some(item) = self.initial.pop() {
+            let revision = item.revision();
+            notices.push(Notice::Added(Change { item, revision, event: None }));
+            if notices.len() == INITIAL_BATCH {
+                return Ok(notices);
+            }
+        }
+        if std::mem::take(&mut self.mark_initial) {
+            notices.push(Notice::Bookmark { revision: self.initial_revision, initial: true });
+        }
+        Ok(notices)
+    }
+
+    /// What the events of a batch are to this client.
+    async fn tell(
+        &mut self,
+        events: Result<Vec<Arc<Event>>, WatchError>,
+    ) -> Result<Vec<Notice>, Box<Status>> {
+        let events = events.map_err(|error| match error {
+            // The client is behind the history that is kept for it: it reads anew.
+            WatchError::Lagged { position } => Box::new(too_old(position)),
+            WatchError::Store(Error::Compacted { asked, .. }) => Box::new(too_old(asked)),
+            WatchError::Store(error) => Box::new(Status::unavailable(error.to_string(), 1)),
+        })?;
+        let mut notices = Vec::new();
+        for event in events {
+            let Some(notice) = self.selection.notice(event)? else { continue };
+            if let Some(revision) = notice.revision() {
+                // INVARIANT (fresh watches).
+                self.admit(revision).await?;
+            }
+            notices.push(notice);
+        }
+        Ok(notices)
+    }
+
+    async fn bookmark(&mut self, initial: bool) -> Result<Notice, Box<Status>> {
+        let revision = self.watcher.progress();
+        self.admit(revision).await?;
+        Ok(Notice::Bookmark { revision, initial })
+    }
+
+    async fn admit(&mut self, revision: Revision) -> Result<(), Box<Status>> {
+        if !self.guard.admits(revision) {
+            self.guard.renew(revision).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Until the process stops.
+async fn stopped(stopping: &mut tokio::sync::watch::Receiver<bool>) {
+    // An error: the sender is gone, and with it the process that would stop.
+    drop(stopping.wait_for(|stopping| *stopping).await);
+}
+
+async fn tick(bookmarks: &mut Option<Interval>) {
+    match bookmarks {
+        Some(ticks) => drop(ticks.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+impl Notice {
+    fn revision(&self) -> Option<Revision> {
+        match self {
+            Notice::Added(change) | Notice::Modified(change) | Notice::Deleted(change) => {
+                Some(change.revision)
+            }
+            Notice::Bookmark { revision, .. } => Some(*revision),
+            Notice::Failed(_) => None,
+        }
+    }
+}
+
+impl Selection {
+    /// What an event is to a client with this selection.
+    fn notice(&self, event: Arc<Event>) -> Result<Option<Notice>, Box<Status>> {
+        let selects = |item: Option<&Arc<Item>>| match item {
+            Some(item) => self.selects(item).map(|selected| selected.then(|| Arc::clone(item))),
+            None => Ok(None),
+        };
+        let (old, new) = (selects(event.before())?, selects(event.after())?);
+        let revision = event.revision();
+        let change = |item: Arc<Item>| Change { item, revision, event: Some(Arc::clone(&event)) };
+        Ok(match (old, new) {
+            (_, Some(new)) if event.kind() == EventKind::Added => Some(Notice::Added(change(new))),
+            (Some(_), Some(new)) => Some(Notice::Modified(change(new))),
+            (None, Some(new)) => Some(Notice::Added(change(new))),
+            (Some(old), None) => Some(Notice::Deleted(change(old))),
+            (None, None) => None,
+        })
+    }
+}
