@@ -63,6 +63,8 @@ pub struct Parts {
     pub cache: Arc<Cache>,
     /// Identities and decisions.
     pub auth: Arc<Auth>,
+    /// The admission plugins.
+    pub admission: admission::Chain,
     /// The audit log.
     pub audit: AuditLog,
     /// Feature gates.

@@ -148,7 +148,7 @@ impl Exchange<'_> {
         self.route(&authorized, body, event).await
     }
 
-    async fn route(&self, by: &Authorized, body: RequestBody, event: &Event) -> Result<Answer, Status> {
+    async fn route(&self, by: &Authorized, body: RequestBody, event: &mut Event) -> Result<Answer, Status> {
         if let Some(what) = self.info.malformed {
             return Err(Status::bad_request(format!("the path of the request is not one: {what}")));
         }

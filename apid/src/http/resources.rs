@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use admission::Notes;
 use apimachinery::status::Status;
 use http::{Method, header};
 use kinds::{Resource, Storage, Verb};
@@ -24,7 +25,7 @@ pub(super) async fn answer(
     exchange: &Exchange<'_>,
     by: &Authorized,
     body: RequestBody,
-    event: &Event,
+    event: &mut Event,
 ) -> Result<Answer, Status> {
     let a = by.attributes();
     let plane = exchange.plane;
@@ -50,7 +51,7 @@ async fn stored(
     by: &Authorized,
     collection: &Collection,
     body: RequestBody,
-    event: &Event,
+    event: &mut Event,
 ) -> Result<Answer, Status> {
     let a = by.attributes();
     let kind = collection.resource.kind;
@@ -83,6 +84,7 @@ async fn stored(
         subresource.ok_or_else(Status::unknown_resource)?.verbs
     };
     let verb = verb.filter(|verb| served.contains(verb)).ok_or_else(Status::method_not_allowed)?;
+    let notes = Notes::default();
     let call = Call {
         plane: exchange.plane,
         by,
@@ -91,9 +93,10 @@ async fn stored(
         namespace,
         name,
         subresource: &a.subresource,
+        notes: &notes,
         request_id: exchange.id,
     };
-    match verb {
+    let result = match verb {
         Verb::Get => get(exchange, &call).await,
         Verb::List => list(exchange, &call).await,
         Verb::Watch => watch(exchange, &call, event).await,
@@ -102,7 +105,9 @@ async fn stored(
         Verb::Patch => patch(exchange, &call, body).await,
         Verb::Delete => delete(exchange, &call, body).await,
         Verb::DeleteCollection => delete_collection(exchange, &call, body).await,
-    }
+    };
+    event.annotations.extend(notes.take_annotations());
+    Ok(result?.with_warnings(notes.take_warnings()))
 }
 
 async fn get(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status> {

@@ -85,7 +85,7 @@ impl Answer {
     /// With warnings for the client.
     #[must_use]
     pub(super) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
-        self.warnings = warnings;
+        self.warnings.extend(warnings);
         self
     }
 

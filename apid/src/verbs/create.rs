@@ -1,5 +1,6 @@
 //! Creating an object.
 
+use admission::Operation;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use storage::{Error, Op};
@@ -63,13 +64,19 @@ pub(super) async fn insert(
         resource.prepare_create(&mut new, call.namespace, &ctx);
         let name = new.name().to_owned();
         let call = call.on(call.namespace, &name);
-        call.admit_create(&mut new, options.dry_run).await?;
+        let admission = call.admission(
+            Operation::Create,
+            options.dry_run,
+            options.to_value("CreateOptions", &call.plane.names),
+        );
+        admission.mutate(Some(&mut new), None).await?;
         call.check_escalation(&new, None).await?;
         resource.canonicalize(&mut new, &ctx);
         let errors = resource.validate_create(&new, &ctx);
         if !errors.is_empty() {
             return Err(Status::invalid(&resource.group_kind, &name, &errors));
         }
+        admission.validate(Some(&new), None).await?;
 
         let key = call.key();
         if options.dry_run {

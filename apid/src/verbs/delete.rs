@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use admission::Operation;
 use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::{Details, Status};
@@ -66,7 +67,9 @@ pub(super) async fn delete_item(
     let strategy = resource.kind.strategy;
     let old = tree(item, item.revision())?;
     check(call, &options.preconditions, &old)?;
-    call.admit_delete(&old, options).await?;
+    let admission = call.admission(Operation::Delete, options.dry_run, options.to_value(&call.plane.names));
+    admission.mutate(None, Some(&old)).await?;
+    admission.validate(None, Some(&old)).await?;
 
     let held = old.finalizers().next().is_some() || strategy.is_held(&old);
     if held && old.is_terminating() {

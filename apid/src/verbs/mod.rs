@@ -32,6 +32,7 @@ mod update;
 mod version;
 mod watch;
 
+pub use admit::Namespaces;
 pub use create::create;
 pub use decode::Payload;
 pub use delete::{Deleted, delete};
@@ -43,6 +44,7 @@ pub use shown::Shown;
 pub use update::update;
 pub use watch::{Begin, Change, Notice, Watching, watch};
 
+use admission::Notes;
 use kinds::Context;
 
 use crate::auth::Authorized;
@@ -65,6 +67,8 @@ pub struct Call<'a> {
     pub name: &'a str,
     /// The subresource, `""` for the object itself.
     pub subresource: &'a str,
+    /// What admission has to say beside yes and no.
+    pub notes: &'a Notes,
     /// The id under which logs show the request.
     pub request_id: &'a str,
 }

@@ -1,5 +1,6 @@
 //! The compare-and-swap loop of update and patch: from the current object to a stored one.
 
+use admission::Operation;
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::Object;
@@ -51,6 +52,9 @@ impl Call<'_> {
         let strategy = resource.kind.strategy;
         let ctx = self.context();
         let key = self.key();
+        let kind = if self.by.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
+        let as_value = options.to_value(kind, &self.plane.names);
+        let admission = self.admission(Operation::Update, options.dry_run, as_value);
         let (item, _) = self.collection.items.get(&key).await.map_err(|error| self.failure(error))?;
         let Some(item) = item else { return Ok(Modified::Missing) };
         let mut current = Current::new(item.row())?;
@@ -67,13 +71,14 @@ impl Call<'_> {
             new.set_meta("resourceVersion", old.resource_version());
             resource.default(&mut new, &ctx);
             resource.prepare_update(&mut new, old, &ctx);
-            self.admit_update(&mut new, old, options.dry_run).await?;
+            admission.mutate(Some(&mut new), Some(old)).await?;
             self.check_escalation(&new, Some(old)).await?;
             resource.canonicalize(&mut new, &ctx);
             let errors = resource.validate_update(&new, old, &ctx);
             if !errors.is_empty() {
                 return Err(Status::invalid(&resource.group_kind, self.name, &errors));
             }
+            admission.validate(Some(&new), Some(old)).await?;
 
             let removed =
                 new.is_terminating() && new.finalizers().next().is_none() && !strategy.is_held(&new);

@@ -10,7 +10,7 @@ use apimachinery::names::Names;
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 use apimachinery::status::Status;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// What to do with fields that the schema does not know and with keys that come twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,41 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// Who manages the fields written.
     pub field_manager: String,
+}
+
+impl WriteOptions {
+    /// As an object of this kind: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
+    pub fn to_value(&self, kind: &str, names: &Names) -> Value {
+        let mut out = options_object(kind, names, self.dry_run);
+        if !self.field_manager.is_empty() {
+            out.insert("fieldManager".into(), self.field_manager.as_str().into());
+        }
+        Value::Object(out)
+    }
+}
+
+impl DeleteOptions {
+    /// As an object.
+    pub fn to_value(&self, names: &Names) -> Value {
+        let mut out = options_object("DeleteOptions", names, self.dry_run);
+        if let Some(seconds) = self.grace_period_seconds {
+            out.insert("gracePeriodSeconds".into(), seconds.into());
+        }
+        if let Some(policy) = &self.propagation_policy {
+            out.insert("propagationPolicy".into(), policy.as_str().into());
+        }
+        Value::Object(out)
+    }
+}
+
+fn options_object(kind: &str, names: &Names, dry_run: bool) -> Map<String, Value> {
+    let mut out = Map::new();
+    out.insert("kind".into(), kind.into());
+    out.insert("apiVersion".into(), format!("{}/v1", names.meta_group()).into());
+    if dry_run {
+        out.insert("dryRun".into(), json!(["All"]));
+    }
+    out
 }
 
 /// Conditions on the object that a delete finds.
