@@ -44,6 +44,8 @@ use mirror::Mirror;
 const USAGE: u8 = 64;
 /// Threads of the runtime: a stream is served by one task, and there are few streams.
 const THREADS: usize = 2;
+/// Flow-control window of a connection, so that a burst of questions does not wait for the other side.
+const WINDOW: u32 = 4 * 1024 * 1024;
 /// How long answers that are under way may take after the end is asked for.
 const DRAIN: Duration = Duration::from_millis(500);
 
@@ -129,6 +131,8 @@ async fn serve(config: Config, authn: authn::Union) -> Result<(), Box<dyn std::e
         }
     };
     let server = tonic::transport::Server::builder()
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
         .add_routes(grpc::services(&parts))
         .serve_with_incoming(UnixListenerStream::new(listener));
     let served = tokio::select! {

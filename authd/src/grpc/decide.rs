@@ -79,6 +79,7 @@ impl Stream for Answers {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "boxing would cost every question an allocation")]
 enum Reply {
     Now(auth::DecideResponse),
     Later(Later),

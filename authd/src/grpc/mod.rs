@@ -31,6 +31,9 @@ use crate::{authn as methods, authz as modes};
 /// How long a question waits for the mirror.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Bytes of a message: an object as large as one may be, with room for its other encoding.
+const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
+
 /// Everything that answers, shared by all services.
 #[derive(Clone)]
 pub struct Parts {
@@ -60,11 +63,11 @@ impl std::fmt::Debug for Parts {
 pub fn services(parts: &Parts) -> Routes {
     let mut routes = Routes::builder();
     routes
-        .add_service(DecideServer::new(decide::Service(parts.clone())))
-        .add_service(MirrorServer::new(mirror::Service(parts.clone())))
-        .add_service(AuthzServer::new(authz::Service(parts.clone())))
+        .add_service(DecideServer::new(decide::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE))
+        .add_service(MirrorServer::new(mirror::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE))
+        .add_service(AuthzServer::new(authz::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE))
         .add_service(AuthnServer::new(authn::Service))
-        .add_service(ReviewServer::new(review::Service(parts.clone())));
+        .add_service(ReviewServer::new(review::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE));
     routes.routes()
 }
 

@@ -29,8 +29,8 @@ impl auth::review_server::Review for Service {
         };
         let answered = parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::review)?;
         let outcome = match answered {
-            Ok(object) => Outcome::Object(object.into_value().to_string().into_bytes().into()),
-            Err(status) => Outcome::Status(status.to_value().to_string().into_bytes().into()),
+            Ok(object) => Outcome::Object(object.into_value().to_string().into_bytes()),
+            Err(status) => Outcome::Status(status.to_value().to_string().into_bytes()),
         };
         Ok(Response::new(auth::ReviewResponse { outcome: Some(outcome) }))
     }

@@ -95,10 +95,13 @@ fn one(word: &str) -> Words {
     Box::new([word.into()])
 }
 
+/// Group, resource and name of an atom.
+type Target<'a> = (&'a str, &'a str, Option<&'a str>);
+
 /// Joins atoms that differ in their verb alone, as Kubernetes does before it shows them.
 pub fn compact(rules: &[PolicyRule]) -> Vec<PolicyRule> {
     let mut compact = Vec::new();
-    let mut simple: BTreeMap<(&str, &str, Option<&str>), Vec<Box<str>>> = BTreeMap::new();
+    let mut simple: BTreeMap<Target<'_>, Vec<Box<str>>> = BTreeMap::new();
     for rule in rules {
         let is_simple = rule.non_resource_urls.is_empty() && rule.resource_names.len() <= 1;
         match (is_simple, &*rule.api_groups, &*rule.resources) {

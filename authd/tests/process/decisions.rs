@@ -1,0 +1,152 @@
+//! Decisions over the wire: allow and refuse, wait for a revision, never on stale policy.
+
+use authproto::auth::mirror_object::Kind;
+use authproto::auth::{self, Verdict, decide_request::Ask, decide_response::Answer, mirror_key};
+
+use super::harness::{Authd, Decide, Mirror, binding, named, pods, role, user};
+
+async fn rbac() -> (Authd, Mirror, Decide) {
+    let authd = Authd::start(&["--authorization-mode=Node,RBAC"]).await;
+    let mirror = authd.mirror().await;
+    let decide = authd.decide().await;
+    (authd, mirror, decide)
+}
+
+#[tokio::test]
+async fn rules_allow_and_their_absence_refuses() {
+    let (_authd, mirror, mut decide) = rbac().await;
+    mirror.put(2, "", "reader", Kind::ClusterRole(role(&["get"], &["pods"]))).await;
+    mirror.put(3, "a", "grant", Kind::RoleBinding(binding("ClusterRole", "reader", "alice"))).await;
+    mirror.put(4, "b", "grant", Kind::RoleBinding(binding("Role", "nosuch", "alice"))).await;
+    mirror.put(5, "", "bob", Kind::ClusterRoleBinding(binding("ClusterRole", "reader", "bob"))).await;
+    mirror.synced(5).await;
+
+    let answer = decide.may(pods("alice", "get", "a", 5)).await;
+    assert_eq!(answer.verdict(), Verdict::Allow);
+    assert_eq!(answer.reason, r#"RBAC: allowed by RoleBinding "grant/a" of ClusterRole "reader" to User "alice""#);
+    let depends = answer.depends_on.clone().unwrap();
+    assert_eq!((depends.rbac_cluster, depends.rbac_namespace.as_slice()), (true, &["a".to_owned()][..]));
+    assert_eq!((depends.identity, answer.covers(), answer.ttl_ms), (false, auth::Covers::AnyName, 0));
+
+    let answer = decide.may(pods("bob", "get", "a", 5)).await;
+    assert_eq!(answer.verdict(), Verdict::Allow);
+    let depends = answer.depends_on.unwrap();
+    assert_eq!((depends.rbac_cluster, depends.rbac_namespace.len()), (true, 0), "a cluster-wide grant stands alone");
+
+    let answer = decide.may(pods("alice", "delete", "a", 5)).await;
+    assert_eq!((answer.verdict(), answer.reason.as_str()), (Verdict::NoOpinion, ""));
+    let answer = decide.may(pods("alice", "get", "b", 5)).await;
+    let reason = r#"RBAC: role.rbac.authorization.k8s.io "nosuch" not found"#;
+    assert_eq!((answer.verdict(), answer.reason.as_str()), (Verdict::NoOpinion, reason));
+
+    let explained = auth::AuthorizeRequest { explain: true, ..pods("alice", "delete", "a", 5) };
+    let answer = decide.may(explained).await;
+    assert_eq!(answer.explanation.len(), 1, "{answer:?}");
+
+    let batch = auth::AuthorizeBatchRequest { requests: vec![pods("alice", "get", "a", 5), pods("eve", "get", "a", 5)] };
+    match decide.ask(Ask::AuthorizeBatch(batch)).await {
+        Answer::AuthorizeBatch(answers) => {
+            let verdicts: Vec<Verdict> = answers.responses.iter().map(auth::AuthorizeResponse::verdict).collect();
+            assert_eq!(verdicts, [Verdict::Allow, Verdict::NoOpinion]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_question_waits_for_its_revision_and_others_pass_it() {
+    let (_authd, mirror, mut decide) = rbac().await;
+    mirror.put(2, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;
+    mirror.synced(9).await;
+    let waits = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 10)))).await;
+    let passes = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 9)))).await;
+    let first = decide.next().await;
+    assert_eq!(first.id, passes, "it needs no waiting");
+    mirror.put(10, "a", "grant", Kind::RoleBinding(binding("Role", "r", "alice"))).await;
+    let second = decide.next().await;
+    assert_eq!(second.id, waits);
+    for (answer, want) in [(first, Verdict::NoOpinion), (second, Verdict::Allow)] {
+        match answer.answer.unwrap() {
+            Answer::Authorize(answer) => assert_eq!(answer.verdict(), want),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_decided_on_stale_policy() {
+    let (_authd, mirror, mut decide) = rbac().await;
+    mirror.put(2, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;
+    mirror.put(3, "a", "grant", Kind::RoleBinding(binding("Role", "r", "alice"))).await;
+    mirror.synced(3).await;
+    assert_eq!(decide.may(pods("alice", "get", "a", 3)).await.verdict(), Verdict::Allow);
+    // The revocation was acknowledged at revision 4, and its message is lost.
+    let failed = |answer: Answer| match answer {
+        Answer::Failure(failure) => {
+            assert_eq!((failure.code, failure.reason.as_str()), (503, "ServiceUnavailable"));
+            assert!(!failure.message.contains('4') && failure.detail.contains('4'), "{failure:?}");
+        }
+        other => panic!("{other:?}"),
+    };
+    failed(decide.ask(Ask::Authorize(pods("alice", "get", "a", 4))).await);
+    // It comes, and is in force.
+    mirror.delete(4, mirror_key::Kind::RoleBinding(named("a", "grant"))).await;
+    assert_eq!(decide.may(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
+}
+
+#[tokio::test]
+async fn without_a_feed_only_masters_are_decided() {
+    let (authd, mirror, mut decide) = rbac().await;
+    mirror.synced(3).await;
+    mirror.progress(4).await;
+    assert_eq!(decide.may(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
+    drop(mirror);
+    let master = auth::AuthorizeRequest { user: Some(user("root", &["system:masters"])), ..pods("", "get", "a", 9) };
+    assert_eq!(decide.may(master).await.verdict(), Verdict::Allow);
+    // The question waits for the next feed.
+    let id = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 9)))).await;
+    let next = authd.mirror().await;
+    next.put(1, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;
+    next.put(2, "a", "grant", Kind::RoleBinding(binding("Role", "r", "alice"))).await;
+    next.synced(9).await;
+    let answer = decide.next().await;
+    assert_eq!(answer.id, id);
+    match answer.answer.unwrap() {
+        Answer::Authorize(answer) => assert_eq!(answer.verdict(), Verdict::Allow),
+        other => panic!("{other:?}"),
+    }
+    // A store that counts from the start again is followed too.
+    let restored = authd.mirror().await;
+    restored.synced(2).await;
+    drop(next);
+    let mut refused = false;
+    while !refused {
+        refused = decide.may(pods("alice", "get", "a", 2)).await.verdict() == Verdict::NoOpinion;
+    }
+}
+
+#[tokio::test]
+async fn malformed_questions_fail_and_the_stream_goes_on() {
+    let (_authd, mirror, mut decide) = rbac().await;
+    mirror.synced(1).await;
+    for ask in [
+        None,
+        Some(Ask::Authorize(auth::AuthorizeRequest::default())),
+        Some(Ask::Authorize(auth::AuthorizeRequest { user: None, ..pods("alice", "get", "a", 1) })),
+        Some(Ask::Authorize(auth::AuthorizeRequest { attributes: None, ..pods("alice", "get", "a", 1) })),
+        Some(Ask::AuthorizeBatch(auth::AuthorizeBatchRequest { requests: vec![auth::AuthorizeRequest::default()] })),
+    ] {
+        decide.send(ask).await;
+        assert!(matches!(decide.next().await.answer, Some(Answer::Failure(_))));
+    }
+    assert_eq!(decide.may(pods("alice", "get", "a", 1)).await.verdict(), Verdict::NoOpinion);
+}
+
+#[tokio::test]
+async fn modes_for_tests_need_no_mirror() {
+    for (mode, want) in [("AlwaysAllow", Verdict::Allow), ("AlwaysDeny", Verdict::NoOpinion)] {
+        let authd = Authd::start(&[&format!("--authorization-mode={mode}")]).await;
+        let mut decide = authd.decide().await;
+        assert_eq!(decide.may(pods("alice", "get", "a", 99)).await.verdict(), want, "{mode}");
+    }
+}

@@ -1,0 +1,283 @@
+//! Starts the program on a socket of its own and plays apid.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use authproto::auth;
+use authproto::auth::decide_client::DecideClient;
+use authproto::auth::mirror_client::MirrorClient;
+use authproto::auth::{decide_request::Ask, decide_response::Answer, mirror_demand::Demand, mirror_update::Update};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Status, Streaming};
+
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Longer than anything takes on a busy machine; a test that waits so long has failed.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// The program, ended when dropped.
+pub(crate) struct Authd {
+    child: Child,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl Drop for Authd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn command(flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_authd"));
+    command.args(flags);
+    command
+}
+
+/// Runs it to its end, which must come by itself.
+pub(crate) fn run(flags: &[&str]) -> Output {
+    command(flags).output().unwrap()
+}
+
+impl Authd {
+    /// Starts it with a token file, under Kubernetes' names.
+    pub(crate) async fn start(flags: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("tokens.csv"), "admin-token,admin,admin-uid,system:masters\nalice-token,alice,alice-uid,team-a\n").unwrap();
+        let tokens = format!("--token-auth-file={}", dir.path().join("tokens.csv").display());
+        let mut all = vec!["--names=kubernetes", &tokens];
+        all.extend(flags);
+        Self::start_in(dir, &all).await
+    }
+
+    pub(crate) async fn start_in(dir: tempfile::TempDir, flags: &[&str]) -> Self {
+        let socket = format!("--socket={}", dir.path().join("authd.sock").display());
+        let child = command(flags).arg(socket).stdin(Stdio::piped()).spawn().unwrap();
+        let mut authd = Authd { child, dir };
+        let deadline = tokio::time::Instant::now() + LONG;
+        while UnixStream::connect(authd.socket()).await.is_err() {
+            assert_eq!(authd.child.try_wait().unwrap(), None, "authd ended");
+            assert!(tokio::time::Instant::now() < deadline, "authd does not listen");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        authd
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join("authd.sock")
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    pub(crate) async fn channel(&self) -> Channel {
+        connect(&self.socket()).await
+    }
+
+    /// Opens the decision stream.
+    pub(crate) async fn decide(&self) -> Decide {
+        let (questions, outgoing) = mpsc::channel(64);
+        let answers =
+            DecideClient::new(self.channel().await).stream(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+        Decide { questions, answers, next: 1 }
+    }
+
+    /// Begins a mirror, without a snapshot.
+    pub(crate) async fn mirror(&self) -> Mirror {
+        Mirror::begin(self.channel().await, "kubernetes", "").await.unwrap()
+    }
+}
+
+async fn connect(socket: &Path) -> Channel {
+    let path = socket.to_owned();
+    Endpoint::from_static("http://authd")
+        .connect_with_connector(tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        }))
+        .await
+        .unwrap()
+}
+
+/// The decision stream.
+pub(crate) struct Decide {
+    questions: mpsc::Sender<auth::DecideRequest>,
+    answers: Streaming<auth::DecideResponse>,
+    next: u64,
+}
+
+impl Decide {
+    /// Sends a question and gives its id.
+    pub(crate) async fn send(&mut self, ask: Option<Ask>) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let request_id = format!("request-{id}");
+        self.questions.send(auth::DecideRequest { id, request_id, ask }).await.unwrap();
+        id
+    }
+
+    /// The next answer.
+    pub(crate) async fn next(&mut self) -> auth::DecideResponse {
+        tokio::time::timeout(LONG, self.answers.message()).await.expect("an answer in time").unwrap().unwrap()
+    }
+
+    /// Asks one question and waits for its answer.
+    pub(crate) async fn ask(&mut self, ask: Ask) -> Answer {
+        let id = self.send(Some(ask)).await;
+        let answer = self.next().await;
+        assert_eq!(answer.id, id);
+        assert_eq!(answer.epoch.unwrap().generation, 1);
+        answer.answer.unwrap()
+    }
+
+    /// Who shows these credentials: `Ok(user)` or `Err(detail)`.
+    pub(crate) async fn who(&mut self, ask: auth::AuthenticateRequest) -> Result<auth::Identity, String> {
+        match self.ask(Ask::Authenticate(ask)).await {
+            Answer::Authenticate(answer) => match answer.outcome.unwrap() {
+                auth::authenticate_response::Outcome::Identity(identity) => Ok(identity),
+                auth::authenticate_response::Outcome::Rejected(rejected) => Err(rejected.detail),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn may(&mut self, ask: auth::AuthorizeRequest) -> auth::AuthorizeResponse {
+        match self.ask(Ask::Authorize(ask)).await {
+            Answer::Authorize(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The mirror's stream, from apid's side.
+pub(crate) struct Mirror {
+    updates: mpsc::Sender<auth::MirrorUpdate>,
+    demands: Streaming<auth::MirrorDemand>,
+}
+
+impl Mirror {
+    pub(crate) async fn begin(channel: Channel, preset: &str, api_domain: &str) -> Result<Self, Status> {
+        let (updates, outgoing) = mpsc::channel(4096);
+        let hello = auth::MirrorHello {
+            preset: preset.to_owned(),
+            api_domain: api_domain.to_owned(),
+            instance: "test".to_owned(),
+        };
+        updates.send(auth::MirrorUpdate { update: Some(Update::Hello(hello)) }).await.unwrap();
+        let demands = MirrorClient::new(channel).sync(ReceiverStream::new(outgoing)).await?.into_inner();
+        Ok(Mirror { updates, demands })
+    }
+
+    pub(crate) async fn send(&self, update: Update) {
+        self.updates.send(auth::MirrorUpdate { update: Some(update) }).await.unwrap();
+    }
+
+    pub(crate) async fn put(&self, revision: u64, namespace: &str, name: &str, kind: auth::mirror_object::Kind) {
+        let object = auth::MirrorObject {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            kind: Some(kind),
+            ..auth::MirrorObject::default()
+        };
+        self.send(Update::Put(auth::MirrorPut { revision, object: Some(object) })).await;
+    }
+
+    pub(crate) async fn delete(&self, revision: u64, kind: auth::mirror_key::Kind) {
+        let key = Some(auth::MirrorKey { kind: Some(kind) });
+        self.send(Update::Delete(auth::MirrorDelete { revision, key })).await;
+    }
+
+    pub(crate) async fn synced(&self, revision: u64) {
+        self.send(Update::Synced(auth::MirrorSynced { revision })).await;
+    }
+
+    pub(crate) async fn progress(&self, revision: u64) {
+        self.send(Update::Progress(auth::MirrorProgress { revision })).await;
+    }
+
+    pub(crate) async fn demand(&mut self) -> Result<Demand, Status> {
+        let demand = tokio::time::timeout(LONG, self.demands.message()).await.expect("a demand in time")?;
+        demand.and_then(|demand| demand.demand).ok_or_else(|| Status::cancelled("authd closed the stream"))
+    }
+
+    /// The next batch of writes; other demands are passed over.
+    pub(crate) async fn batch(&mut self) -> auth::WriteBatch {
+        loop {
+            if let Demand::Write(batch) = self.demand().await.unwrap() {
+                return batch;
+            }
+        }
+    }
+
+    /// The next word on readiness; other demands are passed over.
+    pub(crate) async fn ready(&mut self) -> auth::ReadyState {
+        loop {
+            if let Demand::Ready(ready) = self.demand().await.unwrap() {
+                return ready;
+            }
+        }
+    }
+}
+
+pub(crate) fn named(namespace: &str, name: &str) -> auth::Named {
+    auth::Named { namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+pub(crate) fn role(verbs: &[&str], resources: &[&str]) -> auth::MirrorRole {
+    let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
+    let rule = auth::PolicyRule {
+        verbs: list(verbs),
+        api_groups: vec![String::new()],
+        resources: list(resources),
+        ..auth::PolicyRule::default()
+    };
+    auth::MirrorRole { rules: vec![rule], ..auth::MirrorRole::default() }
+}
+
+pub(crate) fn binding(role_kind: &str, role_name: &str, user: &str) -> auth::MirrorBinding {
+    let subject = auth::Subject {
+        kind: "User".to_owned(),
+        api_group: GROUP.to_owned(),
+        name: user.to_owned(),
+        namespace: String::new(),
+    };
+    auth::MirrorBinding { role_kind: role_kind.to_owned(), role_name: role_name.to_owned(), subjects: vec![subject] }
+}
+
+pub(crate) fn user(name: &str, groups: &[&str]) -> auth::UserInfo {
+    auth::UserInfo {
+        name: name.to_owned(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        ..auth::UserInfo::default()
+    }
+}
+
+/// May this user do it to pods in a namespace, on policy of at least this revision?
+pub(crate) fn pods(name: &str, verb: &str, namespace: &str, revision: u64) -> auth::AuthorizeRequest {
+    let attributes = auth::Attributes {
+        verb: verb.to_owned(),
+        resource_request: true,
+        version: "v1".to_owned(),
+        resource: "pods".to_owned(),
+        namespace: namespace.to_owned(),
+        name: "x".to_owned(),
+        ..auth::Attributes::default()
+    };
+    let at_least = auth::Revisions {
+        rbac_cluster: 1,
+        rbac_namespace: [(namespace.to_owned(), revision)].into(),
+        ..auth::Revisions::default()
+    };
+    auth::AuthorizeRequest {
+        user: Some(user(name, &["system:authenticated"])),
+        attributes: Some(attributes),
+        at_least: Some(at_least),
+        explain: false,
+    }
+}

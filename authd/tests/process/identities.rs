@@ -1,0 +1,132 @@
+//! Credentials over the wire.
+
+use std::time::Duration;
+
+use authproto::auth;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+
+use super::harness::Authd;
+
+fn token(token: &str) -> auth::AuthenticateRequest {
+    auth::AuthenticateRequest { bearer_token: token.to_owned(), ..auth::AuthenticateRequest::default() }
+}
+
+fn chain(chain: &[&[u8]]) -> auth::AuthenticateRequest {
+    let certificate_chain = chain.iter().map(|der| der.to_vec()).collect();
+    auth::AuthenticateRequest { certificate_chain, ..auth::AuthenticateRequest::default() }
+}
+
+#[tokio::test]
+async fn tokens_and_the_anonymous_user() {
+    let authd = Authd::start(&["--authorization-mode=RBAC", "--api-audiences=api"]).await;
+    let mut decide = authd.decide().await;
+
+    let identity = decide.who(token("alice-token")).await.unwrap();
+    let user = identity.user.unwrap();
+    assert_eq!((user.name.as_str(), user.uid.as_str()), ("alice", "alice-uid"));
+    assert_eq!(user.groups, ["team-a", "system:authenticated"]);
+    assert!(!identity.anonymous && identity.audiences.is_empty() && identity.expires_at_ms == 0);
+
+    let audiences = vec!["other".to_owned(), "api".to_owned()];
+    let identity = decide.who(auth::AuthenticateRequest { audiences, ..token("alice-token") }).await.unwrap();
+    assert_eq!(identity.audiences, ["api"]);
+    let audiences = vec!["other".to_owned()];
+    assert!(decide.who(auth::AuthenticateRequest { audiences, ..token("alice-token") }).await.is_err());
+
+    let detail = decide.who(token("wrong-token")).await.unwrap_err();
+    assert_eq!(detail, "token-file: the token is not in the file");
+
+    let identity = decide.who(token("")).await.unwrap();
+    let user = identity.user.unwrap();
+    assert_eq!((user.name.as_str(), user.groups.as_slice()), ("system:anonymous", &["system:unauthenticated".to_owned()][..]));
+    assert!(identity.anonymous);
+}
+
+#[tokio::test]
+async fn anonymous_access_can_be_off() {
+    let authd = Authd::start(&["--authorization-mode=RBAC", "--anonymous-auth=false"]).await;
+    let detail = authd.decide().await.who(token("")).await.unwrap_err();
+    assert_eq!(detail, "no credentials, and anonymous access is off");
+    // With everything allowed it is off by itself.
+    let authd = Authd::start(&[]).await;
+    assert!(authd.decide().await.who(token("")).await.is_err());
+}
+
+/// Valid from an hour before now until `hours` after it.
+fn params(name: &str, organization: Option<&str>, hours: i64) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    if let Some(organization) = organization {
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+    }
+    let now = jiff_now();
+    params.not_before = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now - 7200);
+    params.not_after = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now.saturating_add_signed(hours * 3600));
+    params
+}
+
+fn jiff_now() -> u64 {
+    use apimachinery::clock::{Clock, SystemClock};
+    SystemClock::new().now().as_second().unsigned_abs()
+}
+
+fn authority(name: &str) -> CertificateParams {
+    let mut params = params(name, None, 24);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params
+}
+
+fn client(name: &str, organization: &str, hours: i64) -> CertificateParams {
+    let mut params = params(name, Some(organization), hours);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
+}
+
+#[tokio::test]
+async fn certificates_of_the_authority_and_no_others() {
+    let key = || KeyPair::generate().unwrap();
+    let root = CertifiedIssuer::self_signed(authority("root"), key()).unwrap();
+    let other = CertifiedIssuer::self_signed(authority("root"), key()).unwrap();
+    let middle = CertifiedIssuer::signed_by(authority("middle"), key(), &root).unwrap();
+    let leaf = |params: CertificateParams, issuer: &CertifiedIssuer<'static, KeyPair>| {
+        params.signed_by(&key(), issuer).unwrap().der().to_vec()
+    };
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ca.pem");
+    std::fs::write(&file, root.pem()).unwrap();
+    let flag = format!("--client-ca-file={}", file.display());
+    let authd = Authd::start(&["--authorization-mode=RBAC", &flag]).await;
+    let mut decide = authd.decide().await;
+
+    let good = leaf(client("jane", "dev", 1), &root);
+    let identity = decide.who(chain(&[&good])).await.unwrap();
+    let user = identity.user.unwrap();
+    assert_eq!((user.name.as_str(), user.groups.as_slice()), ("jane", &["dev".to_owned(), "system:authenticated".into()][..]));
+    let credential = &user.extra["authentication.kubernetes.io/credential-id"].items;
+    assert!(credential[0].starts_with("X509SHA256=") && credential.len() == 1, "{credential:?}");
+    assert!(identity.expires_at_ms > 0);
+
+    let through = leaf(client("joe", "ops", 1), &middle);
+    assert_eq!(decide.who(chain(&[&through, middle.der()])).await.unwrap().user.unwrap().name, "joe");
+
+    let mut server = client("jane", "dev", 1);
+    server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    for (what, request) in [
+        ("another authority", chain(&[&leaf(client("jane", "dev", 1), &other)])),
+        ("expired", chain(&[&leaf(client("jane", "dev", -1), &root)])),
+        ("for servers", chain(&[&leaf(server, &root)])),
+        ("no intermediate", chain(&[&through])),
+        ("garbage", chain(&[&[0x30, 0x82, 1, 2, 3]])),
+    ] {
+        let detail = decide.who(request).await.unwrap_err();
+        assert!(detail.starts_with("x509: "), "{what}: {detail}");
+    }
+
+    // Everything is tried: a good token beside a bad certificate, and the other way round.
+    let bad = leaf(client("jane", "dev", 1), &other);
+    let both = auth::AuthenticateRequest { bearer_token: "alice-token".into(), ..chain(&[&bad]) };
+    assert_eq!(decide.who(both).await.unwrap().user.unwrap().name, "alice");
+    let both = auth::AuthenticateRequest { bearer_token: "wrong".into(), ..chain(&[&good]) };
+    assert_eq!(decide.who(both).await.unwrap().user.unwrap().name, "jane");
+}

@@ -1,0 +1,133 @@
+//! What authd says on the mirror's stream: its epoch, its readiness, and the writes it wants.
+
+use std::collections::BTreeMap;
+
+use authproto::auth::authz_client::AuthzClient;
+use authproto::auth::object_write::Verb;
+use authproto::auth::{self, covers_request::What, mirror_demand::Demand, mirror_object::Kind, mirror_update::Update};
+
+use super::harness::{Authd, Mirror, binding, role, user};
+
+fn done(batch: &auth::WriteBatch, code: u32, revision: u64) -> Update {
+    let results = batch.writes.iter().map(|_| auth::Failure { code, ..auth::Failure::default() });
+    Update::WriteResult(auth::WriteResult { id: batch.id, results: results.collect(), revision })
+}
+
+#[tokio::test]
+async fn default_policy_is_demanded_once_and_makes_it_ready() {
+    let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
+    let mut mirror = authd.mirror().await;
+    let epoch = match mirror.demand().await.unwrap() {
+        Demand::Epoch(epoch) => epoch,
+        other => panic!("{other:?}"),
+    };
+    assert!(epoch.instance.len() == 36 && epoch.generation == 1, "{epoch:?}");
+    assert!(!mirror.ready().await.ready, "not before the snapshot");
+    mirror.synced(1).await;
+    let batch = mirror.batch().await;
+    assert_eq!((batch.controller.as_str(), batch.system), ("bootstrap-policy", true));
+    let names: Vec<(&str, &str)> = batch.writes.iter().map(|w| (w.resource.as_str(), w.name.as_str())).collect();
+    for wanted in [
+        ("clusterroles", "cluster-admin"),
+        ("clusterroles", "system:discovery"),
+        ("clusterrolebindings", "cluster-admin"),
+        ("roles", "extension-apiserver-authentication-reader"),
+    ] {
+        assert!(names.contains(&wanted), "{wanted:?}");
+    }
+    assert!(batch.writes.iter().all(|write| write.verb() == Verb::Create));
+    // A failure is tried again, as a new batch.
+    mirror.send(done(&batch, 500, 1)).await;
+    let again = mirror.batch().await;
+    assert!(again.id != batch.id && again.writes.len() == batch.writes.len());
+    mirror.send(done(&again, 201, 2)).await;
+    assert!(mirror.ready().await.ready);
+
+    // Another process has another epoch, this one keeps its own.
+    let mut second = authd.mirror().await;
+    assert_eq!(second.demand().await.unwrap(), Demand::Epoch(epoch));
+}
+
+#[tokio::test]
+async fn written_rules_follow_what_an_aggregated_role_grants() {
+    let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
+    let mut mirror = authd.mirror().await;
+    mirror.synced(1).await;
+    let batch = mirror.batch().await;
+    mirror.send(done(&batch, 201, 1)).await;
+    let labels: BTreeMap<String, String> = [("to".to_owned(), "sum".to_owned())].into();
+    let selector = auth::LabelSelector { match_labels: labels.clone(), match_expressions: Vec::new() };
+    let sum = auth::MirrorRole { aggregation: vec![selector], aggregates: true, ..auth::MirrorRole::default() };
+    mirror.put(2, "", "sum", Kind::ClusterRole(sum)).await;
+    let part = auth::MirrorObject {
+        name: "part".into(),
+        labels,
+        kind: Some(Kind::ClusterRole(role(&["get"], &["pods"]))),
+        ..auth::MirrorObject::default()
+    };
+    mirror.send(Update::Put(auth::MirrorPut { revision: 3, object: Some(part) })).await;
+    let batch = mirror.batch().await;
+    assert_eq!((batch.controller.as_str(), batch.system), ("clusterrole-aggregation-controller", false));
+    let [write] = batch.writes.as_slice() else { panic!("{batch:?}") };
+    assert_eq!((write.verb(), write.resource.as_str(), write.name.as_str()), (Verb::Patch, "clusterroles", "sum"));
+    let body: serde_json::Value = serde_json::from_slice(&write.body).unwrap();
+    assert_eq!(body, serde_json::json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}));
+}
+
+#[tokio::test]
+async fn other_names_are_refused() {
+    let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
+    let refused = Mirror::begin(authd.channel().await, "svc", "svc.internal").await.err().unwrap();
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let authd = Authd::start_in(dir, &["--authorization-mode=RBAC", "--api-domain=x.example"]).await;
+    assert!(Mirror::begin(authd.channel().await, "svc", "svc.internal").await.is_err());
+    assert!(Mirror::begin(authd.channel().await, "svc", "x.example").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_malformed_update_ends_the_feed() {
+    let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
+    let mut mirror = authd.mirror().await;
+    mirror.send(Update::Put(auth::MirrorPut { revision: 1, object: None })).await;
+    let ended = loop {
+        match mirror.demand().await {
+            Ok(_) => (),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ended.code(), tonic::Code::InvalidArgument, "{ended:?}");
+}
+
+#[tokio::test]
+async fn rules_and_escalation_are_asked_by_themselves() {
+    let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
+    let mirror = authd.mirror().await;
+    mirror.put(2, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;
+    mirror.put(3, "a", "b", Kind::RoleBinding(binding("Role", "r", "alice"))).await;
+    mirror.synced(3).await;
+    let mut authz = AuthzClient::new(authd.channel().await);
+    let at_least = Some(auth::Revisions { rbac_cluster: 3, ..auth::Revisions::default() });
+    let request = auth::RulesRequest { user: Some(user("alice", &[])), namespace: "a".into(), at_least: at_least.clone() };
+    let rules = authz.rules(request).await.unwrap().into_inner();
+    assert_eq!((rules.rules.len(), rules.incomplete), (1, false));
+    let ask = |verbs: &[&str]| auth::CoversRequest {
+        user: Some(user("alice", &["dev"])),
+        namespace: "a".into(),
+        what: Some(What::Role(auth::RoleWrite {
+            resource: "roles".into(),
+            name: String::new(),
+            rules: role(verbs, &["pods"]).rules,
+            aggregates: false,
+        })),
+        at_least: at_least.clone(),
+    };
+    assert!(authz.covers(ask(&["get"])).await.unwrap().into_inner().allowed);
+    let refused = authz.covers(ask(&["get", "delete"])).await.unwrap().into_inner();
+    assert!(!refused.allowed && !refused.role_not_found && refused.missing.len() == 1, "{refused:?}");
+    assert_eq!(
+        refused.message,
+        "user \"alice\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n\
+         {APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\"]}"
+    );
+}

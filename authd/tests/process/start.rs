@@ -1,0 +1,52 @@
+//! The command line and the life of the process.
+
+use std::time::Duration;
+
+use super::harness::{Authd, LONG, command, run};
+
+#[test]
+fn mistakes_end_it_with_64_before_anything_is_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = format!("--socket={}", dir.path().join("s").display());
+    std::fs::write(dir.path().join("bad.csv"), "token,user\n").unwrap();
+    let bad_tokens = format!("--token-auth-file={}", dir.path().join("bad.csv").display());
+    for (flags, told) in [
+        (&["--no-such-flag"][..], vec!["--no-such-flag"]),
+        (&["--authorization-mode=Webhook,Foo", "--names=x"], vec!["`Webhook` is not built yet", "`Foo`", "--names"]),
+        (&["--authorization-mode=RBAC,RBAC"], vec!["comes twice"]),
+        (&["--token-auth-file=/nonexistent", "--client-ca-file=/nonexistent"], vec!["--token-auth-file", "--client-ca-file"]),
+        (&[&bad_tokens], vec!["line 1: at least 3 columns"]),
+    ] {
+        let output = run(&[&[socket.as_str()], flags].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{flags:?}: {text}");
+        assert!(told.iter().all(|told| text.contains(told)), "{flags:?}: {text}");
+        assert!(!dir.path().join("s").exists(), "{flags:?}: nothing was bound");
+    }
+    assert_eq!(run(&["--help"]).status.code(), Some(0));
+    let help = String::from_utf8(run(&["--help"]).stdout).unwrap();
+    assert!(help.contains("AlwaysAllow: allows every request; for testing only"), "{help}");
+}
+
+#[tokio::test]
+async fn the_end_of_standard_input_ends_it() {
+    let mut authd = Authd::start(&["--authorization-mode=RBAC", "--exit-on-stdin-eof"]).await;
+    let socket = authd.socket();
+    drop(authd.child().stdin.take());
+    let deadline = tokio::time::Instant::now() + LONG;
+    while authd.child().try_wait().unwrap().is_none() {
+        assert!(tokio::time::Instant::now() < deadline, "it goes on without its parent");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(authd.child().wait().unwrap().success());
+    assert!(!socket.exists(), "it takes its socket along");
+}
+
+#[tokio::test]
+async fn a_second_process_does_not_take_the_socket() {
+    let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
+    let socket = format!("--socket={}", authd.socket().display());
+    let output = command(&[&socket, "--authorization-mode=RBAC"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    authd.decide().await;
+}
