@@ -63,6 +63,8 @@ impl Tables {
         let versions = database.keyspace("versions", options)?;
         let meta = database
             .keyspace("meta", || plain().data_block_compression_policy(CompressionPolicy::disabled()))?;
+        // fjall syncs what is in a keyspace's folder, not the folder's own name: a power cut could take it all.
+        File::open(path.join("keyspaces"))?.sync_all()?;
         Ok(Tables { database, log, versions, meta, jumps: Vec::new() })
     }
 
