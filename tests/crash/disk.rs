@@ -1,0 +1,436 @@
+//! A file system in memory that knows what a power cut would leave of it.
+//!
+//! # Contract
+//!
+//! Every change is live at once and pending until it is synced: data and sizes by a sync of the file, names (made,
+//! removed, renamed) by a sync of their directory. [`Disk::cut`] answers the disk that a cut at this moment leaves: what
+//! was synced, and of the rest what chance decides. A rename is done or not, never half. The disk it is asked of goes on.
+//!
+//! # Reference
+//!
+//! POSIX `fsync` as `fsync(2)` of Linux words it: syncing a file does not sync its name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+/// The number of the root directory, as FUSE has it.
+pub const ROOT: u64 = 1;
+
+/// Bytes that a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// Files and directories by number.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    nodes: BTreeMap<u64, Node>,
+    next: u64,
+    /// Numbers the changes.
+    changes: u64,
+}
+
+/// What a name points at.
+#[derive(Clone, Debug)]
+pub enum Node {
+    /// A file.
+    File(File),
+    /// A directory.
+    Directory(Directory),
+}
+
+/// Bytes, now and after a cut.
+#[derive(Clone, Debug, Default)]
+pub struct File {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<(u64, Write)>,
+}
+
+/// Names, now and after a cut.
+#[derive(Clone, Debug, Default)]
+pub struct Directory {
+    live: BTreeMap<OsString, u64>,
+    durable: BTreeMap<OsString, u64>,
+    pending: Vec<(u64, Naming)>,
+}
+
+#[derive(Clone, Debug)]
+enum Write {
+    Data(usize, Vec<u8>),
+    Size(usize),
+}
+
+#[derive(Clone, Debug)]
+enum Naming {
+    Put(OsString, u64),
+    Remove(OsString),
+    Rename(OsString, OsString, u64),
+}
+
+/// Why the disk did not do it; FUSE has a number for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No such file or directory.
+    Missing,
+    /// The name is taken.
+    Taken,
+    /// A directory was expected.
+    NotDirectory,
+    /// A file was expected.
+    IsDirectory,
+    /// The directory has entries.
+    NotEmpty,
+    /// Renames across directories are not built: the store does none.
+    CrossDirectory,
+}
+
+/// How a cut treats what was not synced.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    /// Nothing of it is left.
+    Lost,
+    /// All of it is left, as after the end of the process alone.
+    Kept,
+    /// What was changed before a moment is left, as on a disk that keeps the order.
+    Before(u64),
+    /// Each change is left, lost, or (data) torn between two sectors.
+    Each,
+}
+
+impl Disk {
+    /// An empty root directory.
+    pub fn new() -> Self {
+        let root = Node::Directory(Directory::default());
+        Disk { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1, changes: 0 }
+    }
+
+    /// A node by number.
+    pub fn node(&self, id: u64) -> Result<&Node, Refusal> {
+        self.nodes.get(&id).ok_or(Refusal::Missing)
+    }
+
+    fn directory(&self, id: u64) -> Result<&Directory, Refusal> {
+        match self.node(id)? {
+            Node::Directory(directory) => Ok(directory),
+            Node::File(_) => Err(Refusal::NotDirectory),
+        }
+    }
+
+    fn directory_mut(&mut self, id: u64) -> Result<&mut Directory, Refusal> {
+        match self.nodes.get_mut(&id) {
+            Some(Node::Directory(directory)) => Ok(directory),
+            Some(Node::File(_)) => Err(Refusal::NotDirectory),
+            None => Err(Refusal::Missing),
+        }
+    }
+
+    fn file_mut(&mut self, id: u64) -> Result<&mut File, Refusal> {
+        match self.nodes.get_mut(&id) {
+            Some(Node::File(file)) => Ok(file),
+            Some(Node::Directory(_)) => Err(Refusal::IsDirectory),
+            None => Err(Refusal::Missing),
+        }
+    }
+
+    fn change(&mut self) -> u64 {
+        self.changes += 1;
+        self.changes
+    }
+
+    /// The number behind a name.
+    pub fn lookup(&self, directory: u64, name: &OsStr) -> Result<u64, Refusal> {
+        self.directory(directory)?.live.get(name).copied().ok_or(Refusal::Missing)
+    }
+
+    /// The names in a directory.
+    pub fn list(&self, directory: u64) -> Result<Vec<(OsString, u64)>, Refusal> {
+        Ok(self.directory(directory)?.live.iter().map(|(name, id)| (name.clone(), *id)).collect())
+    }
+
+    /// Makes a file or a directory.
+    pub fn make(&mut self, directory: u64, name: &OsStr, node: Node) -> Result<u64, Refusal> {
+        if self.directory(directory)?.live.contains_key(name) {
+            return Err(Refusal::Taken);
+        }
+        let (id, change) = (self.next, self.change());
+        self.next += 1;
+        self.nodes.insert(id, node);
+        let directory = self.directory_mut(directory)?;
+        directory.live.insert(name.to_owned(), id);
+        directory.pending.push((change, Naming::Put(name.to_owned(), id)));
+        Ok(id)
+    }
+
+    /// Removes a name. The node stays for those who have it open.
+    pub fn remove(&mut self, directory: u64, name: &OsStr, expect_directory: bool) -> Result<(), Refusal> {
+        let id = self.lookup(directory, name)?;
+        match (self.node(id)?, expect_directory) {
+            (Node::Directory(directory), true) if !directory.live.is_empty() => {
+                return Err(Refusal::NotEmpty);
+            }
+            (Node::Directory(_), false) => return Err(Refusal::IsDirectory),
+            (Node::File(_), true) => return Err(Refusal::NotDirectory),
+            _ => {}
+        }
+        let change = self.change();
+        let directory = self.directory_mut(directory)?;
+        directory.live.remove(name);
+        directory.pending.push((change, Naming::Remove(name.to_owned())));
+        Ok(())
+    }
+
+    /// Renames within a directory, over what is there if `replace`.
+    pub fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), replace: bool) -> Result<(), Refusal> {
+        if from.0 != to.0 {
+            return Err(Refusal::CrossDirectory);
+        }
+        let id = self.lookup(from.0, from.1)?;
+        if !replace && self.lookup(to.0, to.1).is_ok() {
+            return Err(Refusal::Taken);
+        }
+        let change = self.change();
+        let directory = self.directory_mut(from.0)?;
+        directory.live.remove(from.1);
+        directory.live.insert(to.1.to_owned(), id);
+        directory.pending.push((change, Naming::Rename(from.1.to_owned(), to.1.to_owned(), id)));
+        Ok(())
+    }
+
+    /// Reads a file.
+    pub fn read(&self, file: u64, offset: usize, size: usize) -> Result<&[u8], Refusal> {
+        match self.node(file)? {
+            Node::File(file) => {
+                let end = file.live.len().min(offset.saturating_add(size));
+                Ok(file.live.get(offset..end).unwrap_or_default())
+            }
+            Node::Directory(_) => Err(Refusal::IsDirectory),
+        }
+    }
+
+    /// Writes to a file.
+    pub fn write(&mut self, file: u64, offset: usize, data: &[u8]) -> Result<(), Refusal> {
+        let change = self.change();
+        let file = self.file_mut(file)?;
+        let write = Write::Data(offset, data.to_vec());
+        write.apply(&mut file.live);
+        file.pending.push((change, write));
+        Ok(())
+    }
+
+    /// Cuts a file off or fills it with zeros.
+    pub fn resize(&mut self, file: u64, size: usize) -> Result<(), Refusal> {
+        let change = self.change();
+        let file = self.file_mut(file)?;
+        file.live.resize(size, 0);
+        file.pending.push((change, Write::Size(size)));
+        Ok(())
+    }
+
+    /// Syncs a file's bytes, or a directory's names.
+    pub fn sync(&mut self, id: u64) -> Result<(), Refusal> {
+        match self.nodes.get_mut(&id).ok_or(Refusal::Missing)? {
+            Node::File(file) => {
+                for (_, write) in file.pending.drain(..) {
+                    write.apply(&mut file.durable);
+                }
+                debug_assert!(file.durable == file.live);
+            }
+            Node::Directory(directory) => {
+                directory.pending.clear();
+                directory.durable = directory.live.clone();
+            }
+        }
+        Ok(())
+    }
+
+    /// What a power cut now leaves, and the names that it took or brought back.
+    pub fn cut(&self, random: &mut SmallRng) -> (Disk, Vec<String>) {
+        let fate = match random.random_range(0..8) {
+            0 => Fate::Lost,
+            1 => Fate::Kept,
+            2 | 3 => Fate::Before(self.moment(random)),
+            _ => Fate::Each,
+        };
+        let mut left = Disk { nodes: BTreeMap::new(), next: self.next, changes: 0 };
+        for (id, node) in &self.nodes {
+            left.nodes.insert(*id, node.cut(fate, random));
+        }
+        let (before, after) = (self.paths(), left.paths());
+        let lost = before.difference(&after).map(|path| format!("lost {path}"));
+        let restored = after.difference(&before).map(|path| format!("restored {path}"));
+        let names = lost.chain(restored).collect();
+        left.forget_unnamed();
+        (left, names)
+    }
+
+    /// The paths of all that has a name.
+    fn paths(&self) -> BTreeSet<String> {
+        let mut paths = BTreeSet::new();
+        let mut next = vec![(ROOT, String::new())];
+        while let Some((id, path)) = next.pop() {
+            if let Some(Node::Directory(directory)) = self.nodes.get(&id) {
+                let below =
+                    |(name, id): (&OsString, &u64)| (*id, format!("{path}/{}", name.to_string_lossy()));
+                next.extend(directory.live.iter().map(below));
+            }
+            paths.insert(path);
+        }
+        paths
+    }
+
+    /// A moment since the oldest change that is not synced.
+    fn moment(&self, random: &mut SmallRng) -> u64 {
+        let oldest = self.nodes.values().filter_map(Node::oldest).min().unwrap_or(self.changes);
+        random.random_range(oldest..=self.changes)
+    }
+
+    /// Drops nodes that no name leads to.
+    fn forget_unnamed(&mut self) {
+        let mut named = BTreeSet::new();
+        let mut next = vec![ROOT];
+        while let Some(id) = next.pop() {
+            if named.insert(id)
+                && let Some(Node::Directory(directory)) = self.nodes.get(&id)
+            {
+                next.extend(directory.live.values());
+            }
+        }
+        self.nodes.retain(|id, _| named.contains(id));
+    }
+}
+
+impl Node {
+    /// Bytes of a file.
+    pub fn size(&self) -> usize {
+        match self {
+            Node::File(file) => file.live.len(),
+            Node::Directory(_) => 0,
+        }
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        match self {
+            Node::File(file) => file.pending.first().map(|(change, _)| *change),
+            Node::Directory(directory) => directory.pending.first().map(|(change, _)| *change),
+        }
+    }
+
+    fn cut(&self, fate: Fate, random: &mut SmallRng) -> Node {
+        match self {
+            Node::File(file) => {
+                let mut bytes = file.durable.clone();
+                for (change, write) in &file.pending {
+                    write.cut(fate, *change, random, &mut bytes);
+                }
+                Node::File(File { live: bytes.clone(), durable: bytes, pending: Vec::new() })
+            }
+            Node::Directory(directory) => {
+                let mut names = directory.durable.clone();
+                for (change, naming) in &directory.pending {
+                    if fate.keeps(*change, random) {
+                        naming.apply(&mut names);
+                    }
+                }
+                Node::Directory(Directory { live: names.clone(), durable: names, pending: Vec::new() })
+            }
+        }
+    }
+}
+
+impl Fate {
+    fn keeps(self, change: u64, random: &mut SmallRng) -> bool {
+        match self {
+            Fate::Lost => false,
+            Fate::Kept => true,
+            Fate::Before(moment) => change < moment,
+            Fate::Each => random.random_bool(0.5),
+        }
+    }
+}
+
+impl Write {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Write::Data(offset, data) => {
+                let end = offset + data.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[*offset..end].copy_from_slice(data);
+            }
+            Write::Size(size) => bytes.resize(*size, 0),
+        }
+    }
+
+    fn cut(&self, fate: Fate, change: u64, random: &mut SmallRng, bytes: &mut Vec<u8>) {
+        match (fate, self) {
+            (Fate::Each, Write::Data(offset, data)) if random.random_bool(0.25) => {
+                // The disk's sectors begin at multiples of their size, wherever the write began.
+                let first = offset / SECTOR;
+                let last = (offset + data.len()).div_ceil(SECTOR);
+                let torn = random.random_range(first..=last) * SECTOR;
+                let kept = data.len().min(torn.saturating_sub(*offset));
+                Write::Data(*offset, data[..kept].to_vec()).apply(bytes);
+            }
+            _ if fate.keeps(change, random) => self.apply(bytes),
+            _ => {}
+        }
+    }
+}
+
+impl Naming {
+    fn apply(&self, names: &mut BTreeMap<OsString, u64>) {
+        match self {
+            Naming::Put(name, id) => {
+                names.insert(name.clone(), *id);
+            }
+            Naming::Remove(name) => {
+                names.remove(name);
+            }
+            Naming::Rename(from, to, id) => {
+                names.remove(from);
+                names.insert(to.clone(), *id);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cut_leaves_what_was_synced_and_no_more_than_was_written() {
+    use rand::SeedableRng;
+    let name = OsStr::new;
+    for seed in 0..200 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut disk = Disk::new();
+        let file = disk.make(ROOT, name("new"), Node::File(File::default())).unwrap();
+        disk.write(file, 0, &[1; 2000]).unwrap();
+        disk.sync(file).unwrap();
+        let (nameless, _) = disk.cut(&mut random);
+        assert!(nameless.list(ROOT).unwrap().len() <= 1, "seed {seed}");
+        if let Ok(file) = nameless.lookup(ROOT, name("new")) {
+            assert_eq!(
+                nameless.read(file, 0, 9999).unwrap(),
+                [1; 2000],
+                "seed {seed}: synced data without its name"
+            );
+        }
+        disk.sync(ROOT).unwrap();
+        disk.write(file, 1000, &[2; 2000]).unwrap();
+        disk.rename((ROOT, name("new")), (ROOT, name("current")), true).unwrap();
+        let (left, _) = disk.cut(&mut random);
+        let names = left.list(ROOT).unwrap();
+        assert_eq!(names.len(), 1, "seed {seed}: a rename is whole");
+        let bytes = left.read(names[0].1, 0, 9999).unwrap();
+        assert!(bytes.len() >= 2000 && bytes[..1000] == [1; 1000], "seed {seed}");
+        assert!(
+            bytes[1000..].windows(2).filter(|pair| pair[0] != pair[1]).count() <= 1,
+            "seed {seed}: one tear at most"
+        );
+        disk.sync(file).unwrap();
+        disk.sync(ROOT).unwrap();
+        let (all, _) = disk.cut(&mut random);
+        assert_eq!(all.read(all.lookup(ROOT, name("current")).unwrap(), 0, 9999).unwrap()[1000..], [2; 2000]);
+    }
+}

@@ -1,0 +1,79 @@
+//! The fjall engine's real files, after the process was killed and after the power was cut, under 32 writers: every
+//! acknowledged write is there, no refused one is, the store starts again, and in time.
+//!
+//! `CRASH_CYCLES=200` runs that many crashes of each kind, otherwise each kind ends after some seconds. `CRASH_SEED`
+//! repeats the choices of an earlier run (the threads' order is the machine's).
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    unreachable_pub,
+    reason = "a test fails by panicking, and runs on the machine's time"
+)]
+
+mod disk;
+mod kill;
+mod model;
+mod mount;
+mod power;
+mod store;
+mod workload;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the store may take to open, and a check to end.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long each kind of crash is tried unless a number of cycles is given.
+const BUDGET: Duration = Duration::from_secs(20);
+
+/// How many crashes, and from which seed.
+struct Plan {
+    cycles: Option<u64>,
+    begun: Instant,
+    seed: u64,
+}
+
+impl Plan {
+    fn from_environment() -> Plan {
+        let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+        let seed = number("CRASH_SEED").unwrap_or_else(|| rand::random::<u32>().into());
+        Plan { cycles: number("CRASH_CYCLES"), begun: Instant::now(), seed }
+    }
+
+    fn goes_on(&self, cycle: u64) -> bool {
+        self.cycles.map_or_else(|| self.begun.elapsed() < BUDGET, |cycles| cycle < cycles)
+    }
+}
+
+/// A child process that does not outlive its test.
+struct Running(Child);
+
+impl Running {
+    /// This program again, as the child's part of a test.
+    fn again(through: &[&str], test: &str, variables: &[(&str, &Path)]) -> Running {
+        let program = std::env::current_exe().unwrap();
+        let mut words = through.iter().map(std::ffi::OsStr::new).chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).args([test, "--exact", "--nocapture", "--test-threads=1"]);
+        command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::piped());
+        Running(command.spawn().unwrap())
+    }
+
+    fn kill(&mut self) {
+        // It may have ended by itself; either way it is gone afterwards.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

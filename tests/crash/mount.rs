@@ -1,0 +1,270 @@
+//! A [`Disk`] as a FUSE file system, and the session that serves it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+};
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+
+use super::disk::{Directory, Disk, File, Node, ROOT, Refusal};
+
+/// How long the kernel may remember names and sizes: it sees every change itself.
+const TTL: Duration = Duration::from_secs(60);
+
+/// What statfs says is there and free.
+const BLOCKS: u64 = 1 << 28;
+const BLOCK: u32 = 4096;
+
+/// A mounted disk. Dropping it unmounts.
+pub struct Mount {
+    disk: Arc<Mutex<Disk>>,
+    dir: PathBuf,
+    session: Option<BackgroundSession>,
+}
+
+impl Mount {
+    /// Mounts a disk on an empty directory.
+    pub fn new(disk: Disk, dir: &Path) -> io::Result<Mount> {
+        let disk = Arc::new(Mutex::new(disk));
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::FSName("crash".to_owned()), MountOption::NoAtime];
+        let session = fuser::spawn_mount(Served(Arc::clone(&disk)), dir, &config)?;
+        Ok(Mount { disk, dir: dir.to_owned(), session: Some(session) })
+    }
+
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What a power cut now leaves, and the names that it took or brought back.
+    pub fn cut(&self, random: &mut SmallRng) -> (Disk, Vec<String>) {
+        let now = self.disk.lock().clone();
+        now.cut(random)
+    }
+
+    /// Unmounts, waiting until nothing is open any more.
+    pub fn end(mut self) -> io::Result<()> {
+        self.session.take().map_or(Ok(()), BackgroundSession::umount_and_join)
+    }
+}
+
+struct Served(Arc<Mutex<Disk>>);
+
+fn attributes(id: u64, node: &Node) -> FileAttr {
+    let (kind, perm) = match node {
+        Node::File(_) => (FileType::RegularFile, 0o600),
+        Node::Directory(_) => (FileType::Directory, 0o700),
+    };
+    let size = node.size() as u64;
+    FileAttr {
+        ino: INodeNo(id),
+        size,
+        blocks: size.div_ceil(512),
+        atime: SystemTime::UNIX_EPOCH,
+        mtime: SystemTime::UNIX_EPOCH,
+        ctime: SystemTime::UNIX_EPOCH,
+        crtime: SystemTime::UNIX_EPOCH,
+        kind,
+        perm,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: BLOCK,
+        flags: 0,
+    }
+}
+
+fn errno(refusal: Refusal) -> Errno {
+    match refusal {
+        Refusal::Missing => Errno::ENOENT,
+        Refusal::Taken => Errno::EEXIST,
+        Refusal::NotDirectory => Errno::ENOTDIR,
+        Refusal::IsDirectory => Errno::EISDIR,
+        Refusal::NotEmpty => Errno::ENOTEMPTY,
+        Refusal::CrossDirectory => Errno::EXDEV,
+    }
+}
+
+fn empty(result: Result<(), Refusal>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(refusal) => reply.error(errno(refusal)),
+    }
+}
+
+impl Served {
+    fn attributes(&self, id: u64) -> Result<FileAttr, Refusal> {
+        self.0.lock().node(id).map(|node| attributes(id, node))
+    }
+}
+
+impl Filesystem for Served {
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.0.lock().lookup(parent.0, name);
+        match found.and_then(|id| self.attributes(id)) {
+            Ok(found) => reply.entry(&TTL, &found, Generation(0)),
+            Err(refusal) => reply.error(errno(refusal)),
+        }
+    }
+
+    fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attributes(id.0) {
+            Ok(found) => reply.attr(&TTL, &found),
+            Err(refusal) => reply.error(errno(refusal)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        id: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let resized = size.map_or(Ok(()), |size| self.0.lock().resize(id.0, size as usize));
+        match resized.and_then(|()| self.attributes(id.0)) {
+            Ok(found) => reply.attr(&TTL, &found),
+            Err(refusal) => reply.error(errno(refusal)),
+        }
+    }
+
+    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+        let made = self.0.lock().make(parent.0, name, Node::Directory(Directory::default()));
+        match made.and_then(|id| self.attributes(id)) {
+            Ok(made) => reply.entry(&TTL, &made, Generation(0)),
+            Err(refusal) => reply.error(errno(refusal)),
+        }
+    }
+
+    fn create(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let made = self.0.lock().make(parent.0, name, Node::File(File::default()));
+        match made.and_then(|id| self.attributes(id)) {
+            Ok(made) => reply.created(&TTL, &made, Generation(0), FileHandle(0), FopenFlags::empty()),
+            Err(refusal) => reply.error(errno(refusal)),
+        }
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.0.lock().remove(parent.0, name, false), reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.0.lock().remove(parent.0, name, true), reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        if flags.contains(RenameFlags::RENAME_EXCHANGE) {
+            return reply.error(Errno::EINVAL);
+        }
+        let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
+        empty(self.0.lock().rename((parent.0, name), (new_parent.0, new_name), replace), reply);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        id: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.0.lock().read(id.0, offset as usize, size as usize) {
+            Ok(data) => reply.data(data),
+            Err(refusal) => reply.error(errno(refusal)),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        id: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.0.lock().write(id.0, offset as usize, data) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(refusal) => reply.error(errno(refusal)),
+        }
+    }
+
+    fn flush(&self, _: &Request, _id: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, id: INodeNo, _fh: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        empty(self.0.lock().sync(id.0), reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, id: INodeNo, _fh: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        empty(self.0.lock().sync(id.0), reply);
+    }
+
+    fn readdir(&self, _: &Request, id: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let disk = self.0.lock();
+        let names = match disk.list(id.0) {
+            Ok(names) => names,
+            Err(refusal) => return reply.error(errno(refusal)),
+        };
+        for (index, (name, id)) in names.into_iter().enumerate().skip(offset as usize) {
+            let kind = match disk.node(id) {
+                Ok(Node::Directory(_)) => FileType::Directory,
+                _ => FileType::RegularFile,
+            };
+            if reply.add(INodeNo(id), index as u64 + 1, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn statfs(&self, _: &Request, _id: INodeNo, reply: ReplyStatfs) {
+        reply.statfs(BLOCKS, BLOCKS, BLOCKS, ROOT << 20, ROOT << 20, BLOCK, 255, BLOCK);
+    }
+}
