@@ -85,7 +85,8 @@ impl std::fmt::Display for Refused {
         if self.checks.is_empty() {
             return f.write_str("no credentials, and anonymous access is off");
         }
-        let checks: Vec<String> = self.checks.iter().map(|(method, check)| format!("{method}: {check}")).collect();
+        let checks: Vec<String> =
+            self.checks.iter().map(|(method, check)| format!("{method}: {check}")).collect();
         f.write_str(&checks.join("; "))
     }
 }
@@ -215,7 +216,8 @@ mod tests {
             let methods: Vec<(&'static str, Box<dyn Authenticator>)> =
                 methods.into_iter().map(|f| ("m", Box::new(Fixed(f)) as Box<dyn Authenticator>)).collect();
             let union = Union { methods, anonymous };
-            let got = union.authenticate(Credentials { token, ..Credentials::default() }, Timestamp::UNIX_EPOCH);
+            let got =
+                union.authenticate(Credentials { token, ..Credentials::default() }, Timestamp::UNIX_EPOCH);
             match got {
                 Ok((accepted, _)) => {
                     assert_eq!(Ok(accepted.user.name.as_str()), want);
@@ -230,9 +232,12 @@ mod tests {
     #[test]
     fn audiences_are_those_of_the_api_itself() {
         let list = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
-        for (asked, own, want) in
-            [("", "api", Some("")), ("api other", "api", Some("api")), ("other", "api", None), ("api", "", None)]
-        {
+        for (asked, own, want) in [
+            ("", "api", Some("")),
+            ("api other", "api", Some("api")),
+            ("other", "api", None),
+            ("api", "", None),
+        ] {
             assert_eq!(agnostic_audiences(&list(asked), &list(own)), want.map(list), "{asked} of {own}");
         }
     }

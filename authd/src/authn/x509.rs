@@ -102,11 +102,13 @@ impl ClientCertificates {
         let intermediates: Vec<CertificateDer<'_>> =
             intermediates.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
         let seconds = now.as_second();
-        let valid = self.authorities.iter().filter(|authority| (authority.from..=authority.until).contains(&seconds));
+        let valid =
+            self.authorities.iter().filter(|authority| (authority.from..=authority.until).contains(&seconds));
         let anchors: Vec<TrustAnchor<'_>> = valid.map(|authority| authority.anchor.clone()).collect();
         let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
 
-        let certificate = EndEntityCert::try_from(&leaf).map_err(|error| format!("the certificate is malformed: {error}"))?;
+        let certificate = EndEntityCert::try_from(&leaf)
+            .map_err(|error| format!("the certificate is malformed: {error}"))?;
         let usage = KeyUsage::client_auth();
         let path = certificate
             .verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &anchors, &intermediates, at, usage, None, None)
@@ -131,7 +133,12 @@ impl ClientCertificates {
         let mut uids = 0;
         for attribute in parsed.subject().iter_attributes() {
             let id = attribute.attr_type().to_id_string();
-            let text = || attribute.as_str().map(str::to_owned).map_err(|_| format!("subject attribute {id} is not text"));
+            let text = || {
+                attribute
+                    .as_str()
+                    .map(str::to_owned)
+                    .map_err(|_| format!("subject attribute {id} is not text"))
+            };
             match id.as_str() {
                 "2.5.4.3" => user.name = text()?,
                 "2.5.4.10" => user.groups.push(text()?),

@@ -26,7 +26,8 @@ pub(super) fn deny(_: &Arc<Mirror>) -> Box<dyn Authorizer> {
 
 impl Authorizer for Always {
     fn authorize(&self, _: Question<'_>) -> Result<Answer, NotYet> {
-        let decision = Decision { verdict: self.verdict, reason: self.reason.to_owned(), ..Decision::default() };
+        let decision =
+            Decision { verdict: self.verdict, reason: self.reason.to_owned(), ..Decision::default() };
         Ok(Answer { decision, any_name: true, ..Answer::default() })
     }
 

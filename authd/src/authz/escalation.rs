@@ -56,12 +56,14 @@ pub fn check(
     request: &auth::CoversRequest,
     at_least: u64,
 ) -> Result<Coverage, CheckError> {
-    let what = request.what.as_ref().ok_or(CheckError::Malformed("a check of neither a role nor a binding"))?;
+    let what =
+        request.what.as_ref().ok_or(CheckError::Malformed("a check of neither a role nor a binding"))?;
     let namespace = request.namespace.as_str();
     let (verb, resource, name) = match what {
         What::Role(role) => ("escalate", role.resource.as_str(), role.name.as_str()),
         What::Binding(binding) => {
-            let kind = RoleKind::parse(&binding.role_kind).ok_or(CheckError::Malformed("a role of unknown kind"))?;
+            let kind =
+                RoleKind::parse(&binding.role_kind).ok_or(CheckError::Malformed("a role of unknown kind"))?;
             ("bind", kind.resource(), binding.role_name.as_str())
         }
     };
@@ -84,7 +86,8 @@ pub fn check(
     let (wanted, aggregates) = match what {
         What::Role(role) => (role.rules.iter().map(PolicyRule::from).collect(), role.aggregates),
         What::Binding(binding) => {
-            let kind = RoleKind::parse(&binding.role_kind).ok_or(CheckError::Malformed("a role of unknown kind"))?;
+            let kind =
+                RoleKind::parse(&binding.role_kind).ok_or(CheckError::Malformed("a role of unknown kind"))?;
             let of = if kind == RoleKind::ClusterRole { "" } else { namespace };
             match policy.effective_rules(kind, of, name) {
                 Some(rules) => (rules, false),
@@ -169,16 +172,28 @@ mod tests {
         let role = |rules: Vec<auth::PolicyRule>| auth::MirrorRole { rules, ..auth::MirrorRole::default() };
         put("", "all", Kind::ClusterRole(role(vec![rule(&["*"], "*", &["*"], &[])])));
         put("a", "pods", Kind::Role(role(vec![rule(&["get", "list"], "", &["pods"], &[])])));
-        put("a", "special", Kind::Role(role(vec![
-            rule(&["escalate"], GROUP, &["roles"], &["big"]),
-            rule(&["bind"], GROUP, &["clusterroles"], &["all"]),
-        ])));
+        put(
+            "a",
+            "special",
+            Kind::Role(role(vec![
+                rule(&["escalate"], GROUP, &["roles"], &["big"]),
+                rule(&["bind"], GROUP, &["clusterroles"], &["all"]),
+            ])),
+        );
         for name in ["pods", "special"] {
-            put("a", name, Kind::RoleBinding(auth::MirrorBinding {
-                role_kind: "Role".into(),
-                role_name: name.into(),
-                subjects: vec![auth::Subject { kind: "User".into(), name: "alice".into(), ..auth::Subject::default() }],
-            }));
+            put(
+                "a",
+                name,
+                Kind::RoleBinding(auth::MirrorBinding {
+                    role_kind: "Role".into(),
+                    role_name: name.into(),
+                    subjects: vec![auth::Subject {
+                        kind: "User".into(),
+                        name: "alice".into(),
+                        ..auth::Subject::default()
+                    }],
+                }),
+            );
         }
         feed.synced(1).unwrap();
         (mirror, feed)
@@ -189,8 +204,11 @@ mod tests {
         let modes = Union::build(&Modes::parse(Some("RBAC")).unwrap(), &mirror);
         let groups = groups.iter().map(|g| (*g).to_owned()).collect();
         let user = UserInfo { name: name.into(), groups, ..UserInfo::default() };
-        let request =
-            auth::CoversRequest { namespace: namespace.into(), what: Some(what), ..auth::CoversRequest::default() };
+        let request = auth::CoversRequest {
+            namespace: namespace.into(),
+            what: Some(what),
+            ..auth::CoversRequest::default()
+        };
         check(&modes, &mirror, GROUP, &user, &request, 1).unwrap()
     }
 
@@ -215,7 +233,11 @@ mod tests {
             ("a", role("r", Vec::new(), false), ""),
             ("a", role("big", secrets(), false), ""),
             ("a", role("", secrets(), false), refused),
-            ("a", role("r", Vec::new(), true), "must have cluster-admin privileges to use the aggregationRule"),
+            (
+                "a",
+                role("r", Vec::new(), true),
+                "must have cluster-admin privileges to use the aggregationRule",
+            ),
             ("a", binding("Role", "pods"), ""),
             ("a", binding("Role", "special"), ""),
             ("a", binding("ClusterRole", "all"), ""),

@@ -125,7 +125,10 @@ impl Modes {
             match MODES.iter().find(|(name, ..)| *name == word) {
                 None => {
                     let known: Vec<&str> = MODES.iter().map(|(name, ..)| *name).collect();
-                    mistakes.push(format!("--authorization-mode: unknown mode `{word}`: use {}", known.join(", ")));
+                    mistakes.push(format!(
+                        "--authorization-mode: unknown mode `{word}`: use {}",
+                        known.join(", ")
+                    ));
                 }
                 Some((name, ..)) if modes.names.contains(name) => {
                     mistakes.push(format!("--authorization-mode: `{name}` comes twice"));
@@ -138,7 +141,9 @@ impl Modes {
                         }
                         Support::Accepted(warning) => modes.warnings.push((*warning).to_owned()),
                         Support::Built(_) if *name == "AlwaysAllow" => {
-                            modes.warnings.push("authorization mode AlwaysAllow: every request is allowed".to_owned());
+                            modes
+                                .warnings
+                                .push("authorization mode AlwaysAllow: every request is allowed".to_owned());
                         }
                         Support::Built(_) => (),
                     }
@@ -238,7 +243,9 @@ fn append(all: &mut String, more: &str) {
 fn merge(all: &mut Dependencies, more: Dependencies) {
     all.rbac_cluster |= more.rbac_cluster;
     all.identity |= more.identity;
-    for (held, more) in [(&mut all.rbac_namespace, more.rbac_namespace), (&mut all.graph_node, more.graph_node)] {
+    for (held, more) in
+        [(&mut all.rbac_namespace, more.rbac_namespace), (&mut all.graph_node, more.graph_node)]
+    {
         for item in more {
             if !held.contains(&item) {
                 held.push(item);
@@ -269,7 +276,8 @@ mod tests {
             (Some(""), Err(1)),
             (Some("Foo,RBAC,Bar"), Err(2)),
         ] {
-            let got = Modes::parse(flag).map(|m| (m.names, m.warnings.len())).map_err(|mistakes| mistakes.len());
+            let got =
+                Modes::parse(flag).map(|m| (m.names, m.warnings.len())).map_err(|mistakes| mistakes.len());
             assert_eq!(got, want, "{flag:?}");
         }
     }
@@ -281,7 +289,8 @@ mod tests {
         feed.synced(1).unwrap();
         let user = UserInfo { name: "jane".into(), ..UserInfo::default() };
         let master = UserInfo { groups: vec![MASTERS.into()], ..user.clone() };
-        let attributes = Attributes { resource_request: true, namespace: "a".into(), ..Attributes::default() };
+        let attributes =
+            Attributes { resource_request: true, namespace: "a".into(), ..Attributes::default() };
         for (modes, want, reason, rbac) in [
             ("AlwaysAllow", Verdict::Allow, "", false),
             ("AlwaysDeny", Verdict::NoOpinion, "Everything is forbidden.", false),
@@ -300,7 +309,10 @@ mod tests {
             assert_eq!(answer.depends_on.rbac_cluster, rbac, "{modes}");
             assert_eq!(answer.depends_on.rbac_namespace, namespaces, "{modes}");
             let answer = union.authorize(Question { at_least: u64::MAX, ..ask(&master) }).unwrap();
-            assert!(answer.decision.allowed() && answer.depends_on == Dependencies::default(), "{modes}: masters");
+            assert!(
+                answer.decision.allowed() && answer.depends_on == Dependencies::default(),
+                "{modes}: masters"
+            );
         }
     }
 }

@@ -37,7 +37,9 @@ impl Authorizer for Rbac {
         };
         drop(policy);
         let (verdict, reason, any_name, cluster_wide) = match judgement {
-            Judgement::Allowed { reason, cluster_wide, any_name } => (Verdict::Allow, reason, any_name, cluster_wide),
+            Judgement::Allowed { reason, cluster_wide, any_name } => {
+                (Verdict::Allow, reason, any_name, cluster_wide)
+            }
             Judgement::NotAllowed(refusal) => {
                 tracing::debug!(
                     user = user.name,

@@ -102,24 +102,26 @@ impl Config {
     pub fn check(flags: Flags) -> Result<Self, Vec<String>> {
         let mut mistakes = Vec::new();
         let mut warnings = Vec::new();
-        let names = flags
-            .names
-            .parse::<Preset>()
-            .map_err(|mistake| format!("--names: {mistake}"))
-            .and_then(|preset| Names::new(preset, &flags.api_domain).map_err(|m| format!("--api-domain: {m}")));
+        let names = flags.names.parse::<Preset>().map_err(|mistake| format!("--names: {mistake}")).and_then(
+            |preset| Names::new(preset, &flags.api_domain).map_err(|m| format!("--api-domain: {m}")),
+        );
         let names = names.map_err(|mistake| mistakes.push(mistake)).ok();
         let modes = Modes::parse(flags.authorization_mode.as_deref());
         let modes = modes.map_err(|wrong| mistakes.extend(wrong)).ok();
         match FeatureGates::parse(&flags.feature_gates.join(",")) {
             Ok((_, notes)) => warnings.extend(notes),
-            Err(wrong) => mistakes.extend(wrong.0.into_iter().map(|mistake| format!("--feature-gates: {mistake}"))),
+            Err(wrong) => {
+                mistakes.extend(wrong.0.into_iter().map(|mistake| format!("--feature-gates: {mistake}")))
+            }
         }
         let metrics_address = flags.metrics_address.as_deref().map(loopback).transpose();
         let metrics_address = metrics_address.map_err(|mistake| mistakes.push(mistake)).ok().flatten();
         if flags.socket.as_os_str().is_empty() {
             mistakes.push("--socket: the path is empty".to_owned());
         }
-        let (Some(names), Some(modes), true) = (names, modes, mistakes.is_empty()) else { return Err(mistakes) };
+        let (Some(names), Some(modes), true) = (names, modes, mistakes.is_empty()) else {
+            return Err(mistakes);
+        };
 
         warnings.extend(modes.warnings.iter().cloned());
         if flags.enable_bootstrap_token_auth == Some(true) {
@@ -165,7 +167,9 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     if address.ip().is_loopback() {
         Ok(address)
     } else {
-        Err(format!("--metrics-address: `{text}` is not a loopback address, and the listener asks nobody who they are"))
+        Err(format!(
+            "--metrics-address: `{text}` is not a loopback address, and the listener asks nobody who they are"
+        ))
     }
 }
 
@@ -219,6 +223,9 @@ mod tests {
         let config = config.unwrap();
         assert_eq!(config.warnings.len(), 3, "{:?}", config.warnings);
         assert_eq!(config.authn.api_audiences, ["https://x.test"]);
-        assert!(Flags::try_parse_from(["authd", "--socket=/tmp/s", "--oidc-issuer-url=x"]).is_err(), "unknown flag");
+        assert!(
+            Flags::try_parse_from(["authd", "--socket=/tmp/s", "--oidc-issuer-url=x"]).is_err(),
+            "unknown flag"
+        );
     }
 }

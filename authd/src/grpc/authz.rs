@@ -10,7 +10,10 @@ pub(super) struct Service(pub(super) Parts);
 
 #[tonic::async_trait]
 impl auth::authz_server::Authz for Service {
-    async fn rules(&self, request: Request<auth::RulesRequest>) -> Result<Response<auth::RulesResponse>, Status> {
+    async fn rules(
+        &self,
+        request: Request<auth::RulesRequest>,
+    ) -> Result<Response<auth::RulesResponse>, Status> {
         let request = request.into_inner();
         let at_least = floor(request.at_least.as_ref());
         let user = request.user.ok_or_else(|| status::incomplete("it names no user"))?.into();
@@ -26,7 +29,10 @@ impl auth::authz_server::Authz for Service {
         }))
     }
 
-    async fn covers(&self, request: Request<auth::CoversRequest>) -> Result<Response<auth::CoversResponse>, Status> {
+    async fn covers(
+        &self,
+        request: Request<auth::CoversRequest>,
+    ) -> Result<Response<auth::CoversResponse>, Status> {
         let request = request.into_inner();
         let at_least = floor(request.at_least.as_ref());
         let user = request.user.clone().ok_or_else(|| status::incomplete("it names no user"))?.into();
@@ -36,7 +42,8 @@ impl auth::authz_server::Authz for Service {
             Err(CheckError::NotYet(missing)) => Err(missing),
             checked => Ok(checked),
         };
-        let checked = parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::check)?;
+        let checked =
+            parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::check)?;
         Ok(Response::new(match checked {
             Coverage::Held => auth::CoversResponse { allowed: true, ..auth::CoversResponse::default() },
             Coverage::RoleNotFound(message) => {

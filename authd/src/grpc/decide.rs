@@ -36,9 +36,17 @@ pub(super) struct Service(pub(super) Parts);
 impl auth::decide_server::Decide for Service {
     type StreamStream = Answers;
 
-    async fn stream(&self, request: Request<Streaming<auth::DecideRequest>>) -> Result<Response<Answers>, Status> {
+    async fn stream(
+        &self,
+        request: Request<Streaming<auth::DecideRequest>>,
+    ) -> Result<Response<Answers>, Status> {
         let questions = request.into_inner();
-        Ok(Response::new(Answers { parts: self.0.clone(), questions, ended: false, waiting: FuturesUnordered::new() }))
+        Ok(Response::new(Answers {
+            parts: self.0.clone(),
+            questions,
+            ended: false,
+            waiting: FuturesUnordered::new(),
+        }))
     }
 }
 
@@ -104,24 +112,38 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
             Reply::Later(Box::pin(async move {
                 match verified.await {
                     Ok(answer) => wrap(Answer::Authenticate(answer)),
-                    Err(_) => wrap(Answer::Failure(status::malformed("its certificates could not be verified"))),
+                    Err(_) => {
+                        wrap(Answer::Failure(status::malformed("its certificates could not be verified")))
+                    }
                 }
             }))
         }
         Some(Ask::Authorize(ask)) => match Asked::of(ask) {
             Err(what) => Reply::Now(wrap(Answer::Failure(status::malformed(what)))),
-            Ok(asked) => when_there(parts, waiting, vec![asked], move |mut answers| match answers.pop() {
-                Some(answer) => wrap(Answer::Authorize(answer)),
-                None => wrap(Answer::Failure(status::malformed("no answer"))),
-            }, request_id, id),
+            Ok(asked) => when_there(
+                parts,
+                waiting,
+                vec![asked],
+                move |mut answers| match answers.pop() {
+                    Some(answer) => wrap(Answer::Authorize(answer)),
+                    None => wrap(Answer::Failure(status::malformed("no answer"))),
+                },
+                request_id,
+                id,
+            ),
         },
         Some(Ask::AuthorizeBatch(batch)) => {
             let asked: Result<Vec<Asked>, &'static str> = batch.requests.into_iter().map(Asked::of).collect();
             match asked {
                 Err(what) => Reply::Now(wrap(Answer::Failure(status::malformed(what)))),
-                Ok(asked) => when_there(parts, waiting, asked, move |responses| {
-                    wrap(Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses }))
-                }, request_id, id),
+                Ok(asked) => when_there(
+                    parts,
+                    waiting,
+                    asked,
+                    move |responses| wrap(Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })),
+                    request_id,
+                    id,
+                ),
             }
         }
     }
@@ -201,7 +223,11 @@ fn authorize(parts: &Parts, asked: &[Asked]) -> Result<Vec<auth::AuthorizeRespon
     answers.collect()
 }
 
-fn authenticate(parts: &Parts, ask: &auth::AuthenticateRequest, request_id: &str) -> auth::AuthenticateResponse {
+fn authenticate(
+    parts: &Parts,
+    ask: &auth::AuthenticateRequest,
+    request_id: &str,
+) -> auth::AuthenticateResponse {
     let credentials = Credentials {
         certificates: &ask.certificate_chain,
         token: &ask.bearer_token,

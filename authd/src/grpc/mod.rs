@@ -55,7 +55,10 @@ pub struct Parts {
 
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").field("authn", &self.authn).field("authz", &self.authz).finish_non_exhaustive()
+        f.debug_struct("Parts")
+            .field("authn", &self.authn)
+            .field("authz", &self.authz)
+            .finish_non_exhaustive()
     }
 }
 
@@ -63,11 +66,19 @@ impl std::fmt::Debug for Parts {
 pub fn services(parts: &Parts) -> Routes {
     let mut routes = Routes::builder();
     routes
-        .add_service(DecideServer::new(decide::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE))
-        .add_service(MirrorServer::new(mirror::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE))
-        .add_service(AuthzServer::new(authz::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE))
+        .add_service(
+            DecideServer::new(decide::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
+        )
+        .add_service(
+            MirrorServer::new(mirror::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
+        )
+        .add_service(
+            AuthzServer::new(authz::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
+        )
         .add_service(AuthnServer::new(authn::Service))
-        .add_service(ReviewServer::new(review::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE));
+        .add_service(
+            ReviewServer::new(review::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
+        );
     routes.routes()
 }
 
@@ -81,7 +92,11 @@ fn floor(revisions: Option<&auth::Revisions>) -> u64 {
 
 impl Parts {
     /// Asks until the mirror is there, at most for [`PATIENCE`].
-    async fn patiently<T>(&self, at_least: u64, mut ask: impl FnMut() -> Result<T, NotYet>) -> Result<T, NotYet> {
+    async fn patiently<T>(
+        &self,
+        at_least: u64,
+        mut ask: impl FnMut() -> Result<T, NotYet>,
+    ) -> Result<T, NotYet> {
         let deadline = self.clock.monotonic() + PATIENCE;
         loop {
             let missing = match ask() {

@@ -10,7 +10,10 @@ pub(super) struct Service(pub(super) Parts);
 
 #[tonic::async_trait]
 impl auth::review_server::Review for Service {
-    async fn create(&self, request: Request<auth::ReviewRequest>) -> Result<Response<auth::ReviewResponse>, Status> {
+    async fn create(
+        &self,
+        request: Request<auth::ReviewRequest>,
+    ) -> Result<Response<auth::ReviewResponse>, Status> {
         let request = request.into_inner();
         let at_least = floor(request.at_least.as_ref());
         let user = request.user.ok_or_else(|| status::incomplete("it names no user"))?.into();
@@ -27,7 +30,8 @@ impl auth::review_server::Review for Service {
             Err(ReviewError::NotYet(missing)) => Err(missing),
             answered => Ok(answered),
         };
-        let answered = parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::review)?;
+        let answered =
+            parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::review)?;
         let outcome = match answered {
             Ok(object) => Outcome::Object(object.into_value().to_string().into_bytes()),
             Err(status) => Outcome::Status(status.to_value().to_string().into_bytes()),

@@ -10,12 +10,20 @@ use crate::review::ReviewError;
 
 /// The policy is not here in time: the client may try again.
 pub(super) fn not_yet(error: NotYet) -> Failure {
-    failure(Reason::ServiceUnavailable, "authorization policy is not up to date, try again", error.to_string())
+    failure(
+        Reason::ServiceUnavailable,
+        "authorization policy is not up to date, try again",
+        error.to_string(),
+    )
 }
 
 /// A question that apid should not have asked. The client is not told what.
 pub(super) fn malformed(what: &str) -> Failure {
-    failure(Reason::InternalError, "the request could not be authorized", format!("malformed question: {what}"))
+    failure(
+        Reason::InternalError,
+        "the request could not be authorized",
+        format!("malformed question: {what}"),
+    )
 }
 
 /// More questions wait than the process wants to hold.
@@ -71,7 +79,9 @@ pub(super) fn feed(error: FeedError) -> Status {
 
 /// A feed that must not begin: the two processes speak different names.
 pub(super) fn other_names(ours: &str, theirs: &str) -> Status {
-    Status::failed_precondition(format!("apid speaks the names `{theirs}`, authd `{ours}`: start both with the same"))
+    Status::failed_precondition(format!(
+        "apid speaks the names `{theirs}`, authd `{ours}`: start both with the same"
+    ))
 }
 
 /// What comes with a later issue.

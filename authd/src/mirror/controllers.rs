@@ -113,8 +113,11 @@ impl Controllers {
             let mut writes = reconcile::missing(policy, &defaults, &self.names);
             // The writes of a batch may be performed in any order: what is to be created anew is deleted first, and
             // the next batch creates it.
-            let deleted: Vec<Write> = writes.iter().filter(|write| write.step == Step::Delete).cloned().collect();
-            writes.retain(|write| write.step == Step::Delete || !deleted.iter().any(|gone| gone.same_object(write)));
+            let deleted: Vec<Write> =
+                writes.iter().filter(|write| write.step == Step::Delete).cloned().collect();
+            writes.retain(|write| {
+                write.step == Step::Delete || !deleted.iter().any(|gone| gone.same_object(write))
+            });
             if !writes.is_empty() {
                 let writes = writes.into_iter().map(|write| self.object_write(write)).collect();
                 return Some(self.batch(true, deleted.is_empty(), writes));
@@ -225,7 +228,8 @@ mod tests {
     fn perform(policy: &mut Policy, names: &Names, batch: &auth::WriteBatch) -> auth::WriteResult {
         for write in &batch.writes {
             let body = || Object::from_value(serde_json::from_slice(&write.body).unwrap()).unwrap();
-            let kind = if write.resource.starts_with("cluster") { RoleKind::ClusterRole } else { RoleKind::Role };
+            let kind =
+                if write.resource.starts_with("cluster") { RoleKind::ClusterRole } else { RoleKind::Role };
             match (write.verb(), write.resource.as_str()) {
                 (Verb::Create, "roles" | "clusterroles") => {
                     policy.put_role(kind, &write.namespace, &write.name, role_spec(&body(), names));
@@ -244,11 +248,17 @@ mod tests {
     fn an_empty_store_gets_default_policy_in_one_batch_and_then_projections() {
         let names = names();
         let (mut policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
-        assert!(c.next(Duration::ZERO, 0, &policy).is_none() && c.ready().is_err(), "not before the snapshot");
+        assert!(
+            c.next(Duration::ZERO, 0, &policy).is_none() && c.ready().is_err(),
+            "not before the snapshot"
+        );
         c.synced();
         let batch = c.next(Duration::ZERO, 1, &policy).unwrap();
         assert_eq!((batch.controller.as_str(), batch.system), (BOOTSTRAP, true));
-        assert!(batch.writes.len() > 100 && batch.writes.iter().all(|w| w.group == "rbac.authorization.svc.internal"));
+        assert!(
+            batch.writes.len() > 100
+                && batch.writes.iter().all(|w| w.group == "rbac.authorization.svc.internal")
+        );
         assert!(c.next(Duration::ZERO, 1, &policy).is_none(), "one at a time");
         let result = perform(&mut policy, &names, &batch);
         assert!(c.ready().is_err());
@@ -270,8 +280,10 @@ mod tests {
         let mut now = Duration::ZERO;
         for pause in [250, 500, 1000] {
             let batch = c.next(now, 1, &policy).unwrap();
-            let failed = auth::Failure { code: 404, message: "no namespace".into(), ..auth::Failure::default() };
-            let mut results = vec![auth::Failure { code: 201, ..auth::Failure::default() }; batch.writes.len() - 1];
+            let failed =
+                auth::Failure { code: 404, message: "no namespace".into(), ..auth::Failure::default() };
+            let mut results =
+                vec![auth::Failure { code: 201, ..auth::Failure::default() }; batch.writes.len() - 1];
             results.push(failed);
             c.result(now, &auth::WriteResult { id: batch.id + 7, results: results.clone(), revision: 1 });
             assert!(c.wake_at().is_none(), "a result of another batch is ignored");

@@ -30,7 +30,10 @@ pub(super) enum Change {
 
 impl Change {
     pub(super) fn is_cluster_role(&self) -> bool {
-        matches!(self, Change::PutRole(RoleKind::ClusterRole, ..) | Change::DeleteRole(RoleKind::ClusterRole, ..))
+        matches!(
+            self,
+            Change::PutRole(RoleKind::ClusterRole, ..) | Change::DeleteRole(RoleKind::ClusterRole, ..)
+        )
     }
 
     pub(super) fn apply(self, policy: &mut Policy) {
@@ -48,18 +51,23 @@ impl Change {
 pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<Change, Malformed> {
     use mirror_object::Kind;
     let object = object.ok_or(Malformed("a put without an object"))?;
-    let protected = object.annotations.get(&names.autoupdate_annotation()).is_some_and(|value| value == "false");
+    let protected =
+        object.annotations.get(&names.autoupdate_annotation()).is_some_and(|value| value == "false");
     let meta = Meta { labels: object.labels, protected };
     let (namespace, name) = (object.namespace, object.name);
     let change = match object.kind.ok_or(Malformed("an object without a kind"))? {
-        Kind::ClusterRole(role) => Change::PutRole(RoleKind::ClusterRole, String::new(), name, role_spec(meta, role)),
+        Kind::ClusterRole(role) => {
+            Change::PutRole(RoleKind::ClusterRole, String::new(), name, role_spec(meta, role))
+        }
         Kind::Role(role) => {
             let meta = Meta { labels: std::collections::BTreeMap::new(), ..meta };
             Change::PutRole(RoleKind::Role, of_namespace(namespace)?, name, role_spec(meta, role))
         }
         Kind::ClusterRoleBinding(binding) => put_binding(String::new(), name, meta, binding),
         Kind::RoleBinding(binding) => put_binding(of_namespace(namespace)?, name, meta, binding),
-        Kind::ServiceAccount(_) | Kind::Secret(_) | Kind::Node(_) | Kind::Pod(_) | Kind::ConfigMap(_) => Change::Nothing,
+        Kind::ServiceAccount(_) | Kind::Secret(_) | Kind::Node(_) | Kind::Pod(_) | Kind::ConfigMap(_) => {
+            Change::Nothing
+        }
     };
     Ok(change)
 }
@@ -86,7 +94,11 @@ pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, Malformed> 
 
 /// A namespaced object without a namespace would grant in the whole cluster.
 fn of_namespace(namespace: String) -> Result<String, Malformed> {
-    if namespace.is_empty() { Err(Malformed("a Role or RoleBinding without a namespace")) } else { Ok(namespace) }
+    if namespace.is_empty() {
+        Err(Malformed("a Role or RoleBinding without a namespace"))
+    } else {
+        Ok(namespace)
+    }
 }
 
 fn role_spec(meta: Meta, role: auth::MirrorRole) -> RoleSpec {
@@ -99,7 +111,9 @@ fn role_spec(meta: Meta, role: auth::MirrorRole) -> RoleSpec {
 }
 
 fn put_binding(namespace: String, name: String, meta: Meta, binding: auth::MirrorBinding) -> Change {
-    let Some(role_kind) = RoleKind::parse(&binding.role_kind) else { return Change::DeleteBinding(namespace, name) };
+    let Some(role_kind) = RoleKind::parse(&binding.role_kind) else {
+        return Change::DeleteBinding(namespace, name);
+    };
     let subjects = binding.subjects.into_iter().filter_map(|subject| {
         let kind = SubjectKind::parse(&subject.kind)?;
         Some(Subject { kind, name: subject.name.into(), namespace: subject.namespace.into() })

@@ -58,7 +58,11 @@ pub struct Progress {
 
 impl std::fmt::Display for Progress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.synced { write!(f, "the mirror is at {}", self.revision) } else { f.write_str("the mirror has no feed") }
+        if self.synced {
+            write!(f, "the mirror is at {}", self.revision)
+        } else {
+            f.write_str("the mirror has no feed")
+        }
     }
 }
 
@@ -114,7 +118,8 @@ impl Mirror {
     /// [`NotYet`] when it does not within `limit`.
     pub async fn reach(&self, revision: u64, limit: Duration) -> Result<(), NotYet> {
         let mut progress = self.progress.subscribe();
-        let reached = tokio::time::timeout(limit, progress.wait_for(|progress| progress.reaches(revision))).await;
+        let reached =
+            tokio::time::timeout(limit, progress.wait_for(|progress| progress.reaches(revision))).await;
         match reached {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(NotYet { wanted: revision, state: self.progress() }),
@@ -273,7 +278,8 @@ mod tests {
 
     fn role(name: &str) -> auth::MirrorPut {
         let kind = auth::mirror_object::Kind::ClusterRole(auth::MirrorRole::default());
-        let object = auth::MirrorObject { name: name.into(), kind: Some(kind), ..auth::MirrorObject::default() };
+        let object =
+            auth::MirrorObject { name: name.into(), kind: Some(kind), ..auth::MirrorObject::default() };
         auth::MirrorPut { revision: 1, object: Some(object) }
     }
 
@@ -290,7 +296,10 @@ mod tests {
         assert!(roles(&mirror, 0).is_err(), "half a snapshot");
         assert_eq!(feed.synced(7).unwrap(), Applied { synced: true, cluster_roles: true });
         assert_eq!(roles(&mirror, 7), Ok(1));
-        assert_eq!(roles(&mirror, 8), Err(NotYet { wanted: 8, state: Progress { synced: true, revision: 7 } }));
+        assert_eq!(
+            roles(&mirror, 8),
+            Err(NotYet { wanted: 8, state: Progress { synced: true, revision: 7 } })
+        );
         feed.progress(8).unwrap();
         assert_eq!(roles(&mirror, 8), Ok(1));
         feed.progress(3).unwrap();

@@ -1,11 +1,11 @@
 //! SelfSubjectAccessReview, SubjectAccessReview and LocalSubjectAccessReview: may somebody (requirements A-REV-5 to
 //! A-REV-19).
 
+use apimachinery::decision::Verdict;
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
-use apimachinery::decision::Verdict;
 
 use super::attributes::{check_attributes, read_attributes, shown_path};
 use super::{Review, Reviewed, Reviewer, answered, invalid, string_lists, strings};
@@ -13,7 +13,11 @@ use crate::authz::Question;
 use crate::mirror::NotYet;
 
 /// The caller's own access.
-pub(super) fn answer_self(reviewer: &Reviewer<'_>, review: &Review<'_>, object: Object) -> Result<Reviewed, NotYet> {
+pub(super) fn answer_self(
+    reviewer: &Reviewer<'_>,
+    review: &Review<'_>,
+    object: Object,
+) -> Result<Reviewed, NotYet> {
     let mut errors = check_attributes(spec(&object));
     errors.extend(check_metadata(&object, false));
     if !errors.is_empty() {
@@ -23,7 +27,11 @@ pub(super) fn answer_self(reviewer: &Reviewer<'_>, review: &Review<'_>, object: 
 }
 
 /// Anybody's access.
-pub(super) fn answer_any(reviewer: &Reviewer<'_>, review: &Review<'_>, object: Object) -> Result<Reviewed, NotYet> {
+pub(super) fn answer_any(
+    reviewer: &Reviewer<'_>,
+    review: &Review<'_>,
+    object: Object,
+) -> Result<Reviewed, NotYet> {
     let mut errors = check_subject(spec(&object));
     errors.extend(check_metadata(&object, false));
     if !errors.is_empty() {
@@ -33,7 +41,11 @@ pub(super) fn answer_any(reviewer: &Reviewer<'_>, review: &Review<'_>, object: O
 }
 
 /// Anybody's access in one namespace.
-pub(super) fn answer_local(reviewer: &Reviewer<'_>, review: &Review<'_>, object: Object) -> Result<Reviewed, NotYet> {
+pub(super) fn answer_local(
+    reviewer: &Reviewer<'_>,
+    review: &Review<'_>,
+    object: Object,
+) -> Result<Reviewed, NotYet> {
     if !object.namespace().is_empty() && object.namespace() != review.namespace {
         let message = "the namespace of the provided object does not match the namespace sent on the request";
         return Ok(Err(Status::bad_request(message)));
@@ -51,7 +63,11 @@ pub(super) fn answer_local(reviewer: &Reviewer<'_>, review: &Review<'_>, object:
     }
     if let Some(non_resource) = object_at(spec, "nonResourceAttributes") {
         let path = path.child("nonResourceAttributes");
-        errors.push(FieldError::invalid_text(&path, &shown_path(non_resource), "disallowed on this kind of request"));
+        errors.push(FieldError::invalid_text(
+            &path,
+            &shown_path(non_resource),
+            "disallowed on this kind of request",
+        ));
     }
     if !errors.is_empty() {
         return Ok(Err(invalid(reviewer.names, &errors)));
@@ -101,7 +117,10 @@ fn subject(spec: Option<&Map<String, Value>>) -> UserInfo {
         name: text(spec, "user").to_owned(),
         uid: text(spec, "uid").to_owned(),
         groups: strings(field("groups")),
-        extra: string_lists(field("extra")).into_iter().map(|(key, list)| (key.to_lowercase(), list)).collect(),
+        extra: string_lists(field("extra"))
+            .into_iter()
+            .map(|(key, list)| (key.to_lowercase(), list))
+            .collect(),
     }
 }
 

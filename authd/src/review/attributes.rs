@@ -36,11 +36,17 @@ pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
     }
     if let Some(resource) = resource {
         let path = path.child("resourceAttributes");
-        check_selector(resource, &path.child("fieldSelector"), "fieldSelector", &mut errors, |key, _, path, errors| {
-            if key.is_empty() {
-                errors.push(FieldError::required(&path.child("key"), "must be specified"));
-            }
-        });
+        check_selector(
+            resource,
+            &path.child("fieldSelector"),
+            "fieldSelector",
+            &mut errors,
+            |key, _, path, errors| {
+                if key.is_empty() {
+                    errors.push(FieldError::required(&path.child("key"), "must be specified"));
+                }
+            },
+        );
         let check = |key: &str, values: &[String], path: &FieldPath, errors: &mut Vec<FieldError>| {
             let wrong = syntax::qualified_name(key).into_iter();
             errors.extend(wrong.map(|wrong| FieldError::invalid(&path.child("key"), key, &wrong)));
@@ -64,7 +70,8 @@ fn check_selector(
 ) {
     let Some(selector) = resource.get(field).and_then(Value::as_object) else { return };
     let raw = text(selector, "rawSelector");
-    let requirements = selector.get("requirements").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let requirements =
+        selector.get("requirements").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if !raw.is_empty() && !requirements.is_empty() {
         let detail = "may not specified at the same time as requirements";
         errors.push(FieldError::invalid(&path.child("rawSelector"), raw, detail));
@@ -123,7 +130,10 @@ pub(super) fn read_attributes(spec: Option<&Fields>) -> Attributes {
     }
 }
 
-fn selector(selector: Option<&Value>, parse: impl Fn(&str) -> Result<ParsedSelector, String>) -> ParsedSelector {
+fn selector(
+    selector: Option<&Value>,
+    parse: impl Fn(&str) -> Result<ParsedSelector, String>,
+) -> ParsedSelector {
     let Some(selector) = selector.and_then(Value::as_object) else { return ParsedSelector::default() };
     let raw = text(selector, "rawSelector");
     if !raw.is_empty() {

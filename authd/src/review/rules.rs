@@ -8,7 +8,11 @@ use super::{Review, Reviewed, Reviewer, answered};
 use crate::mirror::NotYet;
 use crate::rules::reconcile::rule_json;
 
-pub(super) fn answer(reviewer: &Reviewer<'_>, review: &Review<'_>, object: Object) -> Result<Reviewed, NotYet> {
+pub(super) fn answer(
+    reviewer: &Reviewer<'_>,
+    review: &Review<'_>,
+    object: Object,
+) -> Result<Reviewed, NotYet> {
     let namespace = object.str_at(&["spec", "namespace"]).unwrap_or_default();
     if namespace.is_empty() {
         return Ok(Err(Status::bad_request("no namespace on request")));

@@ -1,1 +1,307 @@
-//! tests
+//! Every kind of review, good and bad.
+
+use std::sync::Arc;
+
+use apimachinery::names::Preset;
+use authproto::auth;
+
+use super::*;
+use crate::authz::Modes;
+use crate::mirror::{Feed, Mirror};
+
+const ACCESS: &str = "authorization.k8s.io";
+
+/// In `a`, alice may get configmaps and the secret `one`, and is bound to a role that does not exist.
+fn mirror() -> (Arc<Mirror>, Feed) {
+    use auth::mirror_object::Kind;
+    let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
+    let mut feed = mirror.begin();
+    let mut put = |name: &str, kind: Kind| {
+        let object = auth::MirrorObject {
+            namespace: "a".into(),
+            name: name.into(),
+            kind: Some(kind),
+            ..auth::MirrorObject::default()
+        };
+        feed.put(auth::MirrorPut { revision: 1, object: Some(object) }).unwrap();
+    };
+    let rule = |resource: &str, names: &[&str]| auth::PolicyRule {
+        verbs: vec!["get".into()],
+        api_groups: vec![String::new()],
+        resources: vec![resource.into()],
+        resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+        non_resource_urls: Vec::new(),
+    };
+    let rules = vec![rule("configmaps", &[]), rule("secrets", &["one"])];
+    put("grant", Kind::Role(auth::MirrorRole { rules, ..auth::MirrorRole::default() }));
+    for role in ["grant", "gone"] {
+        put(
+            role,
+            Kind::RoleBinding(auth::MirrorBinding {
+                role_kind: "Role".into(),
+                role_name: role.into(),
+                subjects: vec![auth::Subject {
+                    kind: "User".into(),
+                    name: "alice".into(),
+                    ..auth::Subject::default()
+                }],
+            }),
+        );
+    }
+    feed.synced(1).unwrap();
+    (mirror, feed)
+}
+
+fn review(resource: &str, namespace: &str, object: Value) -> Value {
+    let (mirror, _feed) = mirror();
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let authz = authz::Union::build(&Modes::parse(Some("RBAC")).unwrap(), &mirror);
+    let user = UserInfo {
+        name: "alice".into(),
+        uid: "alice-uid".into(),
+        groups: vec!["team-a".into()],
+        extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
+    };
+    let object = object.to_string();
+    let review = Review { resource, namespace, user: &user, object: object.as_bytes(), at_least: 1 };
+    match (Reviewer { names: &names, authz: &authz }).answer(review).unwrap() {
+        Ok(object) => object.into_value(),
+        Err(status) => status.to_value(),
+    }
+}
+
+fn get(resource: &str, namespace: &str, name: &str) -> Value {
+    json!({"verb": "get", "resource": resource, "namespace": namespace, "name": name})
+}
+
+/// The status of an access review, or the field and message of each cause of its 422.
+fn check(resource: &str, namespace: &str, object: &Value, want: &Value) {
+    let mut object = object.clone();
+    object["apiVersion"] = format!("{ACCESS}/v1").into();
+    let answer = review(resource, namespace, object.clone());
+    let got = match answer["code"].as_u64() {
+        None => answer["status"].clone(),
+        Some(422) => {
+            let causes = answer["details"]["causes"].as_array().unwrap();
+            causes.iter().map(|cause| json!([cause["field"], cause["message"]])).collect()
+        }
+        Some(_) => answer["message"].clone(),
+    };
+    assert_eq!(&got, want, "{resource} {namespace} {object}");
+}
+
+#[test]
+fn a_self_subject_review_shows_the_caller_and_nothing_else() {
+    let object = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
+        "metadata": {"name": "x", "labels": {"a": "b"}}, "status": {"userInfo": {"username": "root"}}});
+    assert_eq!(
+        review("selfsubjectreviews", "", object),
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {},
+            "status": {"userInfo": {"username": "alice", "uid": "alice-uid", "groups": ["team-a"], "extra": {"k": ["v"]}}}})
+    );
+}
+
+#[test]
+fn access_reviews_decide_as_requests_are_decided() {
+    let granted = r#"RBAC: allowed by RoleBinding "grant/a" of Role "grant" to User "alice""#;
+    let gone = r#"RBAC: role.rbac.authorization.k8s.io "gone" not found"#;
+    for (attributes, want) in [
+        (get("configmaps", "a", ""), json!({"allowed": true, "reason": granted})),
+        (get("secrets", "a", "one"), json!({"allowed": true, "reason": granted})),
+        (get("secrets", "a", "two"), json!({"allowed": false, "reason": gone})),
+        (get("configmaps", "b", ""), json!({"allowed": false})),
+        (json!({}), json!({"allowed": false})),
+    ] {
+        let spec =
+            json!({"spec": {"resourceAttributes": attributes}, "status": {"allowed": true, "reason": "me"}});
+        check("selfsubjectaccessreviews", "", &spec, &want);
+        let spec = json!({"spec": {"resourceAttributes": attributes, "user": "alice"}});
+        check("subjectaccessreviews", "", &spec, &want);
+        if attributes["namespace"] == "a" {
+            check("localsubjectaccessreviews", "a", &spec, &want);
+        }
+    }
+    let masters = json!({"spec": {"nonResourceAttributes": {"path": "/x", "verb": "get"}, "groups": ["system:masters"]}});
+    check("subjectaccessreviews", "", &masters, &json!({"allowed": true}));
+    let bob = json!({"spec": {"resourceAttributes": get("configmaps", "a", ""), "user": "bob"}});
+    check("subjectaccessreviews", "", &bob, &json!({"allowed": false}));
+}
+
+#[test]
+fn the_answer_echoes_the_spec_and_drops_the_rest() {
+    let spec = json!({"user": "bob", "groups": ["g"], "extra": {"K": ["v"]}, "uid": "u",
+        "resourceAttributes": get("configmaps", "a", "")});
+    let object = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview",
+        "metadata": {"namespace": "a"}, "spec": spec});
+    assert_eq!(
+        review("localsubjectaccessreviews", "a", object),
+        json!({"apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview",
+            "metadata": {"namespace": "a"}, "spec": spec, "status": {"allowed": false}})
+    );
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_field() {
+    let path = json!({"path": "/api", "verb": "get"});
+    let shown = r#"Invalid value: {"Path":"/api","Verb":"get"}"#;
+    let neither = json!([[
+        "spec.resourceAttributes",
+        "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+    ]]);
+    let nobody = json!(["spec.user", "Invalid value: \"\": at least one of user or group must be specified"]);
+    let other = |namespace: &str| {
+        json!([[
+            "spec.resourceAttributes.namespace",
+            format!("Invalid value: \"{namespace}\": must match metadata.namespace")
+        ]])
+    };
+    let own = "selfsubjectaccessreviews";
+    let any = "subjectaccessreviews";
+    let local = "localsubjectaccessreviews";
+    for (resource, object, want) in [
+        (own, json!({"spec": {}}), neither.clone()),
+        (own, json!({}), neither.clone()),
+        (own, json!({"spec": null}), neither),
+        (
+            own,
+            json!({"spec": {"resourceAttributes": {}, "nonResourceAttributes": path}}),
+            json!([[
+                "spec.nonResourceAttributes",
+                format!("{shown}: cannot be specified in combination with resourceAttributes")
+            ]]),
+        ),
+        (
+            own,
+            json!({"metadata": {"name": "x"}, "spec": {"resourceAttributes": {}}}),
+            json!([["metadata", "Invalid value: {\"name\":\"x\"}: must be empty"]]),
+        ),
+        (
+            own,
+            json!({"metadata": {"creationTimestamp": null, "labels": {}}, "spec": {"resourceAttributes": {}}}),
+            json!({"allowed": false}),
+        ),
+        (any, json!({"spec": {"resourceAttributes": get("pods", "a", "")}}), json!([nobody])),
+        (any, json!({"spec": {"resourceAttributes": get("pods", "a", ""), "groups": []}}), json!([nobody])),
+        (local, json!({"spec": {"user": "x", "resourceAttributes": get("pods", "", "")}}), other("")),
+        (local, json!({"spec": {"user": "x", "resourceAttributes": get("pods", "b", "")}}), other("b")),
+        (
+            local,
+            json!({"spec": {"user": "x", "nonResourceAttributes": path}}),
+            json!([["spec.nonResourceAttributes", format!("{shown}: disallowed on this kind of request")]]),
+        ),
+        (
+            local,
+            json!({"metadata": {"namespace": "b"}, "spec": {"user": "x", "resourceAttributes": get("pods", "a", "")}}),
+            json!("the namespace of the provided object does not match the namespace sent on the request"),
+        ),
+    ] {
+        let namespace = if resource == local { "a" } else { "" };
+        check(resource, namespace, &object, &want);
+    }
+}
+
+#[test]
+fn selectors_are_checked() {
+    let selector = "spec.resourceAttributes.labelSelector";
+    let label = |selector: Value| json!({"spec": {"resourceAttributes": {"verb": "list", "labelSelector": selector}}});
+    let field = |selector: Value| json!({"spec": {"resourceAttributes": {"verb": "list", "fieldSelector": selector}}});
+    let fine = json!({"allowed": false});
+    let values = "Required value: must be specified when `operator` is 'In' or 'NotIn'";
+    for (object, want) in [
+        (
+            label(
+                json!({"requirements": [{"key": "app", "operator": "NotIn", "values": ["a", "b"]}, {"key": "x", "operator": "DoesNotExist"}]}),
+            ),
+            fine.clone(),
+        ),
+        (label(json!({"rawSelector": "app=web"})), fine.clone()),
+        (label(json!({"requirements": [{"key": "a", "operator": "Newer", "values": ["b"]}]})), fine.clone()),
+        (field(json!({"rawSelector": "spec.nodeName=n1"})), fine.clone()),
+        (
+            field(json!({"requirements": [{"key": "spec.nodeName", "operator": "In", "values": ["n1"]}]})),
+            fine,
+        ),
+        (
+            label(json!({"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "Exists"}]})),
+            json!([[
+                format!("{selector}.rawSelector"),
+                "Invalid value: \"a=b\": may not specified at the same time as requirements"
+            ]]),
+        ),
+        (
+            label(json!({"requirements": []})),
+            json!([[
+                format!("{selector}.requirements"),
+                format!(
+                    "Required value: when {selector} is specified, requirements or rawSelector is required"
+                )
+            ]]),
+        ),
+        (
+            label(json!({"requirements": [{"key": "b", "operator": "NotIn"}]})),
+            json!([[format!("{selector}.requirements[0].values"), values]]),
+        ),
+        (
+            label(json!({"requirements": [{"key": "b", "operator": "Exists", "values": ["x"]}]})),
+            json!([[
+                format!("{selector}.requirements[0].values"),
+                "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            ]]),
+        ),
+        (
+            field(json!({"requirements": [{"operator": "In"}]})),
+            json!([
+                ["spec.resourceAttributes.fieldSelector.requirements[0].values", values],
+                [
+                    "spec.resourceAttributes.fieldSelector.requirements[0].key",
+                    "Required value: must be specified"
+                ]
+            ]),
+        ),
+    ] {
+        check("selfsubjectaccessreviews", "", &object, &want);
+    }
+    let bad = label(json!({"requirements": [{"key": "Not A Key!", "operator": "Exists"}]}));
+    let answer = review("selfsubjectaccessreviews", "", bad);
+    assert_eq!(answer["details"]["causes"][0]["field"], format!("{selector}.requirements[0].key"));
+}
+
+#[test]
+fn a_rules_review_lists_what_the_caller_may_do() {
+    let object =
+        |namespace: &str| json!({"kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}});
+    let answer = review("selfsubjectrulesreviews", "", object("a"));
+    assert_eq!(answer["spec"], json!({}));
+    assert_eq!(
+        answer["status"],
+        json!({
+            "resourceRules": [
+                {"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]},
+                {"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["one"]}],
+            "nonResourceRules": [],
+            "incomplete": false,
+            "evaluationError": r#"role.rbac.authorization.k8s.io "gone" not found"#})
+    );
+    let answer = review("selfsubjectrulesreviews", "", object("b"));
+    assert_eq!(answer["status"], json!({"resourceRules": [], "nonResourceRules": [], "incomplete": false}));
+    for object in [object(""), json!({})] {
+        let answer = review("selfsubjectrulesreviews", "", object);
+        assert_eq!((&answer["code"], &answer["message"]), (&json!(400), &json!("no namespace on request")));
+    }
+}
+
+#[test]
+fn wrong_types_never_allow_and_never_panic() {
+    for object in [
+        json!([]),
+        json!({"spec": []}),
+        json!({"spec": {"resourceAttributes": []}}),
+        json!({"spec": {"user": 5, "resourceAttributes": {"verb": ["get"], "resource": {}}}}),
+        json!({"metadata": [], "spec": {"groups": "system:masters", "resourceAttributes": {"labelSelector": {"requirements": {}}}}}),
+    ] {
+        for (resource, _) in REVIEWS {
+            let answer = review(resource, "a", object.clone());
+            assert_ne!(answer["status"]["allowed"], true, "{resource} {object}");
+        }
+    }
+}

@@ -56,7 +56,11 @@ impl Policy {
             .filter_map(|slot| {
                 let body = slot.body.as_deref()?;
                 let same = body.written.len() == body.effective.len()
-                    && body.written.iter().zip(&body.effective).all(|(written, effective)| *written == effective.rule);
+                    && body
+                        .written
+                        .iter()
+                        .zip(&body.effective)
+                        .all(|(written, effective)| *written == effective.rule);
                 let rules = || body.effective.iter().map(|entry| (*entry.rule).clone()).collect();
                 (!same).then(|| (Arc::clone(&slot.name), rules()))
             })

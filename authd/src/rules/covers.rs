@@ -28,7 +28,8 @@ pub fn lacking<R: AsRef<PolicyRule>>(held: &[R], wanted: &[PolicyRule]) -> Vec<P
             continue;
         }
         budget -= comparisons;
-        lacking.extend(break_up(rule).filter(|atom| !held.iter().any(|holder| covers(holder.as_ref(), atom))));
+        lacking
+            .extend(break_up(rule).filter(|atom| !held.iter().any(|holder| covers(holder.as_ref(), atom))));
     }
     lacking
 }
@@ -45,10 +46,13 @@ fn covers(holder: &PolicyRule, rule: &PolicyRule) -> bool {
             rule.non_resource_urls.iter().all(|path| held(path))
         }
         (false, true) => {
-            let groups = has(&holder.api_groups, "*") || rule.api_groups.iter().all(|g| has(&holder.api_groups, g));
-            let resources = rule.resources.iter().all(|resource| covers_resource(&holder.resources, resource));
+            let groups =
+                has(&holder.api_groups, "*") || rule.api_groups.iter().all(|g| has(&holder.api_groups, g));
+            let resources =
+                rule.resources.iter().all(|resource| covers_resource(&holder.resources, resource));
             let names = holder.resource_names.is_empty()
-                || !rule.resource_names.is_empty() && rule.resource_names.iter().all(|n| has(&holder.resource_names, n));
+                || !rule.resource_names.is_empty()
+                    && rule.resource_names.iter().all(|n| has(&holder.resource_names, n));
             groups && resources && names
         }
         _ => false,
@@ -86,7 +90,11 @@ fn break_up(rule: &PolicyRule) -> impl Iterator<Item = PolicyRule> + '_ {
     });
     let paths = rule.non_resource_urls.iter().flat_map(move |path| {
         let verbs = rule.verbs.iter();
-        verbs.map(move |verb| PolicyRule { verbs: one(verb), non_resource_urls: one(path), ..PolicyRule::default() })
+        verbs.map(move |verb| PolicyRule {
+            verbs: one(verb),
+            non_resource_urls: one(path),
+            ..PolicyRule::default()
+        })
     });
     resources.chain(paths)
 }
@@ -171,16 +179,32 @@ mod tests {
             ),
             // two held rules cover one wanted rule together
             (vec!["get|-|pods", "list|-|pods"], vec!["get,list|-|pods"], ""),
-            (vec!["get|-|pods", "get|apps|deployments"], vec!["get|-,apps|pods"], r#"{APIGroups:["apps"], Resources:["pods"], Verbs:["get"]}"#),
+            (
+                vec!["get|-|pods", "get|apps|deployments"],
+                vec!["get|-,apps|pods"],
+                r#"{APIGroups:["apps"], Resources:["pods"], Verbs:["get"]}"#,
+            ),
             // names: held ones do not cover the nameless rule, the nameless covers each
-            (vec!["get|-|pods|x"], vec!["get|-|pods"], r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#),
+            (
+                vec!["get|-|pods|x"],
+                vec!["get|-|pods"],
+                r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#,
+            ),
             (vec!["get|-|pods|x,y"], vec!["get|-|pods|x"], ""),
             (vec!["get|-|pods"], vec!["get|-|pods|x,y"], ""),
             // a wildcard must be held as such
-            (vec!["get,list|-|pods"], vec!["*|-|pods"], r#"{APIGroups:[""], Resources:["pods"], Verbs:["*"]}"#),
+            (
+                vec!["get,list|-|pods"],
+                vec!["*|-|pods"],
+                r#"{APIGroups:[""], Resources:["pods"], Verbs:["*"]}"#,
+            ),
             (vec!["get|-|*"], vec!["get|-|pods/log"], ""),
             (vec!["get|*|*/scale"], vec!["get|apps|deployments/scale"], ""),
-            (vec!["get|*|*/scale"], vec!["get|apps|deployments"], r#"{APIGroups:["apps"], Resources:["deployments"], Verbs:["get"]}"#),
+            (
+                vec!["get|*|*/scale"],
+                vec!["get|apps|deployments"],
+                r#"{APIGroups:["apps"], Resources:["deployments"], Verbs:["get"]}"#,
+            ),
             // paths
             (vec!["get||||/api/*"], vec!["get||||/api/v1"], ""),
             (vec!["get||||/api/*"], vec!["get||||/api/*"], ""),

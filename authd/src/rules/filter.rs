@@ -34,7 +34,10 @@ impl Filter {
 
     /// Of one rule.
     pub(super) fn of(rule: &PolicyRule) -> Self {
-        let verbs = rule.verbs.iter().fold(0, |bits, verb| bits | if &**verb == "*" { ALL } else { bit(place(&[verb])) });
+        let verbs = rule
+            .verbs
+            .iter()
+            .fold(0, |bits, verb| bits | if &**verb == "*" { ALL } else { bit(place(&[verb])) });
         let open = |list: &[Box<str>]| list.iter().any(|item| item.starts_with('*'));
         let resources = if open(&rule.api_groups) || open(&rule.resources) {
             ALL
@@ -52,7 +55,8 @@ impl Filter {
             pairs
         };
         let paths = rule.non_resource_urls.iter();
-        let paths = paths.fold(0, |bits, path| bits | if path.ends_with('*') { ALL } else { bit(place(&[path])) });
+        let paths =
+            paths.fold(0, |bits, path| bits | if path.ends_with('*') { ALL } else { bit(place(&[path])) });
         Filter { verbs, resources, paths }
     }
 

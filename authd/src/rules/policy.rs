@@ -324,7 +324,9 @@ impl Policy {
         let Some(at) = self.find_binding(namespace, name) else { return };
         let Some(binding) = self.bindings.get_mut(at as usize).and_then(Option::take) else { return };
         for subject in &binding.subjects {
-            subject.with_key(namespace, |key| self.grants.remove(&key, Grant { binding: at, role: binding.role }));
+            subject.with_key(namespace, |key| {
+                self.grants.remove(&key, Grant { binding: at, role: binding.role })
+            });
         }
         self.binding_names.remove(&(namespace, name), at);
         self.free_bindings.push(at);
@@ -354,7 +356,13 @@ impl Policy {
 
     /// What a role grants; None when there is no such role.
     pub fn effective_rules(&self, kind: RoleKind, namespace: &str, name: &str) -> Option<Vec<PolicyRule>> {
-        Some(self.role_body(kind, namespace, name)?.effective.iter().map(|entry| (*entry.rule).clone()).collect())
+        Some(
+            self.role_body(kind, namespace, name)?
+                .effective
+                .iter()
+                .map(|entry| (*entry.rule).clone())
+                .collect(),
+        )
     }
 
     /// A sentence for a role that does not exist, worded as Kubernetes words it.
@@ -379,7 +387,9 @@ impl Policy {
 
     /// Sets what an aggregated role grants.
     pub(super) fn set_effective(&mut self, id: RoleId, effective: Box<[Effective]>) {
-        if let Some(body) = self.roles.get_mut(id as usize).and_then(Option::as_mut).and_then(|s| s.body.as_mut()) {
+        if let Some(body) =
+            self.roles.get_mut(id as usize).and_then(Option::as_mut).and_then(|s| s.body.as_mut())
+        {
             body.effective = effective;
         }
         self.refilter(id);
@@ -423,7 +433,8 @@ impl Policy {
         if let Some(id) = self.find_role(kind, namespace, name) {
             return id;
         }
-        let slot = RoleSlot { kind, namespace: self.intern(namespace), name: name.into(), body: None, bindings: 0 };
+        let slot =
+            RoleSlot { kind, namespace: self.intern(namespace), name: name.into(), body: None, bindings: 0 };
         let id = self.free_roles.pop().unwrap_or_else(|| {
             self.roles.push(None);
             self.filters.push(Filter::OPEN);
@@ -476,7 +487,11 @@ impl Subject {
             SubjectKind::User | SubjectKind::Group => call((namespace, self.kind, &self.name)),
             SubjectKind::ServiceAccount => {
                 if let Some(of) = self.account_namespace(namespace) {
-                    call((namespace, SubjectKind::User, &format!("system:serviceaccount:{of}:{}", self.name)));
+                    call((
+                        namespace,
+                        SubjectKind::User,
+                        &format!("system:serviceaccount:{of}:{}", self.name),
+                    ));
                 }
             }
         }

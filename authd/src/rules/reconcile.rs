@@ -54,7 +54,9 @@ pub enum Step {
 /// What must be written so that default policy holds.
 pub fn missing(policy: &Policy, defaults: &DefaultPolicy, names: &Names) -> Vec<Write> {
     let mut writes = Vec::new();
-    for (kind, objects) in [(RoleKind::ClusterRole, &defaults.cluster_roles), (RoleKind::Role, &defaults.roles)] {
+    for (kind, objects) in
+        [(RoleKind::ClusterRole, &defaults.cluster_roles), (RoleKind::Role, &defaults.roles)]
+    {
         for object in objects {
             let step = match policy.role_body(kind, object.namespace(), object.name()) {
                 None => Some(Step::Create(object.clone().into_value())),
@@ -81,7 +83,8 @@ pub fn missing(policy: &Policy, defaults: &DefaultPolicy, names: &Names) -> Vec<
             } else if wanted.subjects.iter().any(|subject| !stored.subjects.contains(subject)) {
                 let added = wanted.subjects.iter().filter(|subject| !stored.subjects.contains(subject));
                 let group = names.group("rbac.authorization");
-                let all: Vec<Value> = stored.subjects.iter().chain(added).map(|s| subject_json(s, &group)).collect();
+                let all: Vec<Value> =
+                    stored.subjects.iter().chain(added).map(|s| subject_json(s, &group)).collect();
                 writes.push(write(Step::Patch(json!({"subjects": all})), resource, object));
             }
         }
@@ -100,7 +103,8 @@ fn repair_role(kind: RoleKind, stored: &RoleBody, wanted: &RoleSpec) -> Option<V
     }
     let mut patch = Map::new();
     let labels = wanted.meta.labels.iter().filter(|(key, _)| !stored.meta.labels.contains_key(*key));
-    let labels: Map<String, Value> = labels.map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+    let labels: Map<String, Value> =
+        labels.map(|(key, value)| (key.clone(), value.as_str().into())).collect();
     if kind == RoleKind::ClusterRole && !labels.is_empty() {
         patch.insert("metadata".into(), json!({"labels": labels}));
     }
@@ -157,7 +161,13 @@ fn meta_of(object: &Object, names: &Names) -> Meta {
 
 fn rule_of(rule: &Value) -> PolicyRule {
     let list = |field: &str| -> Words {
-        rule.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(Box::from).collect()
+        rule.get(field)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(Box::from)
+            .collect()
     };
     PolicyRule {
         verbs: list("verbs"),
@@ -216,7 +226,8 @@ fn selector_json(selector: &Selector) -> Value {
     }
     if !selector.match_expressions.is_empty() {
         let expressions = selector.match_expressions.iter();
-        let expressions = expressions.map(|e| json!({"key": e.key, "operator": e.operator.as_str(), "values": e.values}));
+        let expressions =
+            expressions.map(|e| json!({"key": e.key, "operator": e.operator.as_str(), "values": e.values}));
         out.insert("matchExpressions".into(), expressions.collect());
     }
     Value::Object(out)

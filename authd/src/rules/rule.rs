@@ -243,9 +243,14 @@ mod tests {
 
     #[test]
     fn a_path_rule_grants_no_resource_and_the_other_way_round() {
-        let path = PolicyRule { verbs: words(&["*"]), non_resource_urls: words(&["*"]), ..PolicyRule::default() };
+        let path =
+            PolicyRule { verbs: words(&["*"]), non_resource_urls: words(&["*"]), ..PolicyRule::default() };
         assert!(!path.allows(&ask("get", "", "pods", "x")));
         let all = rule("*|*|*");
-        assert!(!all.allows(&Attributes { verb: "get".into(), path: "/metrics".into(), ..Attributes::default() }));
+        assert!(!all.allows(&Attributes {
+            verb: "get".into(),
+            path: "/metrics".into(),
+            ..Attributes::default()
+        }));
     }
 }

@@ -77,7 +77,8 @@ impl Policy {
                         allowed = Some((via, rule.resource_names.is_empty()));
                         return ControlFlow::Break(());
                     }
-                    names_mattered = names_mattered || request.resource_request && rule.allows_any_name(request);
+                    names_mattered =
+                        names_mattered || request.resource_request && rule.allows_any_name(request);
                 }
                 Visit::Missing(via) => {
                     let text = self.not_found(via.role.kind, &via.role.name);
@@ -91,7 +92,11 @@ impl Policy {
         if let Some((via, any_name)) = allowed {
             let cluster_wide = via.binding.namespace.is_empty();
             let reason = format!("RBAC: allowed by {}", via.describe());
-            return Judgement::Allowed { reason, cluster_wide, any_name: any_name && request.resource_request };
+            return Judgement::Allowed {
+                reason,
+                cluster_wide,
+                any_name: any_name && request.resource_request,
+            };
         }
         let reason = match missing.as_slice() {
             [] => String::new(),
@@ -122,7 +127,9 @@ impl Policy {
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
         let _ = self.visit(user, namespace, None, &mut |visit| {
             let line = match visit {
-                Visit::Missing(via) => (4, format!("{} grants nothing: the role does not exist", via.describe())),
+                Visit::Missing(via) => {
+                    (4, format!("{} grants nothing: the role does not exist", via.describe()))
+                }
                 Visit::Rule(via, rule) => {
                     let met = rule.examine(request);
                     if met.allows() || !met.target && !met.verb {
@@ -134,7 +141,8 @@ impl Policy {
                         (met.target, if request.resource_request { "the resource" } else { "the path" }),
                         (met.name, "the name"),
                     ];
-                    let lacks: Vec<&str> = lacks.into_iter().filter(|(met, _)| !met).map(|(_, part)| part).collect();
+                    let lacks: Vec<&str> =
+                        lacks.into_iter().filter(|(met, _)| !met).map(|(_, part)| part).collect();
                     (met.met(), format!("{} has a rule without {}", via.describe(), lacks.join(" and ")))
                 }
             };
@@ -165,13 +173,16 @@ impl Policy {
                     if !filter.is_some_and(|filter| probe.is_none_or(|probe| filter.admits(probe))) {
                         continue;
                     }
-                    let Some(binding) = self.bindings.get(grant.binding as usize).and_then(Option::as_ref) else {
+                    let Some(binding) = self.bindings.get(grant.binding as usize).and_then(Option::as_ref)
+                    else {
                         continue;
                     };
                     let Some(role) = self.slot(grant.role) else { continue };
                     // The index may offer bindings of another key, and offers a binding once for each of its subjects.
                     let first = binding.subjects.iter().find(|subject| subject.is(user, &binding.namespace));
-                    let Some(subject) = first.filter(|s| &*binding.namespace == scope && s.found_as(kind, name)) else {
+                    let Some(subject) =
+                        first.filter(|s| &*binding.namespace == scope && s.found_as(kind, name))
+                    else {
                         continue;
                     };
                     let via = Via { binding, subject, role };
@@ -199,7 +210,8 @@ impl Subject {
             SubjectKind::User => *self.name == *user.name,
             SubjectKind::Group => user.in_group(&self.name),
             SubjectKind::ServiceAccount => self.account_namespace(namespace).is_some_and(|of| {
-                let rest = user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.strip_prefix(of));
+                let rest =
+                    user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.strip_prefix(of));
                 rest.and_then(|rest| rest.strip_prefix(':')) == Some(&*self.name)
             }),
         }

@@ -23,7 +23,10 @@ async fn rules_allow_and_their_absence_refuses() {
 
     let answer = decide.may(pods("alice", "get", "a", 5)).await;
     assert_eq!(answer.verdict(), Verdict::Allow);
-    assert_eq!(answer.reason, r#"RBAC: allowed by RoleBinding "grant/a" of ClusterRole "reader" to User "alice""#);
+    assert_eq!(
+        answer.reason,
+        r#"RBAC: allowed by RoleBinding "grant/a" of ClusterRole "reader" to User "alice""#
+    );
     let depends = answer.depends_on.clone().unwrap();
     assert_eq!((depends.rbac_cluster, depends.rbac_namespace.as_slice()), (true, &["a".to_owned()][..]));
     assert_eq!((depends.identity, answer.covers(), answer.ttl_ms), (false, auth::Covers::AnyName, 0));
@@ -31,7 +34,11 @@ async fn rules_allow_and_their_absence_refuses() {
     let answer = decide.may(pods("bob", "get", "a", 5)).await;
     assert_eq!(answer.verdict(), Verdict::Allow);
     let depends = answer.depends_on.unwrap();
-    assert_eq!((depends.rbac_cluster, depends.rbac_namespace.len()), (true, 0), "a cluster-wide grant stands alone");
+    assert_eq!(
+        (depends.rbac_cluster, depends.rbac_namespace.len()),
+        (true, 0),
+        "a cluster-wide grant stands alone"
+    );
 
     let answer = decide.may(pods("alice", "delete", "a", 5)).await;
     assert_eq!((answer.verdict(), answer.reason.as_str()), (Verdict::NoOpinion, ""));
@@ -43,10 +50,13 @@ async fn rules_allow_and_their_absence_refuses() {
     let answer = decide.may(explained).await;
     assert_eq!(answer.explanation.len(), 1, "{answer:?}");
 
-    let batch = auth::AuthorizeBatchRequest { requests: vec![pods("alice", "get", "a", 5), pods("eve", "get", "a", 5)] };
+    let batch = auth::AuthorizeBatchRequest {
+        requests: vec![pods("alice", "get", "a", 5), pods("eve", "get", "a", 5)],
+    };
     match decide.ask(Ask::AuthorizeBatch(batch)).await {
         Answer::AuthorizeBatch(answers) => {
-            let verdicts: Vec<Verdict> = answers.responses.iter().map(auth::AuthorizeResponse::verdict).collect();
+            let verdicts: Vec<Verdict> =
+                answers.responses.iter().map(auth::AuthorizeResponse::verdict).collect();
             assert_eq!(verdicts, [Verdict::Allow, Verdict::NoOpinion]);
         }
         other => panic!("{other:?}"),
@@ -101,7 +111,8 @@ async fn without_a_feed_only_masters_are_decided() {
     mirror.progress(4).await;
     assert_eq!(decide.may(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
     drop(mirror);
-    let master = auth::AuthorizeRequest { user: Some(user("root", &["system:masters"])), ..pods("", "get", "a", 9) };
+    let master =
+        auth::AuthorizeRequest { user: Some(user("root", &["system:masters"])), ..pods("", "get", "a", 9) };
     assert_eq!(decide.may(master).await.verdict(), Verdict::Allow);
     // The question waits for the next feed.
     let id = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 9)))).await;
@@ -134,7 +145,9 @@ async fn malformed_questions_fail_and_the_stream_goes_on() {
         Some(Ask::Authorize(auth::AuthorizeRequest::default())),
         Some(Ask::Authorize(auth::AuthorizeRequest { user: None, ..pods("alice", "get", "a", 1) })),
         Some(Ask::Authorize(auth::AuthorizeRequest { attributes: None, ..pods("alice", "get", "a", 1) })),
-        Some(Ask::AuthorizeBatch(auth::AuthorizeBatchRequest { requests: vec![auth::AuthorizeRequest::default()] })),
+        Some(Ask::AuthorizeBatch(auth::AuthorizeBatchRequest {
+            requests: vec![auth::AuthorizeRequest::default()],
+        })),
     ] {
         decide.send(ask).await;
         assert!(matches!(decide.next().await.answer, Some(Answer::Failure(_))));

@@ -7,7 +7,9 @@ use std::time::Duration;
 use authproto::auth;
 use authproto::auth::decide_client::DecideClient;
 use authproto::auth::mirror_client::MirrorClient;
-use authproto::auth::{decide_request::Ask, decide_response::Answer, mirror_demand::Demand, mirror_update::Update};
+use authproto::auth::{
+    decide_request::Ask, decide_response::Answer, mirror_demand::Demand, mirror_update::Update,
+};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -48,7 +50,11 @@ impl Authd {
     /// Starts it with a token file, under Kubernetes' names.
     pub(crate) async fn start(flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("tokens.csv"), "admin-token,admin,admin-uid,system:masters\nalice-token,alice,alice-uid,team-a\n").unwrap();
+        std::fs::write(
+            dir.path().join("tokens.csv"),
+            "admin-token,admin,admin-uid,system:masters\nalice-token,alice,alice-uid,team-a\n",
+        )
+        .unwrap();
         let tokens = format!("--token-auth-file={}", dir.path().join("tokens.csv").display());
         let mut all = vec!["--names=kubernetes", &tokens];
         all.extend(flags);
@@ -83,8 +89,11 @@ impl Authd {
     /// Opens the decision stream.
     pub(crate) async fn decide(&self) -> Decide {
         let (questions, outgoing) = mpsc::channel(64);
-        let answers =
-            DecideClient::new(self.channel().await).stream(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+        let answers = DecideClient::new(self.channel().await)
+            .stream(ReceiverStream::new(outgoing))
+            .await
+            .unwrap()
+            .into_inner();
         Decide { questions, answers, next: 1 }
     }
 
@@ -178,7 +187,13 @@ impl Mirror {
         self.updates.send(auth::MirrorUpdate { update: Some(update) }).await.unwrap();
     }
 
-    pub(crate) async fn put(&self, revision: u64, namespace: &str, name: &str, kind: auth::mirror_object::Kind) {
+    pub(crate) async fn put(
+        &self,
+        revision: u64,
+        namespace: &str,
+        name: &str,
+        kind: auth::mirror_object::Kind,
+    ) {
         let object = auth::MirrorObject {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -247,7 +262,11 @@ pub(crate) fn binding(role_kind: &str, role_name: &str, user: &str) -> auth::Mir
         name: user.to_owned(),
         namespace: String::new(),
     };
-    auth::MirrorBinding { role_kind: role_kind.to_owned(), role_name: role_name.to_owned(), subjects: vec![subject] }
+    auth::MirrorBinding {
+        role_kind: role_kind.to_owned(),
+        role_name: role_name.to_owned(),
+        subjects: vec![subject],
+    }
 }
 
 pub(crate) fn user(name: &str, groups: &[&str]) -> auth::UserInfo {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use authproto::auth;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
 
 use super::harness::Authd;
 
@@ -38,7 +40,10 @@ async fn tokens_and_the_anonymous_user() {
 
     let identity = decide.who(token("")).await.unwrap();
     let user = identity.user.unwrap();
-    assert_eq!((user.name.as_str(), user.groups.as_slice()), ("system:anonymous", &["system:unauthenticated".to_owned()][..]));
+    assert_eq!(
+        (user.name.as_str(), user.groups.as_slice()),
+        ("system:anonymous", &["system:unauthenticated".to_owned()][..])
+    );
     assert!(identity.anonymous);
 }
 
@@ -61,7 +66,8 @@ fn params(name: &str, organization: Option<&str>, hours: i64) -> CertificatePara
     }
     let now = jiff_now();
     params.not_before = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now - 7200);
-    params.not_after = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now.saturating_add_signed(hours * 3600));
+    params.not_after =
+        rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now.saturating_add_signed(hours * 3600));
     params
 }
 
@@ -102,7 +108,10 @@ async fn certificates_of_the_authority_and_no_others() {
     let good = leaf(client("jane", "dev", 1), &root);
     let identity = decide.who(chain(&[&good])).await.unwrap();
     let user = identity.user.unwrap();
-    assert_eq!((user.name.as_str(), user.groups.as_slice()), ("jane", &["dev".to_owned(), "system:authenticated".into()][..]));
+    assert_eq!(
+        (user.name.as_str(), user.groups.as_slice()),
+        ("jane", &["dev".to_owned(), "system:authenticated".into()][..])
+    );
     let credential = &user.extra["authentication.kubernetes.io/credential-id"].items;
     assert!(credential[0].starts_with("X509SHA256=") && credential.len() == 1, "{credential:?}");
     assert!(identity.expires_at_ms > 0);

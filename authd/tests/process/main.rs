@@ -1,5 +1,13 @@
 //! The real program, spoken to as apid speaks to it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
 mod decisions;
 mod harness;
 mod identities;

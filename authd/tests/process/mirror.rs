@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use authproto::auth::authz_client::AuthzClient;
 use authproto::auth::object_write::Verb;
-use authproto::auth::{self, covers_request::What, mirror_demand::Demand, mirror_object::Kind, mirror_update::Update};
+use authproto::auth::{
+    self, covers_request::What, mirror_demand::Demand, mirror_object::Kind, mirror_update::Update,
+};
 
 use super::harness::{Authd, Mirror, binding, role, user};
 
@@ -26,7 +28,8 @@ async fn default_policy_is_demanded_once_and_makes_it_ready() {
     mirror.synced(1).await;
     let batch = mirror.batch().await;
     assert_eq!((batch.controller.as_str(), batch.system), ("bootstrap-policy", true));
-    let names: Vec<(&str, &str)> = batch.writes.iter().map(|w| (w.resource.as_str(), w.name.as_str())).collect();
+    let names: Vec<(&str, &str)> =
+        batch.writes.iter().map(|w| (w.resource.as_str(), w.name.as_str())).collect();
     for wanted in [
         ("clusterroles", "cluster-admin"),
         ("clusterroles", "system:discovery"),
@@ -57,7 +60,8 @@ async fn written_rules_follow_what_an_aggregated_role_grants() {
     mirror.send(done(&batch, 201, 1)).await;
     let labels: BTreeMap<String, String> = [("to".to_owned(), "sum".to_owned())].into();
     let selector = auth::LabelSelector { match_labels: labels.clone(), match_expressions: Vec::new() };
-    let sum = auth::MirrorRole { aggregation: vec![selector], aggregates: true, ..auth::MirrorRole::default() };
+    let sum =
+        auth::MirrorRole { aggregation: vec![selector], aggregates: true, ..auth::MirrorRole::default() };
     mirror.put(2, "", "sum", Kind::ClusterRole(sum)).await;
     let part = auth::MirrorObject {
         name: "part".into(),
@@ -69,9 +73,15 @@ async fn written_rules_follow_what_an_aggregated_role_grants() {
     let batch = mirror.batch().await;
     assert_eq!((batch.controller.as_str(), batch.system), ("clusterrole-aggregation-controller", false));
     let [write] = batch.writes.as_slice() else { panic!("{batch:?}") };
-    assert_eq!((write.verb(), write.resource.as_str(), write.name.as_str()), (Verb::Patch, "clusterroles", "sum"));
+    assert_eq!(
+        (write.verb(), write.resource.as_str(), write.name.as_str()),
+        (Verb::Patch, "clusterroles", "sum")
+    );
     let body: serde_json::Value = serde_json::from_slice(&write.body).unwrap();
-    assert_eq!(body, serde_json::json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}));
+    assert_eq!(
+        body,
+        serde_json::json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]})
+    );
 }
 
 #[tokio::test]
@@ -108,7 +118,11 @@ async fn rules_and_escalation_are_asked_by_themselves() {
     mirror.synced(3).await;
     let mut authz = AuthzClient::new(authd.channel().await);
     let at_least = Some(auth::Revisions { rbac_cluster: 3, ..auth::Revisions::default() });
-    let request = auth::RulesRequest { user: Some(user("alice", &[])), namespace: "a".into(), at_least: at_least.clone() };
+    let request = auth::RulesRequest {
+        user: Some(user("alice", &[])),
+        namespace: "a".into(),
+        at_least: at_least.clone(),
+    };
     let rules = authz.rules(request).await.unwrap().into_inner();
     assert_eq!((rules.rules.len(), rules.incomplete), (1, false));
     let ask = |verbs: &[&str]| auth::CoversRequest {

@@ -30,7 +30,8 @@ async fn reviews_are_answered_with_an_object_or_a_status() {
     let reason = r#"RBAC: allowed by RoleBinding "b/a" of Role "r" to User "alice""#;
     assert_eq!(object["status"], json!({"allowed": true, "reason": reason}));
 
-    let answer = reviews.create(request("subjectaccessreviews", json!({"spec": {}}))).await.unwrap().into_inner();
+    let answer =
+        reviews.create(request("subjectaccessreviews", json!({"spec": {}}))).await.unwrap().into_inner();
     let Some(Outcome::Status(bytes)) = answer.outcome else { panic!("{answer:?}") };
     let status: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));

@@ -22,7 +22,8 @@ fn params(subject: &[(DnType, &str)], from: i64, until: i64) -> CertificateParam
         name.push(kind.clone(), *value);
     }
     params.distinguished_name = name;
-    let at = |of: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(day(of).as_second().unsigned_abs());
+    let at =
+        |of: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(day(of).as_second().unsigned_abs());
     params.not_before = at(from);
     params.not_after = at(until);
     params
@@ -105,13 +106,29 @@ fn time_purpose_and_issuer_are_checked() {
         ("both purposes", with(|p| p.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth)), 5, ""),
         ("too early", with(|_| ()), 0, "CertNotValidYet"),
         ("too late", with(|_| ()), 11, "CertExpired"),
-        ("the authority has ended", with(|p| p.not_after = authority("x", 0, 300).not_after), 150, "UnknownIssuer"),
-        ("for servers", with(|p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]), 5, "RequiredEku"),
-        ("an authority itself", with(|p| p.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)), 5, "CaUsedAsEndEntity"),
+        (
+            "the authority has ended",
+            with(|p| p.not_after = authority("x", 0, 300).not_after),
+            150,
+            "UnknownIssuer",
+        ),
+        (
+            "for servers",
+            with(|p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]),
+            5,
+            "RequiredEku",
+        ),
+        (
+            "an authority itself",
+            with(|p| p.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)),
+            5,
+            "CaUsedAsEndEntity",
+        ),
         (
             "a critical extension that nobody knows",
             with(|p| {
-                let mut extension = CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 57683, 99], vec![5, 0]);
+                let mut extension =
+                    CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 57683, 99], vec![5, 0]);
                 extension.set_criticality(true);
                 p.custom_extensions = vec![extension];
             }),
@@ -140,9 +157,12 @@ fn intermediates_are_followed_and_must_be_authorities() {
     let end = Timestamp::from_second(day(8).as_second() + 1).unwrap();
     assert_eq!(accepted.expires_at, Some(end), "the identity ends with the first certificate of its chain");
     assert!(method(&[&root]).verify(&chain, day(9)).is_err(), "the intermediate has ended");
-    assert!(method(&[&root]).verify(std::slice::from_ref(&leaf), day(5)).unwrap_err().contains("UnknownIssuer"));
+    assert!(
+        method(&[&root]).verify(std::slice::from_ref(&leaf), day(5)).unwrap_err().contains("UnknownIssuer")
+    );
 
-    let user = CertifiedIssuer::signed_by(client(&jane(), 0, 10), KeyPair::generate().unwrap(), &root).unwrap();
+    let user =
+        CertifiedIssuer::signed_by(client(&jane(), 0, 10), KeyPair::generate().unwrap(), &root).unwrap();
     let forged = sign(client(&[(DnType::CommonName, "root")], 1, 10), &user);
     let check = method(&[&root]).verify(&[forged, user.der().to_vec()], day(5)).unwrap_err();
     assert!(check.contains("EndEntityUsedAsCa"), "{check}");

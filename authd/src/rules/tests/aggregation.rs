@@ -33,7 +33,9 @@ fn an_aggregate_follows_its_parts() {
     let mut p = policy();
     put(&mut p, "sum", sum(vec![by(&[("to-sum", "true")])], &[]));
     p.put_binding("", "b", binding("ClusterRole/sum", &["U:alice"]));
-    let may = |p: &Policy| matches!(p.judge(&user("alice", &[]), &request("get -/pods a/x")), Judgement::Allowed { .. });
+    let may = |p: &Policy| {
+        matches!(p.judge(&user("alice", &[]), &request("get -/pods a/x")), Judgement::Allowed { .. })
+    };
     assert!(!may(&p));
     put(&mut p, "part", labelled(&["get|-|pods"], &[("to-sum", "true")]));
     assert!(may(&p), "a part came");
@@ -86,7 +88,11 @@ fn written_rules_of_an_aggregate_decide_nothing_and_are_to_be_replaced() {
     put(&mut p, "sum", RoleSpec { rules: vec![rule("get|-|pods")], ..sum(vec![by(&[("to", "sum")])], &[]) });
     assert_eq!(p.stale_projections(), []);
     put(&mut p, "sum", sum(vec![], &[]));
-    assert_eq!(effective(&p, "sum"), [] as [&str; 0], "an aggregation rule without a selector grants nothing");
+    assert_eq!(
+        effective(&p, "sum"),
+        [] as [&str; 0],
+        "an aggregation rule without a selector grants nothing"
+    );
 }
 
 #[test]

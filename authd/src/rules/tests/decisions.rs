@@ -23,34 +23,89 @@ fn example() -> Policy {
 fn bindings_grant_in_their_scope_and_reasons_name_them() {
     let p = example();
     for (name, groups, ask, want) in [
-        ("alice", "", "get -/configmaps a/x", r#"RBAC: allowed by ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice""#),
-        ("alice", "", "list -/pods z/", r#"RBAC: allowed by ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice""#),
-        ("alice", "", "list -/pods /", r#"RBAC: allowed by ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice""#),
+        (
+            "alice",
+            "",
+            "get -/configmaps a/x",
+            r#"RBAC: allowed by ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice""#,
+        ),
+        (
+            "alice",
+            "",
+            "list -/pods z/",
+            r#"RBAC: allowed by ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice""#,
+        ),
+        (
+            "alice",
+            "",
+            "list -/pods /",
+            r#"RBAC: allowed by ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice""#,
+        ),
         ("Alice", "", "get -/configmaps a/x", ""),
-        ("bob", "readers", "get -/pods a/x", r#"RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to Group "readers""#),
+        (
+            "bob",
+            "readers",
+            "get -/pods a/x",
+            r#"RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to Group "readers""#,
+        ),
         ("bob", "readers", "get -/pods b/x", ""),
         ("bob", "readers", "get -/pods /x", ""),
-        ("bob", "team,readers", "delete -/pods a/x", r#"RBAC: allowed by RoleBinding "team/a" of Role "writer" to Group "team""#),
+        (
+            "bob",
+            "team,readers",
+            "delete -/pods a/x",
+            r#"RBAC: allowed by RoleBinding "team/a" of Role "writer" to Group "team""#,
+        ),
         // of two subjects that mean the same user the first is named
-        ("carol", "team", "delete -/pods a/x", r#"RBAC: allowed by RoleBinding "team/a" of Role "writer" to Group "team""#),
-        ("carol", "", "update -/configmaps a/one", r#"RBAC: allowed by RoleBinding "team/a" of Role "writer" to User "carol""#),
+        (
+            "carol",
+            "team",
+            "delete -/pods a/x",
+            r#"RBAC: allowed by RoleBinding "team/a" of Role "writer" to Group "team""#,
+        ),
+        (
+            "carol",
+            "",
+            "update -/configmaps a/one",
+            r#"RBAC: allowed by RoleBinding "team/a" of Role "writer" to User "carol""#,
+        ),
         ("carol", "", "update -/configmaps a/two", ""),
         ("carol", "", "update -/configmaps a/", ""),
         ("carol", "", "delete -/pods b/x", ""),
         // service accounts: the binding's namespace stands in for theirs
-        ("system:serviceaccount:a:robot", "", "get -/pods a/x", r#"RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to ServiceAccount "robot/a""#),
-        ("system:serviceaccount:b:robot", "", "get -/pods a/x", r#"RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to ServiceAccount "robot/b""#),
+        (
+            "system:serviceaccount:a:robot",
+            "",
+            "get -/pods a/x",
+            r#"RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to ServiceAccount "robot/a""#,
+        ),
+        (
+            "system:serviceaccount:b:robot",
+            "",
+            "get -/pods a/x",
+            r#"RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to ServiceAccount "robot/b""#,
+        ),
         ("system:serviceaccount:c:robot", "", "get -/pods a/x", ""),
         ("robot", "", "get -/pods a/x", ""),
         // paths
-        ("zed", "system:authenticated", "get /healthz/ping", r#"RBAC: allowed by ClusterRoleBinding "probes" of ClusterRole "health" to Group "system:authenticated""#),
+        (
+            "zed",
+            "system:authenticated",
+            "get /healthz/ping",
+            r#"RBAC: allowed by ClusterRoleBinding "probes" of ClusterRole "health" to Group "system:authenticated""#,
+        ),
         ("zed", "system:authenticated", "get /metrics", ""),
         ("zed", "system:authenticated", "post /version", ""),
         ("zed", "", "get /version", ""),
         // roles that are missing are named
         ("dave", "", "get -/pods a/x", r#"RBAC: role.rbac.authorization.k8s.io "nosuch" not found"#),
         ("dave", "", "get -/pods b/x", ""),
-        ("erin", "", "get -/pods a/x", r#"RBAC: [clusterrole.rbac.authorization.k8s.io "nosuch" not found, role.rbac.authorization.k8s.io "nosuch" not found]"#),
+        (
+            "erin",
+            "",
+            "get -/pods a/x",
+            r#"RBAC: [clusterrole.rbac.authorization.k8s.io "nosuch" not found, role.rbac.authorization.k8s.io "nosuch" not found]"#,
+        ),
         // a cluster-wide binding of a Role grants nothing
         ("frank", "", "get -/pods a/x", r#"RBAC: role.rbac.authorization.k8s.io "writer" not found"#),
     ] {
@@ -121,7 +176,9 @@ fn a_refusal_is_explained_by_its_nearest_misses() {
     );
     assert_eq!(
         p.explain(&user("alice", &[]), &request("delete -/pods a/x"), 3),
-        [r#"ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice" has a rule without the verb"#]
+        [
+            r#"ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice" has a rule without the verb"#
+        ]
     );
     assert_eq!(
         p.explain(&user("dave", &[]), &request("get -/pods a/x"), 3),

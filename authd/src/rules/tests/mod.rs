@@ -19,7 +19,13 @@ pub(crate) fn rule(text: &str) -> PolicyRule {
         words(&items.map(|item| if item == "-" { "" } else { item }).collect::<Vec<_>>())
     });
     let mut next = || -> Words { parts.next().unwrap_or_default() };
-    PolicyRule { verbs: next(), api_groups: next(), resources: next(), resource_names: next(), non_resource_urls: next() }
+    PolicyRule {
+        verbs: next(),
+        api_groups: next(),
+        resources: next(),
+        resource_names: next(),
+        non_resource_urls: next(),
+    }
 }
 
 pub(crate) fn names() -> Names {
@@ -61,7 +67,11 @@ fn binding(role: &str, subjects: &[&str]) -> BindingSpec {
 }
 
 fn user(name: &str, groups: &[&str]) -> UserInfo {
-    UserInfo { name: name.into(), groups: groups.iter().map(|g| (*g).to_owned()).collect(), ..UserInfo::default() }
+    UserInfo {
+        name: name.into(),
+        groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+        ..UserInfo::default()
+    }
 }
 
 /// `verb group/resource[/subresource] namespace/name`, `-` for the core group; or `verb /path`.

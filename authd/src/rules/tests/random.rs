@@ -34,7 +34,8 @@ impl Model {
                 SubjectKind::User => *subject.name == *user.name,
                 SubjectKind::Group => user.groups.iter().any(|group| *group == *subject.name),
                 SubjectKind::ServiceAccount => {
-                    let of = if subject.namespace.is_empty() { namespace.as_str() } else { &*subject.namespace };
+                    let of =
+                        if subject.namespace.is_empty() { namespace.as_str() } else { &*subject.namespace };
                     !of.is_empty() && user.name == format!("system:serviceaccount:{of}:{}", subject.name)
                 }
             });
@@ -98,8 +99,14 @@ fn the_index_decides_as_reading_everything_does() {
             let role_key = (kind.as_str(), namespace.to_owned(), role_name.to_owned());
             match rng.random_range(0..10) {
                 0..4 => {
-                    let rules: Vec<PolicyRule> = (0..rng.random_range(0..4)).map(|_| random_rule(&mut rng)).collect();
-                    fast.put_role(kind, namespace, role_name, RoleSpec { rules: rules.clone(), ..RoleSpec::default() });
+                    let rules: Vec<PolicyRule> =
+                        (0..rng.random_range(0..4)).map(|_| random_rule(&mut rng)).collect();
+                    fast.put_role(
+                        kind,
+                        namespace,
+                        role_name,
+                        RoleSpec { rules: rules.clone(), ..RoleSpec::default() },
+                    );
                     model.roles.insert(role_key, rules);
                 }
                 4 => {
@@ -119,23 +126,39 @@ fn the_index_decides_as_reading_everything_does() {
                 }
             }
             for _ in 0..20 {
-                let name = pick(&mut rng, &["alice", "bob", "system:serviceaccount:a:robot", "system:serviceaccount:b:robot"]);
+                let name = pick(
+                    &mut rng,
+                    &["alice", "bob", "system:serviceaccount:a:robot", "system:serviceaccount:b:robot"],
+                );
                 let who = user(name, &some(&mut rng, &["team", "ops"], 2));
                 let ask = if rng.random_bool(0.2) {
-                    format!("{} {}", pick(&mut rng, &VERBS), pick(&mut rng, &["/healthz", "/healthz/x", "/apis"]))
+                    format!(
+                        "{} {}",
+                        pick(&mut rng, &VERBS),
+                        pick(&mut rng, &["/healthz", "/healthz/x", "/apis"])
+                    )
                 } else {
-                    let resource = pick(&mut rng, &["pods", "pods/log", "deployments", "deployments/log", "deployments/scale"]);
+                    let resource = pick(
+                        &mut rng,
+                        &["pods", "pods/log", "deployments", "deployments/log", "deployments/scale"],
+                    );
                     let group = pick(&mut rng, &["-", "apps", "batch"]);
                     format!(
                         "{} {group}/{resource} {}/{}",
-                        pick(&mut rng, &VERBS), pick(&mut rng, &NAMESPACES), pick(&mut rng, &OBJECTS)
+                        pick(&mut rng, &VERBS),
+                        pick(&mut rng, &NAMESPACES),
+                        pick(&mut rng, &OBJECTS)
                     )
                 };
                 let attributes = request(&ask);
                 let judgement = fast.judge(&who, &attributes);
                 let got = matches!(judgement, Judgement::Allowed { .. });
                 assert_eq!(got, model.allows(&who, &attributes), "seed {seed}: {who:?} {ask}");
-                if got { allowed += 1 } else { refused += 1 }
+                if got {
+                    allowed += 1
+                } else {
+                    refused += 1
+                }
                 // An answer for any name holds for every name.
                 let any_name = match judgement {
                     Judgement::Allowed { any_name, .. } => any_name,
@@ -143,7 +166,10 @@ fn the_index_decides_as_reading_everything_does() {
                 };
                 for other in OBJECTS {
                     let other = Attributes { name: other.to_owned(), ..attributes.clone() };
-                    assert!(!any_name || model.allows(&who, &other) == got, "seed {seed}: {who:?} {ask} any name");
+                    assert!(
+                        !any_name || model.allows(&who, &other) == got,
+                        "seed {seed}: {who:?} {ask} any name"
+                    );
                 }
             }
         }

@@ -21,7 +21,8 @@ fn defaults() -> DefaultPolicy {
     let role = json!({"metadata": {"labels": {"d": "1"}}, "rules": [
         {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]},
         {"verbs": ["get"], "nonResourceURLs": ["/version"]}]});
-    let sum = json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "sum"}}]}, "rules": null});
+    let sum =
+        json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "sum"}}]}, "rules": null});
     let binding = json!({"roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "role"},
         "subjects": [{"kind": "Group", "apiGroup": GROUP, "name": "g"},
                      {"kind": "ServiceAccount", "namespace": "kube-system", "name": "s"}]});
@@ -110,7 +111,10 @@ fn what_is_missing_comes_back() {
     );
     check(
         |p| change_binding(p, |spec| spec.role_name = "other".into()),
-        &[json!(["delete", "clusterrolebindings", "binding"]), json!(["create", "clusterrolebindings", "binding"])],
+        &[
+            json!(["delete", "clusterrolebindings", "binding"]),
+            json!(["create", "clusterrolebindings", "binding"]),
+        ],
     );
 }
 
@@ -118,7 +122,9 @@ fn what_is_missing_comes_back() {
 fn protected_objects_are_left_alone() {
     check(
         |p| {
-            change_role(p, "role", |spec| *spec = RoleSpec { meta: Meta { protected: true, ..Meta::default() }, ..RoleSpec::default() });
+            change_role(p, "role", |spec| {
+                *spec = RoleSpec { meta: Meta { protected: true, ..Meta::default() }, ..RoleSpec::default() }
+            });
             change_binding(p, |spec| {
                 spec.meta.protected = true;
                 spec.role_name = "other".into();
@@ -134,9 +140,14 @@ fn the_real_default_policy_is_complete_after_one_round() {
     let defaults = bootstrap::default_policy(&names);
     let mut p = policy();
     let writes = reconcile::missing(&p, &defaults, &names);
-    let all = defaults.cluster_roles.len() + defaults.cluster_role_bindings.len() + defaults.roles.len() + defaults.role_bindings.len();
+    let all = defaults.cluster_roles.len()
+        + defaults.cluster_role_bindings.len()
+        + defaults.roles.len()
+        + defaults.role_bindings.len();
     assert_eq!(writes.len(), all, "an empty store gets everything");
-    for (kind, objects) in [(RoleKind::ClusterRole, &defaults.cluster_roles), (RoleKind::Role, &defaults.roles)] {
+    for (kind, objects) in
+        [(RoleKind::ClusterRole, &defaults.cluster_roles), (RoleKind::Role, &defaults.roles)]
+    {
         for object in objects {
             p.put_role(kind, object.namespace(), object.name(), role_spec(object, &names));
         }
