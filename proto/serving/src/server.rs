@@ -308,6 +308,7 @@ where
     let mut told = Phase::Serving;
     loop {
         tokio::select! {
+            biased;
             ended = connection.as_mut() => {
                 if let Err(e) = ended {
                     tracing::debug!(error = %e, "connection ended with an error");
