@@ -280,4 +280,5 @@ pub fn decode(stored: &[u8], revision: Revision) -> Result<Object, String> {
 }
 
 #[cfg(test)]
+#[path = "tests/entry.rs"]
 mod tests;

@@ -272,3 +272,7 @@ fn non_standard_finalizer(name: &str, path: &FieldPath, standard: [&str; 3]) -> 
     let detail = "name is neither a standard finalizer name nor is it fully qualified";
     (!name.contains('/') && !standard.contains(&name)).then(|| FieldError::invalid(path, name, detail))
 }
+
+#[cfg(test)]
+#[path = "tests/metadata.rs"]
+mod tests;

@@ -1,1 +1,0 @@
-//! Entries: round trips, splicing and selection.

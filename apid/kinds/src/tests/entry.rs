@@ -1,0 +1,143 @@
+//! Entries: round trips, splicing and selection.
+
+use apimachinery::clock::{Chance, SeededChance};
+use apimachinery::names::{Names, Preset};
+use serde_json::{Map, json};
+use storage::cache::Decode as _;
+
+use super::*;
+use crate::Registry;
+
+fn decoder(resource: &str) -> Decoder {
+    let registry = Registry::new(&Names::new(Preset::Kubernetes, "example.test").unwrap());
+    Decoder::new(registry.resources().iter().find(|r| r.kind.resource == resource).unwrap())
+}
+
+fn object(value: Value) -> Object {
+    Object::from_value(value).unwrap()
+}
+
+fn json_of(entry: &Entry, revision: u64, head: bool) -> String {
+    let mut out = Vec::new();
+    entry.write_json(&mut out, Revision(revision), head);
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn stored_bytes_begin_with_the_head_and_hold_no_version() {
+    let stored = encode(&object(json!({
+        "data": {"a": "1"}, "apiVersion": "v1", "kind": "ConfigMap", "binaryData": {},
+        "metadata": {"resourceVersion": "9", "name": "x", "namespace": "n"},
+    })));
+    let text = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","namespace":"n"},"binaryData":{},"data":{"a":"1"}}"#;
+    assert_eq!(stored, text);
+    let entry = decoder("configmaps").decode("core/configmaps/n/x", &stored).unwrap();
+    assert_eq!(
+        json_of(&entry, 12, true),
+        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"12","name":"x","namespace":"n"},"binaryData":{},"data":{"a":"1"}}"#
+    );
+    assert_eq!(
+        json_of(&entry, 12, false),
+        r#"{"metadata":{"resourceVersion":"12","name":"x","namespace":"n"},"binaryData":{},"data":{"a":"1"}}"#
+    );
+}
+
+#[test]
+fn reads_select_by_what_the_entry_keeps() {
+    let event = object(json!({
+        "kind": "Event", "apiVersion": "v1",
+        "metadata": {
+            "name": "e", "namespace": "team", "uid": "u-1", "labels": {"a": "b", "c": ""},
+            "ownerReferences": [{"uid": "o-1"}, {"uid": "o-2"}], "deletionTimestamp": "2024-01-02T03:04:05Z",
+        },
+        "involvedObject": {"kind": "Pod", "name": "p"}, "reason": "R", "source": {"component": "c", "host": "h"},
+        "message": "\"metadata\":{\"name\":\"fake\"}",
+    }));
+    let entry = decoder("events").decode("", &encode(&event)).unwrap();
+    assert_eq!((entry.namespace(), entry.name(), entry.uid()), ("team", "e", "u-1"));
+    assert!(entry.is_terminating());
+    assert_eq!(entry.labels().collect::<Vec<_>>(), [("a", "b"), ("c", "")]);
+    assert_eq!((entry.label("c"), entry.label("d")), (Some(""), None));
+    assert_eq!(entry.owners().collect::<Vec<_>>(), ["o-1", "o-2"]);
+    for (field, value) in [
+        ("metadata.name", "e"),
+        ("metadata.namespace", "team"),
+        ("involvedObject.kind", "Pod"),
+        ("involvedObject.uid", ""),
+        ("reason", "R"),
+        ("source", "c"),
+        ("message", ""),
+    ] {
+        assert_eq!(entry.field(field), value, "{field}");
+    }
+}
+
+#[test]
+fn a_head_with_quotes_does_not_mislead() {
+    let tricky = object(json!({
+        "kind": "\"metadata\":{", "apiVersion": "\\\"metadata\":{\\", "metadata": {"name": "x"},
+    }));
+    let entry = decoder("configmaps").decode("", &encode(&tricky)).unwrap();
+    let mut versioned = tricky;
+    versioned.set_meta("resourceVersion", "5");
+    assert_eq!(serde_json::from_str::<Value>(&json_of(&entry, 5, true)).unwrap(), versioned.into_value());
+}
+
+#[test]
+fn what_is_not_an_object_is_an_error() {
+    let decoder = decoder("events");
+    for stored in ["", "null", "[]", "{}", "{\"metadata\":{", "{\"metadata\":{}} x", "{\"kind\":1}", "\u{0}"]
+    {
+        assert!(decoder.decode("", &Bytes::copy_from_slice(stored.as_bytes())).is_err(), "{stored}");
+    }
+    assert!(decode(b"[]", Revision(1)).is_err());
+}
+
+/// Any tree, so that escapes and empty containers come at every place.
+fn random_value(chance: &SeededChance, depth: usize) -> Value {
+    let pick = |n: u128| usize::try_from(chance.bits() % n).unwrap();
+    match pick(if depth == 0 { 5 } else { 8 }) {
+        0 => Value::Null,
+        1 => json!(pick(2) == 0),
+        2 => json!(pick(1000)),
+        3 => json!(-1.5),
+        4 => json!(["", "a", "\"metadata\":{", "\\", "é\n\u{1}", "}"][pick(6)]),
+        5 => (0..pick(3)).map(|_| random_value(chance, depth - 1)).collect(),
+        _ => random_map(chance, depth - 1).into(),
+    }
+}
+
+fn random_map(chance: &SeededChance, depth: usize) -> Map<String, Value> {
+    const NAMES: [&str; 8] = ["metadata", "kind", "labels", "name", "", "\"", "\\\"metadata\":{", "ü"];
+    let pick = |n: u128| usize::try_from(chance.bits() % n).unwrap();
+    (0..pick(5)).map(|_| (NAMES[pick(8)].to_owned(), random_value(chance, depth))).collect()
+}
+
+#[test]
+fn what_is_encoded_comes_back() {
+    let seed = 7;
+    println!("seed {seed}");
+    let chance = SeededChance::new(seed);
+    let decoder = decoder("events");
+    for round in 0..5_000 {
+        let mut object = Object(random_map(&chance, 4));
+        object.set_type("v1", "Event");
+        object.set("metadata", random_map(&chance, 3));
+        object.remove_meta("resourceVersion");
+        let stored = encode(&object);
+        let entry = decoder.decode("", &stored).unwrap();
+        let revision = Revision(round);
+        object.set_meta("resourceVersion", round.to_string());
+        assert_eq!(entry.object(revision).unwrap(), object);
+        let whole: Value = serde_json::from_str(&json_of(&entry, round, true)).unwrap();
+        assert_eq!(whole, object.clone().into_value());
+        let mut bare = object.clone();
+        bare.remove("kind");
+        bare.remove("apiVersion");
+        let headless: Value = serde_json::from_str(&json_of(&entry, round, false)).unwrap();
+        assert_eq!(headless, bare.into_value());
+        assert_eq!(encode(&object), stored);
+        assert_eq!(entry.name(), object.name());
+        assert_eq!(entry.labels().collect::<Vec<_>>(), object.labels().collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,193 @@
+//! The rules of metadata, each error in the words that clients know.
+
+use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::names::Preset;
+use serde_json::json;
+
+use super::*;
+
+const RULES: Rules<'static> = Rules {
+    name: NameRule::Subdomain,
+    namespaced: true,
+    standard_finalizers: Some(["kubernetes", ORPHAN, FOREGROUND]),
+};
+
+fn object(metadata: Value) -> Object {
+    Object::from_value(json!({ "metadata": metadata })).unwrap()
+}
+
+/// Metadata that are valid but for what is given.
+fn with(mut metadata: Value) -> Object {
+    for (field, value) in [("name", "x"), ("namespace", "team")] {
+        let map = metadata.as_object_mut().unwrap();
+        map.entry(field).or_insert_with(|| value.into());
+    }
+    object(metadata)
+}
+
+fn texts(errors: &[FieldError]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_must_hold() {
+    let annotations = |bytes: usize| json!({"annotations": {"a": "x".repeat(bytes - 1)}});
+    for (metadata, errors) in [
+        (json!({}), vec![]),
+        (json!({"name": ""}), vec!["metadata.name: Required value: name or generateName is required"]),
+        (json!({"namespace": ""}), vec!["metadata.namespace: Required value"]),
+        (
+            json!({"generation": -1}),
+            vec!["metadata.generation: Invalid value: -1: must be greater than or equal to 0"],
+        ),
+        (annotations(256 * 1024), vec![]),
+        (
+            annotations(256 * 1024 + 1),
+            vec!["metadata.annotations: Too long: may not be more than 262144 bytes"],
+        ),
+        (json!({"annotations": {"UPPER.example.com/x": "anything\n"}}), vec![]),
+        (json!({"finalizers": ["example.com/a", "kubernetes", "orphan"]}), vec![]),
+        (
+            json!({"finalizers": ["a.b/c", "unqualified"]}),
+            vec![
+                "metadata.finalizers[1]: Invalid value: \"unqualified\": name is neither a standard finalizer name nor is it fully qualified",
+            ],
+        ),
+        (
+            json!({"finalizers": ["orphan", "foregroundDeletion"]}),
+            vec![
+                "metadata.finalizers: Invalid value: [\"orphan\",\"foregroundDeletion\"]: finalizer orphan and foregroundDeletion cannot be both set",
+            ],
+        ),
+        (
+            json!({"ownerReferences": [
+                {"apiVersion": "v1", "kind": "Pod", "name": "", "uid": ""}, {"apiVersion": "a/b/c", "kind": "", "name": "x", "uid": "u"},
+            ]}),
+            vec![
+                "metadata.ownerReferences.name: Invalid value: \"\": must not be empty",
+                "metadata.ownerReferences.uid: Invalid value: \"\": must not be empty",
+                "metadata.ownerReferences.apiVersion: Invalid value: \"a/b/c\": version must not be empty",
+                "metadata.ownerReferences.kind: Invalid value: \"\": must not be empty",
+            ],
+        ),
+        (
+            json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "1"}]}),
+            vec![
+                "metadata.ownerReferences: Invalid value: {\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"e\",\"uid\":\"1\"}: /v1, Kind=Event is disallowed from being an owner",
+            ],
+        ),
+        (
+            json!({"ownerReferences": [
+                {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1", "controller": true},
+                {"apiVersion": "v1", "kind": "Pod", "name": "b", "uid": "2", "blockOwnerDeletion": false, "controller": true},
+            ]}),
+            vec![
+                "metadata.ownerReferences: Invalid value: [{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"a\",\"uid\":\"1\",\"controller\":true},{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"b\",\"uid\":\"2\",\"controller\":true,\"blockOwnerDeletion\":false}]: Only one reference can have Controller set to true. Found \"true\" in references for Pod/a and Pod/b",
+            ],
+        ),
+    ] {
+        assert_eq!(texts(&validate(&with(metadata.clone()), RULES)), errors, "{metadata}");
+    }
+    let both = validate(&with(json!({"generateName": "Oops_", "name": "Oops_abcde"})), RULES);
+    assert_eq!(
+        both.iter().map(|e| e.path.as_str()).collect::<Vec<_>>(),
+        ["metadata.generateName", "metadata.name"]
+    );
+    let cluster = Rules { namespaced: false, ..RULES };
+    assert_eq!(
+        texts(&validate(&with(json!({})), cluster)),
+        ["metadata.namespace: Forbidden: not allowed on this type"]
+    );
+    let general = Rules { standard_finalizers: None, ..RULES };
+    assert_eq!(texts(&validate(&with(json!({"finalizers": ["unqualified"]})), general)), [""; 0]);
+}
+
+#[test]
+fn what_an_update_may_not_change() {
+    const GONE: &str = "2024-01-02T03:04:05Z";
+    for (old, new, errors) in [
+        (json!({}), json!({"labels": {"a": "b"}, "finalizers": ["a.b/c"]}), vec![]),
+        (
+            json!({"uid": "u"}),
+            json!({"uid": "v"}),
+            vec!["metadata.uid: Invalid value: \"v\": field is immutable"],
+        ),
+        (
+            json!({}),
+            json!({"deletionTimestamp": GONE}),
+            vec!["metadata.deletionTimestamp: Invalid value: \"2024-01-02T03:04:05Z\": field is immutable"],
+        ),
+        (
+            json!({"creationTimestamp": GONE}),
+            json!({}),
+            vec!["metadata.creationTimestamp: Invalid value: \"null\": field is immutable"],
+        ),
+        (
+            json!({"generation": 2}),
+            json!({"generation": 1}),
+            vec!["metadata.generation: Invalid value: 1: must not be decremented"],
+        ),
+        (
+            json!({"deletionTimestamp": GONE, "finalizers": ["a.b/a", "a.b/b"]}),
+            json!({"deletionTimestamp": GONE, "finalizers": ["a.b/z", "a.b/b", "a.b/c"]}),
+            vec![
+                "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"a.b/c\", \"a.b/z\"}",
+            ],
+        ),
+        (
+            json!({"deletionTimestamp": GONE, "finalizers": ["a.b/a", "a.b/b"]}),
+            json!({"deletionTimestamp": GONE, "finalizers": ["a.b/b", "a.b/a"]}),
+            vec![],
+        ),
+    ] {
+        assert_eq!(texts(&validate_update(&with(new.clone()), &with(old.clone()))), errors, "{old} to {new}");
+    }
+}
+
+#[test]
+fn fields_of_the_server() {
+    let names = Names::new(Preset::Svc, "example.test").unwrap();
+    let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
+    let chance = SeededChance::new(3);
+    let ctx = Context { names: &names, clock: &clock, chance: &chance, subresource: "" };
+    let mut new = object(json!({
+        "generateName": "web-", "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "selfLink": "/x", "resourceVersion": "0",
+        "deletionTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5, "generation": 7,
+    }));
+    prepare_create(&mut new, "team", &ctx);
+    let uid = new.uid().to_owned();
+    assert_eq!(uid.len(), 36);
+    assert_eq!(
+        new,
+        object(json!({
+            "generateName": "web-", "uid": uid, "creationTimestamp": "2024-01-02T03:04:05Z", "namespace": "team", "generation": 7,
+        }))
+    );
+    assert!(generate_name(&mut new, &chance));
+    assert!(new.name().starts_with("web-") && new.name().len() == 9, "{}", new.name());
+    assert!(!generate_name(&mut object(json!({})), &chance));
+
+    let mut old = object(
+        json!({"name": "x", "uid": "u", "creationTimestamp": "2024-01-02T03:04:05Z", "generation": 3}),
+    );
+    let mut update = object(
+        json!({"name": "x", "selfLink": "/x", "generation": 9, "creationTimestamp": "2001-01-01T00:00:00Z"}),
+    );
+    prepare_update(&mut update, &old);
+    assert_eq!(update, old);
+    old.set_meta("deletionTimestamp", "2024-01-02T03:04:06Z");
+    old.set_meta("deletionGracePeriodSeconds", 0);
+    prepare_update(&mut update, &old);
+    assert_eq!(update, old, "what deletion set stays");
+}
+
+#[test]
+fn long_prefixes_are_cut_between_characters() {
+    let chance = SeededChance::new(4);
+    for prefix in ["g".repeat(200), format!("{}é", "g".repeat(57)), "ü".repeat(40)] {
+        let mut long = object(json!({ "generateName": prefix }));
+        generate_name(&mut long, &chance);
+        assert!(long.name().len() <= 63 && long.name().len() >= 62, "{}", long.name());
+        assert_eq!(long.meta_str("generateName"), prefix);
+    }
+}

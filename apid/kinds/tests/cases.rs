@@ -1,0 +1,186 @@
+//! The rules of every stored kind, as tables: `testdata/<resource>.yaml`, which must exist.
+//!
+//! A case has a `name` and creates the object `create`, or stores `old` and replaces it by `update` (through
+//! `subresource`). Without a name in their metadata objects are called `x`, and those of namespaced kinds live in
+//! `team`. What comes out is compared with
+//!
+//! - `errors`: all errors of the validation, in their order; or `refused`: the error of a value of a wrong type;
+//! - `want`: all fields outside of metadata; of its `metadata` those that are given, `null` for none;
+//! - `cells`: those of the Table, an hour after creation; `fields`: selectable fields; `warnings`.
+//!
+//! `names: svc` runs the case under the neutral names with the domain `example.test`.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::codec::{Limits, yaml};
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use apimachinery::time;
+use kinds::entry::{self, Decoder};
+use kinds::{Context, Registry, Resource};
+use storage::Revision;
+use storage::cache::Decode as _;
+
+const CREATED: &str = "2024-01-02T03:04:05Z";
+
+#[test]
+fn kinds_follow_their_tables() {
+    let mut failed = Vec::new();
+    let mut count = 0;
+    let names = Names::new(Preset::Kubernetes, "example.test").unwrap();
+    for resource in Registry::new(&names).stored() {
+        let file = format!("{}/testdata/{}.yaml", env!("CARGO_MANIFEST_DIR"), resource.kind.resource);
+        assert!(Path::new(&file).exists(), "{} has no cases: write {file}", resource.kind.kind);
+        let cases = yaml::decode(&fs::read(&file).unwrap(), Limits::BODY).unwrap();
+        assert_eq!(cases.duplicates, [""; 0], "{file}");
+        for case in cases.value.as_array().unwrap() {
+            count += 1;
+            let name = format!("{}: {}", resource.kind.resource, case["name"].as_str().unwrap());
+            failed.extend(
+                Case::new(resource, case).run().into_iter().map(|failure| format!("{name}: {failure}")),
+            );
+        }
+    }
+    println!("{count} cases");
+    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+struct Case<'a> {
+    case: &'a Value,
+    names: Names,
+    resource: Arc<Resource>,
+    clock: ManualClock,
+    chance: SeededChance,
+}
+
+impl<'a> Case<'a> {
+    fn new(resource: &Resource, case: &'a Value) -> Self {
+        let preset = if case["names"] == "svc" { Preset::Svc } else { Preset::Kubernetes };
+        let names = Names::new(preset, "example.test").unwrap();
+        let group = names.group(resource.kind.group);
+        let resource = Arc::clone(Registry::new(&names).find_kind(&group, resource.kind.kind).unwrap());
+        let clock = ManualClock::at(time::parse(CREATED).unwrap());
+        Case { case, names, resource, clock, chance: SeededChance::new(1) }
+    }
+
+    fn context<'c>(&'c self, subresource: &'c str) -> Context<'c> {
+        Context { names: &self.names, clock: &self.clock, chance: &self.chance, subresource }
+    }
+
+    /// Differences.
+    fn run(&self) -> Vec<String> {
+        let made = match &self.case["update"] {
+            Value::Null => self.create(&self.case["create"]).map(|(object, errors)| (object, errors, None)),
+            update => {
+                let (old, errors) = self.create(&self.case["old"]).unwrap();
+                assert_eq!(errors, [""; 0], "the old object");
+                self.update(update, &old).map(|(object, errors)| (object, errors, Some(old)))
+            }
+        };
+        match made {
+            Err(refused) if self.case["refused"] == refused.as_str() => Vec::new(),
+            Err(refused) => vec![format!("refused: {refused}")],
+            Ok(_) if self.case["refused"].is_string() => vec!["was not refused".to_owned()],
+            Ok((object, errors, old)) => self.compare(&object, &errors, old.as_ref()),
+        }
+    }
+
+    fn object(&self, value: &Value) -> Object {
+        let mut object = Object::from_value(value.clone()).unwrap();
+        object.set_type(&self.resource.api_version(), self.resource.kind.kind);
+        if object.name().is_empty() && object.meta_str("generateName").is_empty() {
+            object.set_meta("name", "x");
+        }
+        object
+    }
+
+    fn create(&self, value: &Value) -> Result<(Object, Vec<String>), String> {
+        let ctx = self.context("");
+        let mut object = self.object(value);
+        let conformed = self.resource.conform(&mut object).map_err(|e| e.to_string())?;
+        assert_eq!(conformed.unknown, [""; 0]);
+        self.resource.default(&mut object, &ctx);
+        self.resource.prepare_create(&mut object, "team", &ctx);
+        self.resource.canonicalize(&mut object, &ctx);
+        let errors = self.resource.validate_create(&object, &ctx);
+        Ok((object, errors.iter().map(ToString::to_string).collect()))
+    }
+
+    fn update(&self, value: &Value, old: &Object) -> Result<(Object, Vec<String>), String> {
+        let ctx = self.context(self.case["subresource"].as_str().unwrap_or(""));
+        let mut object = self.object(value);
+        object.set_meta("namespace", old.namespace());
+        self.resource.conform(&mut object).map_err(|e| e.to_string())?;
+        self.resource.default(&mut object, &ctx);
+        self.resource.prepare_update(&mut object, old, &ctx);
+        self.resource.canonicalize(&mut object, &ctx);
+        let errors = self.resource.validate_update(&object, old, &ctx);
+        Ok((object, errors.iter().map(ToString::to_string).collect()))
+    }
+
+    fn compare(&self, object: &Object, errors: &[String], old: Option<&Object>) -> Vec<String> {
+        let case = self.case;
+        let wanted = strings(&case["errors"]);
+        if errors != wanted {
+            return vec![format!("errors:\n  {}\nwanted:\n  {}", errors.join("\n  "), wanted.join("\n  "))];
+        }
+        if !wanted.is_empty() {
+            return Vec::new();
+        }
+        let mut failed = Vec::new();
+        let mut differ = |what: &str, have: Value, want: &Value| {
+            if have != *want {
+                failed.push(format!("{what}: {have}, wanted {want}"));
+            }
+        };
+        // What is stored is in stored form.
+        let mut again = object.clone();
+        assert_eq!(self.resource.conform(&mut again).unwrap().unknown, [""; 0]);
+        differ("stored form", object.clone().into_value(), &again.into_value());
+        if let Value::Object(want) = &case["want"] {
+            let mut have = object.0.clone();
+            let mut want = want.clone();
+            have.retain(|key, _| !matches!(key.as_str(), "kind" | "apiVersion" | "metadata"));
+            for (field, value) in want.remove("metadata").iter().filter_map(Value::as_object).flatten() {
+                let have = object.meta().unwrap().get(field).cloned().unwrap_or(Value::Null);
+                differ(&format!("metadata.{field}"), have, value);
+            }
+            differ("object", Value::Object(have), &Value::Object(want));
+        }
+        if !case["cells"].is_null() {
+            self.clock.advance(Duration::from_secs(3600));
+            let table = self.resource.kind.strategy.table().unwrap_or(&kinds::table::DEFAULT);
+            let cells = (table.cells)(object, &self.clock);
+            assert_eq!(cells.len(), table.columns.len());
+            differ("cells", Value::Array(cells), &case["cells"]);
+        }
+        let stored = entry::encode(object);
+        let entry = Decoder::new(&self.resource).decode("", &stored).unwrap();
+        for (field, value) in case["fields"].as_object().into_iter().flatten() {
+            differ(field, entry.field(field).into(), value);
+        }
+        for field in self.resource.kind.strategy.selectable_fields() {
+            differ(
+                field,
+                entry.field(field).into(),
+                &self.resource.kind.strategy.field(object, field).into(),
+            );
+        }
+        let mut versioned = object.clone();
+        versioned.set_meta("resourceVersion", "7");
+        assert_eq!(entry.object(Revision(7)).unwrap(), versioned, "a round trip");
+        let warnings = self.resource.kind.strategy.warnings(object, old, &self.context(""));
+        differ("warnings", warnings.into(), &strings(&case["warnings"]).into());
+        failed
+    }
+}
+
+fn strings(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().map(|s| s.as_str().unwrap().to_owned()).collect()
+}
