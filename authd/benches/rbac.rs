@@ -1,0 +1,96 @@
+//! How long an RBAC decision takes and what a binding costs: `cargo bench -p authd`. As a test it runs each path once.
+//!
+//! The policy: 100,000 bindings of others in 1,000 namespaces and 100 of the caller, cluster-wide, each to a role of
+//! its own.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::clock::{Clock, SystemClock};
+use apimachinery::names::{Names, Preset};
+use apimachinery::user::UserInfo;
+use authd::rules::rule::words;
+use authd::rules::{BindingSpec, Meta, Policy, PolicyRule, RoleKind, RoleSpec, Subject, SubjectKind};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn is_bench() -> bool {
+    std::env::args().any(|argument| argument == "--bench")
+}
+
+fn role(resource: &str) -> RoleSpec {
+    let rule = PolicyRule {
+        verbs: words(&["get", "list", "watch"]),
+        api_groups: words(&["apps"]),
+        resources: words(&[resource]),
+        ..PolicyRule::default()
+    };
+    RoleSpec { rules: vec![rule], ..RoleSpec::default() }
+}
+
+fn binding(role_name: &str, user: &str) -> BindingSpec {
+    BindingSpec {
+        meta: Meta::default(),
+        role_kind: RoleKind::ClusterRole,
+        role_name: role_name.to_owned(),
+        subjects: vec![Subject { kind: SubjectKind::User, name: user.into(), namespace: "".into() }],
+    }
+}
+
+fn request(resource: &str) -> Attributes {
+    Attributes {
+        verb: "get".to_owned(),
+        resource_request: true,
+        group: "apps".to_owned(),
+        version: "v1".to_owned(),
+        resource: resource.to_owned(),
+        namespace: "namespace-7".to_owned(),
+        name: "web".to_owned(),
+        ..Attributes::default()
+    }
+}
+
+fn measure(name: &str, mut run: impl FnMut()) {
+    let clock = SystemClock::new();
+    let (mut rounds, mut elapsed) = (0_u32, Duration::ZERO);
+    while rounds == 0 || is_bench() && elapsed < Duration::from_secs(1) {
+        for _ in 0..1000 {
+            run();
+        }
+        rounds += 1000;
+        elapsed = clock.monotonic();
+    }
+    println!("{name}: {:.0} ns", elapsed.as_secs_f64() * 1e9 / f64::from(rounds));
+}
+
+fn main() {
+    let others = if is_bench() { 100_000 } else { 1_000 };
+    let Ok(names) = Names::new(Preset::Kubernetes, "") else { return };
+    let mut policy = Policy::new(&names);
+    for n in 0..100 {
+        policy.put_role(RoleKind::ClusterRole, "", &format!("role-{n}"), role(&format!("resource-{n}")));
+        policy.put_binding("", &format!("caller-{n}"), binding(&format!("role-{n}"), "caller"));
+    }
+    let before = serving::metrics::resident_bytes().unwrap_or(0);
+    for n in 0..others {
+        let namespace = format!("namespace-{}", n % 1000);
+        policy.put_binding(&namespace, &format!("binding-{n}"), binding(&format!("role-{}", n % 100), &format!("user-{n}")));
+    }
+    let after = serving::metrics::resident_bytes().unwrap_or(0);
+    println!("bytes a binding: {}", after.saturating_sub(before) / others);
+
+    let caller = UserInfo {
+        name: "caller".to_owned(),
+        groups: ["team-a", "team-b", "team-c", "system:authenticated"].map(str::to_owned).to_vec(),
+        ..UserInfo::default()
+    };
+    let stranger = UserInfo { name: "stranger".to_owned(), ..caller.clone() };
+    let (first, last, none) = (request("resource-0"), request("resource-99"), request("nothing"));
+    measure("allowed by the first of 100 bindings", || drop(black_box(policy.judge(&caller, &first))));
+    measure("allowed by the last of 100 bindings", || drop(black_box(policy.judge(&caller, &last))));
+    measure("refused after 100 bindings", || drop(black_box(policy.judge(&caller, &none))));
+    measure("refused without a binding", || drop(black_box(policy.judge(&stranger, &none))));
+    measure("binding replaced", || policy.put_binding("namespace-7", "binding-7", binding("role-7", "user-7")));
+}
