@@ -19,8 +19,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 pub enum Listener {
     /// TCP, with the address that was bound.
     Tcp(TcpListener, SocketAddr),
-    /// A unix socket; the file goes when this is dropped.
-    Unix(UnixListener, SocketFile),
+    /// A unix socket. The file goes before the socket closes, so that it is never that of the next process.
+    Unix(SocketFile, UnixListener),
 }
 
 /// An accepted connection.
@@ -63,7 +63,8 @@ impl Listener {
     ///
     /// See [`unix`].
     pub fn unix(path: &Path) -> io::Result<Self> {
-        Ok(Listener::Unix(unix(path)?, SocketFile(path.to_owned())))
+        let listener = unix(path)?;
+        Ok(Listener::Unix(SocketFile(path.to_owned()), listener))
     }
 
     /// The address that was bound; None for a unix socket.
@@ -86,7 +87,7 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 Ok(Accepted::Tcp(stream, peer))
             }
-            Listener::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
+            Listener::Unix(_, listener) => Ok(Accepted::Unix(listener.accept().await?.0)),
         }
     }
 }
