@@ -223,3 +223,79 @@ impl Registry {
         self.stored().find(|r| key.starts_with(&r.key_prefix))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+    use crate::{REVIEW_VERBS, Verb};
+
+    #[test]
+    fn facts_of_all_kinds_fit_together() {
+        let names = Names::new(Preset::Svc, "example.test").unwrap();
+        let registry = Registry::new(&names);
+        let resources = registry.resources();
+        for (i, resource) in resources.iter().enumerate() {
+            let kind = resource.kind;
+            assert!(Schema::of(kind.schema).is_some(), "{} has no schema", kind.kind);
+            assert_eq!(kind.verbs == REVIEW_VERBS, kind.storage == Storage::Review, "{}", kind.kind);
+            assert!(kind.verbs.is_sorted_by_key(|verb| verb.as_str()), "{}", kind.kind);
+            assert!(kind.subresources.is_sorted_by_key(|sub| sub.name), "{}", kind.kind);
+            let found =
+                registry.find(&resource.group_resource.group, kind.versions[0], kind.resource).unwrap();
+            assert!(Arc::ptr_eq(found, resource));
+            for other in resources.iter().skip(i + 1) {
+                assert_ne!(resource.key_prefix, other.key_prefix);
+                assert_ne!(resource.group_kind, other.group_kind);
+                if other.kind.group == kind.group {
+                    assert!(
+                        kind.resource < other.kind.resource,
+                        "{} before {}",
+                        kind.resource,
+                        other.kind.resource
+                    );
+                }
+            }
+        }
+        assert_eq!(registry.stored().count(), 10);
+        assert!(registry.find("", "v1", "roles").is_none());
+        assert!(registry.find("", "v2", "configmaps").is_none());
+    }
+
+    #[test]
+    fn keys_do_not_depend_on_the_preset() {
+        for (preset, group) in [
+            (Preset::Svc, "rbac.authorization.example.test"),
+            (Preset::Kubernetes, "rbac.authorization.k8s.io"),
+        ] {
+            let registry = Registry::new(&Names::new(preset, "example.test").unwrap());
+            let roles = registry.find_kind(group, "Role").unwrap();
+            assert_eq!(roles.key("team", "a:b"), "rbac.authorization/roles/team/a:b");
+            assert_eq!(roles.parse_key("rbac.authorization/roles/team/a:b"), Some(("team", "a:b")));
+            assert_eq!(roles.parse_key("core/configmaps/team/x"), None);
+            assert_eq!(roles.api_version(), format!("{group}/v1"));
+            let namespaces = registry.find("", "v1", "namespaces").unwrap();
+            assert_eq!(namespaces.key("ignored", "x"), "core/namespaces/x");
+            assert_eq!(namespaces.parse_key("core/namespaces/x"), Some(("", "x")));
+            assert!(Arc::ptr_eq(registry.of_key("core/namespaces/x").unwrap(), namespaces));
+            assert!(!namespaces.kind.verbs.contains(&Verb::DeleteCollection));
+            assert_eq!(namespaces.list_kind(), "NamespaceList");
+        }
+    }
+
+    #[test]
+    fn generations_count_what_is_neither_metadata_nor_status() {
+        let object = |value| Object::from_value(value).unwrap();
+        let base =
+            object(serde_json::json!({"metadata": {"name": "a"}, "spec": {"x": 1}, "status": {"y": 1}}));
+        for (other, same) in [
+            (serde_json::json!({"metadata": {}, "spec": {"x": 1}}), true),
+            (serde_json::json!({"spec": {"x": 2}, "status": {"y": 1}}), false),
+            (serde_json::json!({"spec": {"x": 1}, "data": {}}), false),
+            (serde_json::json!({"data": {}}), false),
+        ] {
+            assert_eq!(same_spec(&base, &object(other.clone())), same, "{other}");
+        }
+    }
+}
