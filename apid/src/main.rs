@@ -1,2 +1,31 @@
-//! apid.
-fn main() {}
+//! apid: see the library. Here: which command, and what its end is.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use apid::config::{Command, Config, USAGE};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if(|word| word == "certs").is_some() {
+        return apid::certs::run(arguments).map_or_else(usage, |()| ExitCode::SUCCESS);
+    }
+    match Config::read(arguments) {
+        Ok(Command::Serve(config)) => apid::process::run(*config),
+        Ok(Command::Print(text)) => {
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(mistakes) => usage(mistakes),
+    }
+}
+
+fn usage(mistakes: Vec<String>) -> ExitCode {
+    for mistake in mistakes {
+        eprintln!("apid: {mistake}");
+    }
+    ExitCode::from(USAGE)
+}

@@ -1,1 +1,25 @@
-//! Loops that keep objects in order: built-in namespaces, default service accounts, namespace termination.
+//! Loops that keep objects in order, and the identity in whose name the process writes.
+//!
+//! # Contract
+//!
+//! [`namespaces::ensure_built_in`] runs once before anything else writes; [`start`] starts the loops, one file each. They
+//! read the watch cache and write through the verbs, so that the audit log shows them as it shows requests (requirements
+//! D-SVC-2). They survive a restart: each begins with what is there.
+
+use std::sync::Arc;
+
+use crate::plane::Plane;
+
+mod actor;
+mod follow;
+pub mod namespaces;
+mod policy_writes;
+mod service_accounts;
+
+pub use policy_writes::PolicyWrites;
+
+/// Starts the loops. `own_accounts`: each writes as a service account of its own.
+pub fn start(plane: &Arc<Plane>, own_accounts: bool) {
+    tokio::spawn(namespaces::run(plane.clone(), own_accounts));
+    tokio::spawn(service_accounts::run(plane.clone(), own_accounts));
+}

@@ -255,7 +255,13 @@ fn passed_on(line: &Line) -> Vec<String> {
         .filter(|(flag, _)| flag.owner.passed_on())
         .flat_map(|(flag, values)| {
             let dashes = if flag.name.len() == 1 { "-" } else { "--" };
-            values.iter().map(move |value| format!("{dashes}{}={value}", flag.name))
+            let values = match flag.takes {
+                table::Takes::List(_) => values.to_vec(),
+                table::Takes::Words(_) => vec![values.join(",")],
+                // The last one counts.
+                table::Takes::Switch | table::Takes::Value(_) => values.last().cloned().into_iter().collect(),
+            };
+            values.into_iter().map(move |value| format!("{dashes}{}={value}", flag.name))
         })
         .collect()
 }
@@ -356,8 +362,7 @@ mod tests {
             flags,
             [
                 "--anonymous-auth=false",
-                "--authorization-mode=Node",
-                "--authorization-mode=RBAC",
+                "--authorization-mode=Node,RBAC",
                 "--names=kubernetes",
                 "--token-auth-file=/t",
                 "-v=4",

@@ -41,7 +41,9 @@ impl Line {
                     Some(flag) => {
                         let value = value.or_else(|| match flag.takes {
                             Takes::Switch => Some("true".to_owned()),
-                            Takes::Value(_) | Takes::List(_) => rest.next_if(|next| !next.starts_with("--")),
+                            Takes::Value(_) | Takes::List(_) | Takes::Words(_) => {
+                                rest.next_if(|next| !next.starts_with("--"))
+                            }
                         });
                         line.take(flag, value);
                     }

@@ -14,6 +14,8 @@ pub(super) enum Takes {
     Value(&'static str),
     /// A value each time it is given, each a list separated by commas.
     List(&'static str),
+    /// The same, passed on as one value.
+    Words(&'static str),
 }
 
 /// Which process a flag is for.
@@ -50,7 +52,7 @@ pub(super) struct Flag {
 }
 
 use Owner::{Apid, Authd, Both};
-use Takes::{List, Switch, Value};
+use Takes::{List, Switch, Value, Words};
 
 const fn flag(name: &'static str, takes: Takes, owner: Owner, help: &'static str) -> Flag {
     Flag { name, takes, owner, built: true, help }
@@ -124,7 +126,7 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
     flag("enable-admission-plugins", List("NAMES"), Apid, "admission plugins to add to the default ones"),
     flag("disable-admission-plugins", List("NAMES"), Apid, "admission plugins to leave out"),
-    flag("feature-gates", List("GATE=BOOL"), Both, "feature gates"),
+    flag("feature-gates", Words("GATE=BOOL"), Both, "feature gates"),
     flag("audit-log-path", Value("FILE"), Apid, "audit log, one JSON line a request; - is standard output"),
     flag(
         "use-service-account-credentials",
@@ -138,7 +140,7 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("anonymous-auth", Switch, Authd, "requests without credentials are system:anonymous (default true)"),
     flag(
         "authorization-mode",
-        List("MODES"),
+        Words("MODES"),
         Authd,
         "ordered modes: Node, RBAC; AlwaysAllow (default) and AlwaysDeny are for testing only",
     ),
@@ -265,7 +267,7 @@ pub(super) fn help() -> String {
         let (dashes, value) = match (flag.name.len(), flag.takes) {
             (1, Value(what)) => ("-", format!(" {what}")),
             (_, Switch) => ("--", String::new()),
-            (_, Value(what) | List(what)) => ("--", format!(" {what}")),
+            (_, Value(what) | List(what) | Words(what)) => ("--", format!(" {what}")),
         };
         let note = if flag.built { "" } else { " (accepted; does nothing yet)" };
         text.push_str(&format!("  {dashes}{}{value}\n        {}{note}\n", flag.name, flag.help));

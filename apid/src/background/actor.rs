@@ -1,0 +1,218 @@
+//! A part of the process that writes objects: it has an identity, goes through the verbs, and leaves audit lines.
+
+use std::sync::Arc;
+
+use admission::Notes;
+use apimachinery::attributes::Attributes;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use apimachinery::user::{AUTHENTICATED, MASTERS, UserInfo};
+
+use crate::audit::{Event, Stage};
+use crate::auth::Authorized;
+use crate::plane::{Collection, Plane};
+use crate::verbs::options::{DeleteOptions, ListOptions, WriteOptions};
+use crate::verbs::patch::{self, Patch};
+use crate::verbs::{self, Call, Deleted, Payload, Written};
+
+/// The identity of the API server itself.
+const APISERVER: &str = "system:apiserver";
+/// The identity that controllers share unless they have accounts of their own (requirements A-DEF-54, -55).
+const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+
+/// Who writes, and on whose behalf the log says it.
+#[derive(Clone)]
+pub(super) struct Actor {
+    plane: Arc<Plane>,
+    user: Arc<UserInfo>,
+    agent: String,
+}
+
+/// The object that something is done to.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    /// Its kind.
+    pub(super) collection: &'a Collection,
+    /// Its namespace, or `""`.
+    pub(super) namespace: &'a str,
+    /// Its name, or `""` for the collection.
+    pub(super) name: &'a str,
+    /// The subresource, or `""`.
+    pub(super) subresource: &'a str,
+}
+
+/// One act between its authorization and its audit line.
+struct Act<'a> {
+    actor: &'a Actor,
+    target: Target<'a>,
+    authorized: Authorized,
+    event: Event,
+    notes: Notes,
+}
+
+impl Actor {
+    /// The API server.
+    pub(super) fn apiserver(plane: Arc<Plane>) -> Self {
+        let user =
+            UserInfo { name: APISERVER.to_owned(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
+        Actor { plane, user: Arc::new(user), agent: "apid/apiserver".to_owned() }
+    }
+
+    /// A controller, under its own account or the shared identity.
+    pub(super) fn controller(plane: Arc<Plane>, name: &str, own_account: bool) -> Self {
+        let namespace = plane.names.system_namespace;
+        let user = if own_account {
+            UserInfo {
+                name: format!("system:serviceaccount:{namespace}:{name}"),
+                groups: vec![
+                    "system:serviceaccounts".to_owned(),
+                    format!("system:serviceaccounts:{namespace}"),
+                    AUTHENTICATED.to_owned(),
+                ],
+                ..UserInfo::default()
+            }
+        } else {
+            UserInfo {
+                name: CONTROLLER_MANAGER.to_owned(),
+                groups: vec![AUTHENTICATED.to_owned()],
+                ..UserInfo::default()
+            }
+        };
+        Actor { plane, user: Arc::new(user), agent: format!("apid/{name}") }
+    }
+
+    /// The process.
+    pub(super) fn plane(&self) -> &Arc<Plane> {
+        &self.plane
+    }
+
+    /// Creates an object.
+    pub(super) async fn create(&self, target: Target<'_>, object: Object) -> Result<Written, Status> {
+        let act = self.begin("create", target);
+        let result = verbs::create(&act.call(), Payload::Object(object), &WriteOptions::default()).await;
+        act.end(result, 201).await
+    }
+
+    /// Replaces an object, or what its subresource holds.
+    pub(super) async fn update(&self, target: Target<'_>, object: Object) -> Result<Written, Status> {
+        let act = self.begin("update", target);
+        let result = verbs::update(&act.call(), Payload::Object(object), &WriteOptions::default()).await;
+        act.end(result, 200).await
+    }
+
+    /// Changes an object by a merge patch.
+    pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<Written, Status> {
+        let act = self.begin("patch", target);
+        let result = match Patch::parse(patch::Kind::Merge, patch) {
+            Ok(patch) => patch::patch(&act.call(), &patch, &WriteOptions::default()).await,
+            Err(status) => Err(status),
+        };
+        act.end(result, 200).await
+    }
+
+    /// Deletes an object.
+    pub(super) async fn delete(&self, target: Target<'_>) -> Result<Deleted, Status> {
+        let act = self.begin("delete", target);
+        let result = verbs::delete(&act.call(), &DeleteOptions::default()).await;
+        act.end(result, 200).await
+    }
+
+    /// Deletes all objects of a kind in a namespace.
+    pub(super) async fn delete_collection(&self, target: Target<'_>) -> Result<(), Status> {
+        let act = self.begin("deletecollection", target);
+        let result =
+            verbs::delete_collection(&act.call(), &ListOptions::default(), &DeleteOptions::default()).await;
+        act.end(result.map(drop), 200).await
+    }
+
+    fn begin<'a>(&'a self, verb: &str, target: Target<'a>) -> Act<'a> {
+        let attributes = attributes(verb, &target);
+        let event = Event {
+            id: self.plane.chance.uuid(),
+            received: self.plane.clock.now(),
+            uri: attributes.path.clone(),
+            user_agent: self.agent.clone(),
+            source: String::new(),
+            attributes: Some(attributes.clone()),
+            user: Some((*self.user).clone()),
+            annotations: Vec::new(),
+        };
+        let authorized =
+            Authorized::internal(self.user.clone(), attributes, "work of the control plane itself");
+        Act { actor: self, target, authorized, event, notes: Notes::default() }
+    }
+}
+
+impl Act<'_> {
+    fn call(&self) -> Call<'_> {
+        Call {
+            plane: &self.actor.plane,
+            by: &self.authorized,
+            collection: self.target.collection,
+            version: version(&self.target),
+            namespace: self.target.namespace,
+            name: self.target.name,
+            subresource: self.target.subresource,
+            notes: &self.notes,
+            request_id: &self.event.id,
+        }
+    }
+
+    /// Leaves the audit line.
+    async fn end<T>(mut self, result: Result<T, Status>, success: u16) -> Result<T, Status> {
+        let plane = &self.actor.plane;
+        if plane.audit.is_on() {
+            let domain = plane.names.group("authorization");
+            self.event.annotations = vec![
+                (format!("{domain}/decision"), "allow".to_owned()),
+                (format!("{domain}/reason"), self.authorized.reason().to_owned()),
+            ];
+            self.event.annotations.extend(self.notes.take_annotations());
+            let failure = result.as_ref().err();
+            let code = failure.map_or(success, |status| status.code);
+            let line =
+                self.event.line(&plane.names, Stage::ResponseComplete, plane.clock.now(), code, failure);
+            plane.audit.write(line).await;
+        }
+        result
+    }
+}
+
+fn version<'a>(target: &Target<'a>) -> &'a str {
+    target.collection.resource.kind.versions.first().copied().unwrap_or_default()
+}
+
+/// What an act is, as a request for it would say.
+fn attributes(verb: &str, target: &Target<'_>) -> Attributes {
+    let resource = &target.collection.resource;
+    let group = resource.group_resource.group.as_str();
+    let mut path = if group.is_empty() {
+        format!("/api/{}", version(target))
+    } else {
+        format!("/apis/{group}/{}", version(target))
+    };
+    if resource.kind.namespaced {
+        path.push_str(&format!("/namespaces/{}", target.namespace));
+    }
+    for part in [resource.kind.resource, target.name, target.subresource] {
+        if !part.is_empty() {
+            path.push('/');
+            path.push_str(part);
+        }
+    }
+    // An item of namespaces is in itself (requirements A-AZD-51).
+    let is_namespace = group.is_empty() && resource.kind.resource == "namespaces";
+    let namespace = if is_namespace { target.name } else { target.namespace };
+    Attributes {
+        verb: verb.to_owned(),
+        resource_request: true,
+        group: group.to_owned(),
+        version: version(target).to_owned(),
+        resource: resource.kind.resource.to_owned(),
+        subresource: target.subresource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: target.name.to_owned(),
+        path,
+        ..Attributes::default()
+    }
+}

@@ -1,0 +1,66 @@
+//! Writes that authd asks for: default policy, projections of aggregated roles, cleaned tokens.
+
+use std::sync::Arc;
+
+use apimachinery::codec::{self, Limits};
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use async_trait::async_trait;
+use authproto::auth::{ObjectWrite, object_write::Verb};
+
+use super::actor::{Actor, Target};
+use crate::auth::PolicyWriter;
+use crate::plane::{Collection, Plane};
+
+/// The controller that restores default policy: in Kubernetes a hook of the API server, not of the controller manager.
+const BOOTSTRAP: &str = "bootstrap-policy";
+
+/// Performs authd's writes.
+pub struct PolicyWrites {
+    plane: Arc<Plane>,
+    own_accounts: bool,
+}
+
+impl PolicyWrites {
+    /// With or without an account for each controller.
+    pub fn new(plane: Arc<Plane>, own_accounts: bool) -> Self {
+        PolicyWrites { plane, own_accounts }
+    }
+
+    fn actor(&self, controller: &str) -> Actor {
+        match controller {
+            BOOTSTRAP => Actor::apiserver(self.plane.clone()),
+            _ => Actor::controller(self.plane.clone(), controller, self.own_accounts),
+        }
+    }
+
+    fn collection(&self, write: &ObjectWrite) -> Result<&Collection, Status> {
+        let resource = self.plane.registry.find(&write.group, &write.version, &write.resource);
+        resource.and_then(|resource| self.plane.collection(resource)).ok_or_else(Status::unknown_resource)
+    }
+}
+
+#[async_trait]
+impl PolicyWriter for PolicyWrites {
+    async fn write(&self, controller: &str, _system: bool, write: &ObjectWrite) -> Result<u16, Status> {
+        let actor = self.actor(controller);
+        let target = Target {
+            collection: self.collection(write)?,
+            namespace: &write.namespace,
+            name: &write.name,
+            subresource: "",
+        };
+        match write.verb() {
+            Verb::Create => actor.create(Target { name: "", ..target }, body(write)?).await.map(|_| 201),
+            Verb::Update => actor.update(target, body(write)?).await.map(|_| 200),
+            Verb::Delete => actor.delete(target).await.map(|_| 200),
+            Verb::Patch => actor.merge(target, &write.body).await.map(|_| 200),
+        }
+    }
+}
+
+fn body(write: &ObjectWrite) -> Result<Object, Status> {
+    let decoded = codec::json::decode(&write.body, Limits::BODY)
+        .map_err(|error| Status::bad_request(error.to_string()))?;
+    Object::from_value(decoded.value).map_err(|_| Status::bad_request("the body is not an object"))
+}

@@ -1,0 +1,89 @@
+//! Every namespace has a service account `default`, also after somebody deleted it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use tokio::sync::mpsc;
+
+use super::actor::{Actor, Target};
+use super::follow::{Seen, follow};
+use crate::plane::{Collection, Plane};
+
+/// The account's name.
+const DEFAULT: &str = "default";
+/// After a failure.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Follows namespaces and accounts, until the process ends.
+pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
+    let find = |resource: &str| plane.registry.find("", "v1", resource).and_then(|r| plane.collection(r));
+    let (Some(namespaces), Some(accounts)) = (find("namespaces"), find("serviceaccounts")) else { return };
+    let (wanted, mut queue) = mpsc::unbounded_channel::<String>();
+    let again = wanted.clone();
+    let of_namespaces = {
+        let wanted = wanted.clone();
+        follow(namespaces.items.clone(), move |seen| {
+            if let Seen::There(namespace) = seen
+                && !namespace.is_terminating()
+            {
+                let _ = wanted.send(namespace.name().to_owned());
+            }
+        })
+    };
+    let of_accounts = follow(accounts.items.clone(), move |seen| {
+        if let Seen::Gone(account) = seen
+            && account.name() == DEFAULT
+        {
+            let _ = wanted.send(account.namespace().to_owned());
+        }
+    });
+    let actor = Actor::controller(plane.clone(), "service-account-controller", own_account);
+    let make = async {
+        while let Some(namespace) = queue.recv().await {
+            if let Err(status) = ensure(&actor, namespaces, accounts, &namespace).await {
+                tracing::warn!(namespace, reason = %status, "a default service account could not be made");
+                let again = again.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(RETRY).await;
+                    let _ = again.send(namespace);
+                });
+            }
+        }
+    };
+    tokio::join!(of_namespaces, of_accounts, make);
+}
+
+/// Makes the account unless it is there, or its namespace is gone or going.
+async fn ensure(
+    actor: &Actor,
+    namespaces: &Collection,
+    accounts: &Collection,
+    namespace: &str,
+) -> Result<(), Status> {
+    let unavailable = |error: storage::Error| Status::unavailable(error.to_string(), 1);
+    let (account, _) =
+        accounts.items.get(&accounts.resource.key(namespace, DEFAULT)).await.map_err(unavailable)?;
+    let (home, _) =
+        namespaces.items.get(&namespaces.resource.key("", namespace)).await.map_err(unavailable)?;
+    let home_stays = match &home {
+        Some(item) => !item.entry().map_err(unavailable)?.is_terminating(),
+        None => false,
+    };
+    if account.is_some() || !home_stays {
+        return Ok(());
+    }
+    let mut object = Object::default();
+    object.set_meta("name", DEFAULT);
+    object.set_meta("namespace", namespace);
+    match actor.create(Target { collection: accounts, namespace, name: "", subresource: "" }, object).await {
+        // Made, or its namespace ends, by somebody else meanwhile.
+        Err(status)
+            if !matches!(status.reason, Reason::AlreadyExists | Reason::Forbidden | Reason::NotFound) =>
+        {
+            Err(status)
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,398 @@
+//! The process from its configuration to its end: what is made in which order, and how it stops.
+//!
+//! # Contract
+//!
+//! [`run`] serves until SIGTERM or SIGINT. On the way up: authd is started, the store opened, the port bound and written
+//! to a file; then requests are answered, though `/readyz` says no until authd has the stored policy and default policy
+//! is in place. On the way down: `/readyz` fails, the shutdown delay passes, watches end, answers under way are finished,
+//! the store is closed, authd ends.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use admission::{Chain, Environment};
+use apimachinery::clock::{Chance, Clock, SystemChance, SystemClock};
+use apimachinery::names::Names;
+use kinds::Registry;
+use serving::health::Checks;
+use serving::listener::Listener;
+use serving::metrics::Metrics;
+use serving::server::ServerOptions;
+use serving::tls::{ServingTls, TlsFiles};
+use storage::engine::fjall::{self, FjallStore};
+use storage::{Observers, Store};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+
+use crate::audit::AuditLog;
+use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
+use crate::background;
+use crate::config::{Authd, Config, USAGE};
+use crate::http::Api;
+use crate::plane::{Cache, Health, Parts, Plane};
+use crate::spawn::{self, Supervised};
+use crate::verbs::Namespaces;
+
+/// How often certificate files are looked at.
+const RELOAD: Duration = Duration::from_secs(10);
+/// How long answers under way may take once the process stops.
+const DRAIN: Duration = Duration::from_secs(60);
+
+/// Why the process ended otherwise than it was asked to.
+#[derive(Debug)]
+enum Failure {
+    /// The command line is wrong.
+    Usage(Vec<String>),
+    /// Something could not be opened, bound or started.
+    Start(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Failure::Start(why)
+    }
+}
+
+/// Serves. The exit code is 0 after a signal, 64 for mistakes on the command line, 1 for anything else.
+pub fn run(config: Config) -> ExitCode {
+    let format = if config.log_json { serving::log::Format::Json } else { serving::log::Format::Text };
+    if serving::log::init(config.verbosity, format).is_err() {
+        eprintln!("apid: logging is set up already");
+    }
+    for flag in &config.without_effect {
+        tracing::warn!("`--{flag}` is accepted and has no effect yet");
+    }
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    if config.allows_everything {
+        tracing::warn!("no authorization is configured: every request is allowed, anonymous ones are off");
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("apid: the runtime cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let ended = runtime.block_on(serve(config));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(mistakes)) => {
+            mistakes.iter().for_each(|mistake| eprintln!("apid: {mistake}"));
+            ExitCode::from(USAGE)
+        }
+        Err(Failure::Start(why)) => {
+            tracing::error!("{why}");
+            eprintln!("apid: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What checks ask of the process itself.
+#[derive(Default)]
+struct Progress {
+    namespaces: AtomicBool,
+    stopping: AtomicBool,
+}
+
+async fn serve(config: Config) -> Result<(), Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let chance: Arc<dyn Chance> = Arc::new(SystemChance);
+    let names = Arc::new(config.names.clone());
+    let registry = Arc::new(Registry::new(&names));
+    let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
+    let admission = admission(&config, &names, &registry, &cache)?;
+    std::fs::create_dir_all(&config.data_dir).map_err(|e| format!("{}: {e}", config.data_dir.display()))?;
+
+    let revisions = Arc::new(PolicyRevisions::new(Reductions::new(&registry, &names)));
+    let store = open_store(&config, &names, &clock, &revisions, &cache).await?;
+    let mut authd = start_authd(&config, &clock, &*chance)?;
+    let options = AuthOptions {
+        socket: authd.socket.clone(),
+        timeout: config.authd_timeout,
+        proxy_headers: config.proxy_headers.clone(),
+    };
+    let auth = Auth::connect(options, Arc::clone(&revisions), Arc::clone(&clock))
+        .map_err(|_| "the system gave no random bytes".to_owned())?;
+
+    let tls = load_tls(&config, clock.as_ref())?;
+    let _reload = tls.spawn_watch(RELOAD);
+    let audit = match &config.audit_log {
+        Some(path) => AuditLog::open(path).map_err(|error| format!("{path}: {error}"))?,
+        None => AuditLog::off(),
+    };
+    let listener = Listener::tcp(config.bind_address, config.secure_port).await.map_err(|e| e.to_string())?;
+    let address = listener.address().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+    write_port(&config.port_file, address.port())?;
+
+    let progress = Arc::new(Progress::default());
+    let (stop, stopping) = watch::channel(false);
+    let plane = Arc::new(Plane::new(Parts {
+        health: health(&config, &auth, &store, &progress, &clock),
+        names: Arc::clone(&names),
+        clock: Arc::clone(&clock),
+        chance: Arc::clone(&chance),
+        registry,
+        store: Arc::clone(&store),
+        cache,
+        auth: Arc::clone(&auth),
+        admission,
+        audit,
+        gates: config.gates.clone(),
+        metrics: Arc::new(Metrics::new()),
+        server_address: dialled(address).to_string(),
+        stopping,
+        request_timeout: config.request_timeout,
+        min_watch_timeout: config.min_request_timeout,
+    }));
+    let (drain, draining) = oneshot::channel::<()>();
+    let options = ServerOptions { drain: DRAIN, ..ServerOptions::default() };
+    let server = tokio::spawn(serving::server::serve(
+        listener,
+        Some(tls),
+        Arc::new(Api::new(Arc::clone(&plane))),
+        options,
+        async {
+            let _ = draining.await;
+        },
+    ));
+    tracing::info!(%address, names = %names.preset(), revision = %store.revision(), "apid serves");
+
+    let stopped = async {
+        let mut refused = std::mem::replace(&mut authd.refused, oneshot::channel().1);
+        tokio::select! {
+            ended = start_work(&plane, &config, &authd, &progress) => ended?,
+            signal = ask_to_stop() => return signal.map_err(Failure::from),
+            Ok(()) = &mut refused => return Err(authd_refused()),
+        }
+        tokio::select! {
+            signal = ask_to_stop() => signal.map_err(Failure::from),
+            Ok(()) = &mut refused => Err(authd_refused()),
+        }
+    };
+    let stopped = stopped.await;
+
+    progress.stopping.store(true, Ordering::SeqCst);
+    if stopped.is_ok() {
+        tokio::time::sleep(config.shutdown_delay).await;
+    }
+    stop.send_replace(true);
+    let _ = drain.send(());
+    let _ = server.await;
+    store.close().await;
+    plane.audit.close();
+    if let Some(running) = authd.running.take() {
+        running.end().await;
+    }
+    let _ = std::fs::remove_file(&config.port_file);
+    stopped
+}
+
+/// Everything that writes: built-in namespaces, then the mirror with default policy, then the loops.
+async fn start_work(
+    plane: &Arc<Plane>,
+    config: &Config,
+    authd: &RunningAuthd,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    let accounts = config.controllers_have_accounts;
+    background::namespaces::ensure_built_in(plane)
+        .await
+        .map_err(|status| format!("the built-in namespaces cannot be made: {status}"))?;
+    progress.namespaces.store(true, Ordering::SeqCst);
+    let mirror = MirrorOptions::new(authd.socket.clone(), &plane.names, plane.chance.uuid());
+    let writer = Arc::new(background::PolicyWrites::new(Arc::clone(plane), accounts));
+    tokio::spawn(Arc::clone(&plane.auth).keep_mirror(mirror, Arc::clone(&plane.store), writer));
+    background::start(plane, accounts);
+    Ok(())
+}
+
+fn authd_refused() -> Failure {
+    Failure::Usage(vec!["authd does not take its flags; see its message above".to_owned()])
+}
+
+async fn ask_to_stop() -> Result<(), String> {
+    let told = |error: io::Error| format!("signals cannot be waited for: {error}");
+    let mut terminate = signal(SignalKind::terminate()).map_err(told)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(told)?;
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!(signal = name, "apid stops");
+    Ok(())
+}
+
+fn admission(
+    config: &Config,
+    names: &Arc<Names>,
+    registry: &Registry,
+    cache: &Cache,
+) -> Result<Chain, Failure> {
+    let environment =
+        Environment { names: Arc::clone(names), reader: Arc::new(Namespaces::new(registry, cache)) };
+    let chain = Chain::new(&config.enable_admission, &config.disable_admission, &environment)
+        .map_err(|errors| Failure::Usage(errors.iter().map(ToString::to_string).collect()))?;
+    for plugin in chain.without_effect() {
+        tracing::warn!("admission plugin `{plugin}` is accepted and has no effect yet");
+    }
+    Ok(chain)
+}
+
+async fn open_store(
+    config: &Config,
+    names: &Names,
+    clock: &Arc<dyn Clock>,
+    revisions: &Arc<PolicyRevisions>,
+    cache: &Arc<Cache>,
+) -> Result<Arc<dyn Store>, String> {
+    let identity =
+        fjall::Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() };
+    let options = fjall::Options {
+        history_retention: config.history_retention,
+        quota_bytes: config.storage_quota,
+        ..fjall::Options::new(config.data_dir.join("store"), identity, Arc::clone(clock))
+    };
+    // The vector before the cache: an event is seen only after the policy writes below it have counted.
+    let observers = Arc::new(Observers(vec![
+        Arc::clone(revisions) as Arc<dyn storage::Observer>,
+        Arc::clone(cache) as Arc<dyn storage::Observer>,
+    ]));
+    let opened = tokio::task::spawn_blocking(move || FjallStore::open(options, observers)).await;
+    let store: Arc<dyn Store> = match opened {
+        Ok(Ok(store)) => Arc::new(store),
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(panic) => return Err(format!("opening the store failed: {panic}")),
+    };
+    revisions.start_at(store.revision());
+    cache.attach(&store);
+    Ok(store)
+}
+
+/// authd as this process reaches it.
+struct RunningAuthd {
+    socket: std::path::PathBuf,
+    running: Option<Supervised>,
+    refused: oneshot::Receiver<()>,
+    /// Removes a folder made for the socket.
+    _socket: Option<spawn::Socket>,
+}
+
+fn start_authd(config: &Config, clock: &Arc<dyn Clock>, chance: &dyn Chance) -> Result<RunningAuthd, String> {
+    let (refuse, refused) = oneshot::channel();
+    let (program, flags) = match &config.authd {
+        Authd::At(socket) => {
+            return Ok(RunningAuthd { socket: socket.clone(), running: None, refused, _socket: None });
+        }
+        Authd::Spawned { program, flags } => (program, flags),
+    };
+    let program = match program {
+        Some(program) => program.clone(),
+        None => spawn::find()?,
+    };
+    let placed = match &config.authd_socket {
+        Some(_) => None,
+        None => Some(spawn::Socket::place(&config.data_dir, chance).map_err(|error| error.to_string())?),
+    };
+    let named = config.authd_socket.clone();
+    let socket = named.or_else(|| placed.as_ref().map(|s| s.path().to_owned())).unwrap_or_default();
+    let running =
+        Supervised::start(program, flags, &socket, Arc::clone(clock), refuse).map_err(|e| e.to_string())?;
+    Ok(RunningAuthd { socket, running: Some(running), refused, _socket: placed })
+}
+
+fn load_tls(config: &Config, clock: &dyn Clock) -> Result<Arc<ServingTls>, String> {
+    let (cert, key) = match &config.tls {
+        Some(pair) => pair.clone(),
+        None => {
+            let hosts = [config.bind_address.to_string()];
+            let pair = serving::certs::ensure_serving_pair(&config.cert_dir, &hosts, clock.now())
+                .map_err(|error| error.to_string())?;
+            (pair.cert, pair.key)
+        }
+    };
+    let files = TlsFiles { cert, key, client_ca: config.client_ca.clone() };
+    ServingTls::load(files).map_err(|error| error.to_string())
+}
+
+fn write_port(file: &Path, port: u16) -> Result<(), String> {
+    let new = file.with_extension("new");
+    std::fs::write(&new, format!("{port}\n"))
+        .and_then(|()| std::fs::rename(&new, file))
+        .map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// An address that a client on this machine can dial.
+fn dialled(bound: SocketAddr) -> SocketAddr {
+    match bound.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), bound.port()),
+        IpAddr::V6(ip) if ip.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), bound.port()),
+        _ => bound,
+    }
+}
+
+/// The checks under the names that Kubernetes has for them (requirements D-HEALTH).
+fn health(
+    config: &Config,
+    auth: &Arc<Auth>,
+    store: &Arc<dyn Store>,
+    progress: &Arc<Progress>,
+    clock: &Arc<dyn Clock>,
+) -> Health {
+    let store_check = |checks: Checks, name: &str| {
+        let store = Arc::clone(store);
+        checks.with(name, move || store.health().map_err(|error| error.to_string()))
+    };
+    // During the grace after the start `/livez` does not mind what is not up yet.
+    let grace = clock.monotonic() + config.livez_grace;
+    let hook = |checks: Checks,
+                name: &str,
+                lenient: bool,
+                done: Box<dyn Fn() -> Result<(), String> + Send + Sync>| {
+        let clock = Arc::clone(clock);
+        checks.with(&format!("poststarthook/{name}"), move || {
+            done().or_else(|why| if lenient && clock.monotonic() < grace { Ok(()) } else { Err(why) })
+        })
+    };
+    let all = |lenient: bool, ready: bool| {
+        let mut checks = Checks::new().with("ping", || Ok(())).with("log", serving::log::check);
+        checks = store_check(checks, config.names.store_check);
+        if ready {
+            checks = store_check(checks, &format!("{}-readiness", config.names.store_check));
+            checks = checks.with("informer-sync", || Ok(()));
+        }
+        let made = Arc::clone(progress);
+        checks = hook(
+            checks,
+            "start-system-namespaces-controller",
+            lenient,
+            Box::new(move || match made.namespaces.load(Ordering::SeqCst) {
+                true => Ok(()),
+                false => Err("the built-in namespaces are not made yet".to_owned()),
+            }),
+        );
+        let policy = Arc::clone(auth);
+        checks = hook(checks, "rbac/bootstrap-roles", lenient, Box::new(move || policy.health()));
+        checks = checks.with("autoregister-completion", || Ok(()));
+        if config.allows_everything {
+            checks = checks.with("warning/every-request-is-allowed", || Ok(()));
+        }
+        if ready {
+            let stopping = Arc::clone(progress);
+            checks = checks.with("shutdown", move || match stopping.stopping.load(Ordering::SeqCst) {
+                false => Ok(()),
+                true => Err("the process is stopping".to_owned()),
+            });
+        }
+        checks
+    };
+    Health { livez: all(true, false), readyz: all(false, true), healthz: all(false, false) }
+}
