@@ -66,31 +66,22 @@ impl Api {
         let info = RequestInfo::resolve(&head.method, head.uri.path(), &query);
         let exchange = Exchange { plane, head, query: &query, info: &info, connection, id };
 
-        let mut event = exchange.audit_event();
+        let mut event = plane.audit.is_on().then(|| exchange.audit_event());
         let span = exchange.span();
         let mut answer = exchange.guarded(body, &mut event).instrument(span.clone()).await;
 
         let latency = plane.clock.monotonic().saturating_sub(started);
-        span.in_scope(|| {
-            let user = event.user.as_ref().map_or("", |user| user.name.as_str());
-            tracing::debug!(user, code = answer.code(), latency_ms = latency.as_millis(), "request");
-        });
+        span.in_scope(|| tracing::debug!(code = answer.code(), latency_ms = latency.as_millis(), "request"));
         let a = &info.attributes;
-        // A refused request may name anything: only what exists becomes a label.
-        let served = a.resource_request
-            && plane.registry.find(&a.group, &a.version, &a.resource).is_some_and(|resource| {
-                a.subresource.is_empty() || resource.kind.subresources.iter().any(|s| s.name == a.subresource)
-            });
-        plane.request_metrics.count(&info, &query, served, answer.code(), latency);
-        if plane.audit.is_on() {
+        let resource =
+            if a.resource_request { plane.registry.find(&a.group, &a.version, &a.resource) } else { None };
+        plane.request_metrics.count(&info, &query, resource.map(|r| &**r), answer.code(), latency);
+        // A stream leaves its own lines, when it begins and when it ends.
+        if let Some(event) = event.filter(|_| !answer.is_stream()) {
             let failure = answer.failure.take();
-            let line = event.line(
-                &plane.names,
-                Stage::ResponseComplete,
-                plane.clock.now(),
-                answer.code(),
-                failure.as_deref(),
-            );
+            let now = plane.clock.now();
+            let line =
+                event.line(&plane.names, Stage::ResponseComplete, now, answer.code(), failure.as_deref());
             plane.audit.write(line).await;
         }
         let compression = plane.gates.enabled(serving::gates::Gate::ApiResponseCompression);
@@ -106,7 +97,7 @@ impl Api {
 
 impl Exchange<'_> {
     /// The answer, whatever happens: a panic is a 500, a request that takes too long a 504.
-    async fn guarded(&self, body: RequestBody, event: &mut Event) -> Answer {
+    async fn guarded(&self, body: RequestBody, event: &mut Option<Event>) -> Answer {
         let errors = negotiate::for_errors(&self.head.headers);
         let work = AssertUnwindSafe(self.run(body, event)).catch_unwind();
         let result = match tokio::time::timeout(self.plane.request_timeout, work).await {
@@ -124,7 +115,7 @@ impl Exchange<'_> {
         result.unwrap_or_else(|status| Answer::status(status, errors))
     }
 
-    async fn run(&self, body: RequestBody, event: &mut Event) -> Result<Answer, Status> {
+    async fn run(&self, body: RequestBody, event: &mut Option<Event>) -> Result<Answer, Status> {
         let credentials = Credentials {
             headers: &self.head.headers,
             certificate_chain: &self.connection.client_chain,
@@ -133,22 +124,31 @@ impl Exchange<'_> {
             request_id: self.id,
         };
         let caller = self.plane.auth.authenticate(&credentials).await?;
-        event.user = Some((**caller.user()).clone());
+        if let Some(event) = event {
+            event.user = Some((**caller.user()).clone());
+        }
         self.refuse_impersonation()?;
 
         let authorized = self.plane.auth.authorize(&caller, self.info.attributes.clone(), self.id).await;
-        let (decision, reason) = match &authorized {
-            Ok(authorized) => ("allow", authorized.reason()),
-            Err(refusal) => ("forbid", &*refusal.reason),
-        };
-        let domain = self.plane.names.group("authorization");
-        event.annotations.push((format!("{domain}/decision"), decision.to_owned()));
-        event.annotations.push((format!("{domain}/reason"), reason.to_owned()));
+        if let Some(event) = event {
+            let (decision, reason) = match &authorized {
+                Ok(authorized) => ("allow", authorized.reason()),
+                Err(refusal) => ("forbid", &*refusal.reason),
+            };
+            let domain = self.plane.names.group("authorization");
+            event.annotations.push((format!("{domain}/decision"), decision.to_owned()));
+            event.annotations.push((format!("{domain}/reason"), reason.to_owned()));
+        }
         let authorized = authorized.map_err(|refusal| *refusal.status)?;
         self.route(&authorized, body, event).await
     }
 
-    async fn route(&self, by: &Authorized, body: RequestBody, event: &mut Event) -> Result<Answer, Status> {
+    async fn route(
+        &self,
+        by: &Authorized,
+        body: RequestBody,
+        event: &mut Option<Event>,
+    ) -> Result<Answer, Status> {
         if let Some(what) = self.info.malformed {
             return Err(Status::bad_request(format!("the path of the request is not one: {what}")));
         }

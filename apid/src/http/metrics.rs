@@ -1,8 +1,11 @@
 //! What is counted of requests (requirements D-METRIC-7 to -9, -13).
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use serving::metrics::{Counters, Definition, Histograms, Metrics, Stability};
+use kinds::{Resource, Subresource};
+use parking_lot::RwLock;
+use serving::metrics::{Counter, Counters, Definition, Histogram, Histograms, Metrics, Stability};
 
 use super::query::Query;
 use super::request_info::RequestInfo;
@@ -25,10 +28,25 @@ const BUCKETS: &[f64] =
 
 type Labels = Vec<(&'static str, String)>;
 
-/// The metrics of requests. No label holds a name that a client chose: what is not served counts as no resource.
+/// The metrics of requests. No label holds a text that a client chose: what is not served counts as no resource.
 pub struct RequestMetrics {
     requests: Counters<Labels>,
     durations: Histograms<Labels>,
+    /// The series that were used, so that counting a request allocates nothing.
+    used: RwLock<HashMap<Series, (Counter, Histogram)>>,
+}
+
+/// What tells series apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Series {
+    verb: &'static str,
+    /// Group and resource, by the address of the kind's facts; 0 for no resource.
+    kind: usize,
+    version: &'static str,
+    subresource: &'static str,
+    scope: &'static str,
+    dry_run: bool,
+    code: u16,
 }
 
 impl RequestMetrics {
@@ -37,51 +55,80 @@ impl RequestMetrics {
         RequestMetrics {
             requests: metrics.counter(&REQUESTS),
             durations: metrics.histogram(&DURATION, BUCKETS),
+            used: RwLock::default(),
         }
     }
 
-    /// Counts an answered request.
+    /// Counts an answered request. `resource` is what it was for, if that is served.
     pub(super) fn count(
         &self,
         info: &RequestInfo,
         query: &Query,
-        served: bool,
+        resource: Option<&Resource>,
         code: u16,
         latency: Duration,
     ) {
         let a = &info.attributes;
-        let text = |text: &str| if served { text.to_owned() } else { String::new() };
-        let verb = match a.verb.as_str() {
-            "create" | "post" => "POST",
-            "get" => "GET",
-            "list" => "LIST",
-            "watch" => "WATCH",
-            "update" | "put" => "PUT",
-            "patch" => "PATCH",
-            "delete" | "deletecollection" => "DELETE",
-            _ => "other",
+        let subresource =
+            |r: &Resource| r.kind.subresources.iter().find(|s| s.name == a.subresource).copied();
+        let resource = resource.filter(|r| a.subresource.is_empty() || subresource(r).is_some());
+        let series = Series {
+            verb: verb(&a.verb),
+            kind: resource.map_or(0, |r| std::ptr::from_ref(r.kind).addr()),
+            version: resource
+                .map_or("", |r| r.kind.versions.iter().copied().find(|v| *v == a.version).unwrap_or("")),
+            subresource: resource.and_then(subresource).map_or("", |s: Subresource| s.name),
+            scope: scope(info, resource.is_some()),
+            dry_run: query.all("dryRun").any(|value| value == "All"),
+            code,
         };
-        let scope = match (a.resource_request && served, info.path_name(), info.namespace.as_str()) {
-            (false, ..) => "",
-            (true, name, _) if !name.is_empty() => "resource",
-            (true, _, namespace) if !namespace.is_empty() => "namespace",
-            _ => "cluster",
-        };
-        let dry_run = if query.all("dryRun").any(|value| value == "All") { "All" } else { "" };
+        let seen = self.used.read().get(&series).cloned();
+        let (requests, durations) = seen.unwrap_or_else(|| {
+            let made = self.make(&series, resource);
+            self.used.write().insert(series, made.clone());
+            made
+        });
+        requests.inc();
+        if series.verb != "WATCH" {
+            durations.observe(latency.as_secs_f64());
+        }
+    }
+
+    fn make(&self, series: &Series, resource: Option<&Resource>) -> (Counter, Histogram) {
         let mut labels: Labels = vec![
-            ("verb", verb.to_owned()),
-            ("dry_run", dry_run.to_owned()),
-            ("group", text(&a.group)),
-            ("version", text(&a.version)),
-            ("resource", text(&a.resource)),
-            ("subresource", text(&a.subresource)),
-            ("scope", scope.to_owned()),
+            ("verb", series.verb.to_owned()),
+            ("dry_run", if series.dry_run { "All" } else { "" }.to_owned()),
+            ("group", resource.map_or_else(String::new, |r| r.group_resource.group.clone())),
+            ("version", series.version.to_owned()),
+            ("resource", resource.map_or_else(String::new, |r| r.group_resource.resource.clone())),
+            ("subresource", series.subresource.to_owned()),
+            ("scope", series.scope.to_owned()),
             ("component", "apiserver".to_owned()),
         ];
-        if verb != "WATCH" {
-            self.durations.get_or_create(&labels).observe(latency.as_secs_f64());
-        }
-        labels.push(("code", code.to_string()));
-        self.requests.get_or_create(&labels).inc();
+        let durations = self.durations.get_or_create(&labels).clone();
+        labels.push(("code", series.code.to_string()));
+        (self.requests.get_or_create(&labels).clone(), durations)
+    }
+}
+
+fn verb(verb: &str) -> &'static str {
+    match verb {
+        "create" | "post" => "POST",
+        "get" => "GET",
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "update" | "put" => "PUT",
+        "patch" => "PATCH",
+        "delete" | "deletecollection" => "DELETE",
+        _ => "other",
+    }
+}
+
+fn scope(info: &RequestInfo, served: bool) -> &'static str {
+    match (served, info.path_name(), info.namespace.as_str()) {
+        (false, ..) => "",
+        (true, name, _) if !name.is_empty() => "resource",
+        (true, _, namespace) if !namespace.is_empty() => "namespace",
+        _ => "cluster",
     }
 }

@@ -24,6 +24,9 @@ mod resources;
 mod respond;
 mod stream;
 
+#[cfg(test)]
+mod tests;
+
 pub use body::RequestBody;
 pub use handler::Api;
 pub use metrics::RequestMetrics;

@@ -25,7 +25,7 @@ pub(super) async fn answer(
     exchange: &Exchange<'_>,
     by: &Authorized,
     body: RequestBody,
-    event: &mut Event,
+    event: &mut Option<Event>,
 ) -> Result<Answer, Status> {
     let a = by.attributes();
     let plane = exchange.plane;
@@ -51,7 +51,7 @@ async fn stored(
     by: &Authorized,
     collection: &Collection,
     body: RequestBody,
-    event: &mut Event,
+    event: &mut Option<Event>,
 ) -> Result<Answer, Status> {
     let a = by.attributes();
     let kind = collection.resource.kind;
@@ -99,14 +99,16 @@ async fn stored(
     let result = match verb {
         Verb::Get => get(exchange, &call).await,
         Verb::List => list(exchange, &call).await,
-        Verb::Watch => watch(exchange, &call, event).await,
+        Verb::Watch => watch(exchange, &call, event.as_ref()).await,
         Verb::Create => create(exchange, &call, body).await,
         Verb::Update => update(exchange, &call, body).await,
         Verb::Patch => patch(exchange, &call, body).await,
         Verb::Delete => delete(exchange, &call, body).await,
         Verb::DeleteCollection => delete_collection(exchange, &call, body).await,
     };
-    event.annotations.extend(notes.take_annotations());
+    if let Some(event) = event {
+        event.annotations.extend(notes.take_annotations());
+    }
     Ok(result?.with_warnings(notes.take_warnings()))
 }
 
@@ -130,7 +132,7 @@ async fn list(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status
     Ok(Answer::document(200, representation.list(&listed)?, negotiated.format))
 }
 
-async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: &Event) -> Result<Answer, Status> {
+async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::Watch)?;
     exchange.represent(call, negotiated.shape)?;
     let options = params::list_options(exchange.query)?;
@@ -138,7 +140,7 @@ async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: &Event) -> Resul
 
     let plane = Arc::clone(exchange.plane);
     let mut finish = Finish::new(|| {});
-    if plane.audit.is_on() {
+    if let Some(event) = event {
         let line = event.line(&plane.names, Stage::ResponseStarted, plane.clock.now(), 200, None);
         plane.audit.write(line).await;
         let (plane, event) = (Arc::clone(&plane), event.clone());

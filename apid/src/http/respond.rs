@@ -101,6 +101,11 @@ impl Answer {
         self.code
     }
 
+    /// Whether it goes on after the head.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self.content, Content::Stream(..))
+    }
+
     /// The response.
     pub(super) fn into_response(self, delivery: &Delivery<'_>) -> Response<Body> {
         let code = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -1,0 +1,159 @@
+//! Requests to the handler in this process: no socket, the memory engine, and authority as a test says.
+
+mod objects;
+mod streams;
+mod versions;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::{Chain, Environment};
+use apimachinery::clock::{SeededChance, SystemClock};
+use apimachinery::names::{Names, Preset};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Request};
+use http_body_util::BodyExt as _;
+use kinds::Registry;
+use serde_json::{Value, json};
+use serving::body::Body;
+use serving::health::Checks;
+use serving::server::ConnectionInfo;
+use storage::Store;
+use storage::cache::Limits;
+use storage::engine::memory::MemoryStore;
+use tokio::sync::watch;
+
+use super::{Api, RequestBody};
+use crate::audit::AuditLog;
+use crate::auth::Auth;
+use crate::plane::{Cache, Health, Parts, Plane};
+use crate::verbs::Namespaces;
+
+/// A server without a socket, under the neutral names.
+pub(super) struct Server {
+    api: Api,
+    pub(super) plane: Arc<Plane>,
+    pub(super) stop: watch::Sender<bool>,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) code: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Reply {
+    /// The body as JSON; null when it is none.
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+impl Server {
+    /// Everybody may do everything; the namespaces `a` and `b` are there.
+    pub(super) async fn start() -> Self {
+        let server = Server::with(|clock| Auth::open_to_all(clock));
+        for name in ["a", "b"] {
+            assert_eq!(
+                server.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.code,
+                201
+            );
+        }
+        server
+    }
+
+    pub(super) fn with(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>) -> Self {
+        let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
+        let clock = Arc::new(SystemClock::new());
+        let registry = Arc::new(Registry::new(&names));
+        let cache = Arc::new(Cache::new(Limits::default()));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
+        cache.attach(&store);
+        let reader = Arc::new(Namespaces::new(&registry, &cache));
+        let admission = Chain::new(&[], &[], &Environment { names: names.clone(), reader }).unwrap();
+        let (stop, stopping) = watch::channel(false);
+        let checks = || Checks::new().with("ping", || Ok(()));
+        let plane = Arc::new(Plane::new(Parts {
+            names,
+            clock: clock.clone(),
+            chance: Arc::new(SeededChance::new(7)),
+            registry,
+            store,
+            cache,
+            auth: auth(clock),
+            admission,
+            audit: AuditLog::off(),
+            gates: serving::gates::FeatureGates::parse("").unwrap().0,
+            health: Health { livez: checks(), readyz: checks(), healthz: checks() },
+            metrics: Arc::default(),
+            server_address: "127.0.0.1:6443".to_owned(),
+            stopping,
+            request_timeout: Duration::from_secs(60),
+            min_watch_timeout: Duration::from_secs(1800),
+        }));
+        Server { api: Api::new(plane.clone()), plane, stop }
+    }
+
+    pub(super) async fn open(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> http::Response<Body> {
+        let mut request = Request::builder().method(method).uri(url);
+        for (name, value) in headers {
+            request = request.header(HeaderName::from_bytes(name.as_bytes()).unwrap(), *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        self.api.answer(&head, RequestBody::Whole(body), &ConnectionInfo::default()).await
+    }
+
+    pub(super) async fn send(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Reply {
+        let response = self.open(method, url, headers, body.into()).await;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Reply { code: head.status.as_u16(), headers: head.headers, body }
+    }
+
+    pub(super) async fn get(&self, url: &str) -> Reply {
+        self.send("GET", url, &[], "").await
+    }
+
+    pub(super) async fn post(&self, url: &str, body: Value) -> Reply {
+        self.send("POST", url, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    pub(super) async fn put(&self, url: &str, body: Value) -> Reply {
+        self.send("PUT", url, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    pub(super) async fn merge(&self, url: &str, body: Value) -> Reply {
+        self.send("PATCH", url, &[("content-type", "application/merge-patch+json")], body.to_string()).await
+    }
+
+    pub(super) async fn delete(&self, url: &str, body: Value) -> Reply {
+        let text = if body.is_null() { String::new() } else { body.to_string() };
+        self.send("DELETE", url, &[("content-type", "application/json")], text).await
+    }
+}
+
+/// The ConfigMaps of the namespace `a`.
+pub(super) const MAPS: &str = "/api/v1/namespaces/a/configmaps";
+
+/// A ConfigMap with one entry.
+pub(super) fn map(name: &str, value: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"k": value}})
+}

@@ -1,0 +1,230 @@
+//! Objects come, change and go; whatever else is sent is refused with the right Status.
+
+use serde_json::json;
+
+use super::{MAPS, Server, map};
+
+#[tokio::test]
+async fn an_object_lives_its_life() {
+    let server = Server::start().await;
+    let one = format!("{MAPS}/one");
+    let created = server.post(MAPS, map("one", "1")).await;
+    assert_eq!((created.code, created.header("content-type")), (201, "application/json"), "{created:?}");
+    assert!(!created.header("audit-id").is_empty());
+    let version = created.json()["metadata"]["resourceVersion"].clone();
+    assert_eq!(created.json()["metadata"]["namespace"], "a");
+
+    let got = server.get(&one).await;
+    assert_eq!((got.code, got.json()), (200, created.json()));
+
+    let same = server.put(&one, created.json()).await;
+    assert_eq!(
+        (same.code, &same.json()["metadata"]["resourceVersion"]),
+        (200, &version),
+        "a write that changes nothing"
+    );
+
+    let mut changed = created.json();
+    changed["data"] = json!({"k": "2"});
+    assert_eq!(server.put(&one, changed.clone()).await.json()["data"], json!({"k": "2"}));
+    changed["data"] = json!({"k": "3"});
+    let stale = server.put(&one, changed).await;
+    assert_eq!((stale.code, &stale.json()["reason"]), (409, &json!("Conflict")));
+
+    let patched = server.merge(&one, json!({"data": {"k": null, "l": "4"}})).await;
+    assert_eq!((patched.code, &patched.json()["data"]), (200, &json!({"l": "4"})));
+
+    let gone = server.delete(&one, json!(null)).await;
+    assert_eq!((gone.code, &gone.json()["status"]), (200, &json!("Success")));
+    assert_eq!(gone.json()["details"]["kind"], "configmaps");
+    assert_eq!(server.get(&one).await.code, 404);
+}
+
+#[tokio::test]
+async fn finalizers_hold_an_object() {
+    let server = Server::start().await;
+    let one = format!("{MAPS}/one");
+    let body = json!({"metadata": {"name": "one", "finalizers": ["example.test/x"]}});
+    assert_eq!(server.post(MAPS, body).await.code, 201);
+    let held = server.delete(&one, json!(null)).await.json();
+    assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
+    let again = server.delete(&one, json!(null)).await.json();
+    assert_eq!(again["metadata"]["resourceVersion"], held["metadata"]["resourceVersion"]);
+    let taken = server.post(MAPS, map("one", "1")).await.json();
+    assert!(taken["message"].as_str().unwrap().starts_with("object is being deleted"), "{taken}");
+    let more = json!({"metadata": {"finalizers": ["example.test/x", "example.test/y"]}});
+    assert_eq!(server.merge(&one, more).await.code, 422);
+    assert_eq!(server.merge(&one, json!({"metadata": {"finalizers": null}})).await.code, 200);
+    assert_eq!(server.get(&one).await.code, 404);
+}
+
+#[tokio::test]
+async fn a_dry_run_stores_nothing() {
+    let server = Server::start().await;
+    let created = server.post(&format!("{MAPS}?dryRun=All"), map("one", "1")).await;
+    assert_eq!((created.code, created.json()["metadata"].get("resourceVersion")), (201, None));
+    assert_eq!(server.get(&format!("{MAPS}/one")).await.code, 404);
+    server.post(MAPS, map("one", "1")).await;
+    let before = server.get(&format!("{MAPS}/one")).await.body;
+    assert_eq!(server.post(&format!("{MAPS}?dryRun=All"), map("one", "1")).await.code, 409);
+    assert_eq!(server.put(&format!("{MAPS}/one?dryRun=All"), map("one", "2")).await.json()["data"]["k"], "2");
+    assert_eq!(server.delete(&format!("{MAPS}/one?dryRun=All"), json!(null)).await.code, 200);
+    assert_eq!(
+        server.delete(&format!("{MAPS}?dryRun=All"), json!(null)).await.json()["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    assert_eq!(server.get(&format!("{MAPS}/one")).await.body, before);
+}
+
+#[tokio::test]
+async fn patches_at_the_same_time_lose_nothing() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let one = format!("{MAPS}/one");
+    let patches = (0..50).map(|i| server.merge(&one, json!({"data": {format!("k{i}"): "x"}})));
+    let replies = futures_util::future::join_all(patches).await;
+    assert!(replies.iter().all(|reply| reply.code == 200));
+    assert_eq!(server.get(&one).await.json()["data"].as_object().unwrap().len(), 51);
+}
+
+#[tokio::test]
+async fn generated_names_differ_and_begin_with_the_prefix() {
+    let server = Server::start().await;
+    let body = json!({"metadata": {"generateName": "gen-"}});
+    let name = |reply: super::Reply| reply.json()["metadata"]["name"].as_str().unwrap().to_owned();
+    let (one, two) = (name(server.post(MAPS, body.clone()).await), name(server.post(MAPS, body).await));
+    assert_ne!(one, two);
+    assert!(one.starts_with("gen-") && one.len() == 9, "{one}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let json_type = [("content-type", "application/json")];
+    let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
+    let large = format!("{{\"data\":{{\"k\":\"{}\"}}}}", "x".repeat(3 << 20));
+    let one = "/api/v1/namespaces/a/configmaps/one";
+    for (method, url, body, code, reason) in [
+        ("GET", "/api/v1/namespaces/a/configmaps/none", "", 404, "NotFound"),
+        ("GET", "/api/v1/namespaces/a/nosuch", "", 404, "NotFound"),
+        ("GET", "/api/v1/configmaps/one", "", 404, "NotFound"),
+        ("GET", "/api/v1/namespaces/a/namespaces/x", "", 404, "NotFound"),
+        ("GET", "/api/v1/namespaces/a/configmaps/one/status", "", 404, "NotFound"),
+        ("GET", "/api/v2/x", "", 404, "NotFound"),
+        ("GET", "/api/v1/namespaces/a//configmaps", "", 400, "BadRequest"),
+        ("GET", "/api/v1/namespaces/a%2fb/configmaps", "", 400, "BadRequest"),
+        ("POST", one, "{}", 405, "MethodNotAllowed"),
+        ("PUT", MAPS, "{}", 405, "MethodNotAllowed"),
+        ("POST", "/api/v1/configmaps", "{}", 405, "MethodNotAllowed"),
+        ("DELETE", "/api/v1/namespaces", "", 405, "MethodNotAllowed"),
+        ("POST", "/version", "", 405, "MethodNotAllowed"),
+        ("POST", MAPS, "", 400, "BadRequest"),
+        ("POST", MAPS, "{", 400, "BadRequest"),
+        ("POST", MAPS, "[]", 400, "BadRequest"),
+        ("POST", MAPS, &deep, 400, "BadRequest"),
+        ("POST", MAPS, r#"{"kind":"Secret","apiVersion":"v1"}"#, 400, "BadRequest"),
+        ("POST", MAPS, r#"{"metadata":{"name":"x","namespace":"b"}}"#, 400, "BadRequest"),
+        ("POST", MAPS, r#"{"metadata":{"name":"x"},"data":{"k":1}}"#, 400, "BadRequest"),
+        ("POST", MAPS, &large, 413, "RequestEntityTooLarge"),
+        ("POST", MAPS, "null", 422, "Invalid"),
+        ("POST", MAPS, r#"{"metadata":{"name":"Bad_Name"}}"#, 422, "Invalid"),
+        ("POST", MAPS, r#"{"metadata":{"name":"one"}}"#, 409, "AlreadyExists"),
+        ("POST", "/api/v1/namespaces/none/configmaps", r#"{"metadata":{"name":"x"}}"#, 404, "NotFound"),
+        ("PUT", "/api/v1/namespaces/a/configmaps/none", r#"{"metadata":{"name":"none"}}"#, 404, "NotFound"),
+        ("PUT", one, r#"{"metadata":{"name":"other"}}"#, 400, "BadRequest"),
+        ("PUT", one, r#"{"metadata":{"name":"one","uid":"other"}}"#, 409, "Conflict"),
+        ("PUT", one, r#"{"metadata":{"name":"one","resourceVersion":"99999"}}"#, 409, "Conflict"),
+        ("PATCH", one, "{}", 415, "UnsupportedMediaType"),
+        ("DELETE", one, r#"{"preconditions":{"uid":"other"}}"#, 409, "Conflict"),
+        ("DELETE", one, r#"{"propagationPolicy":"Sideways"}"#, 422, "Invalid"),
+        ("DELETE", "/api/v1/namespaces/default", "", 404, "NotFound"),
+        ("GET", "/api/v1/namespaces/a/configmaps?limit=x", "", 400, "BadRequest"),
+        ("GET", "/api/v1/namespaces/a/configmaps?continue=x", "", 400, "BadRequest"),
+        ("GET", "/api/v1/namespaces/a/configmaps?resourceVersion=x", "", 400, "BadRequest"),
+        ("GET", "/api/v1/namespaces/a/configmaps?fieldSelector=data.k%3Dx", "", 400, "BadRequest"),
+        ("GET", "/api/v1/namespaces/a/configmaps?resourceVersionMatch=Exact", "", 422, "Invalid"),
+    ] {
+        let reply = server.send(method, url, &json_type, body.to_owned()).await;
+        let shown = body.get(..60).unwrap_or(body);
+        assert_eq!(
+            (reply.code, &reply.json()["reason"]),
+            (code, &json!(reason)),
+            "{method} {url} {shown}: {:?}",
+            reply.json()
+        );
+        assert_eq!(reply.json()["kind"], "Status");
+    }
+    assert_eq!(
+        server.get("/apis/none.example.com/v1/things").await.header("content-type"),
+        "text/plain; charset=utf-8"
+    );
+    let with = |name: &'static str, value: &'static str| {
+        let server = &server;
+        async move { server.send("GET", one, &[(name, value)], "").await.code }
+    };
+    assert_eq!(with("accept", "application/xml").await, 406);
+    assert_eq!(with("authorization", "Bearer bad").await, 401);
+    assert_eq!(with("impersonate-user", "root").await, 400);
+}
+
+#[tokio::test]
+async fn answers_take_the_form_that_is_asked_for() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let one = format!("{MAPS}/one");
+    let yaml = server.send("GET", &one, &[("accept", "application/yaml")], "").await;
+    assert_eq!(yaml.header("content-type"), "application/yaml");
+    assert!(yaml.body.starts_with(b"apiVersion: v1"), "{yaml:?}");
+    let table = server
+        .send("GET", MAPS, &[("accept", "application/json;as=Table;v=v1;g=meta.example.test")], "")
+        .await
+        .json();
+    assert_eq!((&table["kind"], &table["rows"][0]["cells"][0]), (&json!("Table"), &json!("one")));
+    assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+    let head = server.send("HEAD", &one, &[], "").await;
+    assert_eq!((head.code, head.body.len()), (200, 0));
+    assert_eq!(head.header("content-length"), server.get(&one).await.body.len().to_string());
+    let written = server
+        .send(
+            "POST",
+            MAPS,
+            &[("content-type", "application/yaml")],
+            "metadata: {name: two}\ndata: {k: v}\nextra: 1\n",
+        )
+        .await;
+    assert_eq!((written.code, written.header("warning")), (201, r#"299 - "unknown field \"extra\"""#));
+    let strict = server
+        .post(&format!("{MAPS}?fieldValidation=Strict"), json!({"metadata": {"name": "x"}, "extra": 1}))
+        .await;
+    assert_eq!(strict.code, 400);
+}
+
+#[tokio::test]
+async fn paths_outside_the_resources() {
+    let server = Server::start().await;
+    for (url, key) in [
+        ("/", "paths"),
+        ("/version", "gitVersion"),
+        ("/version/", "gitVersion"),
+        ("/api", "versions"),
+        ("/apis", "groups"),
+        ("/api/v1", "resources"),
+    ] {
+        let reply = server.get(url).await;
+        assert!(reply.code == 200 && !reply.json()[key].is_null(), "{url} {reply:?}");
+    }
+    assert_eq!(server.get("/livez").await.body, "ok");
+    assert_eq!(server.get("/livez/ping").await.code, 200);
+    assert_eq!(server.get("/livez/none").await.code, 404);
+    assert!(server.get("/metrics").await.body.starts_with(b"# HELP"));
+    let accept = "application/json;g=apidiscovery.example.test;v=v2;as=APIGroupDiscoveryList";
+    let all = server.send("GET", "/apis", &[("accept", accept)], "").await;
+    assert_eq!((all.code, all.header("content-type")), (200, accept));
+    let again =
+        server.send("GET", "/apis", &[("accept", accept), ("if-none-match", all.header("etag"))], "").await;
+    assert_eq!((again.code, again.body.len()), (304, 0));
+}
