@@ -133,7 +133,7 @@ fn child() {
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        match open(Path::new(&dir), generation % 2 == 0) {
+        match open(Path::new(&dir), generation.is_multiple_of(2)) {
             Ok(store) => {
                 say(format!("{READY}\n"));
                 write(Arc::new(store), generation, generation, sink, Arc::new(AtomicBool::new(false))).await;

@@ -34,6 +34,7 @@
 
 mod event;
 mod item;
+mod relay;
 mod resource;
 mod ring;
 mod snapshot;
@@ -49,6 +50,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 pub use self::event::{Event, EventKind};
@@ -57,6 +59,7 @@ pub use self::resource::Resource;
 pub use self::snapshot::{ItemPage, Snapshot};
 pub use self::watcher::{WatchError, Watcher};
 
+use self::relay::{Relay, Waiters};
 use self::ring::Account;
 use crate::{Change, Error, Observer, Result, Revision, Store};
 
@@ -89,6 +92,7 @@ impl Default for Limits {
 pub struct Cache<D: Decode> {
     shared: Arc<Shared<D>>,
     resources: RwLock<BTreeMap<Arc<str>, Arc<Resource<D>>>>,
+    relay: OnceLock<Relay>,
 }
 
 impl<D: Decode> Cache<D> {
@@ -101,12 +105,16 @@ impl<D: Decode> Cache<D> {
             limits,
             account: Mutex::new(Account::default()),
         };
-        Cache { shared: Arc::new(shared), resources: RwLock::default() }
+        Cache { shared: Arc::new(shared), resources: RwLock::default(), relay: OnceLock::new() }
     }
 
-    /// Says which store to load from. Only the first call counts. Before it, reads are `Unavailable`.
+    /// Says which store to load from. Only the first call counts. Before it, reads are `Unavailable`. To be called on a
+    /// tokio runtime, where watchers are then woken; else the store's writer wakes them.
     pub fn attach(&self, store: &Arc<dyn Store>) {
         if self.shared.store.set(Arc::downgrade(store)).is_ok() {
+            if let Ok(runtime) = Handle::try_current() {
+                self.relay.get_or_init(|| Relay::start(&runtime));
+            }
             self.shared.advance(store.revision());
             self.shared.progress.notify_waiters();
         }
@@ -142,7 +150,7 @@ impl<D: Decode> Cache<D> {
 impl<D: Decode> Observer for Cache<D> {
     fn observe(&self, changes: &[Change]) {
         let mut retained = Vec::with_capacity(changes.len());
-        let mut woken: Vec<Arc<Notify>> = Vec::new();
+        let mut woken: Vec<Waiters> = Vec::new();
         {
             // Held to the end of the batch: a resource registered meanwhile either sees a change here or finds the
             // observed revision at or after it, and then loads at least that.
@@ -159,11 +167,7 @@ impl<D: Decode> Observer for Cache<D> {
             }
         }
         self.shared.retain(retained);
-        woken.sort_unstable_by_key(|notify| Arc::as_ptr(notify).addr());
-        woken.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        for notify in woken {
-            notify.notify_waiters();
-        }
+        relay::wake(woken, self.relay.get());
         self.shared.progress.notify_waiters();
     }
 }

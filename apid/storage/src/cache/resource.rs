@@ -10,8 +10,8 @@ use std::mem;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
+use super::relay::Waiters;
 use super::ring::Rings;
 use super::snapshot::Items;
 use super::{Decode, Event, Item, ItemPage, Shared, Snapshot, WatchError, Watcher};
@@ -163,7 +163,7 @@ impl<D: Decode> Resource<D> {
     }
 
     /// Applies a change, advances the observed revision, and answers the weight of the event if one is kept.
-    pub(super) fn apply(&self, change: &Change, woken: &mut Vec<Arc<Notify>>) -> Option<usize> {
+    pub(super) fn apply(&self, change: &Change, woken: &mut Vec<Waiters>) -> Option<usize> {
         let mut state = self.state.lock();
         let weight = match &mut *state {
             State::Cold => None,
@@ -243,7 +243,7 @@ impl<D: Decode> Resource<D> {
 
 impl<D: Decode> Loaded<D> {
     /// The change as an event, unless the rows already held it.
-    fn apply(&mut self, change: &Change, decode: &Arc<D>, woken: &mut Vec<Arc<Notify>>) -> Option<usize> {
+    fn apply(&mut self, change: &Change, decode: &Arc<D>, woken: &mut Vec<Waiters>) -> Option<usize> {
         if change.revision <= self.applied {
             return None;
         }

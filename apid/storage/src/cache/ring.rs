@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
 
+use super::relay::Waiters;
 use super::{Decode, Event, Resource};
 use crate::Revision;
 
@@ -55,10 +56,10 @@ impl<D: Decode> Ring<D> {
         Some(events.map(|(_, event)| Arc::clone(event)).collect())
     }
 
-    fn push(&mut self, event: &Arc<Event<D>>, woken: &mut Vec<Arc<Notify>>) {
+    fn push(&mut self, event: &Arc<Event<D>>, woken: &mut Vec<Waiters>) {
         self.events.push_back(Arc::clone(event));
         if self.watchers > 0 {
-            woken.push(Arc::clone(&self.notify));
+            woken.push((Arc::clone(&self.notify), self.watchers));
         }
     }
 
@@ -117,7 +118,7 @@ impl<D: Decode> Rings<D> {
     }
 
     /// Adds an event, newer than all, and says whom to wake.
-    pub(super) fn push(&mut self, event: &Arc<Event<D>>, woken: &mut Vec<Arc<Notify>>) {
+    pub(super) fn push(&mut self, event: &Arc<Event<D>>, woken: &mut Vec<Waiters>) {
         self.whole.push(event, woken);
         if self.scoped.is_empty() {
             return;

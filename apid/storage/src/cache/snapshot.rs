@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::ring::in_scope;
 use super::{Decode, Item};
 use crate::Revision;
 
@@ -52,10 +51,11 @@ impl<D: Decode> Snapshot<D> {
         start: &str,
     ) -> impl Iterator<Item = &'a Arc<Item<D>>> + use<'a, D> {
         let begin = scope.max(start);
-        self.items
-            .range::<_, str>((Bound::Included(begin), Bound::Unbounded))
-            .map(|(_, item)| item)
-            .take_while(move |item| in_scope(scope, item.key()))
+        // What follows everything below `parent/` is `parent0`.
+        let end = scope.strip_suffix('/').map_or_else(|| format!("{scope}\0"), |parent| format!("{parent}0"));
+        let range = (begin < end.as_str())
+            .then(|| self.items.range::<_, str>((Bound::Included(begin), Bound::Excluded(end.as_str()))));
+        range.into_iter().flatten().map(|(_, item)| item)
     }
 }
 

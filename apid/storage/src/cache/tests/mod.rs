@@ -171,6 +171,30 @@ async fn a_watcher_of_a_scope_sees_that_scope_only_and_deletes_carry_the_last_st
 }
 
 #[tokio::test]
+async fn many_watchers_are_all_woken() {
+    let Setup { fake, pods, .. } = setup(Limits::default());
+    let mut waiting = Vec::new();
+    for number in 0..40 {
+        let scope = format!("/pods/{}", if number % 2 == 0 { "" } else { "a/" });
+        let (_, mut watcher) = pods.snapshot_and_watch(&scope).await.unwrap();
+        waiting.push(tokio::spawn(async move {
+            let mut told = Vec::new();
+            while told.len() < 50 {
+                told.extend(watcher.next().await.unwrap().iter().map(|event| event.revision().0));
+            }
+            told
+        }));
+    }
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+        fake.write(&[("/pods/a/x", Some("1"))]);
+    }
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap(), (1..=50).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
 async fn progress_is_what_was_delivered_and_all_of_it_when_idle() {
     let Setup { fake, pods, .. } = setup(Limits { batch_bytes: 1, ..Limits::default() });
     let (_, mut watcher) = pods.snapshot_and_watch("/pods/a/").await.unwrap();

@@ -1,0 +1,167 @@
+//! What the watch cache costs: an update, a snapshot, a walk over all items, an event told to many watchers, and the
+//! memory of watchers that wait. Prints one line for each.
+//!
+//! `fanout [ITEMS] [WATCHERS]`, by default 150,000 items of 1 kB and 200 watchers. Changes are handed to the cache
+//! directly, as an engine's writer does, so that the numbers are the cache's alone.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::{Clock, SystemClock};
+use bytes::Bytes;
+use storage::cache::{Cache, Decode, Limits, Watcher};
+use storage::engine::memory::MemoryStore;
+use storage::{Change, Observer, Revision, Row, Store};
+
+/// Entries are the length of the value: decoding is not what is measured.
+struct Length;
+
+impl Decode for Length {
+    type Entry = usize;
+
+    fn decode(&self, _key: &str, value: &Bytes) -> Result<usize, String> {
+        Ok(value.len())
+    }
+}
+
+/// Makes the changes of a store that sets keys in turn.
+struct Feed {
+    rows: Vec<Option<Row>>,
+    revision: u64,
+}
+
+impl Feed {
+    fn next(&mut self) -> Option<Change> {
+        let number = usize::try_from(self.revision).ok()? % self.rows.len();
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        let slot = self.rows.get_mut(number)?;
+        let key = slot.as_ref().map_or_else(
+            || format!("/pods/namespace-{:03}/pod-{number:06}", number % 100).into(),
+            |row| Arc::clone(&row.key),
+        );
+        let value = Bytes::from(vec![b'x'; 1000]);
+        let old = slot.replace(Row { key: Arc::clone(&key), value: value.clone(), revision });
+        Some(Change { key, old, new: Some(value), revision })
+    }
+}
+
+fn each(took: Duration, times: usize) -> f64 {
+    took.as_secs_f64() * 1e6 / times as f64
+}
+
+/// Bytes of memory of this process.
+fn resident() -> Result<u64, Box<dyn Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    let number = line.split_whitespace().next().ok_or("no number")?;
+    Ok(number.parse::<u64>()? * 1024)
+}
+
+async fn count(mut watcher: Watcher<Length>, events: usize) -> usize {
+    let mut seen = 0;
+    while seen < events {
+        match watcher.next().await {
+            Ok(some) => seen += some.len(),
+            Err(_) => break,
+        }
+    }
+    seen
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let items: usize = arguments.next().map_or(Ok(150_000), |text| text.parse())?;
+    let watchers: usize = arguments.next().map_or(Ok(200), |text| text.parse())?;
+    let clock = SystemClock::new();
+
+    let cache = Arc::new(Cache::new(Limits::default()));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
+    cache.attach(&store);
+    let pods = cache.resource("/pods/", Length);
+    pods.snapshot().await?;
+    let mut feed = Feed { rows: vec![None; items], revision: 0 };
+    for _ in 0..items {
+        cache.observe(&[feed.next().ok_or("no change")?]);
+    }
+
+    let changes: Vec<Change> = (0..items.min(20_000)).filter_map(|_| feed.next()).collect();
+    let begun = clock.monotonic();
+    for change in &changes {
+        cache.observe(std::slice::from_ref(change));
+    }
+    println!("an update, nobody watching: {:.2} µs", each(clock.monotonic() - begun, changes.len()));
+
+    let changes: Vec<Change> = (0..items.min(2_000)).filter_map(|_| feed.next()).collect();
+    let (mut taking, mut updating) = (Duration::ZERO, Duration::ZERO);
+    for change in &changes {
+        let begun = clock.monotonic();
+        let snapshot = pods.snapshot().await?;
+        let taken = clock.monotonic();
+        cache.observe(std::slice::from_ref(change));
+        updating += clock.monotonic() - taken;
+        taking += taken - begun;
+        drop(snapshot);
+    }
+    println!("a snapshot: {:.2} µs", each(taking, changes.len()));
+    println!("an update while a snapshot is held: {:.2} µs", each(updating, changes.len()));
+
+    let snapshot = pods.snapshot().await?;
+    let begun = clock.monotonic();
+    let bytes: usize = snapshot.scope("/pods/", "").map(|item| item.value().len()).sum();
+    let took = clock.monotonic() - begun;
+    println!("a walk over {} items, {bytes} bytes: {:.2} ms", snapshot.len(), took.as_secs_f64() * 1e3);
+    drop(snapshot);
+
+    for burst in [1, 1000] {
+        let rounds = 1000 / burst;
+        let (mut observing, mut telling) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..rounds {
+            let mut told = Vec::new();
+            for _ in 0..watchers {
+                let (_, watcher) = pods.snapshot_and_watch("/pods/").await?;
+                told.push(tokio::spawn(count(watcher, burst)));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let changes: Vec<Change> = (0..burst).filter_map(|_| feed.next()).collect();
+            let begun = clock.monotonic();
+            for change in &changes {
+                cache.observe(std::slice::from_ref(change));
+            }
+            observing += clock.monotonic() - begun;
+            for told in told {
+                if told.await? < burst {
+                    return Err("a watcher lagged".into());
+                }
+            }
+            telling += clock.monotonic() - begun;
+        }
+        let events = burst * rounds;
+        println!(
+            "{burst} events told to {watchers} watchers: {:.1} µs an event to observe, {:.1} µs until all know, {:.2} µs a \
+             watcher and event",
+            each(observing, events),
+            each(telling, events),
+            each(telling, events * watchers)
+        );
+    }
+
+    let before = resident()?;
+    let mut waiting = Vec::new();
+    for number in 0..10_000 {
+        let (_, watcher) = pods.snapshot_and_watch(&format!("/pods/namespace-{:03}/", number % 100)).await?;
+        waiting.push(watcher);
+    }
+    println!("a watcher that waits: {} bytes", resident()?.saturating_sub(before) / 10_000);
+    let change = feed.next().ok_or("no change")?;
+    let begun = clock.monotonic();
+    cache.observe(&[change]);
+    println!(
+        "an update among 10,000 watchers of 100 namespaces: {:.2} µs",
+        each(clock.monotonic() - begun, 1)
+    );
+    drop(waiting);
+    Ok(())
+}
