@@ -41,8 +41,8 @@ impl fmt::Display for Revision {
     }
 }
 
-/// A stored object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A stored object. `Debug` shows how long values are and not what they are: some are secrets.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Row {
     /// Its key.
     pub key: Arc<str>,
@@ -52,8 +52,27 @@ pub struct Row {
     pub revision: Revision,
 }
 
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row")
+            .field("key", &self.key)
+            .field("value", &Hidden(&self.value))
+            .field("revision", &self.revision)
+            .finish()
+    }
+}
+
+/// Bytes of which only the number is shown.
+struct Hidden<'a>(&'a Bytes);
+
+impl fmt::Debug for Hidden<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
 /// What a commit does to its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Op {
     /// The key must not exist.
     Create(Bytes),
@@ -61,6 +80,16 @@ pub enum Op {
     Update(Bytes, Revision),
     /// The key must be at the revision.
     Delete(Revision),
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Create(value) => f.debug_tuple("Create").field(&Hidden(value)).finish(),
+            Op::Update(value, at) => f.debug_tuple("Update").field(&Hidden(value)).field(at).finish(),
+            Op::Delete(at) => f.debug_tuple("Delete").field(at).finish(),
+        }
+    }
 }
 
 /// The result of a commit.
@@ -71,7 +100,7 @@ pub struct Committed {
 }
 
 /// One change in the history.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Change {
     /// The key.
     pub key: Arc<str>,
@@ -81,6 +110,17 @@ pub struct Change {
     pub new: Option<Bytes>,
     /// The revision of the change.
     pub revision: Revision,
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Change")
+            .field("key", &self.key)
+            .field("old", &self.old)
+            .field("new", &self.new.as_ref().map(Hidden))
+            .field("revision", &self.revision)
+            .finish()
+    }
 }
 
 /// A part of a range, in key order.
@@ -95,7 +135,7 @@ pub struct Page {
 }
 
 /// Why the store did not do it.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Update or delete of a key that does not exist.
     #[error("key `{0}` does not exist")]

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 
-use fjall::config::{CompressionPolicy, FilterPolicy};
+use fjall::config::FilterPolicy;
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::layout::{self, Jump};
@@ -41,7 +41,14 @@ impl Tables {
     }
 
     fn try_open(path: &Path, cache_bytes: u64) -> Result<Tables, Error> {
-        let mut tables = Tables::open_keyspaces(path, cache_bytes).map_err(|error| translate(&error))?;
+        let mut tables = Tables::open_keyspaces(path, cache_bytes).map_err(|error| match error {
+            fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error))
+                if error.kind() == io::ErrorKind::NotFound =>
+            {
+                Error::Corrupt("a file of the database is missing".to_owned())
+            }
+            other => translate(&other),
+        })?;
         for guard in tables.meta.prefix(layout::META_JUMP) {
             let (name, row) = guard.into_inner().map_err(|error| translate(&error))?;
             tables.jumps.push(layout::decode_jump(&name, &row)?);
@@ -61,8 +68,7 @@ impl Tables {
         let plain = || options().filter_policy(FilterPolicy::disabled());
         let log = database.keyspace("log", plain)?;
         let versions = database.keyspace("versions", options)?;
-        let meta = database
-            .keyspace("meta", || plain().data_block_compression_policy(CompressionPolicy::disabled()))?;
+        let meta = database.keyspace("meta", options)?;
         // fjall syncs what is in a keyspace's folder, not the folder's own name: a power cut could take it all.
         File::open(path.join("keyspaces"))?.sync_all()?;
         Ok(Tables { database, log, versions, meta, jumps: Vec::new() })

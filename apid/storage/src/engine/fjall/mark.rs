@@ -18,7 +18,7 @@ use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"apidmark";
 const SLOT_DISTANCE: u64 = 4096;
-const SLOT_BYTES: usize = 8 + 4 + 4 * 8 + 4;
+const SLOT_BYTES: usize = 8 + 4 + 5 * 8 + 4;
 const VERSION: u32 = 1;
 
 /// What the mark holds.
@@ -28,8 +28,15 @@ pub(super) struct Values {
     pub(super) revision: u64,
     /// The compacted revision that was acknowledged.
     pub(super) compacted: u64,
-    /// Every write up to here is in tables, which have checksums of their own: start-up need not walk over it.
-    pub(super) flushed: u64,
+    /// Every row up to here is in tables, which have checksums of their own: start-up need not look at it.
+    pub(super) flushed: Flushed,
+}
+
+/// For each keyspace of rows, the revision up to which all of them are in tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flushed {
+    pub(super) log: u64,
+    pub(super) versions: u64,
 }
 
 /// The open file.
@@ -107,7 +114,8 @@ fn encode(count: u64, values: Values) -> Vec<u8> {
     let mut slot = Vec::with_capacity(SLOT_BYTES);
     slot.extend_from_slice(MAGIC);
     slot.extend_from_slice(&VERSION.to_be_bytes());
-    for number in [count, values.revision, values.compacted, values.flushed] {
+    let Flushed { log, versions } = values.flushed;
+    for number in [count, values.revision, values.compacted, log, versions] {
         slot.extend_from_slice(&number.to_be_bytes());
     }
     let crc = crc32c::crc32c(&slot);
@@ -122,10 +130,10 @@ fn decode(slot: &[u8]) -> Option<(u64, Values)> {
     }
     let rest = content.strip_prefix(MAGIC)?.strip_prefix(&VERSION.to_be_bytes())?;
     let (numbers, _) = rest.as_chunks::<8>();
-    let [count, revision, compacted, flushed] = numbers else { return None };
+    let [count, revision, compacted, log, versions] = numbers else { return None };
     let number = |bytes: &[u8; 8]| u64::from_be_bytes(*bytes);
-    let values =
-        Values { revision: number(revision), compacted: number(compacted), flushed: number(flushed) };
+    let flushed = Flushed { log: number(log), versions: number(versions) };
+    let values = Values { revision: number(revision), compacted: number(compacted), flushed };
     Some((number(count), values))
 }
 
@@ -134,7 +142,11 @@ mod tests {
     use super::*;
 
     fn values(revision: u64) -> Values {
-        Values { revision, compacted: revision / 2, flushed: revision / 3 }
+        Values {
+            revision,
+            compacted: revision / 2,
+            flushed: Flushed { log: revision / 3, versions: revision / 4 },
+        }
     }
 
     #[test]

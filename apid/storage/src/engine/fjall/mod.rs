@@ -19,6 +19,7 @@
 //! are held for a moment only. The watchdog only looks.
 
 mod database;
+mod hot;
 mod layout;
 mod mark;
 mod queue;
@@ -51,13 +52,14 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use self::database::Tables;
+use self::hot::Hot;
 use self::mark::{Mark, MarkError, Values};
 use self::queue::{Commit, Errand};
 use self::rotation::Rotation;
 use self::space::Space;
 use self::state::{State, closed};
 use self::stream::Stream;
-use self::trim::Retention;
+use self::trim::{Reclaim, Retention};
 use self::watchdog::{Limits, Watchdog};
 use self::writer::{Files, Writer};
 use crate::{Committed, Error, Observer, Op, Page, Result, Revision, Row, Store, Watch, check_size};
@@ -96,6 +98,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Bytes at which a memtable is sealed and flushed.
     pub memtable_bytes: u64,
+    /// Bytes of rows that are kept in memory for the writer.
+    pub hot_bytes: usize,
     /// Bytes of the newest changes that are kept in memory for watches.
     pub recent_bytes: usize,
     /// How long flushing or the writer may stand still.
@@ -116,6 +120,7 @@ impl Options {
             reserve_bytes: 256 << 20,
             cache_bytes: 4 << 20,
             memtable_bytes: 16 << 20,
+            hot_bytes: 4 << 20,
             recent_bytes: 1 << 20,
             stall_after: Duration::from_secs(60),
             on_stall: Arc::new(end_process),
@@ -221,7 +226,9 @@ impl FjallStore {
             revision: standing.revision,
             retention: Retention::new(options.history_retention),
             rotation: Rotation::new(options.memtable_bytes, flushed),
+            reclaim: Reclaim::default(),
             space: Space::new(options.dir, options.reserve_bytes, options.quota_bytes),
+            hot: Hot::new(options.hot_bytes),
             failure: None,
             ticked: options.clock.monotonic(),
             deferred: 0,

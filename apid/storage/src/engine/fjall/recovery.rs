@@ -83,13 +83,17 @@ pub(super) fn compare(tables: &Tables, mark: Values) -> Result<Standing, Error> 
         return Err(lost(revision + 1, mark.revision, mark));
     }
     let snapshot = tables.database.snapshot();
-    let mut last = mark.flushed.max(compacted);
+    // The versions of compacted revisions may be trimmed already, before or after this stretch begins.
+    let mut last = mark.flushed.log.min(mark.flushed.versions).max(compacted);
     for entry in reader::entries(&snapshot, &tables.log, last, revision) {
         let entry = entry?;
         if !tables.follows(last, entry.revision) {
             return Err(lost(last + 1, entry.revision - 1, mark));
         }
         last = entry.revision;
+        if entry.revision <= mark.flushed.versions {
+            continue;
+        }
         let key = layout::version_key(&entry.key, entry.revision);
         if !tables.versions.contains_key(&key).map_err(|error| translate(&error))? {
             return Err(Error::Corrupt(format!(

@@ -7,12 +7,13 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (flushed): [`Rotation::flushed`] is a revision such that every row at or below it is in tables. Start-up
-//! relies on it to know which rows only a journal held.
+//! INVARIANT (flushed): [`Rotation::flushed`] are revisions such that every row at or below them is in tables. Start-up
+//! relies on them to know which rows only a journal held.
 
 use fjall::{AbstractTree, Keyspace};
 
 use super::database::Tables;
+use super::mark::Flushed;
 
 /// Journals that may be there before all keyspaces are rotated.
 const JOURNALS: usize = 2;
@@ -32,9 +33,9 @@ struct Sealed {
 
 impl Rotation {
     /// `limit`: bytes of a memtable that is sealed. What start-up found flushed is taken over.
-    pub(super) fn new(limit: u64, flushed: u64) -> Self {
-        let mark = Sealed { sealed: flushed, flushed };
-        Rotation { limit, marks: [mark; 2] }
+    pub(super) fn new(limit: u64, flushed: Flushed) -> Self {
+        let mark = |flushed| Sealed { sealed: flushed, flushed };
+        Rotation { limit, marks: [mark(flushed.log), mark(flushed.versions)] }
     }
 
     /// Seals what must be. Called between batches, when rows up to `revision` and no others are written. Answers how
@@ -56,7 +57,7 @@ impl Rotation {
     }
 
     /// See the invariant.
-    pub(super) fn flushed(&mut self, tables: &Tables, revision: u64) -> u64 {
+    pub(super) fn flushed(&mut self, tables: &Tables, revision: u64) -> Flushed {
         let settle = |mark: &mut Sealed, keyspace: &Keyspace| {
             if keyspace.tree.sealed_memtable_count() == 0 {
                 let nothing_since = keyspace.tree.active_memtable().is_empty();
@@ -65,6 +66,6 @@ impl Rotation {
             mark.flushed
         };
         let [log, versions] = &mut self.marks;
-        settle(log, &tables.log).min(settle(versions, &tables.versions))
+        Flushed { log: settle(log, &tables.log), versions: settle(versions, &tables.versions) }
     }
 }

@@ -4,7 +4,8 @@
 //!
 //! [`Retention`] says up to which revision history is old enough to be compacted. [`Removals`] are the versions that no
 //! read at or after the compacted revision can ask for. [`drop_tables`] gives back the tables of `log` whose entries are
-//! all trimmed.
+//! all trimmed. [`Reclaim`] gives back the room of removed versions when room is short: otherwise that is left to the
+//! compactions that new writes bring.
 //!
 //! # Invariants
 //!
@@ -12,11 +13,13 @@
 //! table goes after the versions that the entry superseded, or these would stay for ever.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fjall::{AbstractTree, OwnedWriteBatch};
 
-use super::database::{Tables, translate};
+use super::database::{Tables, translate, translate_io};
 use super::layout::{self, META_TRIMMED, Tag};
 use super::reader;
 use crate::Result;
@@ -118,6 +121,49 @@ pub(super) fn drop_tables(tables: &Tables, trimmed: u64) -> Result<bool> {
         .drop_range(..=layout::log_key(bound))
         .map_err(|error| translate(&fjall::Error::Storage(error)))?;
     Ok(true)
+}
+
+/// Merges all tables of `versions` on a thread of its own, at most one at a time.
+#[derive(Default)]
+pub(super) struct Reclaim {
+    thread: Option<JoinHandle<()>>,
+    /// Up to where history was trimmed when it was done last.
+    trimmed: u64,
+}
+
+impl Reclaim {
+    /// Begins if more is trimmed than last time.
+    pub(super) fn begin(&mut self, tables: &Arc<Tables>, trimmed: u64) -> Result<()> {
+        if trimmed <= self.trimmed || self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return Ok(());
+        }
+        for keyspace in tables.keyspaces() {
+            keyspace.rotate_memtable().map_err(|error| translate(&error))?;
+        }
+        // Removals that still are in memtables must meet what they remove.
+        if tables.sealed() > 0 {
+            return Ok(());
+        }
+        let versions = tables.versions.clone();
+        let merge = move || {
+            if let Err(error) = versions.major_compact() {
+                tracing::warn!(%error, "the tables could not be merged to make room");
+            }
+        };
+        let thread = std::thread::Builder::new().name("store-reclaim".to_owned()).spawn(merge);
+        self.thread = Some(thread.map_err(|error| translate_io(&error))?);
+        self.trimmed = trimmed;
+        Ok(())
+    }
+
+    /// Waits for the thread: the tables cannot be closed before.
+    pub(super) fn finish(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("merging tables panicked");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use apimachinery::clock::Clock;
 use fjall::PersistMode;
 
 use super::database::{self, Tables, translate, translate_io};
+use super::hot::Hot;
 use super::layout::{self, Entry, META_COMPACTED, Tag};
 use super::mark::{Mark, Values};
 use super::queue::{Commit, Errand};
@@ -28,13 +29,13 @@ use super::recovery;
 use super::rotation::Rotation;
 use super::space::{Need, Space};
 use super::state::{State, closed};
-use super::trim::{self, Removals, Retention};
+use super::trim::{self, Reclaim, Removals, Retention};
 use crate::{Change, Committed, Error, Observer, Op, Result, Revision, Row};
 
 /// How often what is not a commit is looked after.
 const TICK: Duration = Duration::from_secs(1);
 /// How soon after a failed attempt the database is opened again.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY: Duration = Duration::from_secs(1);
 /// Entries of history that a batch of its own trims.
 const TRIM: usize = 1024;
 /// Ticks for which dropping tables gives way to a compaction, for whose end it would wait.
@@ -58,7 +59,9 @@ pub(super) struct Writer {
     pub(super) revision: u64,
     pub(super) retention: Retention,
     pub(super) rotation: Rotation,
+    pub(super) reclaim: Reclaim,
     pub(super) space: Space,
+    pub(super) hot: Hot,
     pub(super) failure: Option<Failure>,
     pub(super) ticked: Duration,
     pub(super) deferred: u32,
@@ -79,6 +82,7 @@ impl Drop for Ended {
     fn drop(&mut self) {
         self.0.set_closed();
         drop(self.0.queue.close());
+        drop(self.0.replace_tables(None));
         self.0.busy_since.store(0, Ordering::SeqCst);
     }
 }
@@ -154,7 +158,7 @@ impl Writer {
             let decided = self.decide(&tables, &mut staged, &commit.key, commit.op, now);
             answers.push((commit.answer, decided));
         }
-        let written = if staged.changes.is_empty() { Ok(()) } else { self.write(&tables, staged.changes) };
+        let written = if staged.changes.is_empty() { Ok(()) } else { self.write(&tables, staged) };
         drop(tables);
         for (answer, decided) in answers {
             // A refusal may rest on a change of the same batch: it is not known to be right if that failed.
@@ -175,7 +179,10 @@ impl Writer {
         self.space.admit(need, tables, now)?;
         let current = match staged.rows.get(key) {
             Some(row) => row.clone(),
-            None => reader::row_at(tables, key, u64::MAX)?,
+            None => match self.hot.find(key) {
+                Some(row) => row,
+                None => reader::row_at(tables, key, u64::MAX)?,
+            },
         };
         let new = match (op, &current) {
             (Op::Create(new), None) => Some(new),
@@ -195,13 +202,17 @@ impl Writer {
         Ok(Committed { revision })
     }
 
-    fn write(&mut self, tables: &Tables, changes: Vec<Change>) -> Result<()> {
+    fn write(&mut self, tables: &Tables, staged: Staged) -> Result<()> {
+        let Staged { rows, changes } = staged;
         let last = changes.last().map_or(self.revision, |change| change.revision.0);
         let trimmed = match self.sync(tables, &changes, last) {
             Ok(trimmed) => trimmed,
             Err(error) => return Err(self.fail(error)),
         };
         self.revision = last;
+        for (key, row) in rows {
+            self.hot.insert(key, row);
+        }
         if let Some(through) = trimmed {
             self.state.trimmed.store(through, Ordering::SeqCst);
         }
@@ -227,7 +238,7 @@ impl Writer {
             let entry = Entry { revision, key: change.key.clone(), event, previous };
             batch.insert(&tables.log, layout::log_key(revision), layout::encode_entry(&entry));
         }
-        let removals = self.removals(tables, 2 * changes.len() + 64)?;
+        let removals = self.removals(tables, changes.len() + changes.len() / 4 + 32)?;
         let trimmed = removals.as_ref().map(|removals| removals.through);
         if let Some(removals) = removals {
             removals.add_to(&mut batch, tables);
@@ -283,7 +294,7 @@ impl Writer {
     /// The tables, reopened if need be and possible.
     fn writable(&mut self, now: Duration) -> Result<Arc<Tables>> {
         if let Some(failure) = &mut self.failure {
-            if matches!(failure.error, Error::Corrupt(_)) || now.saturating_sub(failure.tried) < RETRY {
+            if now.saturating_sub(failure.tried) < RETRY {
                 return Err(failure.error.clone());
             }
             failure.tried = now;
@@ -310,7 +321,9 @@ impl Writer {
     }
 
     /// Takes the tables from the readers and closes them once the last is done.
-    fn leave(&self) {
+    fn leave(&mut self) {
+        self.reclaim.finish();
+        self.hot.clear();
         let Some(mut tables) = self.state.replace_tables(None) else { return };
         loop {
             match Arc::try_unwrap(tables) {
@@ -380,8 +393,13 @@ impl Writer {
         }
         self.trim(&tables, now)?;
         self.drop_tables(&tables)?;
+        if let Err(Error::Full(why)) = self.space.admit(Need::Grow, &tables, now) {
+            tracing::warn!(%why, "the store is full: writes are refused");
+            self.space.admit(Need::Shrink, &tables, now)?;
+            self.reclaim.begin(&tables, self.state.trimmed.load(Ordering::SeqCst))?;
+        }
         let flushed = self.rotation.flushed(&tables, self.revision);
-        if flushed > self.mark.values().flushed {
+        if flushed != self.mark.values().flushed {
             let compacted = self.state.compacted.load(Ordering::SeqCst);
             self.write_mark(Values { revision: self.revision, compacted, flushed })?;
         }

@@ -1,0 +1,124 @@
+//! A write that fails below the store: it is reopened in the process. A store that stands still ends the process.
+
+use std::sync::mpsc;
+
+use super::*;
+use crate::Observer;
+
+/// Flushing fails because the directory of tables is away, as it would on a broken disk; fjall is poisoned by that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_write_is_survived_without_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (clock, seen) = (clock(), Arc::new(Seen::default()));
+    let options = Options { memtable_bytes: 64 << 10, clock: clock.clone(), ..options(dir.path()) };
+    let store = FjallStore::open(options, seen.clone()).unwrap();
+    churn(&store, 1, 50, 100).await;
+    let mut away = Vec::new();
+    for entry in std::fs::read_dir(dir.path().join("fjall/keyspaces")).unwrap() {
+        let tables = entry.unwrap().path().join("tables");
+        let aside = tables.with_extension("away");
+        std::fs::rename(&tables, &aside).unwrap();
+        away.push((tables, aside));
+    }
+    let mut acknowledged = std::collections::HashMap::new();
+    let mut number = 0;
+    let refused = loop {
+        number += 1;
+        let key = format!("during/{number}");
+        match store.commit(&key, Op::Create(Bytes::from(vec![b'x'; 4000]))).await {
+            Ok(committed) => acknowledged.insert(key, committed.revision),
+            Err(error) => break error,
+        };
+        assert!(number < 5000, "the failure was never noticed");
+    };
+    assert!(matches!(refused, Error::Unavailable(_)), "{refused:?}");
+    for (tables, aside) in &away {
+        std::fs::rename(aside, tables).unwrap();
+    }
+    until("the store is open again", async || {
+        clock.advance(Duration::from_secs(1));
+        let _ = store.maintain().await;
+        number += 1;
+        let key = format!("during/{number}");
+        match store.commit(&key, Op::Create(Bytes::new())).await {
+            Ok(committed) => acknowledged.insert(key, committed.revision).is_none(),
+            Err(error) => {
+                assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+                false
+            }
+        }
+    })
+    .await;
+    assert!(store.health().is_ok());
+    crate::conformance::check_history(&seen.changes());
+    for (key, revision) in &acknowledged {
+        assert_eq!(store.get(key, None).await.unwrap().unwrap().revision, *revision, "{key}");
+    }
+    let found = rows(&store).await.unwrap();
+    store.close().await;
+    let store = open(dir.path()).unwrap();
+    assert_eq!(rows(&store).await.unwrap(), found);
+}
+
+/// An observer that waits for the test.
+struct Stuck(parking_lot::Mutex<mpsc::Receiver<()>>);
+
+impl Observer for Stuck {
+    fn observe(&self, _: &[Change]) {
+        // The test ends the wait by dropping the sender.
+        let _ = self.0.lock().recv();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_stands_still_says_so_once_and_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let (release, wait) = mpsc::channel();
+    let (report, reports) = mpsc::channel();
+    let options = Options {
+        clock: clock.clone(),
+        stall_after: Duration::from_secs(60),
+        on_stall: Arc::new(move |why| report.send(why.to_owned()).unwrap()),
+        ..options(dir.path())
+    };
+    let store = Arc::new(FjallStore::open(options, Arc::new(Stuck(parking_lot::Mutex::new(wait)))).unwrap());
+    let writing = tokio::spawn({
+        let store = store.clone();
+        async move { store.commit("a", Op::Create(Bytes::new())).await }
+    });
+    until("the writer is at it", async || store.state.durable.load(std::sync::atomic::Ordering::SeqCst) == 1)
+        .await;
+    assert_eq!(store.revision(), Revision(0), "not before the observer has seen it");
+    clock.advance(Duration::from_secs(61));
+    let why = tokio::task::spawn_blocking(move || reports.recv_timeout(Duration::from_secs(60)));
+    let why = why.await.unwrap().unwrap();
+    assert!(why.contains("the writer has not moved for 60 s"), "{why}");
+    drop(release);
+    writing.await.unwrap().unwrap();
+    store.close().await;
+}
+
+/// The end of the writer, here by an observer that panics, ends the store and nobody waits for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_dies_takes_nobody_with_it() {
+    struct Panics;
+    impl Observer for Panics {
+        fn observe(&self, _: &[Change]) {
+            panic!("on purpose");
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = FjallStore::open(options(dir.path()), Arc::new(Panics)).unwrap();
+    let mut watch = store.watch("", Revision(0)).await.unwrap();
+    for _ in 0..2 {
+        let refused = store.commit("a", Op::Create(Bytes::new())).await;
+        assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    }
+    assert!(matches!(watch.next().await, Err(Error::Unavailable(_))));
+    assert!(store.health().is_err());
+    store.close().await;
+    drop(store);
+    let store = open(dir.path()).unwrap();
+    assert_eq!(store.revision(), Revision(1), "the outcome was open, and this is how it came out");
+}

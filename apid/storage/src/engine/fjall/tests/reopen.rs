@@ -1,0 +1,214 @@
+//! What is on disk after an end, of whatever kind, is what was acknowledged; and only its owner opens it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fjall::PersistMode;
+use parking_lot::Mutex;
+
+use super::super::database::Tables;
+use super::super::layout::{self, META_FORMAT, META_JUMP};
+use super::super::mark::{Mark, Values};
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reopening_keeps_rows_history_and_counters() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a/b/store");
+    let (mut wanted, mut changes, mut compacted) = (Vec::new(), Vec::new(), Revision(0));
+    for round in 0..6 {
+        let seen = Arc::new(Seen::default());
+        // Small memtables in every other round: what is in tables and what is in journals is found alike.
+        let memtable_bytes = if round % 2 == 0 { 16 << 20 } else { 64 << 10 };
+        let store = FjallStore::open(Options { memtable_bytes, ..options(&path) }, seen.clone()).unwrap();
+        assert_eq!(rows(&store).await.unwrap(), wanted, "round {round}");
+        assert_eq!(store.compacted(), compacted);
+        assert_eq!(changes_after(&store, compacted).await.unwrap(), changes, "round {round}");
+        assert!(seen.changes().is_empty(), "nothing is observed twice");
+        wanted = churn(&store, round, 200, 700).await;
+        changes.extend(seen.changes());
+        assert_eq!(store.revision(), Revision(200 * (round + 1)));
+        if round == 3 {
+            compacted = Revision(500);
+            store.compact(compacted).await.unwrap();
+            store.maintain().await.unwrap();
+            changes.retain(|change| change.revision > compacted);
+        }
+        // An end by `close` and one by dropping are alike.
+        if round % 3 == 0 {
+            store.close().await;
+        }
+    }
+}
+
+/// What a kill leaves is what is in the files at that moment: every write acknowledged before is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_at_any_moment_keeps_what_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(open(&dir.path().join("store")).unwrap());
+    let acknowledged = Arc::new(Mutex::new(HashMap::new()));
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..8 {
+        let (store, acknowledged) = (store.clone(), acknowledged.clone());
+        writers.spawn(async move {
+            for number in 0.. {
+                let key = format!("{writer}/{number}");
+                let value = Bytes::from(vec![b'x'; 10 + number % 3000]);
+                match store.commit(&key, Op::Create(value.clone())).await {
+                    Ok(committed) => acknowledged.lock().insert(key, (committed.revision, value)),
+                    Err(_) => return,
+                };
+            }
+        });
+    }
+    for kill in 0..10 {
+        let least = acknowledged.lock().len() + 50;
+        until("writers go on", async || acknowledged.lock().len() >= least).await;
+        let before = acknowledged.lock().clone();
+        let copy = dir.path().join(format!("kill-{kill}"));
+        copy_store(&dir.path().join("store"), &copy);
+        let reopened = open(&copy).unwrap();
+        for (key, (revision, value)) in before {
+            let row = reopened.get(&key, None).await.unwrap().unwrap();
+            assert_eq!((row.revision, row.value), (revision, value), "kill {kill}, key {key}");
+        }
+        // The copy goes on where it was: no revision is given twice.
+        let last = reopened.revision();
+        let next = reopened.commit("after", Op::Create(Bytes::new())).await.unwrap();
+        assert_eq!(next.revision, Revision(last.0 + 1));
+    }
+    store.close().await;
+    writers.join_all().await;
+}
+
+#[tokio::test]
+async fn only_who_made_a_store_opens_it() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).unwrap().close().await;
+    let others = [
+        Identity { preset: "kubernetes".to_owned(), ..identity() },
+        Identity { api_domain: "example.test".to_owned(), ..identity() },
+    ];
+    for asked in others {
+        let options = Options { identity: asked.clone(), ..options(dir.path()) };
+        let refused = FjallStore::open(options, Arc::new(Seen::default())).err().unwrap();
+        let text = refused.to_string();
+        for word in [&asked.preset, &asked.api_domain, "svc", "svc.internal"] {
+            assert!(text.contains(&format!("`{word}`")), "{text}");
+        }
+    }
+    open(dir.path()).unwrap().close().await;
+}
+
+#[tokio::test]
+async fn one_process_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    assert!(matches!(open(dir.path()), Err(OpenError::Locked(locked)) if locked == dir.path()));
+    store.close().await;
+    let store = open(dir.path()).unwrap();
+    drop(store);
+    open(dir.path()).unwrap();
+}
+
+#[tokio::test]
+async fn a_newer_format_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).unwrap().close().await;
+    write_meta(dir.path(), META_FORMAT, layout::encode_fact(META_FORMAT, 0, &7_u32.to_be_bytes()));
+    assert!(matches!(open(dir.path()), Err(OpenError::Format { found: 7, known: 1 })));
+}
+
+fn write_meta(dir: &Path, name: &[u8], row: Vec<u8>) {
+    let tables = Tables::open(&dir.join("fjall"), 1 << 20).unwrap();
+    let mut batch = tables.database.batch().durability(Some(PersistMode::SyncAll));
+    batch.insert(&tables.meta, name, row);
+    batch.commit().unwrap();
+}
+
+/// The mark is the last file that is made: before it there is nothing to lose, after it its absence is a loss.
+#[tokio::test]
+async fn making_a_store_may_be_interrupted_and_a_mark_may_not_vanish() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(Tables::open(&dir.path().join("fjall"), 1 << 20).unwrap());
+    open(dir.path()).unwrap().close().await;
+    std::fs::remove_file(dir.path().join("mark")).unwrap();
+    let store = open(dir.path()).unwrap();
+    store.commit("a", Op::Create(Bytes::new())).await.unwrap();
+    store.close().await;
+    let whole = std::fs::read(dir.path().join("mark")).unwrap();
+    std::fs::remove_file(dir.path().join("mark")).unwrap();
+    assert!(corrupt(open(dir.path())).contains("the mark file is missing"));
+    std::fs::write(dir.path().join("mark"), b"torn").unwrap();
+    assert!(corrupt(open(dir.path())).contains("mark"));
+    std::fs::write(dir.path().join("mark"), whole).unwrap();
+    open(dir.path()).unwrap();
+}
+
+#[tokio::test]
+async fn a_store_that_ends_below_the_mark_is_refused_and_one_above_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (now, old) = (dir.path().join("now"), dir.path().join("old"));
+    let store = open(&now).unwrap();
+    churn(&store, 1, 20, 100).await;
+    store.close().await;
+    copy_store(&now, &old);
+    let store = open(&now).unwrap();
+    let wanted = churn(&store, 2, 30, 100).await;
+    store.close().await;
+
+    let above = dir.path().join("above");
+    copy_store(&now, &above);
+    std::fs::copy(old.join("mark"), above.join("mark")).unwrap();
+    let store = open(&above).unwrap();
+    assert_eq!(store.revision(), Revision(50));
+    assert_eq!(rows(&store).await.unwrap(), wanted);
+    drop(store);
+    let mark = Mark::open(&above.join("mark")).unwrap().unwrap();
+    assert_eq!(mark.values().revision, 50, "what start-up found is promised from then on");
+
+    std::fs::copy(now.join("mark"), old.join("mark")).unwrap();
+    let why = corrupt(open(&old));
+    assert!(why.contains("revisions 21 to 50 are missing"), "{why}");
+}
+
+#[tokio::test]
+async fn a_compaction_that_was_acknowledged_is_not_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    churn(&store, 1, 20, 100).await;
+    store.compact(Revision(10)).await.unwrap();
+    store.close().await;
+    let mut mark = Mark::open(&dir.path().join("mark")).unwrap().unwrap();
+    mark.write(Values { compacted: 15, ..mark.values() }).unwrap();
+    let why = corrupt(open(dir.path()));
+    assert!(why.contains("compacted up to revision 15"), "{why}");
+}
+
+/// A gap is refused unless `meta` names it.
+#[tokio::test]
+async fn only_listed_jumps_may_leave_a_gap() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    churn(&store, 1, 20, 100).await;
+    store.close().await;
+    let tables = Tables::open(&dir.path().join("fjall"), 1 << 20).unwrap();
+    let mut batch = tables.database.batch().durability(Some(PersistMode::SyncAll));
+    let entry =
+        layout::Entry { revision: 31, key: "jumped".into(), event: layout::Tag::Created, previous: 0 };
+    let key = layout::version_key("jumped", 31);
+    batch.insert(&tables.log, layout::log_key(31), layout::encode_entry(&entry));
+    batch.insert(&tables.versions, &key, layout::encode_version(&key, 31, Some(b"x")));
+    batch.commit().unwrap();
+    drop(tables);
+    let why = corrupt(open(dir.path()));
+    assert!(why.contains("revisions 21 to 30 are missing"), "{why}");
+
+    let name = [META_JUMP, &31_u64.to_be_bytes()].concat();
+    write_meta(dir.path(), &name, layout::encode_fact(&name, 31, &20_u64.to_be_bytes()));
+    let store = open(dir.path()).unwrap();
+    assert_eq!(store.revision(), Revision(31));
+    let changes = changes_after(&store, Revision(18)).await.unwrap();
+    let revisions: Vec<u64> = changes.iter().map(|change| change.revision.0).collect();
+    assert_eq!(revisions, [19, 20, 31]);
+}

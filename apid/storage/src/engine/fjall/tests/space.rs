@@ -1,0 +1,65 @@
+//! A full disk or quota refuses writes, keeps reads, and ends by itself.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_refuses_growth_until_there_is_room_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let options = Options {
+        quota_bytes: Some(3 << 20),
+        memtable_bytes: 256 << 10,
+        clock: clock.clone(),
+        ..options(dir.path())
+    };
+    let store = FjallStore::open(options, Arc::new(Seen::default())).unwrap();
+    let chance = SeededChance::new(1);
+    let mut revisions = Vec::new();
+    let refused = loop {
+        let noise: Vec<u8> =
+            std::iter::repeat_with(|| chance.bits().to_le_bytes()).flatten().take(20_000).collect();
+        let key = format!("{}", revisions.len());
+        match store.commit(&key, Op::Create(noise.into())).await {
+            Ok(committed) => revisions.push(committed.revision),
+            Err(error) => break error,
+        }
+        clock.advance(Duration::from_secs(1));
+        assert!(revisions.len() < 1000, "the quota was never enforced");
+    };
+    assert!(matches!(&refused, Error::Full(why) if why.contains("the quota is 3145728")), "{refused:?}");
+    let last = store.revision();
+    assert_eq!(last.0 as usize, revisions.len(), "what is refused takes no revision");
+    let update = store.commit("0", Op::Update(Bytes::new(), revisions[0])).await;
+    assert!(matches!(update, Err(Error::Full(_))));
+    assert_eq!(rows(&store).await.unwrap().len(), revisions.len());
+    assert!(store.health().is_ok(), "reads go on");
+
+    for (number, revision) in revisions.iter().enumerate().skip(1) {
+        store.commit(&number.to_string(), Op::Delete(*revision)).await.unwrap();
+    }
+    until("room is made", async || {
+        clock.advance(Duration::from_secs(301));
+        store.maintain().await.unwrap();
+        store.commit("new", Op::Create(Bytes::new())).await.is_ok()
+    })
+    .await;
+    assert_eq!(rows(&store).await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_refuses_everything_but_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let revision = store.commit("a", Op::Create(Bytes::new())).await.unwrap().revision;
+    store.close().await;
+    let options = Options { reserve_bytes: u64::MAX, ..options(dir.path()) };
+    let store = FjallStore::open(options, Arc::new(Seen::default())).unwrap();
+    for op in [Op::Create(Bytes::new()), Op::Update(Bytes::new(), revision), Op::Delete(revision)] {
+        let refused = store.commit("a", op).await;
+        assert!(matches!(&refused, Err(Error::Full(why)) if why.contains("MiB are free")), "{refused:?}");
+    }
+    assert_eq!(rows(&store).await.unwrap().len(), 1);
+    assert!(store.health().is_ok());
+    store.close().await;
+    assert_eq!(open(dir.path()).unwrap().revision(), revision);
+}

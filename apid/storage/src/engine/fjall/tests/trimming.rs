@@ -1,0 +1,100 @@
+//! History is given up after a while and its room with it; what is current stays.
+
+use fjall::AbstractTree;
+
+use super::super::layout;
+use super::*;
+
+const RETENTION: Duration = Duration::from_secs(300);
+
+/// What the keyspaces hold: revisions of `log`, heads of `versions`.
+fn held(store: &FjallStore) -> (usize, Vec<String>) {
+    let tables = store.state.tables_if_open().unwrap();
+    let log = tables.log.iter().count();
+    let versions = tables.versions.iter().map(|guard| {
+        let key = guard.key().unwrap();
+        let (head, _) = layout::split_version_key(&key).unwrap();
+        layout::key_of_head(head).unwrap().to_string()
+    });
+    (log, versions.collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_retention_only_what_is_current_is_held() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let options = Options { history_retention: RETENTION, clock: clock.clone(), ..options(dir.path()) };
+    let store = FjallStore::open(options, Arc::new(Seen::default())).unwrap();
+    let wanted = churn(&store, 3, 2500, 50).await;
+    store.maintain().await.unwrap();
+    clock.advance(RETENTION - Duration::from_secs(1));
+    store.maintain().await.unwrap();
+    assert_eq!(store.compacted(), Revision(0), "kept for the whole time");
+    let (log, versions) = held(&store);
+    assert_eq!((log, versions.len()), (2500, 2500));
+    clock.advance(Duration::from_secs(1));
+    store.maintain().await.unwrap();
+    assert_eq!(store.compacted(), Revision(2500));
+    assert_eq!(store.stats().trimmed, 2500);
+    let (_, versions) = held(&store);
+    let keys: Vec<String> = wanted.iter().map(|row| row.key.to_string()).collect();
+    assert_eq!(versions, keys, "one version of each key that there is, and no deletion");
+    assert_eq!(rows(&store).await.unwrap(), wanted);
+    let old = store.get("key/00", Some(Revision(2499))).await;
+    assert!(matches!(old, Err(Error::Compacted { .. })));
+    store.close().await;
+    let store = open(dir.path()).unwrap();
+    assert_eq!((store.revision(), store.compacted()), (Revision(2500), Revision(2500)));
+    assert_eq!(rows(&store).await.unwrap(), wanted);
+}
+
+/// 40 MB of history over 40 keys, of which never more than a tenth is kept: files do not grow with what was written.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_bounded_by_what_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let options = Options {
+        history_retention: RETENTION,
+        memtable_bytes: 256 << 10,
+        clock: clock.clone(),
+        ..options(dir.path())
+    };
+    let store = FjallStore::open(options, Arc::new(Seen::default())).unwrap();
+    let mut wanted = Vec::new();
+    for round in 0..10 {
+        wanted = churn(&store, round, 1000, 4000).await;
+        store.maintain().await.unwrap();
+        clock.advance(RETENTION);
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().trimmed, 1000 * (round + 1));
+    }
+    until("flushes and compactions end", async || {
+        store.maintain().await.unwrap();
+        let stats = store.stats();
+        stats.sealed_memtables == 0 && stats.table_bytes < 16 << 20
+    })
+    .await;
+    let tables = store.state.tables_if_open().unwrap();
+    let entries = tables.log.iter().count();
+    assert!(entries < 10_000, "{entries} entries of the log are held: whole tables went");
+    assert!(tables.log.tree.table_count() > 0, "the newest table stays");
+    drop(tables);
+    assert_eq!(rows(&store).await.unwrap(), wanted);
+    store.close().await;
+    let store = open(dir.path()).unwrap();
+    assert_eq!(store.revision(), Revision(10_000));
+    assert_eq!(rows(&store).await.unwrap(), wanted);
+}
+
+/// Trimming rides on commits: it goes on when there is no quiet moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn trimming_keeps_pace_with_writers() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    churn(&store, 1, 1000, 50).await;
+    store.compact(Revision(1000)).await.unwrap();
+    assert_eq!(store.stats().trimmed, 0);
+    let wanted = churn(&store, 2, 100, 50).await;
+    assert_eq!(store.stats().trimmed, 1000, "without a call of `maintain`");
+    assert_eq!(rows(&store).await.unwrap(), wanted);
+}
