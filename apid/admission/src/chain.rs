@@ -60,6 +60,12 @@ impl Chain {
         if errors.is_empty() { Ok(chain) } else { Err(errors) }
     }
 
+    /// Of plugins that are in no table.
+    #[cfg(test)]
+    pub(crate) fn of(plugins: Vec<(&'static str, Box<dyn Plugin>)>) -> Self {
+        Chain { plugins, without_effect: Vec::new() }
+    }
+
     /// The names of the plugins that run, in their order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.plugins.iter().map(|(name, _)| *name)

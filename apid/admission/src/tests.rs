@@ -10,7 +10,7 @@ use kinds::{Registry, Resource};
 
 use crate::plugins::{PLUGINS, State};
 use crate::{
-    Attributes, Chain, ConfigError, Environment, Eventual, NamespaceState, Notes, Operation, Reader,
+    Attributes, Chain, ConfigError, Environment, Eventual, NamespaceState, Notes, Operation, Plugin, Reader,
 };
 
 /// Namespaces by the letter they begin with: `a`ctive, `t`erminating, `l`ooked up later, `b`roken.
@@ -176,5 +176,81 @@ async fn refusals_have_the_words_that_clients_know() {
         let details = status.details.unwrap();
         let have: Vec<_> = details.causes.iter().map(|c| (&*c.reason, &*c.message, &*c.field)).collect();
         assert_eq!(have, causes);
+    }
+}
+
+/// Appends its letter to the label `seen`, now or later, warns, and refuses objects that carry its letter.
+struct Letter(&'static str);
+
+impl Plugin for Letter {
+    fn handles(&self, operation: Operation) -> bool {
+        operation == Operation::Create
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(object) = object else { return Eventual::Now(Ok(())) };
+        let mut write = move || {
+            let seen = format!("{}{}", object.str_at(&["seen"]).unwrap_or(""), self.0);
+            object.set("seen", seen);
+            attributes.notes.warn(self.0);
+            Ok(())
+        };
+        match self.0 {
+            "b" => Eventual::later(async move { write() }),
+            _ => Eventual::Now(write()),
+        }
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let seen = object.and_then(|o| o.str_at(&["seen"])).unwrap_or("");
+        attributes.notes.annotate(self.0, seen);
+        let refused = object.is_some_and(|o| o.name() == self.0);
+        Eventual::Now(if refused { Err(attributes.forbidden(self.0)) } else { Ok(()) })
+    }
+}
+
+#[tokio::test]
+async fn plugins_run_in_order_and_validate_what_all_have_changed() {
+    let chain =
+        Chain::of(["a", "b", "c"].map(|letter| (letter, Box::new(Letter(letter)) as Box<dyn Plugin>)).into());
+    let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
+    let (user, options) = (UserInfo::anonymous(), Value::Null);
+    for (operation, name, seen, annotated, refusal) in [
+        (Operation::Create, "x", Some("abc"), 3, None),
+        (Operation::Create, "b", Some("abc"), 2, Some("configmaps \"b\" is forbidden: b")),
+        (Operation::Update, "x", None, 0, None),
+    ] {
+        let notes = Notes::default();
+        let attributes = Attributes {
+            operation,
+            resource: registry.find("", "v1", "configmaps").unwrap(),
+            version: "v1",
+            subresource: "",
+            namespace: "team",
+            name,
+            old: None,
+            user: &user,
+            dry_run: false,
+            options: &options,
+            notes: &notes,
+        };
+        let mut object = Object::default();
+        object.set_meta("name", name);
+        chain.mutate(&attributes, Some(&mut object)).await.unwrap();
+        let answer = chain.validate(&attributes, Some(&object)).await;
+        assert_eq!(answer.err().map(|status| status.message).as_deref(), refusal);
+        assert_eq!(object.str_at(&["seen"]), seen);
+        let annotations = notes.take_annotations();
+        assert_eq!(annotations.len(), annotated);
+        assert!(annotations.iter().all(|(_, value)| value == "abc"));
+        assert_eq!(notes.take_warnings().concat(), seen.unwrap_or(""));
     }
 }

@@ -49,6 +49,18 @@ enum Suffix {
 ///
 /// It is not a quantity.
 pub fn canonical(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
+    if is_plainly_canonical(text) { Ok(None) } else { compute(text, finest) }
+}
+
+/// One to three digits and a suffix of at least thousandths: most quantities there are, and always canonical.
+fn is_plainly_canonical(text: &str) -> bool {
+    let (digits, suffix) = split_digits(text);
+    (1..=3).contains(&digits.len())
+        && !digits.starts_with('0')
+        && matches!(suffix, "" | "m" | "k" | "M" | "G" | "T" | "P" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi")
+}
+
+fn compute(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
     let text = text.trim();
     let (negative, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (true, text.get(1..).unwrap_or("")),
@@ -307,6 +319,22 @@ mod tests {
         {
             assert_eq!(canonical(text, MILLI).unwrap().unwrap_or_else(|| text.to_owned()), want, "{text}");
         }
+    }
+
+    #[test]
+    fn plain_ones_are_canonical() {
+        for digits in ["1", "10", "64", "100", "999"] {
+            for suffix in DECIMAL.iter().map(|(s, _)| *s).chain(BINARY.iter().map(|(s, _)| *s)) {
+                let text = format!("{digits}{suffix}");
+                if is_plainly_canonical(&text) {
+                    assert_eq!(compute(&text, NANO), Ok(None), "{text}");
+                    assert_eq!(compute(&text, MILLI), Ok(None), "{text}");
+                }
+            }
+        }
+        assert!(
+            is_plainly_canonical("250m") && !is_plainly_canonical("1000m") && !is_plainly_canonical("1u")
+        );
     }
 
     #[test]

@@ -14,8 +14,8 @@ use crate::table::Type;
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&ALPHABET, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// Timestamps before which a time counts as unset: the first second of the year 1.
-const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
+/// How the first second of the year 1 begins, which stands for no time.
+const ZERO_TIME: &str = "0001-01-01T00:00:00";
 
 /// The integer of a number that has neither a fraction nor an exponent.
 pub(crate) fn integer(number: &Number) -> Option<i64> {
@@ -71,11 +71,16 @@ pub(crate) fn time(value: &mut Value, micro: bool, path: &Path<'_>) -> Result<()
         let quoted = apimachinery::field::quote(text);
         return Err(path.malformed(format!("parsing time {quoted} as \"{layout}\": cannot parse {quoted}")));
     };
-    let canonical = if micro { time::micro_time(at) } else { time::time(at) };
-    if time::time(at) == ZERO_TIME && at.subsec_nanosecond() == 0 {
+    let bytes = text.as_bytes();
+    let has = |i: usize, byte: u8| bytes.get(i) == Some(&byte);
+    // Hours of two digits, UTC, and no fraction or one that begins with a dot: what was read is what is written.
+    let is_canonical =
+        has(13, b':') && text.ends_with('Z') && if micro { has(19, b'.') } else { text.len() == 20 };
+    if !is_canonical {
+        *text = if micro { time::micro_time(at) } else { time::time(at) };
+    }
+    if text.starts_with(ZERO_TIME) && !(micro && at.subsec_nanosecond() != 0) {
         *value = Value::Null;
-    } else if *text != canonical {
-        *text = canonical;
     }
     Ok(())
 }
