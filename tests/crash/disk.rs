@@ -16,6 +16,8 @@ use std::ffi::{OsStr, OsString};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use super::content::Content;
+
 /// The number of the root directory, as FUSE has it.
 pub const ROOT: u64 = 1;
 
@@ -43,8 +45,8 @@ pub enum Node {
 /// Bytes, now and after a cut.
 #[derive(Clone, Debug, Default)]
 pub struct File {
-    live: Vec<u8>,
-    durable: Vec<u8>,
+    live: Content,
+    durable: Content,
     pending: Vec<(u64, Write)>,
 }
 
@@ -199,12 +201,9 @@ impl Disk {
     }
 
     /// Reads a file.
-    pub fn read(&self, file: u64, offset: usize, size: usize) -> Result<&[u8], Refusal> {
+    pub fn read(&self, file: u64, offset: usize, size: usize) -> Result<Vec<u8>, Refusal> {
         match self.node(file)? {
-            Node::File(file) => {
-                let end = file.live.len().min(offset.saturating_add(size));
-                Ok(file.live.get(offset..end).unwrap_or_default())
-            }
+            Node::File(file) => Ok(file.live.read(offset, size)),
             Node::Directory(_) => Err(Refusal::IsDirectory),
         }
     }
@@ -223,7 +222,7 @@ impl Disk {
     pub fn resize(&mut self, file: u64, size: usize) -> Result<(), Refusal> {
         let change = self.change();
         let file = self.file_mut(file)?;
-        file.live.resize(size, 0);
+        file.live.resize(size);
         file.pending.push((change, Write::Size(size)));
         Ok(())
     }
@@ -235,7 +234,6 @@ impl Disk {
                 for (_, write) in file.pending.drain(..) {
                     write.apply(&mut file.durable);
                 }
-                debug_assert!(file.durable == file.live);
             }
             Node::Directory(directory) => {
                 directory.pending.clear();
@@ -305,7 +303,7 @@ impl Node {
     /// Bytes of a file.
     pub fn size(&self) -> usize {
         match self {
-            Node::File(file) => file.live.len(),
+            Node::File(file) => file.live.size(),
             Node::Directory(_) => 0,
         }
     }
@@ -320,11 +318,11 @@ impl Node {
     fn cut(&self, fate: Fate, random: &mut SmallRng) -> Node {
         match self {
             Node::File(file) => {
-                let mut bytes = file.durable.clone();
+                let mut content = file.durable.clone();
                 for (change, write) in &file.pending {
-                    write.cut(fate, *change, random, &mut bytes);
+                    write.cut(fate, *change, random, &mut content);
                 }
-                Node::File(File { live: bytes.clone(), durable: bytes, pending: Vec::new() })
+                Node::File(File { live: content.clone(), durable: content, pending: Vec::new() })
             }
             Node::Directory(directory) => {
                 let mut names = directory.durable.clone();
@@ -351,20 +349,14 @@ impl Fate {
 }
 
 impl Write {
-    fn apply(&self, bytes: &mut Vec<u8>) {
+    fn apply(&self, content: &mut Content) {
         match self {
-            Write::Data(offset, data) => {
-                let end = offset + data.len();
-                if bytes.len() < end {
-                    bytes.resize(end, 0);
-                }
-                bytes[*offset..end].copy_from_slice(data);
-            }
-            Write::Size(size) => bytes.resize(*size, 0),
+            Write::Data(offset, data) => content.write(*offset, data),
+            Write::Size(size) => content.resize(*size),
         }
     }
 
-    fn cut(&self, fate: Fate, change: u64, random: &mut SmallRng, bytes: &mut Vec<u8>) {
+    fn cut(&self, fate: Fate, change: u64, random: &mut SmallRng, content: &mut Content) {
         match (fate, self) {
             (Fate::Each, Write::Data(offset, data)) if random.random_bool(0.25) => {
                 // The disk's sectors begin at multiples of their size, wherever the write began.
@@ -372,9 +364,9 @@ impl Write {
                 let last = (offset + data.len()).div_ceil(SECTOR);
                 let torn = random.random_range(first..=last) * SECTOR;
                 let kept = data.len().min(torn.saturating_sub(*offset));
-                Write::Data(*offset, data[..kept].to_vec()).apply(bytes);
+                Write::Data(*offset, data[..kept].to_vec()).apply(content);
             }
-            _ if fate.keeps(change, random) => self.apply(bytes),
+            _ if fate.keeps(change, random) => self.apply(content),
             _ => {}
         }
     }

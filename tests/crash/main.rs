@@ -14,6 +14,7 @@
     reason = "a test fails by panicking, and runs on the machine's time"
 )]
 
+mod content;
 mod disk;
 mod kill;
 mod model;

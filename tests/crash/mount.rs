@@ -211,7 +211,7 @@ impl Filesystem for Served {
         reply: ReplyData,
     ) {
         match self.0.lock().read(id.0, offset as usize, size as usize) {
-            Ok(data) => reply.data(data),
+            Ok(data) => reply.data(&data),
             Err(refusal) => reply.error(errno(refusal)),
         }
     }

@@ -1,0 +1,89 @@
+//! The bytes of a file, in pages that copies share until they are written: journals are made 64 MiB long at once, and
+//! every cut copies the disk.
+
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+
+/// Bytes; what was never written is zero and takes no memory.
+#[derive(Clone, Debug, Default)]
+pub struct Content {
+    size: usize,
+    pages: Vec<Option<Arc<[u8; PAGE]>>>,
+}
+
+impl Content {
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Up to `size` bytes from `offset`: fewer at the end.
+    pub fn read(&self, offset: usize, size: usize) -> Vec<u8> {
+        let end = self.size.min(offset.saturating_add(size));
+        let mut bytes = Vec::with_capacity(end.saturating_sub(offset));
+        for (page, within) in parts(offset, end) {
+            match &self.pages[page] {
+                Some(page) => bytes.extend_from_slice(&page[within]),
+                None => bytes.resize(bytes.len() + within.len(), 0),
+            }
+        }
+        bytes
+    }
+
+    /// Overwrites, and lengthens if need be.
+    pub fn write(&mut self, offset: usize, mut data: &[u8]) {
+        let end = offset + data.len();
+        if self.size < end {
+            self.resize(end);
+        }
+        for (page, within) in parts(offset, end) {
+            let (now, later) = data.split_at(within.len());
+            let page = self.pages[page].get_or_insert_with(|| Arc::new([0; PAGE]));
+            Arc::make_mut(page)[within].copy_from_slice(now);
+            data = later;
+        }
+    }
+
+    /// Cuts off, or lengthens with zeros.
+    pub fn resize(&mut self, size: usize) {
+        self.pages.resize(size.div_ceil(PAGE), None);
+        if size < self.size
+            && let (used @ 1.., Some(Some(last))) = (size % PAGE, self.pages.last_mut())
+        {
+            Arc::make_mut(last)[used..].fill(0);
+        }
+        self.size = size;
+    }
+}
+
+/// The pages between two offsets, and which of their bytes.
+fn parts(offset: usize, end: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
+    (offset / PAGE..end.max(offset).div_ceil(PAGE)).filter_map(move |page| {
+        let begin = page * PAGE;
+        let within = offset.saturating_sub(begin)..PAGE.min(end.saturating_sub(begin));
+        (within.start < within.end).then_some((page, within))
+    })
+}
+
+#[test]
+fn content_is_what_a_vector_would_be() {
+    use rand::{Rng, SeedableRng};
+    let mut random = rand::rngs::SmallRng::seed_from_u64(1);
+    let (mut content, mut vector) = (Content::default(), Vec::<u8>::new());
+    for _ in 0..2000 {
+        let offset = random.random_range(0..20_000);
+        if random.random_bool(0.2) {
+            content.resize(offset);
+            vector.resize(offset, 0);
+        } else {
+            let data = vec![random.random(); random.random_range(0..10_000)];
+            content.write(offset, &data);
+            vector.resize(vector.len().max(offset + data.len()), 0);
+            vector[offset..offset + data.len()].copy_from_slice(&data);
+        }
+        let (from, size) = (random.random_range(0..30_000), random.random_range(0..30_000));
+        let expected = vector.get(from..vector.len().min(from + size)).unwrap_or_default();
+        assert_eq!(content.read(from, size), expected);
+        assert_eq!(content.size(), vector.len());
+    }
+}
