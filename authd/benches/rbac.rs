@@ -76,7 +76,11 @@ fn main() {
     let before = serving::metrics::resident_bytes().unwrap_or(0);
     for n in 0..others {
         let namespace = format!("namespace-{}", n % 1000);
-        policy.put_binding(&namespace, &format!("binding-{n}"), binding(&format!("role-{}", n % 100), &format!("user-{n}")));
+        policy.put_binding(
+            &namespace,
+            &format!("binding-{n}"),
+            binding(&format!("role-{}", n % 100), &format!("user-{n}")),
+        );
     }
     let after = serving::metrics::resident_bytes().unwrap_or(0);
     println!("bytes a binding: {}", after.saturating_sub(before) / others);
@@ -92,5 +96,7 @@ fn main() {
     measure("allowed by the last of 100 bindings", || drop(black_box(policy.judge(&caller, &last))));
     measure("refused after 100 bindings", || drop(black_box(policy.judge(&caller, &none))));
     measure("refused without a binding", || drop(black_box(policy.judge(&stranger, &none))));
-    measure("binding replaced", || policy.put_binding("namespace-7", "binding-7", binding("role-7", "user-7")));
+    measure("binding replaced", || {
+        policy.put_binding("namespace-7", "binding-7", binding("role-7", "user-7"))
+    });
 }

@@ -19,6 +19,7 @@ pub mod authn;
 pub mod authz;
 pub mod config;
 pub mod grpc;
+pub mod meters;
 pub mod mirror;
 mod monitoring;
 pub mod review;
@@ -38,6 +39,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
 
 use config::{Config, Flags};
+use meters::Meters;
 use mirror::Mirror;
 
 /// The command line is wrong (`EX_USAGE` of sysexits).
@@ -55,7 +57,10 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(flags) => flags,
         Err(error) => {
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            let _ = error.print();
+            match config::not_built(&error) {
+                Some(mistake) => eprintln!("authd: {mistake}"),
+                None => drop(error.print()),
+            }
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
         }
     };
@@ -102,12 +107,14 @@ fn configure(flags: Flags) -> Result<(Config, authn::Union), Vec<String>> {
 
 async fn serve(config: Config, authn: authn::Union) -> Result<(), Box<dyn std::error::Error>> {
     let mirror = Mirror::new(Arc::clone(&config.names));
-    let authz = authz::Union::build(&config.modes, &mirror);
+    let meters = Meters::new(authn::Union::methods());
+    let authz = authz::Union::build(&config.modes, &mirror, &meters);
     let epoch = auth::Epoch { instance: SystemChance.uuid(), generation: 1 };
     let parts = grpc::Parts {
         names: Arc::clone(&config.names),
         authn: Arc::new(authn),
         authz: Arc::new(authz),
+        meters: Arc::clone(&meters),
         mirror: Arc::clone(&mirror),
         clock: Arc::new(SystemClock::new()),
         epoch,
@@ -116,36 +123,29 @@ async fn serve(config: Config, authn: authn::Union) -> Result<(), Box<dyn std::e
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     if let Some(address) = config.metrics_address {
-        monitoring::serve(address, Arc::clone(&mirror)).await?;
+        monitoring::serve(address, Arc::clone(&mirror), meters).await?;
     }
     let listener = serving::listener::unix(&config.socket)?;
     tracing::info!(
         socket = %config.socket.display(), names = %config.names.preset(), authn = ?parts.authn, authz = ?parts.authz,
         "authd serves"
     );
-    let ended = async {
-        tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-            () = end_of_stdin(), if config.exit_on_stdin_eof => "the parent is gone",
-        }
-    };
     let server = tonic::transport::Server::builder()
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .add_routes(grpc::services(&parts))
         .serve_with_incoming(UnixListenerStream::new(listener));
-    let served = tokio::select! {
-        served = server => served.map_err(Into::into),
-        reason = ended => {
-            tracing::info!(reason, "authd ends");
-            Ok(())
-        }
+    let (reason, drain) = tokio::select! {
+        served = server => return served.map_err(Into::into),
+        _ = terminate.recv() => ("SIGTERM", DRAIN),
+        _ = interrupt.recv() => ("SIGINT", DRAIN),
+        () = end_of_stdin(), if config.exit_on_stdin_eof => ("the parent is gone", Duration::ZERO),
     };
-    // Streams never end by themselves: what was asked is given a moment, then the connections go with the process.
-    tokio::time::sleep(if served.is_ok() { DRAIN } else { Duration::ZERO }).await;
+    tracing::info!(reason, "authd ends");
     let _ = std::fs::remove_file(&config.socket);
-    served
+    // Streams never end by themselves: what was asked is given a moment, then the connections go with the process.
+    tokio::time::sleep(drain).await;
+    Ok(())
 }
 
 /// Until the other end of standard input is closed.

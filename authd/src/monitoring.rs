@@ -3,79 +3,85 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
 use serving::body::Body;
 use serving::health::Checks;
 use serving::listener::Listener;
-use serving::metrics::{Definition, Metrics, Stability};
 use serving::server::{ConnectionInfo, ServerOptions};
 
+use crate::meters::{Meters, MirrorState};
 use crate::mirror::Mirror;
 
-const ROLES: Definition =
-    Definition::new("authd_mirror_roles", Stability::Alpha, "Roles and ClusterRoles that exist.");
-const BINDINGS: Definition = Definition::new(
-    "authd_mirror_bindings",
-    Stability::Alpha,
-    "RoleBindings and ClusterRoleBindings that exist.",
-);
-const REVISION: Definition =
-    Definition::new("authd_mirror_revision", Stability::Alpha, "Revision up to which the mirror is applied.");
-const SYNCED: Definition = Definition::new(
-    "authd_mirror_synced",
-    Stability::Alpha,
-    "1 while a feed from apid lives and is complete.",
-);
+/// What the listener shows.
+#[derive(Clone)]
+struct Shown {
+    mirror: Arc<Mirror>,
+    meters: Arc<Meters>,
+    live: Checks,
+    ready: Checks,
+}
 
-/// Binds and serves in the background.
-pub(crate) async fn serve(address: SocketAddr, mirror: Arc<Mirror>) -> std::io::Result<()> {
+/// Binds, and serves in the background.
+///
+/// # Errors
+///
+/// The address cannot be bound.
+pub(crate) async fn serve(
+    address: SocketAddr,
+    mirror: Arc<Mirror>,
+    meters: Arc<Meters>,
+) -> std::io::Result<()> {
     let listener = Listener::tcp(address.ip(), address.port()).await?;
-    let bound = listener.address().unwrap_or(address);
-    tracing::info!(address = %bound, "metrics and health");
-    let metrics = Metrics::new();
-    let gauges = [ROLES, BINDINGS, REVISION, SYNCED].map(|definition| metrics.single_gauge(&definition));
+    tracing::info!(address = %listener.address().unwrap_or(address), "metrics and health are served");
     let live = Checks::new().with("ping", || Ok(()));
-    let ready = live.clone().with("mirror", {
-        let mirror = Arc::clone(&mirror);
-        move || if mirror.progress().synced { Ok(()) } else { Err("no complete feed from apid".to_owned()) }
+    let feed = Arc::clone(&mirror);
+    let ready = live.clone().with("mirror", move || {
+        if feed.progress().synced { Ok(()) } else { Err("no complete feed from apid".to_owned()) }
     });
-    let handler = move |request: http::Request<hyper::body::Incoming>, _: Arc<ConnectionInfo>| {
-        let path = request.uri().path().trim_start_matches('/').to_owned();
-        let query = request.uri().query().unwrap_or_default().to_owned();
-        let answer =
-            match path.split_once('/').map_or((path.as_str(), None), |(first, rest)| (first, Some(rest))) {
-                ("metrics", None) => {
-                    let progress = mirror.progress();
-                    let (roles, bindings) = mirror.policy(0).map(|policy| policy.len()).unwrap_or_default();
-                    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-                    let revision = i64::try_from(progress.revision).unwrap_or(i64::MAX);
-                    let values = [count(roles), count(bindings), revision, i64::from(progress.synced)];
-                    for (gauge, value) in gauges.iter().zip(values) {
-                        gauge.set(value);
-                    }
-                    (200, metrics.text())
-                }
-                (endpoint @ ("livez" | "healthz"), check) => health(&live, endpoint, check, &query),
-                ("readyz", check) => health(&ready, "readyz", check, &query),
-                _ => (404, "404 page not found\n".to_owned()),
-            };
+    let shown = Shown { mirror, meters, live, ready };
+    let handler = move |request: Request<Incoming>, _: Arc<ConnectionInfo>| {
+        let (status, body) = shown.answer(request.uri().path(), request.uri().query().unwrap_or_default());
         async move {
-            let (status, body) = answer;
-            let mut response = http::Response::new(Body::from(body));
-            *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+            let mut response = Response::new(Body::from(body));
+            *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
             response
         }
     };
-    tokio::spawn(serving::server::serve(
+    let served = serving::server::serve(
         listener,
         None,
         Arc::new(handler),
         ServerOptions::default(),
         std::future::pending(),
-    ));
+    );
+    tokio::spawn(served);
     Ok(())
 }
 
-fn health(checks: &Checks, endpoint: &str, check: Option<&str>, query: &str) -> (u16, String) {
-    let answer = checks.answer(endpoint, check, query, false);
-    (answer.status, answer.body)
+impl Shown {
+    fn answer(&self, path: &str, query: &str) -> (u16, String) {
+        let path = path.trim_start_matches('/');
+        let (endpoint, check) =
+            path.split_once('/').map_or((path, None), |(first, rest)| (first, Some(rest)));
+        let checks = match endpoint {
+            "metrics" if check.is_none() => return (200, self.metrics()),
+            "livez" | "healthz" => &self.live,
+            "readyz" => &self.ready,
+            _ => return (404, "404 page not found\n".to_owned()),
+        };
+        let answer = checks.answer(endpoint, check, query, false);
+        (answer.status, answer.body)
+    }
+
+    fn metrics(&self) -> String {
+        let progress = self.mirror.progress();
+        let (roles, bindings) = self.mirror.policy(0).map(|policy| policy.len()).unwrap_or_default();
+        self.meters.text(MirrorState {
+            roles,
+            bindings,
+            revision: progress.revision,
+            synced: progress.synced,
+        })
+    }
 }

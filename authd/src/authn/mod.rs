@@ -32,6 +32,8 @@ pub struct Settings {
     pub client_ca_file: Option<PathBuf>,
     /// `--token-auth-file`.
     pub token_file: Option<PathBuf>,
+    /// Whether certificates may name a uid (gate `AllowParsingUserUIDFromCertAuth`).
+    pub certificate_uids: bool,
     /// Whether requests without credentials are the anonymous user.
     pub anonymous: bool,
     /// The audiences of the API itself: a token without an audience of its own is valid for these.
@@ -127,6 +129,11 @@ impl Union {
         if mistakes.is_empty() { Ok(Union { methods, anonymous: settings.anonymous }) } else { Err(mistakes) }
     }
 
+    /// The names of all methods that can accept.
+    pub fn methods() -> impl Iterator<Item = &'static str> {
+        METHODS.iter().map(|(name, _)| *name).chain([anonymous::NAME])
+    }
+
     /// Who shows these credentials, and the method that accepted them.
     ///
     /// # Errors
@@ -155,7 +162,7 @@ impl Union {
             checks.push(("bearer", "no configured method takes bearer tokens".to_owned()));
         }
         if checks.is_empty() && self.anonymous {
-            return Ok((anonymous::accept(), "anonymous"));
+            return Ok((anonymous::accept(), anonymous::NAME));
         }
         Err(Refused { checks })
     }

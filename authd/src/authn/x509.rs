@@ -42,6 +42,7 @@ const UID_ATTRIBUTE: &str = "1.3.6.1.4.1.57683.2";
 
 struct ClientCertificates {
     names: Arc<Names>,
+    uids: bool,
     authorities: Vec<Authority>,
 }
 
@@ -56,7 +57,11 @@ pub(super) fn build(settings: &Settings) -> Result<Option<Box<dyn Authenticator>
     let named = |mistake: String| format!("--client-ca-file: {}: {mistake}", path.display());
     let bytes = std::fs::read(path).map_err(|error| named(error.to_string()))?;
     let authorities = authorities(&bytes).map_err(named)?;
-    Ok(Some(Box::new(ClientCertificates { names: Arc::clone(&settings.names), authorities })))
+    Ok(Some(Box::new(ClientCertificates {
+        names: Arc::clone(&settings.names),
+        uids: settings.certificate_uids,
+        authorities,
+    })))
 }
 
 fn authorities(pem: &[u8]) -> Result<Vec<Authority>, String> {
@@ -142,7 +147,7 @@ impl ClientCertificates {
             match id.as_str() {
                 "2.5.4.3" => user.name = text()?,
                 "2.5.4.10" => user.groups.push(text()?),
-                UID_ATTRIBUTE => {
+                UID_ATTRIBUTE if self.uids => {
                     user.uid = text()?;
                     uids += 1;
                     if user.uid.is_empty() {

@@ -137,7 +137,7 @@ fn everything() -> Vec<PolicyRule> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::Modes;
+    use super::super::{Meters, Modes};
     use super::*;
     use apimachinery::names::{Names, Preset};
     use auth::mirror_object::Kind;
@@ -201,7 +201,7 @@ mod tests {
 
     fn ask(name: &str, groups: &[&str], namespace: &str, what: What) -> Coverage {
         let (mirror, _feed) = mirror();
-        let modes = Union::build(&Modes::parse(Some("RBAC")).unwrap(), &mirror);
+        let modes = Union::build(&Modes::parse(Some("RBAC")).unwrap(), &mirror, &Meters::new([]));
         let groups = groups.iter().map(|g| (*g).to_owned()).collect();
         let user = UserInfo { name: name.into(), groups, ..UserInfo::default() };
         let request = auth::CoversRequest {

@@ -23,6 +23,7 @@ use apimachinery::decision::{Decision, Verdict};
 use apimachinery::user::{MASTERS, UserInfo};
 use authproto::auth::Dependencies;
 
+use crate::meters::{Meters, ModeCounters};
 use crate::mirror::{Mirror, NotYet};
 use crate::rules::PolicyRule;
 
@@ -161,19 +162,27 @@ impl Modes {
 
 /// The configured modes in order.
 pub struct Union {
-    modes: Vec<(&'static str, Box<dyn Authorizer>)>,
+    modes: Vec<Mode>,
+}
+
+struct Mode {
+    name: &'static str,
+    authorizer: Box<dyn Authorizer>,
+    counters: ModeCounters,
 }
 
 impl Union {
     /// The modes over a mirror.
-    pub fn build(modes: &Modes, mirror: &Arc<Mirror>) -> Self {
+    pub fn build(modes: &Modes, mirror: &Arc<Mirror>, meters: &Meters) -> Self {
         let built = MODES.iter().filter_map(|(name, _, support)| match support {
             Support::Built(build) => Some((*name, build)),
             Support::Accepted(_) | Support::NotBuilt => None,
         });
         let built: Vec<_> = built.collect();
         let chosen = modes.names.iter().filter_map(|name| built.iter().find(|(known, _)| known == name));
-        Union { modes: chosen.map(|(name, build)| (*name, build(mirror))).collect() }
+        let chosen =
+            chosen.map(|(name, build)| Mode { name, authorizer: build(mirror), counters: meters.mode(name) });
+        Union { modes: chosen.collect() }
     }
 
     /// Decides one question.
@@ -188,8 +197,9 @@ impl Union {
         }
         let mut all = Answer { any_name: true, ..Answer::default() };
         all.decision.verdict = Verdict::NoOpinion;
-        for (_, mode) in &self.modes {
-            let answer = mode.authorize(question)?;
+        for mode in &self.modes {
+            let answer = mode.authorizer.authorize(question)?;
+            mode.counters.count(answer.decision.verdict);
             merge(&mut all.depends_on, answer.depends_on);
             all.any_name = all.any_name && answer.any_name;
             match answer.decision.verdict {
@@ -215,8 +225,8 @@ impl Union {
     /// [`NotYet`].
     pub fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, NotYet> {
         let mut all = Rules::default();
-        for (_, mode) in &self.modes {
-            let rules = mode.rules(user, namespace, at_least)?;
+        for mode in &self.modes {
+            let rules = mode.authorizer.rules(user, namespace, at_least)?;
             all.rules.extend(rules.rules);
             all.incomplete |= rules.incomplete;
             all.problems.extend(rules.problems);
@@ -227,7 +237,7 @@ impl Union {
 
 impl std::fmt::Debug for Union {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.modes.iter().map(|(name, _)| name)).finish()
+        f.debug_list().entries(self.modes.iter().map(|mode| mode.name)).finish()
     }
 }
 
@@ -301,7 +311,7 @@ mod tests {
             ("Node,RBAC", Verdict::NoOpinion, "", true),
             ("Node", Verdict::NoOpinion, "", false),
         ] {
-            let union = Union::build(&Modes::parse(Some(modes)).unwrap(), &mirror);
+            let union = Union::build(&Modes::parse(Some(modes)).unwrap(), &mirror, &Meters::new([]));
             let ask = |user| Question { user, attributes: &attributes, at_least: 1, explain: false };
             let answer = union.authorize(ask(&user)).unwrap();
             assert_eq!((answer.decision.verdict, answer.decision.reason.as_str()), (want, reason), "{modes}");

@@ -173,6 +173,7 @@ fn when_there(
                 match parts.patiently(at_least, || authorize(&parts, &asked)).await {
                     Ok(answers) => wrap(answers),
                     Err(error) => {
+                        parts.meters.not_decided();
                         tracing::warn!(request_id, %error, "a request was not authorized in time");
                         failed(&parts, status::not_yet(error))
                     }
@@ -204,6 +205,7 @@ fn authorize(parts: &Parts, asked: &[Asked]) -> Result<Vec<auth::AuthorizeRespon
         let Asked { user, attributes, at_least, explain } = asked;
         let answer =
             parts.authz.authorize(Question { user, attributes, at_least: *at_least, explain: *explain })?;
+        parts.meters.authorized(answer.decision.verdict);
         let verdict = match answer.decision.verdict {
             Verdict::Allow => auth::Verdict::Allow,
             Verdict::Deny => auth::Verdict::Deny,
@@ -235,6 +237,7 @@ fn authenticate(
     };
     let outcome = match parts.authn.authenticate(credentials, parts.clock.now()) {
         Ok((accepted, method)) => {
+            parts.meters.authenticated(Some(method));
             tracing::debug!(request_id, method, user = accepted.user.name, "authenticated");
             Outcome::Identity(auth::Identity {
                 user: Some((&accepted.user).into()),
@@ -245,6 +248,7 @@ fn authenticate(
             })
         }
         Err(refused) => {
+            parts.meters.authenticated(None);
             for (method, check) in &refused.checks {
                 tracing::info!(request_id, method, check, "login failed");
             }

@@ -25,6 +25,7 @@ use authproto::auth::mirror_server::MirrorServer;
 use authproto::auth::review_server::ReviewServer;
 use tonic::service::Routes;
 
+use crate::meters::Meters;
 use crate::mirror::NotYet;
 use crate::{authn as methods, authz as modes};
 
@@ -43,6 +44,8 @@ pub struct Parts {
     pub authn: Arc<methods::Union>,
     /// May they.
     pub authz: Arc<modes::Union>,
+    /// What is counted.
+    pub meters: Arc<Meters>,
     /// On what policy.
     pub mirror: Arc<crate::mirror::Mirror>,
     /// Time.

@@ -135,3 +135,80 @@ fn selector(selector: auth::LabelSelector) -> Selector {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::names::Preset;
+    use mirror_object::Kind;
+
+    fn object(namespace: &str, kind: Kind) -> Option<auth::MirrorObject> {
+        let annotations =
+            [("rbac.authorization.kubernetes.io/autoupdate".to_owned(), "false".to_owned())].into();
+        Some(auth::MirrorObject {
+            namespace: namespace.into(),
+            name: "x".into(),
+            annotations,
+            kind: Some(kind),
+            ..auth::MirrorObject::default()
+        })
+    }
+
+    fn names() -> Names {
+        Names::new(Preset::Kubernetes, "").unwrap()
+    }
+
+    #[test]
+    fn a_namespaced_object_without_a_namespace_is_malformed() {
+        let role = || Kind::Role(auth::MirrorRole::default());
+        let binding =
+            || Kind::RoleBinding(auth::MirrorBinding { role_kind: "Role".into(), ..Default::default() });
+        for kind in [role, binding] {
+            assert!(put(object("", kind()), &names()).is_err());
+            assert!(put(object("a", kind()), &names()).is_ok());
+        }
+        let key = |kind| Some(auth::MirrorKey { kind: Some(kind) });
+        let named = || auth::Named { namespace: String::new(), name: "x".into() };
+        assert!(delete(key(mirror_key::Kind::Role(named()))).is_err());
+        assert!(delete(key(mirror_key::Kind::RoleBinding(named()))).is_err());
+        assert!(delete(key(mirror_key::Kind::ClusterRole(named()))).is_ok());
+    }
+
+    #[test]
+    fn what_is_unknown_grants_nothing() {
+        let subjects = [("User", "alice"), ("Robot", "alice"), ("Group", "g")];
+        let subjects = subjects.map(|(kind, name)| auth::Subject {
+            kind: kind.into(),
+            name: name.into(),
+            ..Default::default()
+        });
+        let binding = |role_kind: &str| {
+            let binding = auth::MirrorBinding {
+                role_kind: role_kind.into(),
+                role_name: "r".into(),
+                subjects: subjects.to_vec(),
+            };
+            put(object("a", Kind::RoleBinding(binding)), &names()).unwrap()
+        };
+        match binding("Role") {
+            Change::PutBinding(namespace, name, spec) => {
+                assert_eq!((namespace.as_str(), name.as_str(), spec.subjects.len()), ("a", "x", 2));
+                assert!(spec.meta.protected);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(
+            matches!(binding("Robot"), Change::DeleteBinding(..)),
+            "also when it replaces one that granted"
+        );
+        let expression =
+            auth::SelectorRequirement { key: "k".into(), operator: "Newer".into(), values: Vec::new() };
+        let selector = auth::LabelSelector { match_expressions: vec![expression], ..Default::default() };
+        let role = auth::MirrorRole { aggregation: vec![selector], ..Default::default() };
+        match put(object("", Kind::ClusterRole(role)), &names()).unwrap() {
+            Change::PutRole(_, _, _, spec) => assert!(spec.aggregation.unwrap()[0].invalid),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(put(object("", Kind::Node(auth::MirrorNode {})), &names()), Ok(Change::Nothing)));
+    }
+}

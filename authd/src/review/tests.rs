@@ -7,6 +7,7 @@ use authproto::auth;
 
 use super::*;
 use crate::authz::Modes;
+use crate::meters::Meters;
 use crate::mirror::{Feed, Mirror};
 
 const ACCESS: &str = "authorization.k8s.io";
@@ -55,7 +56,7 @@ fn mirror() -> (Arc<Mirror>, Feed) {
 fn review(resource: &str, namespace: &str, object: Value) -> Value {
     let (mirror, _feed) = mirror();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let authz = authz::Union::build(&Modes::parse(Some("RBAC")).unwrap(), &mirror);
+    let authz = authz::Union::build(&Modes::parse(Some("RBAC")).unwrap(), &mirror, &Meters::new([]));
     let user = UserInfo {
         name: "alice".into(),
         uid: "alice-uid".into(),

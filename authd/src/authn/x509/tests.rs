@@ -53,7 +53,7 @@ fn sign(params: CertificateParams, issuer: &Issuer) -> Vec<u8> {
 fn method(roots: &[&Issuer]) -> ClientCertificates {
     let pem: String = roots.iter().map(|root| root.pem()).collect();
     let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
-    ClientCertificates { names, authorities: authorities(pem.as_bytes()).unwrap() }
+    ClientCertificates { names, uids: true, authorities: authorities(pem.as_bytes()).unwrap() }
 }
 
 fn jane() -> Vec<(DnType, &'static str)> {
@@ -89,6 +89,15 @@ fn the_subject_gives_the_identity_or_none() {
         let got = got.as_ref().map(|a| (a.user.name.as_str(), a.user.uid.as_str())).map_err(String::as_str);
         assert_eq!(got, want, "{subject:?}");
     }
+}
+
+#[test]
+fn a_gate_leaves_the_uid_out() {
+    let root = root("ca");
+    let uid = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+    let leaf = sign(client(&[(DnType::CommonName, "jane"), (uid, "u-1")], 1, 10), &root);
+    let method = ClientCertificates { uids: false, ..method(&[&root]) };
+    assert_eq!(method.verify(&[leaf], day(5)).unwrap().user.uid, "");
 }
 
 #[test]

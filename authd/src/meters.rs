@@ -1,0 +1,203 @@
+//! What is counted: the names and labels of all metrics, in one place.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): labels are methods, modes and results, never users or objects. Counters are looked up once, at
+//! start; counting is one atomic addition.
+
+use std::sync::Arc;
+
+use apimachinery::decision::Verdict;
+use serving::metrics::{Counter, Counters, Definition, Gauge, Metrics, Stability};
+
+/// Label names with their values.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+const AUTHENTICATIONS: Definition = Definition::new(
+    "authentication_attempts_total",
+    Stability::Alpha,
+    "Requests identified, by the method that accepted them; `failure` when none did.",
+);
+const AUTHORIZATIONS: Definition =
+    Definition::new("authorization_attempts_total", Stability::Alpha, "Questions decided, by result.");
+const DECISIONS: Definition = Definition::new(
+    "apiserver_authorization_decisions_total",
+    Stability::Alpha,
+    "Decisions made by a mode, by its type and name and the decision.",
+);
+const ROLES: Definition =
+    Definition::new("authd_mirror_roles", Stability::Alpha, "Roles and ClusterRoles in the mirror.");
+const BINDINGS: Definition = Definition::new(
+    "authd_mirror_bindings",
+    Stability::Alpha,
+    "RoleBindings and ClusterRoleBindings in the mirror.",
+);
+const REVISION: Definition =
+    Definition::new("authd_mirror_revision", Stability::Alpha, "Revision up to which the mirror is applied.");
+const SYNCED: Definition = Definition::new(
+    "authd_mirror_synced",
+    Stability::Alpha,
+    "1 while a feed from apid lives and is complete.",
+);
+
+/// All metrics of the process.
+#[derive(Debug)]
+pub struct Meters {
+    metrics: Metrics,
+    authentications: Vec<(&'static str, Counter)>,
+    allowed: Counter,
+    denied: Counter,
+    no_opinion: Counter,
+    not_decided: Counter,
+    decisions: Counters<Labels<3>>,
+    mirror: MirrorGauges,
+}
+
+#[derive(Debug)]
+struct MirrorGauges {
+    roles: Gauge,
+    bindings: Gauge,
+    revision: Gauge,
+    synced: Gauge,
+}
+
+/// The two counters of one mode.
+#[derive(Clone, Debug)]
+pub struct ModeCounters {
+    allowed: Counter,
+    denied: Counter,
+}
+
+/// The mirror as the metrics show it.
+#[derive(Clone, Copy, Debug)]
+pub struct MirrorState {
+    /// Roles and ClusterRoles.
+    pub roles: usize,
+    /// RoleBindings and ClusterRoleBindings.
+    pub bindings: usize,
+    /// See [`crate::mirror::Progress`].
+    pub revision: u64,
+    /// The same.
+    pub synced: bool,
+}
+
+impl Meters {
+    /// All at zero. `methods` are the authentication methods that can accept.
+    pub fn new(methods: impl IntoIterator<Item = &'static str>) -> Arc<Self> {
+        let metrics = Metrics::new();
+        let attempts = metrics.counter::<Labels<2>>(&AUTHENTICATIONS);
+        let of = |method: &'static str, result: &'static str| {
+            attempts.get_or_create(&[("result", result), ("method", method)]).clone()
+        };
+        let mut authentications: Vec<(&'static str, Counter)> =
+            methods.into_iter().map(|method| (method, of(method, "success"))).collect();
+        authentications.push((FAILURE, of("", FAILURE)));
+        let results = metrics.counter::<Labels<1>>(&AUTHORIZATIONS);
+        let result = |result: &'static str| results.get_or_create(&[("result", result)]).clone();
+        let (allowed, denied, no_opinion, not_decided) =
+            (result("allowed"), result("denied"), result("no-opinion"), result("error"));
+        let decisions = metrics.counter::<Labels<3>>(&DECISIONS);
+        let mirror = MirrorGauges {
+            roles: metrics.single_gauge(&ROLES),
+            bindings: metrics.single_gauge(&BINDINGS),
+            revision: metrics.single_gauge(&REVISION),
+            synced: metrics.single_gauge(&SYNCED),
+        };
+        Arc::new(Meters {
+            metrics,
+            authentications,
+            allowed,
+            denied,
+            no_opinion,
+            not_decided,
+            decisions,
+            mirror,
+        })
+    }
+
+    /// The counters of a mode; its name is its type unless a configuration file names it.
+    pub fn mode(&self, kind: &'static str) -> ModeCounters {
+        let of = |decision| {
+            self.decisions.get_or_create(&[("type", kind), ("name", kind), ("decision", decision)]).clone()
+        };
+        ModeCounters { allowed: of("allowed"), denied: of("denied") }
+    }
+
+    /// A login: the method that accepted, or none.
+    pub fn authenticated(&self, method: Option<&str>) {
+        let method = method.unwrap_or(FAILURE);
+        if let Some((_, counter)) = self.authentications.iter().find(|(name, _)| *name == method) {
+            counter.inc();
+        }
+    }
+
+    /// A decision of all modes.
+    pub fn authorized(&self, verdict: Verdict) {
+        match verdict {
+            Verdict::Allow => self.allowed.inc(),
+            Verdict::Deny => self.denied.inc(),
+            Verdict::NoOpinion => self.no_opinion.inc(),
+        };
+    }
+
+    /// A question that ended without a decision.
+    pub fn not_decided(&self) {
+        self.not_decided.inc();
+    }
+
+    /// Everything in the text format.
+    pub fn text(&self, state: MirrorState) -> String {
+        let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        self.mirror.roles.set(number(state.roles));
+        self.mirror.bindings.set(number(state.bindings));
+        self.mirror.revision.set(i64::try_from(state.revision).unwrap_or(i64::MAX));
+        self.mirror.synced.set(i64::from(state.synced));
+        self.metrics.text()
+    }
+}
+
+impl ModeCounters {
+    /// A mode decided.
+    pub fn count(&self, verdict: Verdict) {
+        match verdict {
+            Verdict::Allow => {
+                self.allowed.inc();
+            }
+            Verdict::Deny => {
+                self.denied.inc();
+            }
+            Verdict::NoOpinion => (),
+        }
+    }
+}
+
+const FAILURE: &str = "failure";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_those_of_the_golden_list() {
+        let meters = Meters::new(["x509", "anonymous"]);
+        meters.mode("RBAC").count(Verdict::Allow);
+        meters.authenticated(Some("x509"));
+        meters.authenticated(None);
+        meters.authorized(Verdict::Allow);
+        let text = meters.text(MirrorState { roles: 2, bindings: 3, revision: 4, synced: true });
+        for line in [
+            "authentication_attempts_total{result=\"success\",method=\"x509\"} 1",
+            "authentication_attempts_total{result=\"success\",method=\"anonymous\"} 0",
+            "authentication_attempts_total{result=\"failure\",method=\"\"} 1",
+            "authorization_attempts_total{result=\"allowed\"} 1",
+            "authorization_attempts_total{result=\"no-opinion\"} 0",
+            "apiserver_authorization_decisions_total{type=\"RBAC\",name=\"RBAC\",decision=\"allowed\"} 1",
+            "authd_mirror_roles 2",
+            "authd_mirror_bindings 3",
+            "authd_mirror_revision 4",
+            "authd_mirror_synced 1",
+        ] {
+            assert!(text.lines().any(|held| held == line), "{line} in\n{text}");
+        }
+    }
+}
