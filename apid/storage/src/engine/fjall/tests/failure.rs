@@ -8,7 +8,7 @@ use crate::Observer;
 /// Flushing fails because the directory of tables is away, as it would on a broken disk; fjall is poisoned by that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_write_is_survived_without_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let (clock, seen) = (clock(), Arc::new(Seen::default()));
     let options = Options { memtable_bytes: 64 << 10, clock: clock.clone(), ..options(dir.path()) };
     let store = FjallStore::open(options, seen.clone()).unwrap();
@@ -72,7 +72,7 @@ impl Observer for Stuck {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_stands_still_says_so_once_and_why() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let clock = clock();
     let (release, wait) = mpsc::channel();
     let (report, reports) = mpsc::channel();
@@ -108,7 +108,7 @@ async fn a_writer_that_dies_takes_nobody_with_it() {
             panic!("on purpose");
         }
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = FjallStore::open(options(dir.path()), Arc::new(Panics)).unwrap();
     let mut watch = store.watch("", Revision(0)).await.unwrap();
     for _ in 0..2 {

@@ -131,7 +131,8 @@ async fn changes_after(store: &dyn Store, after: Revision) -> Result<Vec<Change>
     Ok(changes)
 }
 
-/// A directory for tests that copy a store a thousand times: in memory where the machine has such a place.
+/// A directory in memory where the machine has such a place: these tests sync and copy some thousand times, and what a
+/// sync leaves on a medium is not what they show.
 fn memory_dir() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }

@@ -13,7 +13,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reopening_keeps_rows_history_and_counters() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let path = dir.path().join("a/b/store");
     let (mut wanted, mut changes, mut compacted) = (Vec::new(), Vec::new(), Revision(0));
     for round in 0..6 {
@@ -44,14 +44,17 @@ async fn reopening_keeps_rows_history_and_counters() {
 /// What a kill leaves is what is in the files at that moment: every write acknowledged before is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_at_any_moment_keeps_what_was_acknowledged() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = Arc::new(open(&dir.path().join("store")).unwrap());
     let acknowledged = Arc::new(Mutex::new(HashMap::new()));
+    // Not so many writes that a memtable is flushed while the files are copied: a copy is no snapshot of those.
+    let allowed = Arc::new(tokio::sync::Semaphore::new(0));
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..8 {
-        let (store, acknowledged) = (store.clone(), acknowledged.clone());
+        let (store, acknowledged, allowed) = (store.clone(), acknowledged.clone(), allowed.clone());
         writers.spawn(async move {
             for number in 0.. {
+                allowed.acquire().await.unwrap().forget();
                 let key = format!("{writer}/{number}");
                 let value = Bytes::from(vec![b'x'; 10 + number % 3000]);
                 match store.commit(&key, Op::Create(value.clone())).await {
@@ -63,6 +66,7 @@ async fn a_kill_at_any_moment_keeps_what_was_acknowledged() {
     }
     for kill in 0..10 {
         let least = acknowledged.lock().len() + 50;
+        allowed.add_permits(400);
         until("writers go on", async || acknowledged.lock().len() >= least).await;
         let before = acknowledged.lock().clone();
         let copy = dir.path().join(format!("kill-{kill}"));
@@ -78,12 +82,13 @@ async fn a_kill_at_any_moment_keeps_what_was_acknowledged() {
         assert_eq!(next.revision, Revision(last.0 + 1));
     }
     store.close().await;
+    allowed.add_permits(8);
     writers.join_all().await;
 }
 
 #[tokio::test]
 async fn only_who_made_a_store_opens_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     open(dir.path()).unwrap().close().await;
     let others = [
         Identity { preset: "kubernetes".to_owned(), ..identity() },
@@ -102,7 +107,7 @@ async fn only_who_made_a_store_opens_it() {
 
 #[tokio::test]
 async fn one_process_at_a_time() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     assert!(matches!(open(dir.path()), Err(OpenError::Locked(locked)) if locked == dir.path()));
     store.close().await;
@@ -113,7 +118,7 @@ async fn one_process_at_a_time() {
 
 #[tokio::test]
 async fn a_newer_format_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     open(dir.path()).unwrap().close().await;
     write_meta(dir.path(), META_FORMAT, layout::encode_fact(META_FORMAT, 0, &7_u32.to_be_bytes()));
     assert!(matches!(open(dir.path()), Err(OpenError::Format { found: 7, known: 1 })));
@@ -129,7 +134,7 @@ fn write_meta(dir: &Path, name: &[u8], row: Vec<u8>) {
 /// The mark is the last file that is made: before it there is nothing to lose, after it its absence is a loss.
 #[tokio::test]
 async fn making_a_store_may_be_interrupted_and_a_mark_may_not_vanish() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     drop(Tables::open(&dir.path().join("fjall"), 1 << 20).unwrap());
     open(dir.path()).unwrap().close().await;
     std::fs::remove_file(dir.path().join("mark")).unwrap();
@@ -147,7 +152,7 @@ async fn making_a_store_may_be_interrupted_and_a_mark_may_not_vanish() {
 
 #[tokio::test]
 async fn a_store_that_ends_below_the_mark_is_refused_and_one_above_is_not() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let (now, old) = (dir.path().join("now"), dir.path().join("old"));
     let store = open(&now).unwrap();
     churn(&store, 1, 20, 100).await;
@@ -174,7 +179,7 @@ async fn a_store_that_ends_below_the_mark_is_refused_and_one_above_is_not() {
 
 #[tokio::test]
 async fn a_compaction_that_was_acknowledged_is_not_forgotten() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     churn(&store, 1, 20, 100).await;
     store.compact(Revision(10)).await.unwrap();
@@ -188,7 +193,7 @@ async fn a_compaction_that_was_acknowledged_is_not_forgotten() {
 /// A gap is refused unless `meta` names it.
 #[tokio::test]
 async fn only_listed_jumps_may_leave_a_gap() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     churn(&store, 1, 20, 100).await;
     store.close().await;

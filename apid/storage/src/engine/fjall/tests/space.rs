@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quota_refuses_growth_until_there_is_room_again() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let clock = clock();
     let options = Options {
         quota_bytes: Some(3 << 20),
@@ -48,7 +48,7 @@ async fn a_quota_refuses_growth_until_there_is_room_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_refuses_everything_but_reads() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     let revision = store.commit("a", Op::Create(Bytes::new())).await.unwrap().revision;
     store.close().await;

@@ -21,7 +21,7 @@ fn held(store: &FjallStore) -> (usize, Vec<String>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_retention_only_what_is_current_is_held() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let clock = clock();
     let options = Options { history_retention: RETENTION, clock: clock.clone(), ..options(dir.path()) };
     let store = FjallStore::open(options, Arc::new(Seen::default())).unwrap();
@@ -51,7 +51,7 @@ async fn after_the_retention_only_what_is_current_is_held() {
 /// 40 MB of history over 40 keys, of which never more than a tenth is kept: files do not grow with what was written.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_bounded_by_what_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let clock = clock();
     let options = Options {
         history_retention: RETENTION,
@@ -89,7 +89,7 @@ async fn files_are_bounded_by_what_is_kept() {
 /// Trimming rides on commits: it goes on when there is no quiet moment.
 #[tokio::test(flavor = "multi_thread")]
 async fn trimming_keeps_pace_with_writers() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     churn(&store, 1, 1000, 50).await;
     store.compact(Revision(1000)).await.unwrap();
