@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 use storage::{Revision, Store};
 
 use super::model::{Model, Record};
-use super::store::{Held, held, open};
+use super::store::{Held, held, open, trim};
 use super::workload::write;
 use super::{DEADLINE, Plan, Running};
 
@@ -133,10 +133,15 @@ fn child() {
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        match open(Path::new(&dir), generation.is_multiple_of(2)) {
+        let trimmed = generation.is_multiple_of(2);
+        match open(Path::new(&dir), trimmed) {
             Ok(store) => {
+                let (store, stop) = (Arc::new(store), Arc::new(AtomicBool::new(false)));
+                if trimmed {
+                    tokio::spawn(trim(Arc::clone(&store), Arc::clone(&stop)));
+                }
                 say(format!("{READY}\n"));
-                write(Arc::new(store), generation, generation, sink, Arc::new(AtomicBool::new(false))).await;
+                write(store, generation, generation, sink, stop).await;
             }
             Err(error) => sink(Record::Broken(format!("the store refuses to start: {error}"))),
         }

@@ -23,7 +23,7 @@ use super::disk::Disk;
 use super::kill::lines;
 use super::model::{Acknowledged, Model};
 use super::mount::Mount;
-use super::store::{held, open};
+use super::store::{held, open, trim};
 use super::workload::{Sink, write};
 use super::{DEADLINE, Plan, Running};
 
@@ -149,23 +149,28 @@ impl Run {
             .map_err(|error| format!("the store cannot be read: {error}"))?;
         let mut model = self.model.lock();
         let checked = model.count();
+        let history = if found.history.is_some() { " and their history" } else { "" };
         model.check(&self.least, &found.rows, found.revision, found.history.as_deref())?;
         drop(model);
 
-        let store: Arc<dyn Store> = Arc::new(store);
+        let store = Arc::new(store);
         let stop = Arc::new(AtomicBool::new(false));
+        let trimming = trimmed.then(|| self.runtime.spawn(trim(Arc::clone(&store), Arc::clone(&stop))));
         let sink: Sink = {
             let model = Arc::clone(&self.model);
             Arc::new(move |record| model.lock().record(record))
         };
-        let writers = self.runtime.spawn(write(Arc::clone(&store), round, round, sink, Arc::clone(&stop)));
+        let writers = self.runtime.spawn(write(store.clone(), round, round, sink, Arc::clone(&stop)));
         thread::sleep(Duration::from_millis(self.random.random_range(1..400)));
         self.least = self.model.lock().acknowledged();
         let (left, names) = mount.cut(&mut self.random);
         stop.store(true, Ordering::Relaxed);
-        self.runtime.block_on(writers).map_err(|error| error.to_string())?;
+        for task in trimming.into_iter().chain([writers]) {
+            self.runtime.block_on(task).map_err(|error| error.to_string())?;
+        }
         self.runtime.block_on(store.close());
-        say(&format!("round {round}: {checked} writes found, then cut at {} {names:?}", store.revision()));
+        let at = store.revision();
+        say(&format!("round {round}: {checked} writes{history} found, then cut at {at} {names:?}"));
         Ok(left)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use apimachinery::clock::SystemClock;
@@ -22,9 +23,18 @@ pub fn open(dir: &Path, trimmed: bool) -> Result<FjallStore, OpenError> {
     options.memtable_bytes = 256 << 10;
     options.reserve_bytes = 0;
     if trimmed {
-        options.history_retention = Duration::from_millis(200);
+        options.history_retention = Duration::from_millis(50);
     }
     FjallStore::open(options, Arc::new(Unobserved))
+}
+
+/// Trims again and again: the store itself does it once a second, longer than most runs here.
+pub async fn trim(store: Arc<FjallStore>, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        // An error says that the store is closing.
+        let _ = store.maintain().await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// What a store holds.
