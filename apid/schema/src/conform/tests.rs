@@ -101,10 +101,16 @@ fn scalars_have_one_form() {
     );
     check(
         "meta/v1.ObjectMeta",
-        &[(
-            json!({"deletionTimestamp": "2024-01-02T03:04:05.999+00:00"}),
-            json!({"deletionTimestamp": "2024-01-02T03:04:05Z"}),
-        )],
+        &[
+            (
+                json!({"deletionTimestamp": "2024-01-02T03:04:05.999+00:00"}),
+                json!({"deletionTimestamp": "2024-01-02T03:04:05Z"}),
+            ),
+            (
+                json!({"deletionTimestamp": "0001-01-01T00:00:00.5Z", "creationTimestamp": "0001-01-01T00:00:00Z"}),
+                json!({}),
+            ),
+        ],
     );
     check(
         "core/v1.ResourceRequirements",

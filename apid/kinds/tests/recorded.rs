@@ -1,0 +1,137 @@
+//! The creations of the recorded exchanges, without a server: what the reference refused with 422 is refused with the
+//! same causes, what it stored comes out the same. The recordings are found in `CONFORMANCE_DIR`, default
+//! `../shared/conformance` beside the repository; without them the test says so.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::time;
+use kinds::{Context, Registry, Resource, Storage};
+
+/// Messages that are ours: the reference shows the error of its JSON parser.
+const OWN_WORDS: &[&str] = &["<secret contents redacted>"];
+
+#[test]
+fn creations_are_answered_as_recorded() {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/conformance");
+    let cases = std::env::var_os("CONFORMANCE_DIR").map_or(beside, PathBuf::from).join("cases");
+    let Ok(files) = fs::read_dir(&cases) else {
+        println!("left out: no recordings; set CONFORMANCE_DIR");
+        return;
+    };
+    let (mut count, mut wrong) = (0, Vec::new());
+    for file in files {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        let text = text.replace("${ns}", "team").replace("${id}", "someid");
+        let file: Value = serde_json::from_str(&text).unwrap();
+        for case in file["cases"].as_array().unwrap() {
+            for step in case["steps"].as_array().unwrap() {
+                if let Some(difference) = check(case, step, &mut count) {
+                    wrong.push(format!("{}: {} {difference}", case["name"], step["path"]));
+                }
+            }
+        }
+    }
+    println!("{count} creations");
+    assert!(count > 60);
+    assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The difference of a step that creates an object by a JSON body.
+fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let registry = Registry::new(&names);
+    let (namespace, resource) = collection(&registry, step["path"].as_str()?)?;
+    let body = step["body"].as_object()?;
+    let same_kind = body.get("kind").is_none_or(|kind| kind == resource.kind.kind);
+    let answer = &step["answer"];
+    let status = answer["status"].as_u64()?;
+    // Bodies with captured values and answers of which only parts were kept say too little.
+    if step["method"] != "POST"
+        || !same_kind
+        || !matches!(status, 201 | 422)
+        || step["body"].to_string().contains("${")
+    {
+        return None;
+    }
+    let ignored = |path: &Value| path != "metadata.managedFields";
+    let parts = !answer["body"]["apiVersion"].is_string() || !step["select"].is_null();
+    let ignores =
+        [&case["ignore"], &step["ignore"]].into_iter().filter_map(Value::as_array).flatten().any(ignored);
+    if parts || ignores || !step["headers"].is_null() {
+        return None;
+    }
+    *count += 1;
+    let (clock, chance) = (ManualClock::at(time::parse("2024-01-02T03:04:05Z")?), SeededChance::new(1));
+    let ctx = Context { names: &names, clock: &clock, chance: &chance, subresource: "" };
+    let mut object = Object(body.clone());
+    object.set_type(&resource.api_version(), resource.kind.kind);
+    if let Err(error) = resource.conform(&mut object) {
+        return Some(error.to_string());
+    }
+    resource.default(&mut object, &ctx);
+    resource.prepare_create(&mut object, namespace, &ctx);
+    resource.canonicalize(&mut object, &ctx);
+    let errors = resource.validate_create(&object, &ctx);
+    if status == 201 {
+        if !errors.is_empty() {
+            return Some(format!("{errors:?}"));
+        }
+        return compare(&answer["body"], &object.into_value(), "");
+    }
+    let have = Status::invalid(&resource.group_kind, object.name(), &errors).to_value();
+    if OWN_WORDS.iter().any(|words| answer["body"]["message"].as_str().is_some_and(|m| m.contains(words))) {
+        return None;
+    }
+    compare(&answer["body"], &have, "")
+}
+
+/// Namespace and resource of the path of a collection that stores objects.
+fn collection<'a, 'p>(registry: &'a Registry, path: &'p str) -> Option<(&'p str, &'a Resource)> {
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let (group, rest) = match parts.as_slice() {
+        ["api", "v1", rest @ ..] => ("", rest),
+        ["apis", group, "v1", rest @ ..] => (*group, rest),
+        _ => return None,
+    };
+    let (namespace, resource) = match rest {
+        ["namespaces", namespace, resource] => (*namespace, *resource),
+        [resource] => ("", *resource),
+        _ => return None,
+    };
+    let found = registry.find(group, "v1", resource)?;
+    (found.kind.storage == Storage::Stored).then_some((namespace, found))
+}
+
+/// The first difference; masked values fit any, missing ones are null, causes come in any order.
+fn compare(recorded: &Value, have: &Value, path: &str) -> Option<String> {
+    match (recorded, have) {
+        (Value::String(mask), _) if mask.starts_with('<') => None,
+        (Value::String(text), Value::String(have)) if text.contains("<random>") => {
+            let (head, _) = text.split_once("<random>")?;
+            (!have.starts_with(head)).then(|| format!("{path}: {have}"))
+        }
+        (Value::Object(a), Value::Object(b)) => a.keys().chain(b.keys()).find_map(|key| {
+            if matches!(key.as_str(), "managedFields" | "resourceVersion") {
+                return None;
+            }
+            let of = |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or(Value::Null);
+            compare(&of(a), &of(b), &format!("{path}.{key}"))
+        }),
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() && path.ends_with("causes") => a
+            .iter()
+            .find(|cause| !b.iter().any(|c| compare(cause, c, "").is_none()))
+            .map(|c| format!("{path}: no {c}")),
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            a.iter().zip(b).enumerate().find_map(|(i, (a, b))| compare(a, b, &format!("{path}[{i}]")))
+        }
+        _ if recorded == have => None,
+        _ => Some(format!("{path}: {have} where {recorded} was recorded")),
+    }
+}
