@@ -108,6 +108,7 @@ const METHODS: &[(&str, Build)] = &[("x509", x509::build), ("token-file", token_
 pub struct Union {
     methods: Vec<(&'static str, Box<dyn Authenticator>)>,
     anonymous: bool,
+    api_audiences: Vec<String>,
 }
 
 impl Union {
@@ -126,7 +127,20 @@ impl Union {
                 Err(mistake) => mistakes.push(mistake),
             }
         }
-        if mistakes.is_empty() { Ok(Union { methods, anonymous: settings.anonymous }) } else { Err(mistakes) }
+        if mistakes.is_empty() {
+            Ok(Union {
+                methods,
+                anonymous: settings.anonymous,
+                api_audiences: settings.api_audiences.clone(),
+            })
+        } else {
+            Err(mistakes)
+        }
+    }
+
+    /// The audiences of the API itself.
+    pub fn api_audiences(&self) -> &[String] {
+        &self.api_audiences
     }
 
     /// The names of all methods that can accept.
@@ -222,7 +236,7 @@ mod tests {
         ] {
             let methods: Vec<(&'static str, Box<dyn Authenticator>)> =
                 methods.into_iter().map(|f| ("m", Box::new(Fixed(f)) as Box<dyn Authenticator>)).collect();
-            let union = Union { methods, anonymous };
+            let union = Union { methods, anonymous, api_audiences: Vec::new() };
             let got =
                 union.authenticate(Credentials { token, ..Credentials::default() }, Timestamp::UNIX_EPOCH);
             match got {

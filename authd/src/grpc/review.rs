@@ -18,13 +18,19 @@ impl auth::review_server::Review for Service {
         let at_least = floor(request.at_least.as_ref());
         let user = request.user.ok_or_else(|| status::incomplete("it names no user"))?.into();
         let parts = &self.0;
-        let reviewer = Reviewer { names: &parts.names, authz: &parts.authz };
+        let reviewer = Reviewer {
+            names: &parts.names,
+            authn: &parts.authn,
+            authz: &parts.authz,
+            now: parts.clock.now(),
+        };
         let review = Review {
             resource: &request.resource,
             namespace: &request.namespace,
             user: &user,
             object: &request.object,
             at_least,
+            request_id: &request.request_id,
         };
         let ask = || match reviewer.answer(review) {
             Err(ReviewError::NotYet(missing)) => Err(missing),

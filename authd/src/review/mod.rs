@@ -11,6 +11,7 @@ mod access;
 mod attributes;
 mod rules;
 mod self_subject;
+mod token;
 
 use std::collections::BTreeMap;
 
@@ -20,10 +21,11 @@ use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
+use jiff::Timestamp;
 use serde_json::json;
 
-use crate::authz;
 use crate::mirror::NotYet;
+use crate::{authn, authz};
 
 /// One review to answer.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +40,8 @@ pub struct Review<'a> {
     pub object: &'a [u8],
     /// The policy must be at least of this revision.
     pub at_least: u64,
+    /// For the log.
+    pub request_id: &'a str,
 }
 
 /// Why a review has no answer, not even a Status.
@@ -63,8 +67,12 @@ pub type Reviewed = Result<Object, Status>;
 pub struct Reviewer<'a> {
     /// The names preset.
     pub names: &'a Names,
+    /// Who.
+    pub authn: &'a authn::Union,
     /// May they.
     pub authz: &'a authz::Union,
+    /// The wall clock.
+    pub now: Timestamp,
 }
 
 type Answer = fn(&Reviewer<'_>, &Review<'_>, Object) -> Result<Reviewed, NotYet>;
@@ -76,6 +84,7 @@ const REVIEWS: &[(&str, Answer)] = &[
     ("subjectaccessreviews", access::answer_any),
     ("localsubjectaccessreviews", access::answer_local),
     ("selfsubjectrulesreviews", rules::answer),
+    ("tokenreviews", token::answer),
 ];
 
 impl Reviewer<'_> {

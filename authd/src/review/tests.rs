@@ -64,8 +64,29 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
     };
     let object = object.to_string();
-    let review = Review { resource, namespace, user: &user, object: object.as_bytes(), at_least: 1 };
-    match (Reviewer { names: &names, authz: &authz }).answer(review).unwrap() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("tokens"), "bob-token,bob,bob-uid,team-b").unwrap();
+    let settings = crate::authn::Settings {
+        names: Arc::new(names.clone()),
+        client_ca_file: None,
+        token_file: Some(dir.path().join("tokens")),
+        certificate_uids: true,
+        anonymous: true,
+        api_audiences: vec!["api".into()],
+    };
+    let authn = authn::Union::build(&settings).unwrap();
+    let review = Review {
+        resource,
+        namespace,
+        user: &user,
+        object: object.as_bytes(),
+        at_least: 1,
+        request_id: "test",
+    };
+    match (Reviewer { names: &names, authn: &authn, authz: &authz, now: Timestamp::UNIX_EPOCH })
+        .answer(review)
+        .unwrap()
+    {
         Ok(object) => object.into_value(),
         Err(status) => status.to_value(),
     }
@@ -288,6 +309,34 @@ fn a_rules_review_lists_what_the_caller_may_do() {
     for object in [object(""), json!({})] {
         let answer = review("selfsubjectrulesreviews", "", object);
         assert_eq!((&answer["code"], &answer["message"]), (&json!(400), &json!("no namespace on request")));
+    }
+}
+
+#[test]
+fn a_token_review_says_whose_token_it_is_and_for_which_audiences() {
+    let bob = json!({"username": "bob", "uid": "bob-uid", "groups": ["team-b", "system:authenticated"]});
+    let invalid = json!({"error": "invalid bearer token"});
+    for (spec, want) in [
+        (json!({"token": "bob-token"}), json!({"authenticated": true, "user": bob, "audiences": ["api"]})),
+        (
+            json!({"token": "bob-token", "audiences": ["x", "api"]}),
+            json!({"authenticated": true, "user": bob, "audiences": ["api"]}),
+        ),
+        (json!({"token": "bob-token", "audiences": ["x"]}), invalid.clone()),
+        (json!({"token": "nobody"}), invalid),
+    ] {
+        let object = json!({"kind": "TokenReview", "metadata": {"name": "x", "namespace": "default"},
+            "spec": spec, "status": {"authenticated": true, "user": {"username": "root"}}});
+        let answer = review("tokenreviews", "", object);
+        assert_eq!(
+            (&answer["metadata"], &answer["spec"], &answer["status"]),
+            (&json!({}), &spec, &want),
+            "{spec}"
+        );
+    }
+    for spec in [json!({}), json!({"token": ""}), json!({"token": 5}), json!(null)] {
+        let answer = review("tokenreviews", "", json!({"spec": spec}));
+        assert_eq!((&answer["code"], &answer["reason"]), (&json!(400), &json!("BadRequest")), "{spec}");
     }
 }
 

@@ -36,6 +36,6 @@ async fn reviews_are_answered_with_an_object_or_a_status() {
     let status: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
 
-    let unknown = reviews.create(request("tokenreviews", json!({}))).await.unwrap_err();
+    let unknown = reviews.create(request("selfsubjectnonsense", json!({}))).await.unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::Unimplemented);
 }

@@ -1,0 +1,54 @@
+//! TokenReview: whose token is this (the counterpart of requirements A-TWH, asked of us).
+//!
+//! # Contract
+//!
+//! The token is shown to the methods as a request would show it, alone. A token that nobody accepts is an answer, not an
+//! error, and says no more than that it is invalid.
+
+use apimachinery::object::{Map, Object, Value};
+use apimachinery::status::Status;
+
+use super::{Review, Reviewed, Reviewer, answered, strings, user_json};
+use crate::authn::Credentials;
+use crate::mirror::NotYet;
+
+pub(super) fn answer(
+    reviewer: &Reviewer<'_>,
+    review: &Review<'_>,
+    object: Object,
+) -> Result<Reviewed, NotYet> {
+    let token = object.str_at(&["spec", "token"]).unwrap_or_default();
+    if token.is_empty() {
+        return Ok(Err(Status::bad_request("token is required for TokenReview in authentication")));
+    }
+    let asked = strings(object.at(&["spec", "audiences"]));
+    let audiences = if asked.is_empty() { reviewer.authn.api_audiences() } else { &asked };
+    let credentials = Credentials { token, audiences, ..Credentials::default() };
+    let mut status = Map::new();
+    match reviewer.authn.authenticate(credentials, reviewer.now) {
+        Ok((accepted, method)) => {
+            tracing::debug!(
+                request_id = review.request_id,
+                method,
+                user = accepted.user.name,
+                "token reviewed"
+            );
+            status.insert("authenticated".to_owned(), true.into());
+            status.insert("user".to_owned(), user_json(&accepted.user));
+            if !accepted.audiences.is_empty() {
+                status.insert(
+                    "audiences".to_owned(),
+                    accepted.audiences.into_iter().map(Value::from).collect(),
+                );
+            }
+        }
+        Err(refused) => {
+            for (method, check) in &refused.checks {
+                tracing::info!(request_id = review.request_id, method, check, "reviewed token refused");
+            }
+            status.insert("error".to_owned(), "invalid bearer token".into());
+        }
+    }
+    let spec = object.get("spec").cloned();
+    Ok(Ok(answered(&object, "", spec, Value::Object(status))))
+}
