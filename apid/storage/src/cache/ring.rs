@@ -56,6 +56,19 @@ impl<D: Decode> Ring<D> {
         Some(events.map(|(_, event)| Arc::clone(event)).collect())
     }
 
+    /// Lowers the floor to one that is not below the whole ring's.
+    fn reach_back(&mut self, floor: Revision, scope: &str, whole: &Ring<D>) {
+        if floor >= self.floor {
+            return;
+        }
+        let begin = whole.events.partition_point(|event| event.revision() <= floor);
+        let end = whole.events.partition_point(|event| event.revision() <= self.floor);
+        for event in whole.events.range(begin..end).rev().filter(|event| in_scope(scope, event.key())) {
+            self.events.push_front(Arc::clone(event));
+        }
+        self.floor = floor;
+    }
+
     fn push(&mut self, event: &Arc<Event<D>>, woken: &mut Vec<Waiters>) {
         self.events.push_back(Arc::clone(event));
         if self.watchers > 0 {
@@ -89,19 +102,17 @@ impl<D: Decode> Rings<D> {
         if *scope == *self.prefix { Some(&self.whole) } else { self.scoped.get(scope) }
     }
 
-    /// The ring of a scope, for one more watcher. A new one begins with what the whole ring holds of it.
-    pub(super) fn enter(&mut self, scope: &Arc<str>) -> &Ring<D> {
+    /// The ring of a scope, for one more watcher, that of what the whole ring holds has all after a revision.
+    pub(super) fn enter(&mut self, scope: &Arc<str>, after: Revision) -> &Ring<D> {
         if *scope == self.prefix {
             self.whole.watchers += 1;
             return &self.whole;
         }
         let whole = &self.whole;
-        let ring = self.scoped.entry(Arc::clone(scope)).or_insert_with(|| {
-            let mut ring = Ring::new(whole.floor);
-            ring.events.extend(whole.events.iter().filter(|event| in_scope(scope, event.key())).cloned());
-            ring
-        });
+        let newest = || Ring::new(whole.last().unwrap_or(whole.floor));
+        let ring = self.scoped.entry(Arc::clone(scope)).or_insert_with(newest);
         ring.watchers += 1;
+        ring.reach_back(after.max(whole.floor), scope, whole);
         ring
     }
 

@@ -47,7 +47,7 @@ impl<D: Decode> Watcher<D> {
         position: Revision,
         loaded: &mut Loaded<D>,
     ) -> Self {
-        let notify = Arc::clone(loaded.rings.enter(&scope).notify());
+        let notify = Arc::clone(loaded.rings.enter(&scope, position).notify());
         Watcher { resource, scope, position, notify, history: None }
     }
 
