@@ -148,19 +148,48 @@ pub enum ReadError {
     Broken(String),
 }
 
+/// How many times the limit is read and thrown away after a body turned out too large, so that a client that sends all
+/// of it before it listens gets the answer instead of a broken connection.
+const DISCARDED: usize = 4;
+
 /// Reads a whole body of at most `limit` bytes within a time.
 ///
 /// # Errors
 ///
-/// See [`ReadError`]. A body that announces too many bytes is refused before any is read.
-pub async fn read(body: Incoming, limit: usize, within: Duration) -> Result<Bytes, ReadError> {
+/// See [`ReadError`]. A body that announces far too many bytes is refused before any is read.
+pub async fn read(mut body: Incoming, limit: usize, within: Duration) -> Result<Bytes, ReadError> {
     if http_body::Body::is_end_stream(&body) {
         return Ok(Bytes::new());
     }
-    tokio::time::timeout(within, collect(body, limit)).await.map_err(|_| ReadError::Timeout)?
+    let reading = async {
+        let read = collect(&mut body, limit).await;
+        if matches!(read, Err(ReadError::TooLarge(_))) {
+            discard(&mut body, limit.saturating_mul(DISCARDED)).await;
+        }
+        read
+    };
+    tokio::time::timeout(within, reading).await.map_err(|_| ReadError::Timeout)?
 }
 
-async fn collect<B>(mut body: B, limit: usize) -> Result<Bytes, ReadError>
+/// Reads on, up to a number of bytes; not at all when more than that is announced.
+async fn discard<B>(body: &mut B, limit: usize)
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    let mut left = limit;
+    if usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX) > left {
+        return;
+    }
+    while let Some(Ok(frame)) = body.frame().await {
+        let read = frame.data_ref().map_or(0, Bytes::len);
+        if read > left {
+            return;
+        }
+        left -= read;
+    }
+}
+
+async fn collect<B>(body: &mut B, limit: usize) -> Result<Bytes, ReadError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
@@ -220,7 +249,7 @@ mod tests {
 
     async fn collected(frames: &[&'static str], announced: u64, limit: usize) -> Result<Bytes, ReadError> {
         let frames = frames.iter().map(|text| Bytes::from_static(text.as_bytes())).collect();
-        collect(Frames(frames, announced), limit).await
+        collect(&mut Frames(frames, announced), limit).await
     }
 
     #[tokio::test]
