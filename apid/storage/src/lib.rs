@@ -242,8 +242,8 @@ pub trait Store: Send + Sync + 'static {
     /// the compacted one changes nothing. `Future` when the revision has not happened.
     async fn compact(&self, upto: Revision) -> Result<()>;
 
-    /// Whether the store can serve reads now, and if not why. A full disk is no failure: only commits answer it. Cheap:
-    /// health checks ask it.
+    /// Whether the store is in order, and if not why. A full disk is no failure: reads go on, and only commits answer
+    /// it. Cheap: health checks ask it.
     fn health(&self) -> Result<()>;
 
     /// Finishes waiting commits, syncs and closes. Later calls answer `Unavailable`.

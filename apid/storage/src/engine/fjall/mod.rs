@@ -230,6 +230,7 @@ impl FjallStore {
             space: Space::new(options.dir, options.reserve_bytes, options.quota_bytes),
             hot: Hot::new(options.hot_bytes),
             failure: None,
+            untrimmable: false,
             ticked: options.clock.monotonic(),
             deferred: 0,
             clock: options.clock,

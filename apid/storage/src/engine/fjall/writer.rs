@@ -63,6 +63,8 @@ pub(super) struct Writer {
     pub(super) space: Space,
     pub(super) hot: Hot,
     pub(super) failure: Option<Failure>,
+    /// Old history could not be read.
+    pub(super) untrimmable: bool,
     pub(super) ticked: Duration,
     pub(super) deferred: u32,
     /// Held as long as the thread runs: one process for a directory.
@@ -238,7 +240,7 @@ impl Writer {
             let entry = Entry { revision, key: change.key.clone(), event, previous };
             batch.insert(&tables.log, layout::log_key(revision), layout::encode_entry(&entry));
         }
-        let removals = self.removals(tables, changes.len() + changes.len() / 4 + 32)?;
+        let removals = self.riding_removals(tables, changes.len() + changes.len() / 4 + 32);
         let trimmed = removals.as_ref().map(|removals| removals.through);
         if let Some(removals) = removals {
             removals.add_to(&mut batch, tables);
@@ -248,6 +250,18 @@ impl Writer {
         let compacted = self.state.compacted.load(Ordering::SeqCst);
         self.write_mark(Values { revision: last, compacted, flushed })?;
         Ok(trimmed)
+    }
+
+    /// Removals that go with a batch. Old history that cannot be read must not stop new commits: trimming stops instead.
+    fn riding_removals(&mut self, tables: &Tables, limit: usize) -> Option<Removals> {
+        if self.untrimmable {
+            return None;
+        }
+        self.removals(tables, limit).unwrap_or_else(|error| {
+            tracing::error!(%error, "old history cannot be read, it will not be trimmed any more");
+            self.untrimmable = true;
+            None
+        })
     }
 
     fn write_mark(&mut self, values: Values) -> Result<()> {
@@ -285,6 +299,9 @@ impl Writer {
         tracing::error!(%error, "a write to the store failed, it will be reopened");
         let tried = self.clock.monotonic();
         self.failure = Some(Failure { error: error.clone(), tried });
+        if !matches!(error, Error::Full(_)) {
+            self.state.set_down(Some(error.clone()));
+        }
         match error {
             Error::Unavailable(_) => error,
             other => Error::Unavailable(other.to_string()),
