@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::clock::{Chance, Clock};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::oneshot;
 
 use crate::config::USAGE;
@@ -153,9 +153,11 @@ async fn supervise(
         if let Some(mut child) = running.take() {
             let started = recipe.clock.monotonic();
             tracing::info!(pid = child.id(), program = %recipe.program.display(), "authd is started");
+            // Waiting for a child closes its input: the pipe that tells authd of our end is held here.
+            let input = child.stdin.take();
             let status = tokio::select! {
                 status = child.wait() => status,
-                _ = &mut ended => return end(child).await,
+                _ = &mut ended => return end(child, input).await,
             };
             if status.as_ref().is_ok_and(refuses) {
                 let _ = refused.send(());
@@ -186,8 +188,8 @@ fn refuses(status: &ExitStatus) -> bool {
     status.code() == Some(i32::from(USAGE))
 }
 
-async fn end(mut child: Child) {
-    drop(child.stdin.take());
+async fn end(mut child: Child, input: Option<ChildStdin>) {
+    drop(input);
     if tokio::time::timeout(ENDING, child.wait()).await.is_err() {
         tracing::warn!("authd did not end in time, it is killed");
         let _ = child.kill().await;
