@@ -8,10 +8,12 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): at most [`MOST_WAITING`] questions of a stream wait; more fail at once.
+//! INVARIANT (bounded): at most [`MOST_WAITING`] questions of a stream wait for the mirror, and [`MOST_CHAINS`] chains of
+//! certificates are verified at a time; more fail at once.
 //! INVARIANT (every question is answered): a question ends in exactly one answer, an unreadable one in a failure.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use apimachinery::attributes::Attributes;
@@ -29,6 +31,8 @@ use crate::mirror::NotYet;
 
 /// Questions of one stream that may wait at a time.
 const MOST_WAITING: usize = 10_000;
+/// Chains of certificates that are verified at a time, on all streams.
+pub(super) const MOST_CHAINS: usize = 256;
 
 pub(super) struct Service(pub(super) Parts);
 
@@ -103,12 +107,15 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
             if ask.certificate_chain.is_empty() {
                 return Reply::Now(wrap(Answer::Authenticate(authenticate(parts, &ask, &request_id))));
             }
-            if waiting >= MOST_WAITING {
-                return Reply::Now(wrap(Answer::Failure(status::too_many_waiting())));
-            }
+            let Ok(permit) = Arc::clone(&parts.chains).try_acquire_owned() else {
+                return Reply::Now(wrap(Answer::Failure(status::too_many_chains())));
+            };
             // Verifying a chain takes a fraction of a millisecond: not while others wait on this stream.
             let parts = parts.clone();
-            let verified = tokio::spawn(async move { authenticate(&parts, &ask, &request_id) });
+            let verified = tokio::spawn(async move {
+                let _permit = permit;
+                authenticate(&parts, &ask, &request_id)
+            });
             Reply::Later(Box::pin(async move {
                 match verified.await {
                     Ok(answer) => wrap(Answer::Authenticate(answer)),

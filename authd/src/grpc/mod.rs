@@ -23,6 +23,7 @@ use authproto::auth::authz_server::AuthzServer;
 use authproto::auth::decide_server::DecideServer;
 use authproto::auth::mirror_server::MirrorServer;
 use authproto::auth::review_server::ReviewServer;
+use tokio::sync::Semaphore;
 use tonic::service::Routes;
 
 use crate::meters::Meters;
@@ -44,6 +45,8 @@ pub struct Parts {
     pub authn: Arc<methods::Union>,
     /// May they.
     pub authz: Arc<modes::Union>,
+    /// One permit for each chain of certificates under verification: [`Parts::chains`] makes them.
+    pub chains: Arc<Semaphore>,
     /// What is counted.
     pub meters: Arc<Meters>,
     /// On what policy.
@@ -94,6 +97,11 @@ fn floor(revisions: Option<&auth::Revisions>) -> u64 {
 }
 
 impl Parts {
+    /// The permits for chains of certificates.
+    pub fn chains() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(decide::MOST_CHAINS))
+    }
+
     /// Asks until the mirror is there, at most for [`PATIENCE`].
     async fn patiently<T>(
         &self,

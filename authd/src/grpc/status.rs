@@ -32,6 +32,16 @@ pub(super) fn too_many_waiting() -> Failure {
     failure(Reason::ServiceUnavailable, message, "the limit of waiting questions is reached".to_owned())
 }
 
+/// More certificates are being verified than the process wants to hold.
+pub(super) fn too_many_chains() -> Failure {
+    let message = "too many client certificates are being verified, try again";
+    failure(
+        Reason::ServiceUnavailable,
+        message,
+        "the limit of chains under verification is reached".to_owned(),
+    )
+}
+
 fn failure(reason: Reason, message: &str, detail: String) -> Failure {
     Failure {
         code: u32::from(reason.code()),
