@@ -114,7 +114,7 @@ async fn serve(config: Config, authn: authn::Union) -> Result<(), Box<dyn std::e
         names: Arc::clone(&config.names),
         authn: Arc::new(authn),
         authz: Arc::new(authz),
-        chains: grpc::Parts::chains(),
+        chains: grpc::Parts::permits(),
         meters: Arc::clone(&meters),
         mirror: Arc::clone(&mirror),
         clock: Arc::new(SystemClock::new()),

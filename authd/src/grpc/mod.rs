@@ -45,7 +45,7 @@ pub struct Parts {
     pub authn: Arc<methods::Union>,
     /// May they.
     pub authz: Arc<modes::Union>,
-    /// One permit for each chain of certificates under verification: [`Parts::chains`] makes them.
+    /// One permit for each chain of certificates under verification: [`Parts::permits`] makes them.
     pub chains: Arc<Semaphore>,
     /// What is counted.
     pub meters: Arc<Meters>,
@@ -98,7 +98,7 @@ fn floor(revisions: Option<&auth::Revisions>) -> u64 {
 
 impl Parts {
     /// The permits for chains of certificates.
-    pub fn chains() -> Arc<Semaphore> {
+    pub fn permits() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(decide::MOST_CHAINS))
     }
 
