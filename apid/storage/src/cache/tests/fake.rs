@@ -48,6 +48,31 @@ impl Fake {
     /// Writes one batch: sets or deletes keys. Deleting what is not there is no change.
     pub(super) fn write(&self, batch: &[(&str, Option<&str>)]) {
         let _writer = self.writer.lock();
+        if self.readable_first.load(Ordering::SeqCst) {
+            let changes = self.write_unobserved(batch);
+            std::thread::yield_now();
+            self.observer.observe(&changes);
+        } else {
+            let changes = self.changes_of(batch);
+            self.observer.observe(&changes);
+            std::thread::yield_now();
+            self.publish(&changes);
+        }
+    }
+
+    /// Makes one batch readable, and leaves its observation to the test.
+    pub(super) fn write_unobserved(&self, batch: &[(&str, Option<&str>)]) -> Vec<Change> {
+        let changes = self.changes_of(batch);
+        self.publish(&changes);
+        changes
+    }
+
+    fn publish(&self, changes: &[Change]) {
+        self.history.lock().changes.extend_from_slice(changes);
+        self.changed.notify_waiters();
+    }
+
+    fn changes_of(&self, batch: &[(&str, Option<&str>)]) -> Vec<Change> {
         let mut rows = self.rows(None);
         let mut revision = self.newest();
         let mut changes = Vec::new();
@@ -61,31 +86,14 @@ impl Fake {
             let new = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
             match &new {
                 Some(value) => {
-                    rows.insert(
-                        key.to_string(),
-                        Row { key: Arc::clone(&key), value: value.clone(), revision },
-                    );
+                    let row = Row { key: Arc::clone(&key), value: value.clone(), revision };
+                    rows.insert(key.to_string(), row)
                 }
-                None => {
-                    rows.remove(&*key);
-                }
-            }
+                None => rows.remove(&*key),
+            };
             changes.push(Change { key, old, new, revision });
         }
-        if changes.is_empty() {
-            return;
-        }
-        let readable_first = self.readable_first.load(Ordering::SeqCst);
-        if !readable_first {
-            self.observer.observe(&changes);
-            std::thread::yield_now();
-        }
-        self.history.lock().changes.extend(changes.iter().cloned());
-        if readable_first {
-            std::thread::yield_now();
-            self.observer.observe(&changes);
-        }
-        self.changed.notify_waiters();
+        changes
     }
 
     pub(super) fn changes(&self) -> Vec<Change> {

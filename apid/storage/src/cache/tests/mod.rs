@@ -352,6 +352,27 @@ async fn a_load_that_fails_or_is_dropped_is_begun_anew() {
     assert_eq!((snapshot.revision(), snapshot.len()), (Revision(3), 1));
 }
 
+#[tokio::test]
+async fn what_the_load_read_is_not_applied_again_when_it_is_observed() {
+    let Setup { fake, cache, pods, .. } = setup(Limits::default());
+    let first = fake.write_unobserved(&[("/pods/a/x", Some("1"))]);
+    let second = fake.write_unobserved(&[("/pods/a/x", Some("2")), ("/pods/a/y", Some("1"))]);
+    let third = fake.write_unobserved(&[("/pods/a/y", None)]);
+    let (snapshot, mut watcher) = pods.snapshot_and_watch("/pods/").await.unwrap();
+    assert_eq!((snapshot.revision(), snapshot.len()), (Revision(4), 1));
+    for changes in [first, second, third] {
+        cache.observe(&changes);
+        let now = pods.snapshot().await.unwrap();
+        assert_eq!((now.revision(), now.len()), (Revision(4), 1), "after {changes:?}");
+        assert_eq!(now.item("/pods/a/x").unwrap().entry().unwrap(), "2");
+        assert!(ready(&mut watcher).await.is_none());
+    }
+    fake.write(&[("/pods/a/x", Some("3"))]);
+    let events = watcher.next().await.unwrap();
+    assert_eq!(told(&events), [(EventKind::Modified, "/pods/a/x", 5)]);
+    assert_eq!(events[0].before().unwrap().revision(), Revision(2));
+}
+
 #[test]
 fn observers_are_told_in_order() {
     struct Note(&'static str, Arc<Mutex<Vec<(&'static str, u64)>>>);
