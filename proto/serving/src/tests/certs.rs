@@ -1,3 +1,5 @@
+//! Certificates that are made, kept, renewed and signed.
+
 use super::*;
 use std::os::unix::fs::PermissionsExt;
 

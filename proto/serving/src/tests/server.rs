@@ -1,3 +1,5 @@
+//! The HTTP server over loopback: both protocols, limits, and its end.
+
 use super::*;
 use crate::body;
 use crate::certs::{Authority, ensure_serving_pair};

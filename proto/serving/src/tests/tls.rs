@@ -1,3 +1,5 @@
+//! TLS: which certificates clients may show, and which one they are shown.
+
 use super::*;
 use crate::certs::{Authority, PemPair, ensure_serving_pair};
 use jiff::Timestamp;

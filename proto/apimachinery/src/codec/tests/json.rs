@@ -1,3 +1,5 @@
+//! JSON documents, good and bad, and the bytes that are written for them.
+
 use super::*;
 use serde_json::json;
 

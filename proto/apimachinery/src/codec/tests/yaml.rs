@@ -1,3 +1,5 @@
+//! YAML documents as the reference reads and writes them, and those that are refused.
+
 use super::*;
 use crate::clock::{Chance, SeededChance};
 use crate::codec::{DecodeError, Decoded, Limits};

@@ -1,3 +1,5 @@
+//! Label selectors: what each operator selects, their canonical form, and their errors.
+
 use super::*;
 
 type Labels = &'static [(&'static str, &'static str)];
