@@ -24,9 +24,9 @@ const LONGEST_PATH: usize = 103;
 /// The pause before the first restart.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// An authd that stayed up so long is started again at once.
-const STAYED: Duration = Duration::from_secs(10);
+const STAYED: Duration = Duration::from_secs(5);
 /// How long authd may take to end.
 const ENDING: Duration = Duration::from_secs(3);
 

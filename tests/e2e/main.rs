@@ -14,5 +14,6 @@
 mod harness;
 
 mod curl;
+mod fresh_policy;
 mod hostile;
 mod kubectl;

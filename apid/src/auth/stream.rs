@@ -39,9 +39,10 @@ use super::link::Link;
 const QUEUE: usize = 4096;
 /// How long a question waits for a stream that is being reopened.
 const REOPENING: Duration = Duration::from_millis(300);
-/// The first pause before reconnecting; doubled up to [`LONGEST_PAUSE`].
+/// The first pause before reconnecting; doubled up to [`LONGEST_PAUSE`]: without authd nothing is served, and to find no
+/// one at a unix socket costs some microseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of the largest message: a review of a body as large as one may be, with room.
 const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
 /// Flow-control window, so that a burst of questions does not wait for the other side.

@@ -137,6 +137,16 @@ impl Client {
         WatchStream { body: response.into_body(), buffer: BytesMut::new() }
     }
 
+    /// One connection that is kept for many requests, one after the other.
+    pub async fn connect(&self) -> Result<Session, Error> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+        stream.set_nodelay(true)?;
+        let stream = self.tls.connect(ServerName::try_from("localhost")?, stream).await?;
+        let (send, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(Session { send, token: self.token.clone() })
+    }
+
     async fn open(
         &self,
         method: &str,
@@ -144,10 +154,36 @@ impl Client {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Result<http::Response<Incoming>, Error> {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
-        let stream = self.tls.connect(ServerName::try_from("localhost")?, stream).await?;
-        let (mut send, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
+        self.connect().await?.open(method, path, headers, body).await
+    }
+}
+
+/// A connection.
+pub struct Session {
+    send: http1::SendRequest<Full<Bytes>>,
+    token: Option<String>,
+}
+
+impl Session {
+    /// One request with its whole answer. After an error the connection is of no use.
+    pub async fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Answer, Error> {
+        self.send.ready().await?;
+        let (parts, body) =
+            self.open(method, path, &[("content-type", "application/json")], body).await?.into_parts();
+        Ok(Answer {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body: body.collect().await?.to_bytes(),
+        })
+    }
+
+    async fn open(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<http::Response<Incoming>, Error> {
         let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -155,7 +191,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        Ok(send.send_request(request.body(Full::new(Bytes::copy_from_slice(body)))?).await?)
+        Ok(self.send.send_request(request.body(Full::new(Bytes::copy_from_slice(body)))?).await?)
     }
 }
 

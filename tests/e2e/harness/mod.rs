@@ -8,7 +8,7 @@
 mod client;
 mod plane;
 
-pub use client::{Answer, Client, WatchStream};
+pub use client::{Answer, Client, Session, WatchStream};
 pub use plane::{Options, Plane, TOKENS, program};
 
 use std::future::Future;
