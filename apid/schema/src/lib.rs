@@ -22,11 +22,13 @@ use apimachinery::object::Object;
 
 mod conform;
 mod error;
+mod protobuf;
 pub mod quantity;
 mod scalar;
 mod table;
 
 pub use error::TypeError;
+pub use protobuf::ProtobufError;
 pub use table::Schema;
 
 /// What [`Schema::conform`] dropped.

@@ -43,6 +43,9 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) ty: Type,
     pub(crate) omitted: Omitted,
+    /// Its Protobuf numbers, from the outside in: more than one when it belongs to an embedded type, which is nested in
+    /// Protobuf only. Empty for what Protobuf does not carry.
+    pub(crate) tags: Box<[u32]>,
 }
 
 /// When a field is left out.
@@ -164,7 +167,7 @@ impl Schema {
 
     fn compile(slot: &Slot) -> Self {
         let mut fields = Vec::new();
-        read_fields(slot, &mut fields);
+        read_fields(slot, Some(&[]), &mut fields);
         fields.sort_by_key(|field| field.name);
         let always =
             fields.iter().enumerate().filter(|(_, f)| f.is_always_written()).map(|(i, _)| i).collect();
@@ -192,14 +195,16 @@ impl Schema {
     }
 }
 
-/// The fields of a type, with those of the types that it embeds.
-fn read_fields(slot: &Slot, fields: &mut Vec<Field>) {
+/// The fields of a type, with those of the types that it embeds. `outer`: the Protobuf numbers that lead to the type; None
+/// when Protobuf does not carry it.
+fn read_fields(slot: &Slot, outer: Option<&[u32]>, fields: &mut Vec<Field>) {
     for line in slot.lines.lines() {
         let mut words = line.split_ascii_whitespace();
         let (Some(name), Some(ty)) = (words.next(), words.next()) else { continue };
         if name == "=" {
             if let Some(embedded) = find(ty) {
-                read_fields(embedded, fields);
+                let tags = tags(outer, words.next());
+                read_fields(embedded, Some(&*tags).filter(|tags| !tags.is_empty()), fields);
             }
         } else {
             let omitted = match words.next() {
@@ -207,8 +212,17 @@ fn read_fields(slot: &Slot, fields: &mut Vec<Field>) {
                 Some("z") => Omitted::Zero,
                 _ => Omitted::Never,
             };
-            fields.push(Field { name, ty: Type::read(ty), omitted });
+            fields.push(Field { name, ty: Type::read(ty), omitted, tags: tags(outer, words.next()) });
         }
+    }
+}
+
+/// The Protobuf numbers of a field, given its last word `3:bytes`; none without a number.
+fn tags(outer: Option<&[u32]>, last: Option<&str>) -> Box<[u32]> {
+    let number = last.and_then(|word| word.split(':').next()).and_then(|number| number.parse().ok());
+    match (outer, number) {
+        (Some(outer), Some(number)) => outer.iter().copied().chain([number]).collect(),
+        _ => Box::default(),
     }
 }
 

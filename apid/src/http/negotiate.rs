@@ -186,16 +186,31 @@ pub(super) fn for_errors(headers: &HeaderMap) -> Format {
     format.unwrap_or(Format::Json)
 }
 
+/// Encodings that bodies have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyFormat {
+    /// `application/json`
+    Json,
+    /// `application/yaml`
+    Yaml,
+    /// Protobuf in its envelope, under the media type of the preset.
+    Protobuf,
+}
+
 /// The encoding of a request's body. None without a `Content-Type`: JSON.
 ///
 /// # Errors
 ///
 /// 415: another one.
-pub(super) fn body_format(content_type: Option<&HeaderValue>) -> Result<Format, Status> {
+pub(super) fn body_format(content_type: Option<&HeaderValue>, names: &Names) -> Result<BodyFormat, Status> {
     match media_type(content_type).as_deref() {
-        None | Some("" | "application/json") => Ok(Format::Json),
-        Some("application/yaml") => Ok(Format::Yaml),
-        Some(_) => Err(Status::unsupported_media_type(&ACCEPTED)),
+        None | Some("" | "application/json") => Ok(BodyFormat::Json),
+        Some("application/yaml") => Ok(BodyFormat::Yaml),
+        Some(other) if other == names.protobuf_media_type => Ok(BodyFormat::Protobuf),
+        Some(_) => {
+            let [json, yaml] = ACCEPTED;
+            Err(Status::unsupported_media_type(&[json, yaml, names.protobuf_media_type]))
+        }
     }
 }
 
@@ -307,15 +322,17 @@ mod tests {
 
     #[test]
     fn bodies_are_json_unless_they_say_otherwise() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
         for (header, format) in [
-            (None, Some(Format::Json)),
-            (Some("application/json; charset=utf-8"), Some(Format::Json)),
-            (Some("Application/YAML"), Some(Format::Yaml)),
+            (None, Some(BodyFormat::Json)),
+            (Some("application/json; charset=utf-8"), Some(BodyFormat::Json)),
+            (Some("Application/YAML"), Some(BodyFormat::Yaml)),
+            (Some("application/vnd.kubernetes.protobuf"), Some(BodyFormat::Protobuf)),
             (Some("text/plain"), None),
             (Some("application/cbor"), None),
         ] {
             let value = header.map(|h| HeaderValue::from_str(h).unwrap());
-            assert_eq!(body_format(value.as_ref()).ok(), format, "{header:?}");
+            assert_eq!(body_format(value.as_ref(), &names).ok(), format, "{header:?}");
         }
     }
 }

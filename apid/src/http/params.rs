@@ -6,10 +6,12 @@ use apimachinery::codec::{self, Limits};
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 use apimachinery::status::Status;
+use schema::Schema;
 use serde_json::{Map, Value};
 
-use super::negotiate::Format;
+use super::negotiate::BodyFormat;
 use super::query::Query;
+use crate::verbs::envelope;
 use crate::verbs::options::{DeleteOptions, ListOptions, Preconditions, RawDeleteOptions, RawWriteOptions};
 
 /// Options of list, watch and deletecollection.
@@ -50,7 +52,11 @@ pub(super) fn write_options(query: &Query) -> RawWriteOptions {
 /// # Errors
 ///
 /// 400: the body is not a `DeleteOptions`, or a field has the wrong type.
-pub(super) fn delete_options(query: &Query, body: &[u8], format: Format) -> Result<RawDeleteOptions, Status> {
+pub(super) fn delete_options(
+    query: &Query,
+    body: &[u8],
+    format: BodyFormat,
+) -> Result<RawDeleteOptions, Status> {
     if body.is_empty() { from_query(query) } else { from_body(body, format) }
 }
 
@@ -68,12 +74,20 @@ fn from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
     })
 }
 
-fn from_body(body: &[u8], format: Format) -> Result<RawDeleteOptions, Status> {
-    let decoded = match format {
-        Format::Json => codec::json::decode(body, Limits::BODY),
-        Format::Yaml => codec::yaml::decode(body, Limits::BODY),
+fn from_body(body: &[u8], format: BodyFormat) -> Result<RawDeleteOptions, Status> {
+    let value = match format {
+        BodyFormat::Json => {
+            codec::json::decode(body, Limits::BODY).map(|d| d.value).map_err(|e| e.to_string())
+        }
+        BodyFormat::Yaml => {
+            codec::yaml::decode(body, Limits::BODY).map(|d| d.value).map_err(|e| e.to_string())
+        }
+        BodyFormat::Protobuf => match Schema::of("meta/v1.DeleteOptions") {
+            Some(schema) => envelope::read(body, schema),
+            None => Err("it has no Protobuf form".to_owned()),
+        },
     };
-    let value = decoded.map_err(|e| unreadable(&e.to_string()))?.value;
+    let value = value.map_err(|why| unreadable(&why))?;
     let fields = match value {
         Value::Object(fields) => fields,
         Value::Null => Map::new(),
@@ -155,18 +169,21 @@ mod tests {
     #[test]
     fn a_body_overrides_the_query_wholly() {
         let query = Query::parse(Some("dryRun=All&gracePeriodSeconds=5"));
-        let raw = delete_options(&query, b"", Format::Json).unwrap();
+        let raw = delete_options(&query, b"", BodyFormat::Json).unwrap();
         assert_eq!((raw.dry_run.len(), raw.options.grace_period_seconds), (1, Some(5)));
         let raw = delete_options(
             &query,
             br#"{"apiVersion":"policy/v1","kind":"DeleteOptions","bogus":1}"#,
-            Format::Json,
+            BodyFormat::Json,
         )
         .unwrap();
         assert_eq!((raw.dry_run.len(), raw.options.grace_period_seconds), (0, None));
-        let raw =
-            delete_options(&query, br#"{"preconditions":{"uid":"u","resourceVersion":null}}"#, Format::Json)
-                .unwrap();
+        let raw = delete_options(
+            &query,
+            br#"{"preconditions":{"uid":"u","resourceVersion":null}}"#,
+            BodyFormat::Json,
+        )
+        .unwrap();
         assert_eq!(
             raw.options.preconditions,
             Preconditions { uid: Some("u".into()), resource_version: None }
@@ -187,7 +204,7 @@ mod tests {
             "{",
         ] {
             assert_eq!(
-                delete_options(&Query::default(), body.as_bytes(), Format::Json).unwrap_err().code,
+                delete_options(&Query::default(), body.as_bytes(), BodyFormat::Json).unwrap_err().code,
                 400,
                 "{body}"
             );

@@ -9,7 +9,7 @@ use kinds::{Resource, Storage, Verb};
 
 use super::body::RequestBody;
 use super::handler::Exchange;
-use super::negotiate::{Format, Negotiated, Offer, Shape, accept, body_format};
+use super::negotiate::{BodyFormat, Negotiated, Offer, Shape, accept, body_format};
 use super::represent::Representation;
 use super::respond::Answer;
 use super::stream::{self, Encoder, Finish};
@@ -63,6 +63,13 @@ async fn stored(
     if in_all_namespaces && !name.is_empty() {
         return Err(Status::unknown_resource());
     }
+    let subresource = match a.subresource.as_str() {
+        "" => None,
+        sought => {
+            let found = kind.subresources.iter().find(|subresource| subresource.name == sought);
+            Some(found.ok_or_else(Status::unknown_resource)?)
+        }
+    };
     let verb = match *method {
         _ if exchange.info.watch_path && !reading => None,
         Method::GET | Method::HEAD => match a.verb.as_str() {
@@ -71,19 +78,18 @@ async fn stored(
             _ => Some(Verb::Get),
         },
         Method::POST if name.is_empty() && !in_all_namespaces => Some(Verb::Create),
+        Method::POST if subresource.is_some() => Some(Verb::Create),
         Method::PUT if !name.is_empty() => Some(Verb::Update),
         Method::PATCH if !name.is_empty() => Some(Verb::Patch),
         Method::DELETE if !name.is_empty() => Some(Verb::Delete),
         Method::DELETE if !in_all_namespaces => Some(Verb::DeleteCollection),
         _ => None,
     };
-    let served = if a.subresource.is_empty() {
-        kind.verbs
-    } else {
-        let subresource = kind.subresources.iter().find(|subresource| subresource.name == a.subresource);
-        subresource.ok_or_else(Status::unknown_resource)?.verbs
-    };
+    let served = subresource.map_or(kind.verbs, |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served.contains(verb)).ok_or_else(Status::method_not_allowed)?;
+    if subresource.is_some_and(|subresource| !kind.is_part(subresource)) {
+        return Err(Status::not_implemented(&collection.resource.group_resource, &a.subresource));
+    }
     let notes = Notes::default();
     let call = Call {
         plane: exchange.plane,
@@ -239,6 +245,9 @@ async fn review(
     if exchange.head.method != Method::POST || exchange.info.watch_path {
         return Err(Status::method_not_allowed());
     }
+    if resource.kind.storage == Storage::Order {
+        return Err(Status::not_implemented(&resource.group_resource, ""));
+    }
     let negotiated = exchange.accept(Offer::Plain)?;
     let format = exchange.body_format()?;
     let options = params::write_options(exchange.query).validate("CreateOptions", &exchange.plane.names)?;
@@ -249,10 +258,11 @@ async fn review(
     Ok(Answer::document(201, json, negotiated.format).with_warnings(warnings))
 }
 
-fn payload(bytes: &[u8], format: Format) -> Payload<'_> {
+fn payload(bytes: &[u8], format: BodyFormat) -> Payload<'_> {
     match format {
-        Format::Json => Payload::Json(bytes),
-        Format::Yaml => Payload::Yaml(bytes),
+        BodyFormat::Json => Payload::Json(bytes),
+        BodyFormat::Yaml => Payload::Yaml(bytes),
+        BodyFormat::Protobuf => Payload::Protobuf(bytes),
     }
 }
 
@@ -261,8 +271,8 @@ impl Exchange<'_> {
         accept(&self.head.headers, offer, &self.plane.names)
     }
 
-    fn body_format(&self) -> Result<Format, Status> {
-        body_format(self.head.headers.get(header::CONTENT_TYPE))
+    fn body_format(&self) -> Result<BodyFormat, Status> {
+        body_format(self.head.headers.get(header::CONTENT_TYPE), &self.plane.names)
     }
 
     fn represent<'s>(&'s self, call: &Call<'s>, shape: Shape) -> Result<Representation<'s>, Status> {

@@ -6,8 +6,10 @@ use apimachinery::gvk::GroupVersion;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::Resource;
+use schema::Schema;
 use serde_json::{Map, Value};
 
+use super::envelope;
 use super::options::FieldValidation;
 
 /// The body of a write.
@@ -17,7 +19,9 @@ pub enum Payload<'a> {
     Json(&'a [u8]),
     /// YAML text.
     Yaml(&'a [u8]),
-    /// An object that this process made: its type is not checked.
+    /// Protobuf in its envelope.
+    Protobuf(&'a [u8]),
+    /// An object that this process made.
     Object(Object),
 }
 
@@ -30,10 +34,14 @@ struct Type<'a> {
 
 impl Payload<'_> {
     /// The tree, with the paths of duplicate keys.
-    fn parse(self) -> Result<Decoded, String> {
+    fn parse(self, type_name: &str) -> Result<Decoded, String> {
         match self {
             Payload::Json(bytes) => codec::json::decode(bytes, Limits::BODY).map_err(|e| e.to_string()),
             Payload::Yaml(bytes) => codec::yaml::decode(bytes, Limits::BODY).map_err(|e| e.to_string()),
+            Payload::Protobuf(bytes) => {
+                let schema = Schema::of(type_name).ok_or("there is no Protobuf form of it")?;
+                Ok(Decoded { value: envelope::read(bytes, schema)?, duplicates: Vec::new() })
+            }
             Payload::Object(object) => Ok(Decoded { value: object.into_value(), duplicates: Vec::new() }),
         }
     }
@@ -53,7 +61,7 @@ pub(super) fn decode(
     let group_version =
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
     let wanted = Type { kind: resource.kind.kind, version, api_version: group_version.to_string() };
-    let (mut object, duplicates) = read(payload, &wanted)?;
+    let (mut object, duplicates) = read(payload, &wanted, resource.kind.schema)?;
     let conformed =
         resource.conform(&mut object).map_err(|error| wanted.refuse(wanted.kind, &error.to_string()))?;
     let warnings = report(&wanted, &duplicates, &conformed.unknown, validation)?;
@@ -70,14 +78,14 @@ impl Type<'_> {
 }
 
 /// The tree of a payload, of the right type.
-fn read(payload: Payload<'_>, wanted: &Type<'_>) -> Result<(Object, Vec<String>), Status> {
+fn read(payload: Payload<'_>, wanted: &Type<'_>, schema: &str) -> Result<(Object, Vec<String>), Status> {
     let unrecognized = |why: &str| {
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {why}",
             wanted.kind
         ))
     };
-    let decoded = payload.parse().map_err(|why| unrecognized(&why))?;
+    let decoded = payload.parse(schema).map_err(|why| unrecognized(&why))?;
     let map = match decoded.value {
         Value::Object(map) => map,
         // The reference reads it as an object without fields.
@@ -138,7 +146,9 @@ mod tests {
 
     fn read_json(text: &str) -> Result<Object, u16> {
         let wanted = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
-        read(Payload::Json(text.as_bytes()), &wanted).map(|(object, _)| object).map_err(|status| status.code)
+        read(Payload::Json(text.as_bytes()), &wanted, "core/v1.ConfigMap")
+            .map(|(object, _)| object)
+            .map_err(|status| status.code)
     }
 
     #[test]

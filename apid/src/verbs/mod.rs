@@ -17,6 +17,7 @@ mod create;
 mod decode;
 mod delete;
 mod delete_collection;
+pub mod envelope;
 mod escalation;
 mod failure;
 mod get;

@@ -19,6 +19,11 @@ pub fn micro_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
+/// From seconds and nanoseconds since 1970; None beyond the years that can be written.
+pub fn from_unix(seconds: i64, nanos: i32) -> Option<Timestamp> {
+    Timestamp::new(seconds, nanos).ok()
+}
+
 /// Parses a `Time`: RFC 3339 with any offset, with or without a fraction.
 pub fn parse(text: &str) -> Option<Timestamp> {
     read(text, None)

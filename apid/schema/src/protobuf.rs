@@ -1,0 +1,496 @@
+//! Protobuf messages of the API's types, read into the object tree (requirements D-PB).
+//!
+//! # Contract
+//!
+//! [`Schema::read_protobuf`] takes the bytes of one message, without the envelope, and gives the tree that the same object
+//! has as JSON. What the message leaves out is left out; numbers that the table does not know are skipped. The tree has
+//! not been conformed: zeros that Protobuf always writes are in it.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): nesting is limited to [`DEPTH`] levels, and the tree is no larger than a small multiple of the
+//! input, since every value takes bytes of it.
+//!
+//! # Reference
+//!
+//! proto2 as the reference's generated code writes and reads it: repeated scalars singly or packed, maps as repeated
+//! pairs, times, quantities and int-or-strings as messages of their own, raw values as their JSON.
+
+use apimachinery::codec::{self, Limits};
+use apimachinery::object::{Map, Number, Object, Value};
+use apimachinery::time::{from_unix, micro_time, time as time_text};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::Schema;
+use crate::table::Type;
+
+/// Levels of messages within messages.
+const DEPTH: usize = 100;
+
+/// Why bytes are no message of a type.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ProtobufError {
+    /// The bytes end in the middle of a field.
+    #[error("the message is cut off")]
+    Truncated,
+    /// A field has another wire type than its type has.
+    #[error("field `{0}` has the wrong wire type")]
+    WireType(String),
+    /// A string is not UTF-8.
+    #[error("field `{0}` is not UTF-8")]
+    Utf8(String),
+    /// Raw JSON in a field cannot be read.
+    #[error("field `{0}` does not hold JSON: {1}")]
+    Raw(String, String),
+    /// Deeper than [`DEPTH`].
+    #[error("the message is nested deeper than {DEPTH} levels")]
+    TooDeep,
+    /// A number or wire type that no encoder writes.
+    #[error("the message is malformed")]
+    Malformed,
+}
+
+type Result<T, E = ProtobufError> = std::result::Result<T, E>;
+
+impl Schema {
+    /// Reads a message of this type.
+    ///
+    /// # Errors
+    ///
+    /// See [`ProtobufError`].
+    pub fn read_protobuf(&'static self, bytes: &[u8]) -> Result<Object> {
+        let mut map = Map::new();
+        message(self, &[], bytes, &mut map, 0)?;
+        Ok(Object(map))
+    }
+}
+
+/// A field on the wire.
+#[derive(Clone, Copy)]
+enum Wire<'a> {
+    Varint(u64),
+    Fixed64([u8; 8]),
+    Bytes(&'a [u8]),
+    Fixed32,
+}
+
+/// Takes fields off a message.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let key = varint(&mut self.0)?;
+        let number = u32::try_from(key >> 3).map_err(|_| ProtobufError::Malformed)?;
+        let wire = match key & 7 {
+            0 => Wire::Varint(varint(&mut self.0)?),
+            1 => Wire::Fixed64(self.array()?),
+            2 => {
+                let length = usize::try_from(varint(&mut self.0)?).map_err(|_| ProtobufError::Truncated)?;
+                let (bytes, rest) = self.0.split_at_checked(length).ok_or(ProtobufError::Truncated)?;
+                self.0 = rest;
+                Wire::Bytes(bytes)
+            }
+            5 => {
+                self.array::<4>()?;
+                Wire::Fixed32
+            }
+            _ => return Err(ProtobufError::Malformed),
+        };
+        if number == 0 { Err(ProtobufError::Malformed) } else { Ok(Some((number, wire))) }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk::<N>().ok_or(ProtobufError::Truncated)?;
+        self.0 = rest;
+        Ok(*array)
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64> {
+    let mut value = 0_u64;
+    for shift in (0..70).step_by(7) {
+        let (first, rest) = bytes.split_first().ok_or(ProtobufError::Truncated)?;
+        *bytes = rest;
+        value |= u64::from(first & 0x7f).checked_shl(shift).unwrap_or(0);
+        if first & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err(ProtobufError::Malformed)
+}
+
+/// Reads the fields of a message into a map. `outer`: the numbers of embedded types that led here.
+fn message(
+    schema: &'static Schema,
+    outer: &[u32],
+    bytes: &[u8],
+    into: &mut Map<String, Value>,
+    depth: usize,
+) -> Result<()> {
+    if depth > DEPTH {
+        return Err(ProtobufError::TooDeep);
+    }
+    let mut fields = Fields(bytes);
+    while let Some((number, wire)) = fields.next()? {
+        let here = |tags: &[u32]| {
+            tags.strip_prefix(outer).and_then(<[u32]>::split_first).map(|(n, rest)| (*n, rest.len()))
+        };
+        let found = schema.fields.iter().find(|field| here(&field.tags).is_some_and(|(n, _)| n == number));
+        let Some(field) = found else { continue };
+        if here(&field.tags).is_some_and(|(_, inner)| inner > 0) {
+            // The fields of an embedded type stand beside the others in JSON.
+            let outer: Vec<u32> = outer.iter().copied().chain([number]).collect();
+            message(schema, &outer, submessage(wire, field.name)?, into, depth + 1)?;
+        } else {
+            add(&field.ty, wire, field.name, into, depth)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds one occurrence of a field.
+fn add(
+    ty: &'static Type,
+    wire: Wire<'_>,
+    name: &str,
+    into: &mut Map<String, Value>,
+    depth: usize,
+) -> Result<()> {
+    match ty {
+        Type::Pointer(of) if matches!(**of, Type::List(_) | Type::Map(_) | Type::ResourceList) => {
+            add(of, wire, name, into, depth)
+        }
+        Type::List(of) => {
+            let slot = into.entry(name).or_insert_with(|| Value::Array(Vec::new()));
+            let Value::Array(items) = slot else { return Ok(()) };
+            items_of(of, wire, name, items, depth)
+        }
+        Type::Map(of) => pair(wire, name, into, |bytes| value_of_pair(of, bytes, name, depth)),
+        Type::ResourceList => pair(wire, name, into, |bytes| match bytes {
+            Some(wire) => quantity(wire, name),
+            None => Ok(Value::from("0")),
+        }),
+        _ => {
+            let value = single(ty, wire, name, depth)?;
+            match (into.get_mut(name), value) {
+                // A message that comes in parts is put together.
+                (Some(Value::Object(map)), Value::Object(more)) => map.extend(more),
+                (_, value) => drop(into.insert(name.to_owned(), value)),
+            }
+            Ok(())
+        }
+    }
+}
+
+fn items_of(
+    ty: &'static Type,
+    wire: Wire<'_>,
+    name: &str,
+    items: &mut Vec<Value>,
+    depth: usize,
+) -> Result<()> {
+    match (ty, wire) {
+        (Type::Bool | Type::Int32 | Type::Int64, Wire::Bytes(mut packed)) => {
+            while !packed.is_empty() {
+                let value = Wire::Varint(varint(&mut packed)?);
+                items.push(single(ty, value, name, depth)?);
+            }
+        }
+        _ => items.push(single(ty, wire, name, depth)?),
+    }
+    Ok(())
+}
+
+/// A map's entry: a message of key and value.
+fn pair<'a>(
+    wire: Wire<'a>,
+    name: &str,
+    into: &mut Map<String, Value>,
+    value: impl FnOnce(Option<Wire<'a>>) -> Result<Value>,
+) -> Result<()> {
+    let mut fields = Fields(submessage(wire, name)?);
+    let (mut key, mut found) = ("", None);
+    while let Some((number, wire)) = fields.next()? {
+        match number {
+            1 => key = text(wire, name)?,
+            2 => found = Some(wire),
+            _ => {}
+        }
+    }
+    let slot = into.entry(name).or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(map) = slot {
+        map.insert(key.to_owned(), value(found)?);
+    }
+    Ok(())
+}
+
+/// The value of a map's entry; a list is wrapped in a message of its own.
+fn value_of_pair(ty: &'static Type, wire: Option<Wire<'_>>, name: &str, depth: usize) -> Result<Value> {
+    match (ty, wire) {
+        (Type::List(of), wire) => {
+            let mut items = Vec::new();
+            let mut fields = Fields(wire.map_or(Ok(&[][..]), |wire| submessage(wire, name))?);
+            while let Some((number, wire)) = fields.next()? {
+                if number == 1 {
+                    items_of(of, wire, name, &mut items, depth + 1)?;
+                }
+            }
+            Ok(Value::Array(items))
+        }
+        (ty, Some(wire)) => single(ty, wire, name, depth),
+        (ty, None) => Ok(ty.zero()),
+    }
+}
+
+/// One value that is no list and no map.
+fn single(ty: &'static Type, wire: Wire<'_>, name: &str, depth: usize) -> Result<Value> {
+    let wrong = || ProtobufError::WireType(name.to_owned());
+    Ok(match (ty, wire) {
+        (Type::Pointer(of), wire) => single(of, wire, name, depth)?,
+        (Type::String(_), wire) => Value::from(text(wire, name)?),
+        (Type::Bool, Wire::Varint(n)) => Value::Bool(n != 0),
+        (Type::Int32, Wire::Varint(n)) => Value::from(int32(n)),
+        (Type::Int64, Wire::Varint(n)) => Value::from(n.cast_signed()),
+        (Type::Float64, Wire::Fixed64(bytes)) => {
+            Number::from_f64(f64::from_le_bytes(bytes)).map_or(Value::Null, Value::Number)
+        }
+        (Type::Bytes, Wire::Bytes(bytes)) => Value::from(STANDARD.encode(bytes)),
+        (Type::Time | Type::MicroTime, wire) => time(ty, submessage(wire, name)?, name)?,
+        (Type::Quantity, wire) => quantity(wire, name)?,
+        (Type::IntOrString, wire) => int_or_string(submessage(wire, name)?, name)?,
+        (Type::Any, wire) => raw(submessage(wire, name)?, name)?,
+        (Type::Struct(of), wire) => {
+            let mut map = Map::new();
+            if let Some(schema) = of.schema() {
+                message(schema, &[], submessage(wire, name)?, &mut map, depth + 1)?;
+            }
+            Value::Object(map)
+        }
+        (Type::SchemaOrBool(of) | Type::SchemaOrArray(of) | Type::SchemaOrStrings(of), wire) => {
+            let schema = of.schema().ok_or_else(wrong)?;
+            schema_or(ty, schema, submessage(wire, name)?, name, depth)?
+        }
+        _ => return Err(wrong()),
+    })
+}
+
+fn submessage<'a>(wire: Wire<'a>, name: &str) -> Result<&'a [u8]> {
+    match wire {
+        Wire::Bytes(bytes) => Ok(bytes),
+        Wire::Varint(_) | Wire::Fixed64(_) | Wire::Fixed32 => Err(ProtobufError::WireType(name.to_owned())),
+    }
+}
+
+fn text<'a>(wire: Wire<'a>, name: &str) -> Result<&'a str> {
+    std::str::from_utf8(submessage(wire, name)?).map_err(|_| ProtobufError::Utf8(name.to_owned()))
+}
+
+/// Negative numbers are written in ten bytes, of which the low four count.
+fn int32(n: u64) -> i32 {
+    #[expect(clippy::cast_possible_truncation, reason = "Protobuf defines it as the low 32 bits")]
+    let low = n as u32;
+    low.cast_signed()
+}
+
+/// Seconds and nanoseconds since 1970; nothing at all is no time.
+fn time(ty: &Type, bytes: &[u8], name: &str) -> Result<Value> {
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    let (mut seconds, mut nanos) = (0, 0);
+    let mut fields = Fields(bytes);
+    while let Some((number, wire)) = fields.next()? {
+        match (number, wire) {
+            (1, Wire::Varint(n)) => seconds = n.cast_signed(),
+            (2, Wire::Varint(n)) => nanos = int32(n),
+            _ => {}
+        }
+    }
+    let at = from_unix(seconds, nanos).ok_or_else(|| ProtobufError::WireType(name.to_owned()))?;
+    Ok(Value::from(if matches!(ty, Type::MicroTime) { micro_time(at) } else { time_text(at) }))
+}
+
+/// A message with the text.
+fn quantity(wire: Wire<'_>, name: &str) -> Result<Value> {
+    let mut fields = Fields(submessage(wire, name)?);
+    let mut found = "0";
+    while let Some((number, wire)) = fields.next()? {
+        if number == 1 {
+            found = text(wire, name)?;
+        }
+    }
+    Ok(Value::from(found))
+}
+
+/// A message with the kind, the number and the text.
+fn int_or_string(bytes: &[u8], name: &str) -> Result<Value> {
+    let (mut is_text, mut number, mut string) = (false, 0, "");
+    let mut fields = Fields(bytes);
+    while let Some((tag, wire)) = fields.next()? {
+        match (tag, wire) {
+            (1, Wire::Varint(n)) => is_text = n == 1,
+            (2, Wire::Varint(n)) => number = int32(n),
+            (3, wire) => string = text(wire, name)?,
+            _ => {}
+        }
+    }
+    Ok(if is_text { Value::from(string) } else { Value::from(number) })
+}
+
+/// A message with JSON.
+fn raw(bytes: &[u8], name: &str) -> Result<Value> {
+    let mut fields = Fields(bytes);
+    let mut json: &[u8] = b"";
+    while let Some((number, wire)) = fields.next()? {
+        if number == 1 {
+            json = submessage(wire, name)?;
+        }
+    }
+    if json.is_empty() {
+        return Ok(Value::Null);
+    }
+    let decoded = codec::json::decode(json, Limits::BODY);
+    decoded.map(|d| d.value).map_err(|error| ProtobufError::Raw(name.to_owned(), error.to_string()))
+}
+
+/// A message with a schema and what may stand in its place.
+fn schema_or(
+    ty: &'static Type,
+    schema: &'static Schema,
+    bytes: &[u8],
+    name: &str,
+    depth: usize,
+) -> Result<Value> {
+    let read = |bytes: &[u8]| {
+        let mut map = Map::new();
+        message(schema, &[], bytes, &mut map, depth + 1)?;
+        Ok(Value::Object(map))
+    };
+    let mut fields = Fields(bytes);
+    let (mut one, mut allows, mut list) = (None, false, Vec::new());
+    while let Some((number, wire)) = fields.next()? {
+        match (ty, number, wire) {
+            (Type::SchemaOrBool(_), 1, Wire::Varint(n)) => allows = n != 0,
+            (Type::SchemaOrBool(_), 2, Wire::Bytes(bytes)) => one = Some(read(bytes)?),
+            (Type::SchemaOrBool(_), ..) => {}
+            (_, 1, Wire::Bytes(bytes)) => one = Some(read(bytes)?),
+            (Type::SchemaOrArray(_), 2, Wire::Bytes(bytes)) => list.push(read(bytes)?),
+            (Type::SchemaOrStrings(_), 2, wire) => list.push(Value::from(text(wire, name)?)),
+            _ => {}
+        }
+    }
+    Ok(match (one, ty) {
+        (Some(schema), _) => schema,
+        (None, Type::SchemaOrBool(_)) => Value::Bool(allows),
+        (None, _) => Value::Array(list),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Length-delimited field.
+    fn bytes(number: u8, content: &[u8]) -> Vec<u8> {
+        let mut out = vec![number << 3 | 2];
+        let mut length = content.len();
+        while length >= 0x80 {
+            out.push((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        out.push(length as u8);
+        out.extend_from_slice(content);
+        out
+    }
+
+    fn read(ty: &str, parts: &[Vec<u8>]) -> Result<Value> {
+        Schema::of(ty).unwrap().read_protobuf(&parts.concat()).map(Object::into_value)
+    }
+
+    #[test]
+    fn messages_become_the_tree_of_their_json() {
+        let time = [8, 0x80, 0x8c, 0xa0, 0xbb, 6].to_vec();
+        let meta = [
+            bytes(1, b"x"),
+            bytes(8, &time),
+            bytes(11, &[bytes(1, b"k"), bytes(2, b"v")].concat()),
+            vec![10 << 3, 30],
+        ]
+        .concat();
+        let data = [bytes(1, b"a"), bytes(2, b"\x00\x01")].concat();
+        assert_eq!(
+            read("core/v1.Secret", &[bytes(1, &meta), bytes(2, &data), bytes(3, b"Opaque"), vec![5 << 3, 1]])
+                .unwrap(),
+            json!({
+                "metadata": {
+                    "name": "x",
+                    "creationTimestamp": "2024-12-22T12:28:48Z",
+                    "labels": {"k": "v"},
+                    "deletionGracePeriodSeconds": 30,
+                },
+                "data": {"a": "AAE="},
+                "type": "Opaque",
+                "immutable": true,
+            })
+        );
+        let rule = [bytes(1, b"get"), bytes(1, b"list"), bytes(2, b""), bytes(3, b"pods")].concat();
+        assert_eq!(
+            read("rbac/v1.Role", &[bytes(1, b""), bytes(2, &rule)]).unwrap(),
+            json!({"metadata": {}, "rules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}]})
+        );
+        let port = [vec![8, 1], bytes(3, b"http")].concat();
+        let service_port = [bytes(4, &port), vec![3 << 3, 80]].concat();
+        assert_eq!(
+            read("core/v1.ServicePort", &[service_port]).unwrap(),
+            json!({"targetPort": "http", "port": 80})
+        );
+        let extra = [bytes(1, b"k"), bytes(2, &[bytes(1, b"v1"), bytes(1, b"v2")].concat())].concat();
+        assert_eq!(
+            read("authentication/v1.UserInfo", &[bytes(4, &extra)]).unwrap(),
+            json!({"extra": {"k": ["v1", "v2"]}})
+        );
+        let negative = [vec![9 << 3], vec![0xff; 9], vec![1]].concat();
+        assert_eq!(read("core/v1.PodSpec", &[]).unwrap(), json!({}));
+        assert_eq!(read("core/v1.ConfigMap", &[negative]).unwrap(), json!({}), "an unknown number");
+    }
+
+    #[test]
+    fn embedded_types_are_flat_in_json() {
+        let reference = bytes(1, b"name");
+        assert_eq!(
+            read("core/v1.SecretEnvSource", &[bytes(1, &reference), vec![2 << 3, 1]]).unwrap(),
+            json!({"name": "name", "optional": true})
+        );
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        for (parts, error) in [
+            (vec![vec![10]], ProtobufError::Truncated),
+            (vec![vec![10, 5, 1]], ProtobufError::Truncated),
+            (vec![vec![10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]], ProtobufError::Truncated),
+            (vec![vec![0x80; 11]], ProtobufError::Malformed),
+            (vec![vec![11]], ProtobufError::Malformed),
+            (vec![vec![2, 0]], ProtobufError::Malformed),
+            (vec![vec![8, 1]], ProtobufError::WireType("metadata".into())),
+            (vec![bytes(1, &bytes(1, b"\xff"))], ProtobufError::Utf8("name".into())),
+        ] {
+            assert_eq!(read("core/v1.ConfigMap", &parts), Err(error), "{parts:?}");
+        }
+        // `not`, again and again.
+        let nested = |levels| {
+            (0..levels)
+                .fold(Vec::new(), |inner: Vec<u8>, _| [vec![0xe2, 1], bytes(1, &inner).split_off(1)].concat())
+        };
+        assert!(read("apiextensions/v1.JSONSchemaProps", &[nested(DEPTH)]).is_ok());
+        assert_eq!(
+            read("apiextensions/v1.JSONSchemaProps", &[nested(DEPTH + 1)]),
+            Err(ProtobufError::TooDeep)
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! The envelope of Protobuf bodies (requirements D-PB-1 to -9): magic bytes, then a message that says what the object is.
+
+use apimachinery::object::{Object, Value};
+use prost::Message;
+use schema::Schema;
+
+/// What every Protobuf body begins with.
+const MAGIC: [u8; 4] = *b"k8s\0";
+
+/// The message after the magic bytes.
+#[derive(Clone, PartialEq, Message)]
+struct Unknown {
+    #[prost(message, optional, tag = "1")]
+    type_meta: Option<TypeMeta>,
+    /// The object itself.
+    #[prost(bytes = "bytes", tag = "2")]
+    raw: bytes::Bytes,
+    /// Empty: none.
+    #[prost(string, tag = "3")]
+    content_encoding: String,
+    /// Empty: Protobuf.
+    #[prost(string, tag = "4")]
+    content_type: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TypeMeta {
+    #[prost(string, tag = "1")]
+    api_version: String,
+    #[prost(string, tag = "2")]
+    kind: String,
+}
+
+/// The tree of a body whose object is of a type of the schema table.
+///
+/// # Errors
+///
+/// What is wrong with it, as a sentence of a 400.
+pub fn read(body: &[u8], schema: &'static Schema) -> Result<Value, String> {
+    let message = body.strip_prefix(&MAGIC).ok_or("it does not begin with the Protobuf magic bytes")?;
+    let Unknown { type_meta, raw, content_encoding, content_type } =
+        Unknown::decode(message).map_err(|error| format!("its envelope cannot be read: {error}"))?;
+    if !content_encoding.is_empty() {
+        return Err(format!("its content encoding `{content_encoding}` is not known"));
+    }
+    if !content_type.is_empty() && !content_type.ends_with(".protobuf") {
+        return Err(format!("its content type `{content_type}` is not Protobuf"));
+    }
+    let mut object: Object = schema.read_protobuf(&raw).map_err(|error| error.to_string())?;
+    if let Some(TypeMeta { api_version, kind }) = type_meta {
+        object.set_type(&api_version, &kind);
+    }
+    Ok(object.into_value())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn body(unknown: &Unknown) -> Vec<u8> {
+        [&MAGIC[..], &unknown.encode_to_vec()].concat()
+    }
+
+    #[test]
+    fn an_envelope_names_the_type_and_holds_the_object() {
+        let schema = Schema::of("core/v1.ConfigMap").unwrap();
+        // metadata { name: "x" }
+        let unknown = Unknown {
+            type_meta: Some(TypeMeta { api_version: "v1".into(), kind: "ConfigMap".into() }),
+            raw: bytes::Bytes::from_static(&[10, 3, 10, 1, b'x']),
+            ..Unknown::default()
+        };
+        let want = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
+        assert_eq!(read(&body(&unknown), schema), Ok(want));
+        for bad in [
+            Vec::new(),
+            unknown.encode_to_vec(),
+            b"k8s\0\xff".to_vec(),
+            body(&Unknown { content_encoding: "gzip".into(), ..unknown.clone() }),
+            body(&Unknown { content_type: "application/json".into(), ..unknown.clone() }),
+            body(&Unknown { raw: bytes::Bytes::from_static(&[10, 9]), ..unknown }),
+        ] {
+            assert!(read(&bad, schema).is_err(), "{bad:?}");
+        }
+    }
+}
