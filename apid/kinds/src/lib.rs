@@ -28,17 +28,32 @@ pub mod format;
 pub mod labels;
 pub mod metadata;
 pub mod registry;
+mod status;
 pub mod strategy;
 pub mod table;
 
+mod admissionregistration;
+mod apiextensions;
+mod apiregistration;
+mod apps;
 mod authentication;
 mod authorization;
+mod autoscaling;
+mod batch;
+mod certificates;
 mod coordination;
 mod core;
+mod discovery;
+mod flowcontrol;
+mod networking;
+mod node;
+mod policy;
 mod rbac;
+mod scheduling;
+mod storage;
 
 pub use registry::{Registry, Resource};
-pub use strategy::{MetadataChecks, NameRule, Strategy};
+pub use strategy::{Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
 pub use table::{Column, Table};
 
 /// The static facts of a built-in kind.
@@ -79,6 +94,8 @@ pub enum Storage {
     /// It is a question: its creation is answered with the same kind, its status filled, and nothing is kept. Such a
     /// kind has the one verb `create`, and objects without names.
     Review,
+    /// It is an order: its creation changes another object and is answered with a Status, and nothing is kept.
+    Order,
 }
 
 /// The API verbs of discovery.
@@ -156,6 +173,38 @@ impl Subresource {
             kind,
             group_version: None,
         }
+    }
+
+    /// The subresource `scale`, the same for all kinds that have it.
+    pub const fn scale() -> Self {
+        Subresource {
+            name: "scale",
+            kind: "Scale",
+            group_version: Some(("autoscaling", "v1")),
+            ..Subresource::status("")
+        }
+    }
+
+    /// The subresource `proxy`, which forwards requests; `kind` is that of its options.
+    pub(crate) const fn proxy(kind: &'static str) -> Self {
+        let verbs = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
+        Subresource { name: "proxy", verbs, kind, group_version: None }
+    }
+}
+
+impl Kind {
+    /// Whether a subresource is a part of the object that the ordinary verbs read and write, with the kind's
+    /// [`Strategy`] deciding what a write may change. The others have bodies of another kind, or code that is not there:
+    /// verbs that do not know them answer 501.
+    pub fn is_part(&self, subresource: &Subresource) -> bool {
+        subresource.kind == self.kind
+            && subresource.group_version.is_none()
+            && !self.strategy.unbuilt_subresources().contains(&subresource.name)
+    }
+
+    /// Whether it has a status that is written apart from the rest.
+    pub fn has_status(&self) -> bool {
+        self.subresources.iter().any(|subresource| subresource.name == "status")
     }
 }
 

@@ -7,16 +7,31 @@ use apimachinery::gvk::{GroupKind, GroupResource, GroupVersion};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use schema::{Conformed, Schema, TypeError};
+use serde_json::Value;
 
-use crate::{Context, Kind, MetadataChecks, NameRule, Storage, metadata};
+use crate::{Context, Generation, Kind, MetadataChecks, NameRule, Storage, metadata, status};
 
 /// The groups in the order in which discovery lists them, each with its kinds.
 const GROUPS: &[&[Kind]] = &[
     crate::core::KINDS,
+    crate::apiregistration::KINDS,
+    crate::apps::KINDS,
     crate::authentication::KINDS,
     crate::authorization::KINDS,
+    crate::autoscaling::KINDS,
+    crate::batch::KINDS,
+    crate::certificates::KINDS,
+    crate::networking::KINDS,
+    crate::policy::KINDS,
     crate::rbac::KINDS,
+    crate::storage::KINDS,
+    crate::admissionregistration::KINDS,
+    crate::apiextensions::KINDS,
+    crate::scheduling::KINDS,
     crate::coordination::KINDS,
+    crate::node::KINDS,
+    crate::discovery::KINDS,
+    crate::flowcontrol::KINDS,
 ];
 
 /// A kind as it is served: full group name, storage key.
@@ -90,9 +105,11 @@ impl Resource {
     pub fn prepare_create(&self, object: &mut Object, namespace: &str, ctx: &Context<'_>) {
         let namespace = if self.kind.namespaced { namespace } else { "" };
         metadata::prepare_create(object, namespace, ctx);
-        if self.kind.strategy.counts_generations() {
-            object.set_meta("generation", 1);
+        match self.kind.strategy.generation() {
+            Generation::None => {}
+            Generation::Fixed | Generation::Counted(_) => object.set_meta("generation", 1),
         }
+        status::prepare_create(self.kind, object);
         self.kind.strategy.prepare_create(object, ctx);
         if object.name().is_empty() {
             metadata::generate_name(object, ctx.chance);
@@ -102,9 +119,13 @@ impl Resource {
     /// Takes from the stored object what an update may not change, and counts its generation.
     pub fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
         metadata::prepare_update(new, old);
+        status::prepare_update(self.kind, new, old, ctx.subresource);
         self.kind.strategy.prepare_update(new, old, ctx);
-        if self.kind.strategy.counts_generations() && !same_spec(new, old) {
-            new.set_meta("generation", old.generation() + 1);
+        if let Generation::Counted(metadata) = self.kind.strategy.generation() {
+            let differs = |field: &&str| metadata_field(new, field) != metadata_field(old, field);
+            if !same_spec(new, old) || metadata.iter().any(differs) {
+                new.set_meta("generation", old.generation() + 1);
+            }
         }
     }
 
@@ -166,6 +187,12 @@ impl Resource {
     }
 }
 
+/// A field of the metadata; an empty one counts as absent.
+fn metadata_field<'a>(object: &'a Object, field: &str) -> Option<&'a Value> {
+    let value = object.meta().and_then(|metadata| metadata.get(field));
+    value.filter(|value| !matches!(value, Value::Object(map) if map.is_empty()))
+}
+
 /// Whether two objects are equal outside metadata and status.
 fn same_spec(a: &Object, b: &Object) -> bool {
     let rest = |object: &'_ Object| {
@@ -189,9 +216,13 @@ pub struct Registry {
 impl Registry {
     /// All built-in kinds under a preset.
     pub fn new(names: &Names) -> Self {
-        let resources =
-            GROUPS.iter().flat_map(|kinds| kinds.iter()).map(|kind| Arc::new(Resource::new(kind, names)));
-        Registry { resources: resources.collect() }
+        Registry::with(names, &[])
+    }
+
+    /// The built-in kinds and others, which come after them in discovery.
+    pub fn with(names: &Names, others: &[&'static [Kind]]) -> Self {
+        let kinds = GROUPS.iter().chain(others).flat_map(|kinds| kinds.iter());
+        Registry { resources: kinds.map(|kind| Arc::new(Resource::new(kind, names))).collect() }
     }
 
     /// All resources, in discovery's order: group by group, alphabetically in a group.
@@ -239,7 +270,12 @@ mod tests {
         for (i, resource) in resources.iter().enumerate() {
             let kind = resource.kind;
             assert!(Schema::of(kind.schema).is_some(), "{} has no schema", kind.kind);
-            assert_eq!(kind.verbs == REVIEW_VERBS, kind.storage == Storage::Review, "{}", kind.kind);
+            assert_eq!(kind.verbs == REVIEW_VERBS, kind.storage != Storage::Stored, "{}", kind.kind);
+            assert!(
+                kind.subresources.iter().all(|sub| sub.verbs.is_sorted_by_key(|verb| verb.as_str())),
+                "{}",
+                kind.kind
+            );
             assert!(kind.verbs.is_sorted_by_key(|verb| verb.as_str()), "{}", kind.kind);
             assert!(kind.subresources.is_sorted_by_key(|sub| sub.name), "{}", kind.kind);
             let found =
@@ -258,7 +294,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(registry.stored().count(), 10);
         assert!(registry.find("", "v1", "roles").is_none());
         assert!(registry.find("", "v2", "configmaps").is_none());
     }

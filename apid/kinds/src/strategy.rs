@@ -31,6 +31,28 @@ pub enum MetadataChecks {
     Whole,
 }
 
+/// Whether `metadata.generation` is kept, and what counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generation {
+    /// There is none.
+    None,
+    /// 1 at creation, for life.
+    Fixed,
+    /// 1 at creation, +1 when something outside metadata and status changes, or one of these fields of the metadata.
+    Counted(&'static [&'static str]),
+}
+
+/// What a write to `status` may change beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusWrites {
+    /// Metadata, as any write may.
+    Metadata,
+    /// Metadata without labels.
+    MetadataWithoutLabels,
+    /// Nothing.
+    Alone,
+}
+
 /// The rules of a kind. Called through the methods of [`crate::Resource`], which also apply the rules of metadata.
 /// Objects have been conformed to the schema before any of these sees them; `null` never stands for a missing field
 /// that the schema omits.
@@ -60,9 +82,25 @@ pub trait Strategy: Send + Sync {
         false
     }
 
-    /// `metadata.generation` is kept: 1 at creation, +1 when something outside metadata and status changes.
-    fn counts_generations(&self) -> bool {
+    /// Whether `metadata.generation` is kept.
+    fn generation(&self) -> Generation {
+        Generation::None
+    }
+
+    /// What a write to `status` may change beside it. That it leaves the rest alone, and the main resource the status,
+    /// holds of all kinds with that subresource.
+    fn status_writes(&self) -> StatusWrites {
+        StatusWrites::Metadata
+    }
+
+    /// A created object keeps the status that it comes with: nodes report themselves.
+    fn created_with_status(&self) -> bool {
         false
+    }
+
+    /// Subresources of the kind's own type that are listed and not built.
+    fn unbuilt_subresources(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Field selectors beyond `metadata.name` and `metadata.namespace`. Dotted; a name is also the path that

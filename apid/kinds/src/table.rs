@@ -5,6 +5,9 @@ use apimachinery::object::Object;
 use apimachinery::time;
 use serde_json::{Value, json};
 
+pub(crate) mod cell;
+pub(crate) mod workload;
+
 /// Columns of a kind's Table representation.
 pub struct Table {
     /// The columns.
@@ -37,6 +40,16 @@ impl Column {
     /// A column of strings for `-o wide`.
     pub(crate) const fn wide(name: &'static str, description: &'static str) -> Self {
         Column { priority: 1, ..Column::text(name, description) }
+    }
+
+    /// A column of whole numbers.
+    pub(crate) const fn integer(name: &'static str, description: &'static str) -> Self {
+        Column { kind: "integer", ..Column::text(name, description) }
+    }
+
+    /// A column of true and false.
+    pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Self {
+        Column { kind: "boolean", ..Column::text(name, description) }
     }
 }
 
@@ -71,9 +84,17 @@ pub(crate) fn since(timestamp: &str, clock: &dyn Clock) -> String {
     }
 }
 
+/// Time between two timestamps; `""` unless both are there.
+pub(crate) fn between(start: &str, end: &str) -> String {
+    match (time::parse(start), time::parse(end)) {
+        (Some(start), Some(end)) => short_duration(end.as_second() - start.as_second()),
+        _ => String::new(),
+    }
+}
+
 /// Two or three significant figures of a duration in seconds: `95s`, `4m10s`, `45m`, `5h12m`, `30h`, `3d4h`, `20d`,
 /// `3y25d`. A second in the future is clock skew and counts as now.
-fn short_duration(seconds: i64) -> String {
+pub(crate) fn short_duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let pair = |major: i64, unit: &str, minor: i64, minor_unit: &str| {
         if minor == 0 { format!("{major}{unit}") } else { format!("{major}{unit}{minor}{minor_unit}") }

@@ -214,6 +214,14 @@ impl Status {
         .with_details(Details::default())
     }
 
+    /// 501: discovery lists it and this release does not do it. `subresource` is `""` for the main resource.
+    pub fn not_implemented(what: &GroupResource, subresource: &str) -> Self {
+        let sought =
+            if subresource.is_empty() { what.to_string() } else { format!("{subresource} of {what}") };
+        let message = format!("the server does not implement {sought}");
+        Status { code: 501, ..Self::failure(Reason::Unknown, message) }
+    }
+
     /// 406.
     pub fn not_acceptable(accepted: &[&str]) -> Self {
         Self::failure(

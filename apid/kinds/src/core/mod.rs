@@ -2,13 +2,43 @@
 
 use crate::Kind;
 
+mod binding;
+mod component_status;
 mod config_map;
+mod endpoints;
 mod event;
 mod immutable;
+mod limit_range;
 mod namespace;
+mod node;
+mod persistent_volume;
+mod persistent_volume_claim;
+mod pod;
+mod pod_status;
+mod pod_template;
+mod replication_controller;
+mod resource_quota;
 mod secret;
+mod service;
 mod service_account;
 
 /// Its kinds, in discovery's order.
-pub(crate) const KINDS: &[Kind] =
-    &[config_map::KIND, event::KIND, namespace::KIND, secret::KIND, service_account::KIND];
+pub(crate) const KINDS: &[Kind] = &[
+    binding::KIND,
+    component_status::KIND,
+    config_map::KIND,
+    endpoints::KIND,
+    event::KIND,
+    limit_range::KIND,
+    namespace::KIND,
+    node::KIND,
+    persistent_volume_claim::KIND,
+    persistent_volume::KIND,
+    pod::KIND,
+    pod_template::KIND,
+    replication_controller::KIND,
+    resource_quota::KIND,
+    secret::KIND,
+    service_account::KIND,
+    service::KIND,
+];

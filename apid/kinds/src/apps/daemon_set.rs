@@ -1,0 +1,77 @@
+//! DaemonSet: a pod on every node, or on those of a sort.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::json;
+
+use crate::table::cell::{Read, labels, selector};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers};
+use crate::table::{AGE, NAME, age};
+use crate::{
+    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+};
+
+pub(super) const KIND: Kind = Kind {
+    group: "apps",
+    versions: &["v1"],
+    kind: "DaemonSet",
+    resource: "daemonsets",
+    singular: "daemonset",
+    short_names: &["ds"],
+    categories: &["all"],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[Subresource::status("DaemonSet")],
+    schema: "apps/v1.DaemonSet",
+    strategy: &DaemonSet,
+};
+
+struct DaemonSet;
+
+impl Strategy for DaemonSet {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Counted(&[])
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::integer("Desired", "Nodes that should run its pod."),
+        Column::integer("Current", "Nodes that run its pod."),
+        Column::integer("Ready", "Pods that are ready."),
+        Column::integer("Up-to-date", "Pods of the newest template."),
+        Column::integer("Available", "Pods that have been ready long enough."),
+        Column::text("Node Selector", "Labels of the nodes that should run its pod."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let status = |field: &str| json!(object.integer(&format!("status.{field}")));
+        let [containers, images] = containers(object, "spec.template");
+        vec![
+            json!(object.name()),
+            status("desiredNumberScheduled"),
+            status("currentNumberScheduled"),
+            status("numberReady"),
+            status("updatedNumberScheduled"),
+            status("numberAvailable"),
+            json!(labels(object, "spec.template.spec.nodeSelector")),
+            age(object, clock),
+            containers,
+            images,
+            json!(selector(object, "spec.selector")),
+        ]
+    },
+};

@@ -1,0 +1,13 @@
+//! The group `apps`: what keeps pods running.
+
+use crate::Kind;
+
+mod controller_revision;
+mod daemon_set;
+mod deployment;
+mod replica_set;
+mod stateful_set;
+
+/// Its kinds, in discovery's order.
+pub(crate) const KINDS: &[Kind] =
+    &[controller_revision::KIND, daemon_set::KIND, deployment::KIND, replica_set::KIND, stateful_set::KIND];

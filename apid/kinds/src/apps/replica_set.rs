@@ -1,0 +1,78 @@
+//! ReplicaSet: so many pods of one template.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::json;
+
+use crate::table::cell::{Read, selector};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers, replicas};
+use crate::table::{AGE, NAME, age};
+use crate::{
+    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+};
+
+pub(super) const KIND: Kind = Kind {
+    group: "apps",
+    versions: &["v1"],
+    kind: "ReplicaSet",
+    resource: "replicasets",
+    singular: "replicaset",
+    short_names: &["rs"],
+    categories: &["all"],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[Subresource::scale(), Subresource::status("ReplicaSet")],
+    schema: "apps/v1.ReplicaSet",
+    strategy: &ReplicaSet,
+};
+
+struct ReplicaSet;
+
+impl Strategy for ReplicaSet {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Counted(&[])
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["status.replicas"]
+    }
+
+    fn field(&self, object: &Object, _field: &str) -> String {
+        object.integer("status.replicas").to_string()
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::integer("Desired", "Pods wanted."),
+        Column::integer("Current", "Pods there are."),
+        Column::integer("Ready", "Pods that are ready."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let [containers, images] = containers(object, "spec.template");
+        vec![
+            json!(object.name()),
+            json!(replicas(object)),
+            json!(object.integer("status.replicas")),
+            json!(object.integer("status.readyReplicas")),
+            age(object, clock),
+            containers,
+            images,
+            json!(selector(object, "spec.selector")),
+        ]
+    },
+};

@@ -1,0 +1,107 @@
+//! HorizontalPodAutoscaler: keeps the number of pods in step with what is measured.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::cell::{Read, UNKNOWN, UNSET, or_none, shortened};
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "autoscaling",
+    versions: &["v2"],
+    kind: "HorizontalPodAutoscaler",
+    resource: "horizontalpodautoscalers",
+    singular: "horizontalpodautoscaler",
+    short_names: &["hpa"],
+    categories: &["all"],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[Subresource::status("HorizontalPodAutoscaler")],
+    schema: "autoscaling/v2.HorizontalPodAutoscaler",
+    strategy: &HorizontalPodAutoscaler,
+};
+
+struct HorizontalPodAutoscaler;
+
+impl Strategy for HorizontalPodAutoscaler {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::text("Reference", "What it scales."),
+        Column::text("Targets", "What is measured, against what is wanted."),
+        Column::text("MinPods", "The least number of pods."),
+        Column::text("MaxPods", "The greatest number of pods."),
+        Column::text("Replicas", "The number of pods now."),
+        AGE,
+    ],
+    cells,
+};
+
+fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+    let target = |field: &str| object.text(&format!("spec.scaleTargetRef.{field}"));
+    vec![
+        json!(object.name()),
+        json!(format!("{}/{}", target("kind"), target("name"))),
+        json!(targets(object)),
+        json!(object.shown("spec.minReplicas", UNSET)),
+        json!(object.integer("spec.maxReplicas")),
+        json!(object.integer("status.currentReplicas")),
+        age(object, clock),
+    ]
+}
+
+/// Each metric as `current/target`, the first two of them.
+fn targets(object: &Object) -> String {
+    let current = object.items("status.currentMetrics");
+    let metrics = object.items("spec.metrics").iter().enumerate();
+    let texts: Vec<String> = metrics.filter_map(|(i, metric)| target(metric, current.get(i))).collect();
+    or_none(shortened(&texts, 2, ", "))
+}
+
+fn target(metric: &Value, current: Option<&Value>) -> Option<String> {
+    let source = match metric.text("type") {
+        "Resource" => "resource",
+        "ContainerResource" => "containerResource",
+        "Pods" => "pods",
+        "Object" => "object",
+        "External" => "external",
+        _ => return None,
+    };
+    let current = current.and_then(|current| current.get(source));
+    let measured = |field: &str| {
+        current
+            .map_or_else(|| UNKNOWN.to_owned(), |current| current.shown(&format!("current.{field}"), UNKNOWN))
+    };
+    let metric = metric.get(source)?;
+    let wanted = |field: &str| metric.shown(&format!("target.{field}"), "");
+    let has_average = !wanted("averageValue").is_empty();
+    Some(match source {
+        "resource" | "containerResource" if has_average => {
+            format!("{}: {}/{}", metric.text("name"), measured("averageValue"), wanted("averageValue"))
+        }
+        "resource" | "containerResource" => {
+            let percent = |text: String, absent: &str| match text.as_str() {
+                "" | UNKNOWN => absent.to_owned(),
+                number => format!("{number}%"),
+            };
+            let measured = percent(measured("averageUtilization"), UNKNOWN);
+            let wanted = percent(wanted("averageUtilization"), "<auto>");
+            format!("{}: {measured}/{wanted}", metric.text("name"))
+        }
+        "pods" => format!("{}/{}", measured("averageValue"), wanted("averageValue")),
+        _ if has_average => format!("{}/{} (avg)", measured("averageValue"), wanted("averageValue")),
+        _ => format!("{}/{}", measured("value"), wanted("value")),
+    })
+}

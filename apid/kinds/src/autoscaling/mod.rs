@@ -1,0 +1,8 @@
+//! The group `autoscaling`: how many pods there should be.
+
+use crate::Kind;
+
+mod horizontal_pod_autoscaler;
+
+/// Its kinds, in discovery's order.
+pub(crate) const KINDS: &[Kind] = &[horizontal_pod_autoscaler::KIND];

@@ -1,0 +1,83 @@
+//! CronJob: a job at certain times.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::cell::{NONE, Read, UNSET, selector};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers};
+use crate::table::{AGE, NAME, age, since};
+use crate::{
+    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+};
+
+pub(super) const KIND: Kind = Kind {
+    group: "batch",
+    versions: &["v1"],
+    kind: "CronJob",
+    resource: "cronjobs",
+    singular: "cronjob",
+    short_names: &["cj"],
+    categories: &["all"],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[Subresource::status("CronJob")],
+    schema: "batch/v1.CronJob",
+    strategy: &CronJob,
+};
+
+struct CronJob;
+
+impl Strategy for CronJob {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Counted(&[])
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::text("Schedule", "When jobs start."),
+        Column::text("Timezone", "The time zone of the schedule."),
+        Column::boolean("Suspend", "Whether no jobs start for now."),
+        Column::integer("Active", "Jobs that run."),
+        Column::text("Last Schedule", "Time since a job last started."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let suspend = match object.find("spec.suspend") {
+            Some(Value::Bool(true)) => "True",
+            Some(Value::Bool(false)) => "False",
+            _ => UNSET,
+        };
+        let last = match object.text("status.lastScheduleTime") {
+            "" => NONE.to_owned(),
+            time => since(time, clock),
+        };
+        let [containers, images] = containers(object, "spec.jobTemplate.spec.template");
+        vec![
+            json!(object.name()),
+            json!(object.text("spec.schedule")),
+            json!(object.text_or("spec.timeZone", NONE)),
+            json!(suspend),
+            json!(object.items("status.active").len()),
+            json!(last),
+            age(object, clock),
+            containers,
+            images,
+            json!(selector(object, "spec.jobTemplate.spec.selector")),
+        ]
+    },
+};

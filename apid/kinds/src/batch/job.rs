@@ -1,0 +1,108 @@
+//! Job: pods that run until enough of them have succeeded.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::cell::{Read, selector};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers};
+use crate::table::{AGE, NAME, age, between, since};
+use crate::{
+    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+};
+
+pub(super) const KIND: Kind = Kind {
+    group: "batch",
+    versions: &["v1"],
+    kind: "Job",
+    resource: "jobs",
+    singular: "job",
+    short_names: &[],
+    categories: &["all"],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[Subresource::status("Job")],
+    schema: "batch/v1.Job",
+    strategy: &Job,
+};
+
+struct Job;
+
+impl Strategy for Job {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Counted(&[])
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["status.successful"]
+    }
+
+    fn field_sources(&self) -> &'static [&'static str] {
+        &["status.succeeded"]
+    }
+
+    /// The number of pods that have succeeded.
+    fn field(&self, object: &Object, _field: &str) -> String {
+        object.integer("status.succeeded").to_string()
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::text("Status", "What it is doing, or how it ended."),
+        Column::text("Completions", "Pods that have succeeded, of those that must."),
+        Column::text("Duration", "How long it took, or has taken so far."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells,
+};
+
+fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+    let succeeded = object.integer("status.succeeded");
+    let completions = match (object.find("spec.completions"), object.integer("spec.parallelism")) {
+        (Some(wanted), _) => format!("{succeeded}/{wanted}"),
+        (None, parallel @ 2..) => format!("{succeeded}/1 of {parallel}"),
+        (None, _) => format!("{succeeded}/1"),
+    };
+    let start = object.text("status.startTime");
+    let duration = match (start, object.text("status.completionTime")) {
+        ("", _) => String::new(),
+        (start, "") => since(start, clock),
+        (start, end) => between(start, end),
+    };
+    let [containers, images] = containers(object, "spec.template");
+    vec![
+        json!(object.name()),
+        json!(state(object)),
+        json!(completions),
+        json!(duration),
+        age(object, clock),
+        containers,
+        images,
+        json!(selector(object, "spec.selector")),
+    ]
+}
+
+fn state(object: &Object) -> &'static str {
+    let first = |conditions: &[&'static str]| conditions.iter().copied().find(|c| object.holds(c));
+    if let Some(end) = first(&["Complete", "Failed"]) {
+        return end;
+    }
+    if object.is_terminating() {
+        return "Terminating";
+    }
+    first(&["Suspended", "FailureTarget", "SuccessCriteriaMet"]).unwrap_or("Running")
+}

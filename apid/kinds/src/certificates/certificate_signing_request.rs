@@ -1,0 +1,131 @@
+//! CertificateSigningRequest: asks a signer for a certificate.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::cell::{NONE, Read};
+use crate::table::{AGE, NAME, age, short_duration};
+use crate::{
+    Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    status,
+};
+
+pub(super) const KIND: Kind = Kind {
+    group: "certificates",
+    versions: &["v1"],
+    kind: "CertificateSigningRequest",
+    resource: "certificatesigningrequests",
+    singular: "certificatesigningrequest",
+    short_names: &["csr"],
+    categories: &[],
+    namespaced: false,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[
+        Subresource { name: "approval", ..Subresource::status("CertificateSigningRequest") },
+        Subresource::status("CertificateSigningRequest"),
+    ],
+    schema: "certificates/v1.CertificateSigningRequest",
+    strategy: &CertificateSigningRequest,
+};
+
+struct CertificateSigningRequest;
+
+impl Strategy for CertificateSigningRequest {
+    fn name_rule(&self) -> NameRule {
+        NameRule::PathSegment
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["spec.signerName"]
+    }
+
+    /// Who asks is the server's to say.
+    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(Value::Object(spec)) = object.get_mut("spec") {
+            spec.retain(|field, _| !matches!(field.as_str(), "username" | "uid" | "groups" | "extra"));
+        }
+    }
+
+    /// What was asked for stands. `approval` writes the conditions; `status` all but those of approval.
+    fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
+        status::keep(new, old, "spec");
+        match ctx.subresource {
+            "approval" => keep_certificate(new, old),
+            "status" => keep_approval(new, old),
+            _ => {}
+        }
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        AGE,
+        Column::text("SignerName", "The signer it asks."),
+        Column::text("Requestor", "Who asks."),
+        Column::text("RequestedDuration", "How long the certificate should be good."),
+        Column::text("Condition", "Whether it was approved, and issued."),
+    ],
+    cells,
+};
+
+fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+    let duration = object.find("spec.expirationSeconds").and_then(Value::as_i64);
+    vec![
+        json!(object.name()),
+        age(object, clock),
+        json!(object.text_or("spec.signerName", NONE)),
+        json!(object.text("spec.username")),
+        json!(duration.map_or_else(|| NONE.to_owned(), short_duration)),
+        json!(state(object)),
+    ]
+}
+
+fn state(object: &Object) -> String {
+    let is = |condition: &str| object.condition(condition).is_some();
+    let mut state = if is("Denied") {
+        "Denied".to_owned()
+    } else if is("Approved") {
+        "Approved".to_owned()
+    } else {
+        "Pending".to_owned()
+    };
+    if is("Failed") {
+        state.push_str(",Failed");
+    }
+    if !object.text("status.certificate").is_empty() {
+        state.push_str(",Issued");
+    }
+    state
+}
+
+fn keep_certificate(new: &mut Object, old: &Object) {
+    let Some(Value::Object(status)) = new.get_mut("status") else { return };
+    match old.find("status.certificate") {
+        Some(certificate) => drop(status.insert("certificate".to_owned(), certificate.clone())),
+        None => drop(status.remove("certificate")),
+    }
+}
+
+fn keep_approval(new: &mut Object, old: &Object) {
+    let of_approval = |condition: &&Value| matches!(condition.text("type"), "Approved" | "Denied");
+    let approval = old.items("status.conditions").iter().filter(of_approval);
+    let others = new.items("status.conditions").iter().filter(|condition| !of_approval(condition));
+    let conditions: Vec<Value> = approval.chain(others).cloned().collect();
+    let Some(Value::Object(status)) = new.get_mut("status") else { return };
+    if conditions.is_empty() {
+        status.remove("conditions");
+    } else {
+        status.insert("conditions".to_owned(), conditions.into());
+    }
+}

@@ -1,0 +1,54 @@
+//! ComponentStatus: the health of the processes of a control plane. Deprecated; there are none here.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::NAME;
+use crate::table::cell::Read;
+use crate::{Column, Kind, Storage, Strategy, Table, Verb};
+
+pub(super) const KIND: Kind = Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "ComponentStatus",
+    resource: "componentstatuses",
+    singular: "componentstatus",
+    short_names: &["cs"],
+    categories: &[],
+    namespaced: false,
+    storage: Storage::Stored,
+    verbs: &[Verb::Get, Verb::List],
+    subresources: &[],
+    schema: "core/v1.ComponentStatus",
+    strategy: &ComponentStatus,
+};
+
+struct ComponentStatus;
+
+impl Strategy for ComponentStatus {
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::text("Status", "Whether it is healthy."),
+        Column::text("Message", "What it said."),
+        Column::text("Error", "What went wrong when it was asked."),
+    ],
+    cells,
+};
+
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
+    let healthy = object.items("conditions").iter().find(|condition| condition.text("type") == "Healthy");
+    let part = |field: &str| healthy.map_or("", |condition| condition.text(field));
+    let status = match part("status") {
+        "True" => "Healthy",
+        "False" => "Unhealthy",
+        _ => "Unknown",
+    };
+    vec![json!(object.name()), json!(status), json!(part("message")), json!(part("error"))]
+}

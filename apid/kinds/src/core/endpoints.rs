@@ -1,0 +1,65 @@
+//! Endpoints: the addresses behind a service, in their old form.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::cell::{NONE, Read, first_three};
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Kind, STANDARD_VERBS, Storage, Strategy, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "Endpoints",
+    resource: "endpoints",
+    singular: "endpoints",
+    short_names: &["ep"],
+    categories: &[],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[],
+    schema: "core/v1.Endpoints",
+    strategy: &Endpoints,
+};
+
+struct Endpoints;
+
+impl Strategy for Endpoints {
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table =
+    Table { columns: &[NAME, Column::text("Endpoints", "Addresses and ports that are ready."), AGE], cells };
+
+fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+    let subsets = object.items("subsets");
+    let shown = match subsets {
+        [] => NONE.to_owned(),
+        _ => first_three(&subsets.iter().flat_map(addresses).collect::<Vec<_>>(), ","),
+    };
+    vec![json!(object.name()), json!(shown), age(object, clock)]
+}
+
+/// Every address with every port, or by itself when there are no ports.
+fn addresses(subset: &Value) -> Vec<String> {
+    let addresses = subset.items("addresses").iter().map(|address| address.text("ip"));
+    match subset.items("ports") {
+        [] => addresses.map(str::to_owned).collect(),
+        ports => ports
+            .iter()
+            .flat_map(|port| addresses.clone().map(|address| at_port(address, port.integer("port"))))
+            .collect(),
+    }
+}
+
+fn at_port(address: &str, port: i64) -> String {
+    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+}

@@ -1,0 +1,104 @@
+//! Node: a machine that runs pods.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::cell::{NONE, Read, UNKNOWN, or_none};
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "Node",
+    resource: "nodes",
+    singular: "node",
+    short_names: &["no"],
+    categories: &[],
+    namespaced: false,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[Subresource::proxy("NodeProxyOptions"), Subresource::status("Node")],
+    schema: "core/v1.Node",
+    strategy: &Node,
+};
+
+struct Node;
+
+impl Strategy for Node {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn created_with_status(&self) -> bool {
+        true
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["spec.unschedulable"]
+    }
+
+    fn field(&self, object: &Object, _field: &str) -> String {
+        object.flag("spec.unschedulable").to_string()
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::text("Status", "Whether it takes pods."),
+        Column::text("Roles", "What it is for, by its labels."),
+        AGE,
+        Column::text("Version", "The version of its agent."),
+        Column::wide("Internal-IP", "Its address in the cluster."),
+        Column::wide("External-IP", "Its address outside."),
+        Column::wide("OS-Image", "Its operating system."),
+        Column::wide("Kernel-Version", "The version of its kernel."),
+        Column::wide("Container-Runtime", "What runs its containers, and the version."),
+    ],
+    cells,
+};
+
+fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+    let addresses = object.items("status.addresses");
+    let address = |of: &str| {
+        let found = addresses.iter().find(|address| address.text("type") == of);
+        json!(found.map_or(NONE, |address| address.text("address")))
+    };
+    let info = |field: &str| json!(object.text_or(&format!("status.nodeInfo.{field}"), UNKNOWN));
+    vec![
+        json!(object.name()),
+        json!(state(object)),
+        json!(roles(object)),
+        age(object, clock),
+        json!(object.text("status.nodeInfo.kubeletVersion")),
+        address("InternalIP"),
+        address("ExternalIP"),
+        info("osImage"),
+        info("kernelVersion"),
+        info("containerRuntimeVersion"),
+    ]
+}
+
+fn state(object: &Object) -> String {
+    let ready = match object.condition("Ready") {
+        Some(condition) if condition.text("status") == "True" => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    };
+    if object.flag("spec.unschedulable") { format!("{ready},SchedulingDisabled") } else { ready.to_owned() }
+}
+
+/// A label `node-role.<domain>/<role>` gives a node a role.
+fn roles(object: &Object) -> String {
+    let role = |key: &str| Some(key.strip_prefix("node-role.")?.split_once('/')?.1.to_owned());
+    let mut roles: Vec<String> =
+        object.labels().filter_map(|(key, _)| role(key)).filter(|r| !r.is_empty()).collect();
+    roles.sort_unstable();
+    or_none(roles.join(","))
+}

@@ -1,0 +1,178 @@
+//! Pod: containers that run together on a node.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use super::pod_status;
+use crate::table::cell::{NONE, Read};
+use crate::table::{AGE, NAME, age, since};
+use crate::{
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    Verb,
+};
+
+pub(super) const KIND: Kind = Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "Pod",
+    resource: "pods",
+    singular: "pod",
+    short_names: &["po"],
+    categories: &["all"],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[
+        Subresource {
+            name: "attach",
+            verbs: &[Verb::Create, Verb::Get],
+            kind: "PodAttachOptions",
+            group_version: None,
+        },
+        Subresource { name: "binding", verbs: &[Verb::Create], kind: "Binding", group_version: None },
+        Subresource {
+            name: "ephemeralcontainers",
+            verbs: &[Verb::Get, Verb::Patch, Verb::Update],
+            kind: "Pod",
+            group_version: None,
+        },
+        Subresource {
+            name: "eviction",
+            verbs: &[Verb::Create],
+            kind: "Eviction",
+            group_version: Some(("policy", "v1")),
+        },
+        Subresource {
+            name: "exec",
+            verbs: &[Verb::Create, Verb::Get],
+            kind: "PodExecOptions",
+            group_version: None,
+        },
+        Subresource { name: "log", verbs: &[Verb::Get], kind: "Pod", group_version: None },
+        Subresource {
+            name: "portforward",
+            verbs: &[Verb::Create, Verb::Get],
+            kind: "PodPortForwardOptions",
+            group_version: None,
+        },
+        Subresource::proxy("PodProxyOptions"),
+        Subresource {
+            name: "resize",
+            verbs: &[Verb::Get, Verb::Patch, Verb::Update],
+            kind: "Pod",
+            group_version: None,
+        },
+        Subresource::status("Pod"),
+    ],
+    schema: "core/v1.Pod",
+    strategy: &Pod,
+};
+
+struct Pod;
+
+impl Strategy for Pod {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn delete_returns_object(&self) -> bool {
+        true
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Counted(&[])
+    }
+
+    fn unbuilt_subresources(&self) -> &'static [&'static str] {
+        &["ephemeralcontainers", "log", "resize"]
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ]
+    }
+
+    fn field_sources(&self) -> &'static [&'static str] {
+        &["status.podIPs"]
+    }
+
+    fn field(&self, object: &Object, field: &str) -> String {
+        match field {
+            "spec.hostNetwork" => object.flag(field).to_string(),
+            "status.podIP" => pod_status::address(object).to_owned(),
+            _ => object.text(field).to_owned(),
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+        object.set("status", json!({"phase": "Pending", "qosClass": pod_status::quality(object)}));
+    }
+
+    /// Old agents mangle owner references, so `status` leaves them alone; the quality of service is for life.
+    fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
+        if ctx.subresource != "status" {
+            return;
+        }
+        match old.meta().and_then(|metadata| metadata.get("ownerReferences")) {
+            Some(owners) => new.set_meta("ownerReferences", owners.clone()),
+            None => drop(new.remove_meta("ownerReferences")),
+        }
+        if new.text("status.qosClass").is_empty()
+            && let (Some(Value::Object(status)), Some(quality)) =
+                (new.get_mut("status"), old.find("status.qosClass"))
+        {
+            status.insert("qosClass".to_owned(), quality.clone());
+        }
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::text("Ready", "Containers that are ready, of all."),
+        Column::text("Status", "What it is doing, or what keeps it."),
+        Column::text("Restarts", "How often its containers were restarted, and when last."),
+        AGE,
+        Column::wide("IP", "Its address."),
+        Column::wide("Node", "The node it runs on."),
+        Column::wide("Nominated Node", "The node that is being cleared for it."),
+        Column::wide("Readiness Gates", "Conditions that hold, of those it waits for."),
+    ],
+    cells,
+};
+
+fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+    let summary = pod_status::summary(object);
+    let restarts = match (summary.restarts, summary.last_restart) {
+        (0, _) | (_, "") => summary.restarts.to_string(),
+        (restarts, last) => format!("{restarts} ({} ago)", since(last, clock)),
+    };
+    let gates = object.items("spec.readinessGates");
+    let open = gates.iter().filter(|gate| object.holds(gate.text("conditionType"))).count();
+    let gates = if gates.is_empty() { NONE.to_owned() } else { format!("{open}/{}", gates.len()) };
+    let address = Some(pod_status::address(object)).filter(|address| !address.is_empty());
+    vec![
+        json!(object.name()),
+        json!(format!("{}/{}", summary.ready, summary.containers)),
+        json!(summary.reason),
+        json!(restarts),
+        age(object, clock),
+        json!(address.unwrap_or(NONE)),
+        json!(object.text_or("spec.nodeName", NONE)),
+        json!(object.text_or("status.nominatedNodeName", NONE)),
+        json!(gates),
+    ]
+}

@@ -1,0 +1,59 @@
+//! ResourceQuota: how much the objects of a namespace may use together.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::cell::Read;
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "",
+    versions: &["v1"],
+    kind: "ResourceQuota",
+    resource: "resourcequotas",
+    singular: "resourcequota",
+    short_names: &["quota"],
+    categories: &[],
+    namespaced: true,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[Subresource::status("ResourceQuota")],
+    schema: "core/v1.ResourceQuota",
+    strategy: &ResourceQuota,
+};
+
+struct ResourceQuota;
+
+impl Strategy for ResourceQuota {
+    fn delete_returns_object(&self) -> bool {
+        true
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::text("Request", "What is used of what may be, but for limits."),
+        Column::text("Limit", "What is used of the limits that may be."),
+        AGE,
+    ],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let hard = object.entries("status.hard");
+        let used = object.find("status.used");
+        let shown = |limits: bool| {
+            let of_sort = hard.iter().filter(|(resource, _)| resource.starts_with("limits.") == limits);
+            let texts = of_sort.map(|(resource, hard)| {
+                let used = used.and_then(|used| used.get(resource)).and_then(Value::as_str).unwrap_or("0");
+                format!("{resource}: {used}/{}", hard.as_str().unwrap_or("0"))
+            });
+            json!(texts.collect::<Vec<_>>().join(", "))
+        };
+        vec![json!(object.name()), shown(false), shown(true), age(object, clock)]
+    },
+};

@@ -1,0 +1,73 @@
+//! StorageClass: a sort of storage, and who provides it.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::table::cell::Read;
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "storage",
+    versions: &["v1"],
+    kind: "StorageClass",
+    resource: "storageclasses",
+    singular: "storageclass",
+    short_names: &["sc"],
+    categories: &[],
+    namespaced: false,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[],
+    schema: "storage/v1.StorageClass",
+    strategy: &StorageClass,
+};
+
+struct StorageClass;
+
+impl Strategy for StorageClass {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn delete_returns_object(&self) -> bool {
+        true
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::text("Provisioner", "Who provides volumes of this class."),
+        Column::text("ReclaimPolicy", "What becomes of volumes that are released."),
+        Column::text("VolumeBindingMode", "When volumes are provided."),
+        Column::text("AllowVolumeExpansion", "Whether volumes can grow."),
+        AGE,
+    ],
+    cells,
+};
+
+fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+    let name =
+        if is_default(object) { format!("{} (default)", object.name()) } else { object.name().to_owned() };
+    vec![
+        json!(name),
+        json!(object.text("provisioner")),
+        json!(object.text_or("reclaimPolicy", "Delete")),
+        json!(object.text_or("volumeBindingMode", "Immediate")),
+        json!(object.flag("allowVolumeExpansion")),
+        age(object, clock),
+    ]
+}
+
+/// Claims that name no class get the one with the annotation `storageclass.<domain>/is-default-class`.
+fn is_default(object: &Object) -> bool {
+    object.annotations().any(|(key, value)| {
+        key.starts_with("storageclass.") && key.ends_with("/is-default-class") && value == "true"
+    })
+}

@@ -1,0 +1,199 @@
+//! What cells are made of: reading an object by paths, and the texts that several kinds share.
+
+use apimachinery::object::Object;
+use serde_json::Value;
+
+/// What stands where there is nothing.
+pub(crate) const NONE: &str = "<none>";
+/// What stands where nobody said anything.
+pub(crate) const UNSET: &str = "<unset>";
+/// What stands where nobody knows.
+pub(crate) const UNKNOWN: &str = "<unknown>";
+
+/// Reading a tree by dotted paths. What is absent reads as the zero of the type asked for.
+pub(crate) trait Read {
+    /// The value at a path.
+    fn find(&self, path: &str) -> Option<&Value>;
+
+    /// A string; `""` when absent.
+    fn text(&self, path: &str) -> &str {
+        self.find(path).and_then(Value::as_str).unwrap_or("")
+    }
+
+    /// A string, or what stands for an empty one.
+    fn text_or<'a>(&'a self, path: &str, absent: &'a str) -> &'a str {
+        Some(self.text(path)).filter(|text| !text.is_empty()).unwrap_or(absent)
+    }
+
+    /// A whole number.
+    fn integer(&self, path: &str) -> i64 {
+        self.find(path).and_then(Value::as_i64).unwrap_or(0)
+    }
+
+    /// A switch.
+    fn flag(&self, path: &str) -> bool {
+        self.find(path).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// The items of a list.
+    fn items(&self, path: &str) -> &[Value] {
+        self.find(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// The entries of a map, in the order of their keys.
+    fn entries(&self, path: &str) -> Vec<(&str, &Value)> {
+        let map = self.find(path).and_then(Value::as_object);
+        let mut entries: Vec<_> =
+            map.into_iter().flatten().map(|(key, value)| (key.as_str(), value)).collect();
+        entries.sort_unstable_by_key(|(key, _)| *key);
+        entries
+    }
+
+    /// A string or a number as text, `absent` for none.
+    fn shown(&self, path: &str, absent: &str) -> String {
+        match self.find(path) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => absent.to_owned(),
+        }
+    }
+
+    /// The condition of a type in `status.conditions`.
+    fn condition(&self, of: &str) -> Option<&Value> {
+        self.items("status.conditions").iter().find(|condition| condition.text("type") == of)
+    }
+
+    /// Whether a condition holds.
+    fn holds(&self, condition: &str) -> bool {
+        self.condition(condition).is_some_and(|condition| condition.text("status") == "True")
+    }
+}
+
+impl Read for Value {
+    fn find(&self, path: &str) -> Option<&Value> {
+        path.split('.').try_fold(self, |value, field| value.get(field))
+    }
+}
+
+impl Read for Object {
+    fn find(&self, path: &str) -> Option<&Value> {
+        match path.split_once('.') {
+            Some((first, rest)) => self.get(first)?.find(rest),
+            None => self.get(path),
+        }
+    }
+}
+
+/// A text, or `<none>`.
+pub(crate) fn or_none(text: String) -> String {
+    if text.is_empty() { NONE.to_owned() } else { text }
+}
+
+/// Strings joined by commas.
+pub(crate) fn joined(items: &[Value]) -> String {
+    items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
+}
+
+/// The first three texts, and how many more there are.
+pub(crate) fn first_three(texts: &[String], separator: &str) -> String {
+    shortened(texts, 3, separator)
+}
+
+/// The first texts, and how many more there are.
+pub(crate) fn shortened(texts: &[String], max: usize, separator: &str) -> String {
+    let shown = texts.iter().take(max).map(String::as_str).collect::<Vec<_>>().join(separator);
+    match texts.len().checked_sub(max) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} + {more} more..."),
+    }
+}
+
+/// A map of labels: `a=1,b=2`.
+pub(crate) fn labels(tree: &impl Read, path: &str) -> String {
+    let pairs = tree.entries(path);
+    let texts = pairs.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")));
+    or_none(texts.collect::<Vec<_>>().join(","))
+}
+
+/// A label selector, its requirements in the order of their keys: `app=web,tier in (a,b),!old`.
+pub(crate) fn selector(tree: &impl Read, path: &str) -> String {
+    let Some(selector) = tree.find(path) else { return NONE.to_owned() };
+    let mut requirements: Vec<(String, String)> = selector
+        .entries("matchLabels")
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), format!("{key}={}", value.as_str().unwrap_or(""))))
+        .collect();
+    for expression in selector.items("matchExpressions") {
+        let key = expression.text("key");
+        let mut values: Vec<&str> = expression.items("values").iter().filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        let text = match expression.text("operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.to_owned(),
+            "DoesNotExist" => format!("!{key}"),
+            _ => return "<error>".to_owned(),
+        };
+        requirements.push((key.to_owned(), text));
+    }
+    requirements.sort_by(|a, b| a.0.cmp(&b.0));
+    or_none(requirements.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(","))
+}
+
+/// Access modes of volumes by their short names, each once.
+pub(crate) fn access_modes(modes: &[Value]) -> String {
+    let known = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let named = known.iter().filter(|(mode, _)| modes.iter().any(|m| m == mode)).map(|(_, short)| *short);
+    named.collect::<Vec<_>>().join(",")
+}
+
+/// Addresses of a load balancer, each once and sorted.
+pub(crate) fn load_balancer(tree: &impl Read) -> String {
+    let ingress = tree.items("status.loadBalancer.ingress");
+    let mut addresses: Vec<&str> =
+        ingress.iter().map(|i| i.text_or("ip", i.text("hostname"))).filter(|a| !a.is_empty()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn selectors_as_clients_type_them() {
+        for (tree, text) in [
+            (json!({}), "<none>"),
+            (json!({"s": {}}), "<none>"),
+            (json!({"s": {"matchLabels": {"b": "2", "a": "1"}}}), "a=1,b=2"),
+            (
+                json!({"s": {"matchLabels": {"m": "x"}, "matchExpressions": [
+                    {"key": "z", "operator": "In", "values": ["b", "a"]},
+                    {"key": "c", "operator": "NotIn", "values": ["d"]},
+                    {"key": "e", "operator": "Exists"},
+                    {"key": "b", "operator": "DoesNotExist"},
+                ]}}),
+                "!b,c notin (d),e,m=x,z in (a,b)",
+            ),
+            (json!({"s": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}), "<error>"),
+        ] {
+            assert_eq!(selector(&tree, "s"), text, "{tree}");
+        }
+    }
+
+    #[test]
+    fn lists_are_cut() {
+        let texts = |n: usize| (1..=n).map(|i| i.to_string()).collect::<Vec<_>>();
+        assert_eq!(first_three(&texts(0), ","), "");
+        assert_eq!(first_three(&texts(3), ","), "1,2,3");
+        assert_eq!(first_three(&texts(5), ","), "1,2,3 + 2 more...");
+    }
+}
