@@ -202,9 +202,13 @@ async fn write(
         };
         let deleting = matches!(op, Op::Delete(_));
         let began = clock.monotonic();
-        let committed = store.commit(&format!("churn/{writer:04}/{number:08}"), op).await?;
+        match store.commit(&format!("churn/{writer:04}/{number:08}"), op).await {
+            Ok(committed) => *revision = (!deleting).then_some(committed.revision),
+            // Of an earlier run in the same directory.
+            Err(storage::Error::Exists(row)) => *revision = Some(row.revision),
+            Err(error) => return Err(error),
+        }
         latencies.record(clock.monotonic() - began);
-        *revision = (!deleting).then_some(committed.revision);
     }
     Ok(())
 }

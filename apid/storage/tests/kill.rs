@@ -1,0 +1,148 @@
+//! A process that writes is killed again and again: every acknowledged write is there afterwards, and no start is refused.
+//!
+//! The test starts itself as the process that writes. `KILLS=200` sets how often it is killed.
+#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::{Chance, SeededChance, SystemClock};
+use bytes::Bytes;
+use storage::engine::fjall::{FjallStore, Identity, Options};
+use storage::{Change, Observer, Op, Row, Store};
+
+const WRITERS: u64 = 32;
+const KEYS: u64 = 20;
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn observe(&self, _: &[Change]) {}
+}
+
+/// Little memory and short history, so that kills meet flushes, compactions and trimming too.
+fn open(dir: &Path) -> FjallStore {
+    let identity = Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
+    let options = Options {
+        memtable_bytes: 512 << 10,
+        history_retention: Duration::from_millis(300),
+        reserve_bytes: 0,
+        ..Options::new(dir, identity, Arc::new(SystemClock::new()))
+    };
+    FjallStore::open(options, Arc::new(Nobody)).unwrap()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// What the process that writes says: before a write `try KEY`, after its answer `now KEY REVISION`, 0 for a delete.
+#[test]
+#[ignore = "the process that `acknowledged_writes_outlive_kills` starts and kills"]
+fn write_until_killed() {
+    let dir = std::env::var_os("STORE_DIR").unwrap();
+    let store = Arc::new(open(Path::new(&dir)));
+    runtime().block_on(async {
+        let mut writers = tokio::task::JoinSet::new();
+        for writer in 0..WRITERS {
+            let store = store.clone();
+            writers.spawn(async move {
+                let chance = SeededChance::new(u64::from(std::process::id()) << 32 | writer);
+                loop {
+                    let bits = chance.bits();
+                    let key = format!("{writer}/{}", bits % u128::from(KEYS));
+                    let row = store.get(&key, None).await.unwrap();
+                    say(&format!("try {key}"));
+                    let value = Bytes::from(key.repeat(1 + (bits >> 64) as usize % 500));
+                    let op = match row {
+                        None => Op::Create(value),
+                        Some(row) if bits >> 120 < 40 => Op::Delete(row.revision),
+                        Some(row) => Op::Update(value, row.revision),
+                    };
+                    let deleted = matches!(op, Op::Delete(_));
+                    let revision = store.commit(&key, op).await.unwrap().revision.0;
+                    say(&format!("now {key} {}", if deleted { 0 } else { revision }));
+                }
+            });
+        }
+        writers.join_all().await;
+    });
+}
+
+/// One line in one write: a kill leaves whole lines, or the beginning of the last.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("\n{line}\n").as_bytes()).unwrap();
+    out.flush().unwrap();
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Known {
+    /// At a revision, or absent.
+    At(Option<u64>),
+    /// A write was not answered: it may have happened.
+    Open,
+}
+
+/// Starts the process, lets it say some lines, kills it, and learns from all that it said.
+fn write_and_kill(dir: &Path, lines: usize, known: &mut HashMap<String, Known>) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "write_until_killed", "--ignored", "--nocapture"])
+        .env("STORE_DIR", dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = 0;
+    for line in BufReader::new(child.stdout.take().unwrap()).split(b'\n') {
+        let line = String::from_utf8(line.unwrap()).unwrap();
+        match Vec::from_iter(line.split(' '))[..] {
+            ["try", key] => known.insert(key.to_owned(), Known::Open),
+            ["now", key, revision] => {
+                let revision: u64 = revision.parse().unwrap();
+                known.insert(key.to_owned(), Known::At((revision > 0).then_some(revision)))
+            }
+            _ => continue,
+        };
+        said += 1;
+        if said == lines {
+            child.kill().unwrap();
+        }
+    }
+    assert!(said >= lines, "the process ended by itself");
+    child.wait().unwrap();
+}
+
+#[test]
+fn acknowledged_writes_outlive_kills() {
+    let kills = std::env::var("KILLS").map_or(12, |kills| kills.parse().unwrap());
+    let memory = Path::new("/dev/shm");
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+    let dir = dir.path().join("store");
+    let mut known: HashMap<String, Known> = HashMap::new();
+    let chance = SeededChance::new(7);
+    for kill in 0..kills {
+        let lines = 200 + (chance.bits() % 8000) as usize;
+        write_and_kill(&dir, lines, &mut known);
+        let store = open(&dir);
+        let rows = runtime().block_on(async { store.range("", "", 0, None).await.unwrap().rows });
+        let rows: HashMap<&str, &Row> = rows.iter().map(|row| (&*row.key, row)).collect();
+        for (key, known) in &mut known {
+            let row = rows.get(key.as_str());
+            let found = Known::At(row.map(|row| row.revision.0));
+            if *known == Known::Open {
+                *known = found;
+            }
+            assert_eq!(found, *known, "kill {kill}, key {key}");
+            if let Some(row) = row {
+                assert_eq!(row.value.len() % key.len(), 0, "kill {kill}, key {key}");
+                assert!(row.value.chunks(key.len()).all(|part| part == key.as_bytes()));
+            }
+        }
+        assert!(rows.keys().all(|key| known.contains_key(*key)), "kill {kill}: a key that nobody wrote");
+    }
+}
