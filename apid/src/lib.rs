@@ -9,8 +9,11 @@
 pub mod audit;
 pub mod auth;
 pub mod background;
+pub mod certs;
 pub mod config;
 pub mod discovery;
 pub mod http;
 pub mod plane;
+pub mod process;
+pub mod spawn;
 pub mod verbs;

@@ -100,6 +100,7 @@ pub fn run(config: Config) -> ExitCode {
 #[derive(Default)]
 struct Progress {
     namespaces: AtomicBool,
+    policy: AtomicBool,
     stopping: AtomicBool,
 }
 
@@ -380,7 +381,25 @@ fn health(
             }),
         );
         let policy = Arc::clone(auth);
-        checks = hook(checks, "rbac/bootstrap-roles", lenient, Box::new(move || policy.health()));
+        let made = Arc::clone(progress);
+        checks = hook(
+            checks,
+            "rbac/bootstrap-roles",
+            lenient,
+            // Done once is done: that authd goes away later is no reason to restart this process.
+            Box::new(move || {
+                if made.policy.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
+                policy.health()?;
+                made.policy.store(true, Ordering::SeqCst);
+                Ok(())
+            }),
+        );
+        if ready {
+            let auth = Arc::clone(auth);
+            checks = checks.with("authd", move || auth.health());
+        }
         checks = checks.with("autoregister-completion", || Ok(()));
         if config.allows_everything {
             checks = checks.with("warning/every-request-is-allowed", || Ok(()));

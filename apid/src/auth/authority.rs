@@ -43,7 +43,11 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 impl From<Undecided> for Status {
     /// What the client gets: 503, unless authd itself named another failure.
     fn from(undecided: Undecided) -> Self {
-        tracing::warn!(reason = %undecided, "a request could not be decided");
+        match &undecided {
+            // Said once, when the connection was lost.
+            Undecided::Unreachable(_) => tracing::debug!(reason = %undecided, "a request could not be decided"),
+            _ => tracing::warn!(reason = %undecided, "a request could not be decided"),
+        }
         match undecided {
             Undecided::Failed(failure) if failure.code >= 400 && failure.code != 503 => {
                 from_failure(&failure)

@@ -123,6 +123,9 @@ impl Exchange<'_> {
             path: self.head.uri.path(),
             request_id: self.id,
         };
+        if self.asks_for_health() && self.plane.auth.unreachable().is_some() {
+            return paths::answer(self);
+        }
         let caller = self.plane.auth.authenticate(&credentials).await?;
         if let Some(event) = event {
             event.user = Some((**caller.user()).clone());
@@ -157,6 +160,12 @@ impl Exchange<'_> {
         } else {
             paths::answer(self)
         }
+    }
+
+    /// Whether the process lives, and whether it is ready, is told also while nobody can be identified because authd
+    /// cannot be reached. Single checks, which tell reasons, are not.
+    fn asks_for_health(&self) -> bool {
+        matches!(self.info.segments.as_slice(), [endpoint] if endpoint == "livez" || endpoint == "readyz")
     }
 
     /// Impersonation is not served yet: a request that asks for it must not be made as somebody else.
