@@ -6,17 +6,16 @@ the floor.
 
 DIR holds replay.py, tokens.csv and cases/. The programs are taken from target/debug (or PROFILE_DIR). floor.txt has a line
 an area: its name, then the percent of steps that must be equal under `kubernetes` and under `svc`; an area that is not
-listed has no floor. --raise-floor writes what was measured, less one percent, where that is more than the floor.
+listed has no floor. Each case file has a server of its own, several at a time. --raise-floor writes what was measured, less one percent, where that is more than the floor.
 
 Exit status: 0 no area fell below its floor, 1 one did, 2 could not run.
 """
-import argparse, os, pathlib, re, signal, ssl, subprocess, sys, tempfile, time, urllib.error, urllib.request
+import argparse, concurrent.futures, json, os, pathlib, signal, ssl, subprocess, sys, tempfile, time, urllib.error, urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 FLOOR = HERE / "floor.txt"
 PRESETS = ("kubernetes", "svc")
-AREA = re.compile(r"^(\S+)\s+(\d+) /\s+(\d+) steps$")
 
 
 class Server:
@@ -70,25 +69,46 @@ def ready(url):
         return False
 
 
-def replay(preset, args):
-    """-> {area: (equal, steps)} and the whole output."""
+def replay(preset, cases, args):
+    """One case file against a server of its own. -> {area: [equal, steps]}, the steps, the whole output."""
     server = Server(preset, os.path.join(args.cases, "tokens.csv"))
+    result = os.path.join(server.dir.name, "result.json")
     try:
-        url = server.url(time.monotonic() + 30)
-        command = [sys.executable, os.path.join(args.cases, "replay.py"), "--server", url, "--insecure", "--names", preset]
-        command += ["--json", args.json] if args.json else []
+        command = [sys.executable, os.path.join(args.cases, "replay.py"), "--server", server.url(time.monotonic() + 60),
+                   "--insecure", "--names", preset, "--json", result, str(cases)]
         command += [w for o in args.only for w in ("--only", o)] + (["-v"] if args.verbose else [])
-        out = subprocess.run(command, capture_output=True, text=True, timeout=1500)
-        if out.returncode == 2 or server.process.poll() is not None:
-            raise RuntimeError("the replay could not run: %s\n%s" % (out.stderr, server.tail()))
+        out = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+        if out.returncode not in (0, 1) or server.process.poll() is not None:
+            raise RuntimeError("%s: the replay could not run: %s\n%s" % (cases, out.stderr, server.tail()))
+        with open(result) as file:
+            steps = json.load(file)
     finally:
         server.stop()
     areas = {}
-    for line in out.stdout.splitlines():
-        m = AREA.match(line)
-        if m:
-            areas[m.group(1)] = (int(m.group(2)), int(m.group(3)))
-    return areas, out.stdout
+    for step in steps:
+        area = areas.setdefault(step["step"].split("/")[0], [0, 0])
+        area[0] += not step["differences"]
+        area[1] += 1
+    return areas, steps, out.stdout
+
+
+def replay_all(presets, args):
+    """Every case file under every preset, several at a time: most of a replay is waiting. -> {preset: (areas, steps, outputs)}"""
+    files = sorted(pathlib.Path(args.cases, "cases").glob("*.json"))
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        jobs = {preset: [pool.submit(replay, preset, f, args) for f in files] for preset in presets}
+        results = {}
+        for preset, futures in jobs.items():
+            areas, steps, outputs = {}, [], []
+            for future in futures:
+                of_file, new_steps, output = future.result()
+                for area, (equal, count) in of_file.items():
+                    total = areas.setdefault(area, [0, 0])
+                    total[0], total[1] = total[0] + equal, total[1] + count
+                steps += new_steps
+                outputs.append(output)
+            results[preset] = areas, steps, outputs
+    return results
 
 
 def read_floor():
@@ -111,7 +131,8 @@ def main():
     parser.add_argument("--cases", default=str(ROOT.parent / "shared" / "conformance"))
     parser.add_argument("--preset", choices=PRESETS, action="append")
     parser.add_argument("--only", action="append", default=[])
-    parser.add_argument("--json", help="write the result of every step to this file")
+    parser.add_argument("--json", metavar="FILE", help="write the result of every step to FILE.<preset>")
+    parser.add_argument("--jobs", type=int, default=8, help="servers at a time")
     parser.add_argument("--raise-floor", action="store_true")
     parser.add_argument("-v", "--verbose", action="store_true")
     args = parser.parse_args()
@@ -119,21 +140,26 @@ def main():
         print("no recorded exchanges at %s: set CONFORMANCE_DIR, or CONFORMANCE_DIR=none to leave them out" % args.cases)
         return 2
     floor, fell = read_floor(), []
-    for preset in args.preset or PRESETS:
-        try:
-            areas, output = replay(preset, args)
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
-            print(error)
-            return 2
+    try:
+        results = replay_all(args.preset or PRESETS, args)
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        print(error)
+        return 2
+    for preset, (areas, steps, outputs) in results.items():
+        if args.verbose:
+            print("".join(outputs))
         print("-- names: %s" % preset)
-        print(output.rstrip())
-        for area, (equal, steps) in areas.items():
-            percent = 100.0 * equal / steps
-            wanted = floor.get(area, {}).get(preset, 0)
+        for area, (equal, count) in sorted(areas.items()):
+            percent, wanted = 100.0 * equal / count, floor.get(area, {}).get(preset, 0)
+            print("%-16s %4d / %4d steps %6.1f%%  floor %5.1f%%" % (area, equal, count, percent, wanted))
             if percent < wanted and not args.only:
                 fell.append("%s under %s: %.1f%% of the steps are equal, the floor is %.1f%%" % (area, preset, percent, wanted))
             if args.raise_floor and percent - 1 > wanted:
                 floor.setdefault(area, {})[preset] = percent - 1
+        same = sum(not s["differences"] for s in steps), sum(not s["differences"] and not s["messages"] for s in steps)
+        print("%d / %d steps equal (%d with the same message text)" % (same[0], len(steps), same[1]))
+        if args.json:
+            pathlib.Path(args.json + "." + preset).write_text(json.dumps(steps, indent=1))
     if args.raise_floor:
         write_floor(floor)
     print("\n".join(fell) or "no area is below its floor")
