@@ -14,21 +14,18 @@
     reason = "a test fails by panicking, and runs on the machine's time"
 )]
 
+mod child;
 mod content;
 mod disk;
 mod kill;
 mod model;
 mod mount;
 mod power;
-mod store;
+mod record;
+mod session;
 mod workload;
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// How long the store may take to open, and a check to end.
-const DEADLINE: Duration = Duration::from_secs(60);
 
 /// How long each kind of crash is tried unless a number of cycles is given.
 const BUDGET: Duration = Duration::from_secs(20);
@@ -49,32 +46,5 @@ impl Plan {
 
     fn goes_on(&self, cycle: u64) -> bool {
         self.cycles.map_or_else(|| self.begun.elapsed() < BUDGET, |cycles| cycle < cycles)
-    }
-}
-
-/// A child process that does not outlive its test.
-struct Running(Child);
-
-impl Running {
-    /// This program again, as the child's part of a test.
-    fn again(through: &[&str], test: &str, variables: &[(&str, &Path)]) -> Running {
-        let program = std::env::current_exe().unwrap();
-        let mut words = through.iter().map(std::ffi::OsStr::new).chain([program.as_os_str()]);
-        let mut command = Command::new(words.next().unwrap());
-        command.args(words).args([test, "--exact", "--nocapture", "--test-threads=1"]);
-        command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::piped());
-        Running(command.spawn().unwrap())
-    }
-
-    fn kill(&mut self) {
-        // It may have ended by itself; either way it is gone afterwards.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.kill();
     }
 }

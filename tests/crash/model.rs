@@ -4,103 +4,31 @@
 //! tries, at or after the last one that was acknowledged; and the history holds these tries, in this order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
-use bytes::Bytes;
-use storage::{Change, Revision, Row};
+use super::record::{Record, Value};
 
-/// One thing that a writer did or was told, in the order it happened.
+/// What a store said it holds: all of it once it is [`Model::opened`].
+#[derive(Clone, Debug, Default)]
+struct Held {
+    /// Keys, values and revisions.
+    rows: Vec<(String, Value, u64)>,
+    /// The store's revision.
+    revision: u64,
+    /// All changes since the last check, or None where some are compacted.
+    history: Option<Vec<Change>>,
+}
+
+/// A change in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// A commit was called that the key's state allows; `None` deletes.
-    Tried {
-        /// The key.
-        key: String,
-        /// What it writes.
-        value: Option<Value>,
-    },
-    /// The last try of the key was acknowledged.
-    Acknowledged {
-        /// The key.
-        key: String,
-        /// The revision it got.
-        revision: u64,
-    },
-    /// A commit was called that must be refused: its value must never be seen.
-    Forbidden {
-        /// What it would write.
-        value: Value,
-    },
-    /// The store answered what it must not.
-    Broken(String),
-}
-
-/// A value, by what it is made of: no two are the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Value {
-    /// Who wrote it.
-    pub writer: u64,
-    /// Which of its values it is.
-    pub number: u64,
-    /// Its bytes.
-    pub size: usize,
-}
-
-impl Value {
-    /// The bytes: its name, then a filling that is its own.
-    pub fn bytes(self) -> Bytes {
-        let mut bytes = self.to_string().into_bytes();
-        let mut state = self.writer << 32 ^ self.number;
-        while bytes.len() < self.size {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            bytes.push((state >> 56) as u8);
-        }
-        bytes.into()
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}.", self.writer, self.number, self.size)
-    }
-}
-
-impl Record {
-    /// One line, without its end.
-    pub fn line(&self) -> String {
-        match self {
-            Record::Tried { key, value: None } => format!("tried {key}"),
-            Record::Tried { key, value: Some(value) } => format!("tried {key} {value}"),
-            Record::Acknowledged { key, revision } => format!("acknowledged {key} {revision}"),
-            Record::Forbidden { value } => format!("forbidden {value}"),
-            Record::Broken(what) => format!("broken {what}"),
-        }
-    }
-
-    /// From a line; None for one that is no record, or not whole.
-    pub fn parse(line: &str) -> Option<Record> {
-        let value = |text: &str| {
-            let mut numbers = text.strip_suffix('.')?.split('-').map(str::parse);
-            let mut number = || numbers.next()?.ok();
-            Some(Value { writer: number()?, number: number()?, size: number()? as usize })
-        };
-        if let Some(what) = line.strip_prefix("broken ") {
-            return Some(Record::Broken(what.to_owned()));
-        }
-        match *line.split(' ').collect::<Vec<_>>() {
-            ["tried", key] => Some(Record::Tried { key: key.to_owned(), value: None }),
-            ["tried", key, text] => Some(Record::Tried { key: key.to_owned(), value: Some(value(text)?) }),
-            ["acknowledged", key, revision] => {
-                Some(Record::Acknowledged { key: key.to_owned(), revision: revision.parse().ok()? })
-            }
-            ["forbidden", text] => Some(Record::Forbidden { value: value(text)? }),
-            _ => None,
-        }
-    }
+struct Change {
+    revision: u64,
+    key: String,
+    old: State,
+    new: Option<Value>,
 }
 
 /// A key's value and revision; None when it does not exist.
-type State = Option<(Bytes, u64)>;
+type State = Option<(Value, u64)>;
 
 #[derive(Debug, Default)]
 struct Key {
@@ -108,7 +36,10 @@ struct Key {
     state: State,
     /// Since then: the value and, if acknowledged, the revision.
     tries: Vec<(Option<Value>, Option<u64>)>,
+    /// How many of the tries, up to the last that was acknowledged.
     acknowledged: usize,
+    /// How many of the tries must have survived.
+    least: usize,
 }
 
 /// What is known of all keys.
@@ -117,18 +48,42 @@ pub struct Model {
     keys: BTreeMap<String, Key>,
     /// The revision of the last check.
     revision: u64,
-    forbidden: BTreeSet<String>,
-    broken: Vec<String>,
+    forbidden: BTreeSet<Value>,
+    /// What the process that runs now has said so far of what it found.
+    held: Held,
+    opened: bool,
+    found: usize,
+    histories: usize,
 }
 
-/// How many tries of each key had been acknowledged at a moment.
-#[derive(Clone, Debug)]
-pub struct Acknowledged(BTreeMap<String, usize>);
-
 impl Model {
-    /// Takes a record.
-    pub fn record(&mut self, record: Record) {
+    /// A process starts.
+    pub fn begin(&mut self) {
+        self.held = Held { history: Some(Vec::new()), ..Held::default() };
+        self.opened = false;
+    }
+
+    /// Whether the process has said all that it found.
+    pub fn opened(&self) -> bool {
+        self.opened
+    }
+
+    /// Takes what the process says. When it has said all that it found, this is compared with what must be there.
+    pub fn take(&mut self, record: Record) -> Result<(), String> {
         match record {
+            Record::Row { key, value, revision } => self.held.rows.push((key, value, revision)),
+            Record::Change { revision, key, old, new } => {
+                if let Some(history) = &mut self.held.history {
+                    history.push(Change { revision, key, old, new });
+                }
+            }
+            Record::Held { revision, whole } => {
+                let mut held = std::mem::take(&mut self.held);
+                held.revision = revision;
+                held.history.take_if(|_| !whole);
+                self.check(&held)?;
+                self.opened = true;
+            }
             Record::Tried { key, value } => self.keys.entry(key).or_default().tries.push((value, None)),
             Record::Acknowledged { key, revision } => {
                 let key = self.keys.entry(key).or_default();
@@ -138,91 +93,91 @@ impl Model {
                 }
             }
             Record::Forbidden { value } => {
-                self.forbidden.insert(value.to_string());
+                self.forbidden.insert(value);
             }
-            Record::Broken(what) => self.broken.push(what),
+            Record::Broken(what) => return Err(what),
+        }
+        Ok(())
+    }
+
+    /// A crash that comes after this must keep what has been acknowledged so far. Before the process has said what it
+    /// found, that is what had to survive the crash before, still.
+    pub fn must_survive(&mut self) {
+        if self.opened {
+            self.keys.values_mut().for_each(|key| key.least = key.acknowledged);
         }
     }
 
-    /// What has been acknowledged so far.
-    pub fn acknowledged(&self) -> Acknowledged {
-        Acknowledged(self.keys.iter().map(|(key, known)| (key.clone(), known.acknowledged)).collect())
-    }
-
-    /// How many acknowledged writes the next check looks for.
-    pub fn count(&self) -> usize {
-        self.keys.values().map(|key| key.acknowledged).sum()
+    /// How many acknowledged writes were found again, and how many histories compared.
+    pub fn found(&self) -> (usize, usize) {
+        (self.found, self.histories)
     }
 
     /// The revision of the last check: where the history to check begins.
-    pub fn revision(&self) -> Revision {
-        Revision(self.revision)
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
-    /// Compares with what a store holds after a crash, and takes over what it finds. `history` is all of it since
-    /// [`Model::revision`], or None where that was compacted.
-    pub fn check(
-        &mut self,
-        least: &Acknowledged,
-        rows: &[Row],
-        revision: Revision,
-        history: Option<&[Change]>,
-    ) -> Result<(), String> {
-        if !self.broken.is_empty() {
-            return Err(self.broken.join("; "));
-        }
-        let mut found: BTreeMap<&str, &Row> = BTreeMap::new();
-        for row in rows {
-            self.not_forbidden(&row.key, &row.value)?;
-            if row.revision > revision {
-                return Err(format!("`{}` is at {}, the store at {revision}", row.key, row.revision));
+    /// Compares with what a store holds after a crash, and takes over what it finds.
+    fn check(&mut self, held: &Held) -> Result<(), String> {
+        let mut found = BTreeMap::new();
+        for (key, value, revision) in &held.rows {
+            self.not_forbidden(key, value)?;
+            if *revision > held.revision {
+                return Err(format!("`{key}` is at {revision}, the store at {}", held.revision));
             }
-            if found.insert(&row.key, row).is_some() {
-                return Err(format!("`{}` is listed twice", row.key));
+            if found.insert(key.as_str(), (*value, *revision)).is_some() {
+                return Err(format!("`{key}` is listed twice"));
             }
         }
         if let Some(unknown) = found.keys().find(|key| !self.keys.contains_key(**key)) {
             return Err(format!("`{unknown}` was never written"));
         }
+        let events = held.history.as_ref().map(|history| self.events(history, held.revision)).transpose()?;
+        for (name, key) in &self.keys {
+            let history = match &events {
+                Some(events) => key.check_history(events.get(name.as_str()).map_or(&[], Vec::as_slice)),
+                None => Ok(()),
+            };
+            let row = found.get(name.as_str()).copied();
+            history.and_then(|()| key.check_row(row)).map_err(|what| format!("`{name}`: {what}"))?;
+        }
+        self.histories += usize::from(held.history.is_some());
+        for (name, key) in &mut self.keys {
+            self.found += key.least;
+            *key = Key { state: found.get(name.as_str()).copied(), ..Key::default() };
+        }
+        self.revision = held.revision;
+        Ok(())
+    }
+
+    /// The changes of each key, once it is clear that none is missing.
+    fn events<'a>(
+        &self,
+        history: &'a [Change],
+        revision: u64,
+    ) -> Result<BTreeMap<&'a str, Vec<&'a Change>>, String> {
         let mut events: BTreeMap<&str, Vec<&Change>> = BTreeMap::new();
-        for (change, expected) in history.unwrap_or_default().iter().zip(self.revision + 1..) {
-            if change.revision.0 != expected {
-                return Err(format!("revision {expected} is missing: {} follows", change.revision));
+        let mut newest = self.revision;
+        for change in history {
+            if change.revision != newest + 1 {
+                return Err(format!("revision {} is missing: {} follows", newest + 1, change.revision));
             }
+            newest = change.revision;
             if let Some(value) = &change.new {
                 self.not_forbidden(&change.key, value)?;
             }
             events.entry(&change.key).or_default().push(change);
         }
-        if let Some(history) = history {
-            let newest = history.last().map_or(self.revision, |change| change.revision.0);
-            if newest != revision.0 {
-                return Err(format!("the history ends at {newest}, the store is at {revision}"));
-            }
+        if newest != revision {
+            return Err(format!("the history ends at {newest}, the store is at {revision}"));
         }
-        for (name, key) in &self.keys {
-            let row = found.get(name.as_str()).copied();
-            let least = least.0.get(name).copied().unwrap_or(0);
-            match history {
-                Some(_) => key.check_history(events.get(name.as_str()).map_or(&[], Vec::as_slice), least),
-                None => Ok(()),
-            }
-            .and_then(|()| key.check_row(row, least))
-            .map_err(|what| format!("`{name}`: {what}"))?;
-        }
-        for (name, key) in &mut self.keys {
-            key.state = found.get(name.as_str()).map(|row| (row.value.clone(), row.revision.0));
-            key.tries.clear();
-            key.acknowledged = 0;
-        }
-        self.revision = revision.0;
-        Ok(())
+        Ok(events)
     }
 
-    fn not_forbidden(&self, key: &str, value: &[u8]) -> Result<(), String> {
-        let name = name_of(value);
-        if self.forbidden.contains(&name) {
-            return Err(format!("`{key}` has the value {name}, which was refused"));
+    fn not_forbidden(&self, key: &str, value: &Value) -> Result<(), String> {
+        if self.forbidden.contains(value) {
+            return Err(format!("`{key}` has the value {value}, which was refused"));
         }
         Ok(())
     }
@@ -230,53 +185,55 @@ impl Model {
 
 impl Key {
     /// The row is the state after one of the tries, not before the last acknowledged one.
-    fn check_row(&self, row: Option<&Row>, least: usize) -> Result<(), String> {
-        for done in least..=self.tries.len() {
-            let matches = match done.checked_sub(1).and_then(|last| self.tries.get(last)) {
-                None => row.map(|row| (row.value.clone(), row.revision.0)) == self.state,
-                Some((None, _)) => row.is_none(),
-                Some((Some(value), revision)) => row.is_some_and(|row| {
-                    row.value == value.bytes() && revision.is_none_or(|revision| row.revision.0 == revision)
-                }),
-            };
-            if matches {
-                return Ok(());
-            }
+    fn check_row(&self, row: State) -> Result<(), String> {
+        let is_after = |done: usize| match done.checked_sub(1).and_then(|last| self.tries.get(last)) {
+            None => row == self.state,
+            Some((None, _)) => row.is_none(),
+            Some((Some(value), revision)) => row
+                .is_some_and(|(found, at)| found == *value && revision.is_none_or(|revision| at == revision)),
+        };
+        if (self.least..=self.tries.len()).any(is_after) {
+            return Ok(());
         }
-        let found =
-            row.map_or("nothing".to_owned(), |row| format!("{} at {}", name_of(&row.value), row.revision));
+        let text =
+            |state: State| state.map_or("nothing".to_owned(), |(value, at)| format!("{value} at {at}"));
         Err(format!(
-            "found {found}; before were {:?} and the tries {}, of which {least} were acknowledged",
-            self.state.as_ref().map(|(value, revision)| (name_of(value), revision)),
-            self.tries_text()
+            "found {}; before was {} and the tries {}, of which {} were acknowledged",
+            text(row),
+            text(self.state),
+            self.tries_text(),
+            self.least
         ))
     }
 
     /// The events are the tries, up to one that is not before the last acknowledged one.
-    fn check_history(&self, events: &[&Change], least: usize) -> Result<(), String> {
-        let (mut before, mut at) = match &self.state {
-            Some((value, revision)) => (Some(value.clone()), *revision),
-            None => (None, 0),
-        };
-        if events.len() < least || events.len() > self.tries.len() {
+    fn check_history(&self, events: &[&Change]) -> Result<(), String> {
+        if events.len() < self.least || events.len() > self.tries.len() {
             return Err(format!(
-                "the history has {} changes; the tries were {}, of which {least} were acknowledged",
+                "the history has {} changes; the tries were {}, of which {} were acknowledged",
                 events.len(),
-                self.tries_text()
+                self.tries_text(),
+                self.least
             ));
         }
+        let mut before = self.state;
         for (event, (value, revision)) in events.iter().zip(&self.tries) {
-            let told = event.old.as_ref().map(|row| (row.value.clone(), row.revision.0));
-            if told != before.map(|value| (value, at)) {
-                return Err(format!("the change at {} does not follow the one at {at}", event.revision));
+            if event.old != before {
+                return Err(format!(
+                    "the change at {} says it follows {:?}, not {before:?}",
+                    event.revision, event.old
+                ));
             }
-            if event.new != value.map(Value::bytes) {
-                return Err(format!("the change at {} is not what was tried: {value:?}", event.revision));
+            if event.new != *value {
+                return Err(format!(
+                    "the change at {} is {:?}, tried was {value:?}",
+                    event.revision, event.new
+                ));
             }
-            if revision.is_some_and(|revision| revision != event.revision.0) {
+            if revision.is_some_and(|revision| revision != event.revision) {
                 return Err(format!("the change acknowledged at {revision:?} is at {}", event.revision));
             }
-            (before, at) = (event.new.clone(), event.revision.0);
+            before = value.map(|value| (value, event.revision));
         }
         Ok(())
     }
@@ -290,12 +247,6 @@ impl Key {
     }
 }
 
-/// The part of a value that names it.
-fn name_of(value: &[u8]) -> String {
-    let end = value.iter().position(|byte| *byte == b'.').map_or(value.len().min(40), |dot| dot + 1);
-    String::from_utf8_lossy(&value[..end]).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,69 +258,55 @@ mod tests {
     fn model() -> Model {
         let mut model = Model::default();
         for (number, revision) in [(1, Some(1)), (2, Some(2)), (3, None)] {
-            model.record(Record::Tried { key: "k".to_owned(), value: Some(value(number)) });
+            model.take(Record::Tried { key: "k".to_owned(), value: Some(value(number)) }).unwrap();
             if let Some(revision) = revision {
-                model.record(Record::Acknowledged { key: "k".to_owned(), revision });
+                model.take(Record::Acknowledged { key: "k".to_owned(), revision }).unwrap();
             }
         }
-        model.record(Record::Forbidden { value: value(9) });
+        model.take(Record::Forbidden { value: value(9) }).unwrap();
+        model.opened = true;
+        model.must_survive();
         model
     }
 
-    fn row(number: u64, revision: u64) -> Row {
-        Row { key: "k".into(), value: value(number).bytes(), revision: Revision(revision) }
+    fn row(key: &str, number: u64, revision: u64) -> (String, Value, u64) {
+        (key.to_owned(), value(number), revision)
     }
 
-    fn changes(numbers: &[(u64, u64)]) -> Vec<Change> {
-        let mut old = None;
+    fn changes(numbers: &[(u64, u64)]) -> Option<Vec<Change>> {
+        let mut before = None;
         let change = |(number, revision): &(u64, u64)| {
-            let new = row(*number, *revision);
-            let old = old.replace(new.clone());
-            Change { key: "k".into(), old, new: Some(new.value), revision: new.revision }
+            let old = before.replace((value(*number), *revision));
+            Change { revision: *revision, key: "k".to_owned(), old, new: Some(value(*number)) }
         };
-        numbers.iter().map(change).collect()
+        Some(numbers.iter().map(change).collect())
     }
 
     #[test]
     fn the_check_finds_what_is_wrong() {
-        let whole = changes(&[(1, 1), (2, 2), (3, 3)]);
-        let gap = changes(&[(1, 1), (3, 3)]);
-        let short = changes(&[(1, 1)]);
-        let other = changes(&[(1, 1), (3, 2)]);
         for (what, rows, revision, history, sound) in [
-            ("all", vec![row(3, 3)], 3, Some(&whole[..]), true),
-            ("the open try is lost", vec![row(2, 2)], 2, Some(&whole[..2]), true),
-            ("no history to look at", vec![row(2, 2)], 2, None, true),
-            ("the acknowledged value is lost", vec![row(1, 1)], 2, None, false),
+            ("all", vec![row("k", 3, 3)], 3, changes(&[(1, 1), (2, 2), (3, 3)]), true),
+            ("the open try is lost", vec![row("k", 2, 2)], 2, changes(&[(1, 1), (2, 2)]), true),
+            ("no history to look at", vec![row("k", 2, 2)], 2, None, true),
+            ("the acknowledged value is lost", vec![row("k", 1, 1)], 2, None, false),
             ("the key is lost", vec![], 2, None, false),
-            ("another revision", vec![row(2, 1)], 2, None, false),
-            ("a refused value", vec![row(9, 3)], 3, None, false),
-            ("a gap", vec![row(3, 3)], 3, Some(&gap[..]), false),
-            ("a history that ends early", vec![row(2, 2)], 2, Some(&short[..]), false),
-            ("a change that is not the one tried", vec![row(2, 2)], 2, Some(&other[..]), false),
-            ("a row of the future", vec![row(3, 3)], 2, Some(&whole[..2]), false),
-            ("a key from nowhere", vec![row(2, 2), Row { key: "other".into(), ..row(3, 3) }], 3, None, false),
+            ("another revision", vec![row("k", 2, 1)], 2, None, false),
+            ("a refused value", vec![row("k", 9, 3)], 3, None, false),
+            ("a gap", vec![row("k", 3, 3)], 3, changes(&[(1, 1), (3, 3)]), false),
+            ("a history that ends early", vec![row("k", 2, 2)], 2, changes(&[(1, 1)]), false),
+            (
+                "a change that is not the one tried",
+                vec![row("k", 2, 2)],
+                2,
+                changes(&[(1, 1), (3, 2)]),
+                false,
+            ),
+            ("a row of the future", vec![row("k", 3, 3)], 2, changes(&[(1, 1), (2, 2)]), false),
+            ("a key from nowhere", vec![row("k", 2, 2), row("other", 3, 3)], 3, None, false),
+            ("a key twice", vec![row("k", 2, 2), row("k", 2, 2)], 2, None, false),
         ] {
-            let mut model = model();
-            let least = model.acknowledged();
-            let result = model.check(&least, &rows, Revision(revision), history);
+            let result = model().check(&Held { rows, revision, history });
             assert_eq!(result.is_ok(), sound, "{what}: {result:?}");
-        }
-    }
-
-    #[test]
-    fn records_are_lines() {
-        for record in [
-            Record::Tried { key: "/a/b".to_owned(), value: Some(value(7)) },
-            Record::Tried { key: "/a/b".to_owned(), value: None },
-            Record::Acknowledged { key: "/a/b".to_owned(), revision: 12 },
-            Record::Forbidden { value: value(7) },
-            Record::Broken("it is not so".to_owned()),
-        ] {
-            assert_eq!(Record::parse(&record.line()), Some(record));
-        }
-        for torn in ["tried /a/b 1-7-", "tried /a/b 1-7-60", "acknowledged /a/b ", "running 1 test", ""] {
-            assert_eq!(Record::parse(torn), None, "{torn}");
         }
     }
 }

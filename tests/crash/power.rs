@@ -1,182 +1,121 @@
 //! Power cuts: the store runs on a file system that forgets what was not synced, is cut at a random moment, and is opened
 //! again on what is left.
 //!
-//! The store keeps running on the uncut file system until it is closed, so that a cut interrupts no system call; the
-//! image of the cut is taken at one instant, after the list of what was acknowledged.
+//! This process serves the file system, a child runs the store on it. The image of a cut is taken at one instant, after
+//! the list of what was acknowledged; the child is killed afterwards.
 //!
-//! The child runs in a mount namespace of its own: however it ends, its mounts end with it.
+//! The test runs itself again in a mount namespace of its own: however it ends, its mounts end with it.
 
-use std::io::Write;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use storage::Store;
 
+use super::Plan;
 use super::disk::Disk;
-use super::kill::lines;
-use super::model::{Acknowledged, Model};
+use super::model::Model;
 use super::mount::Mount;
-use super::store::{held, open, trim};
-use super::workload::{Sink, write};
-use super::{DEADLINE, Plan, Running};
+use super::session::Session;
 
-const DIR: &str = "CRASH_POWER_DIR";
-
-/// What runs a program in a mount namespace of its own.
-const NAMESPACE: &[&str] = &["unshare", "--mount", "--propagation", "private"];
+const TEST: &str = "power::every_acknowledged_write_survives_power_cuts";
+const INSIDE: &str = "CRASH_POWER_INSIDE";
 
 #[test]
 fn every_acknowledged_write_survives_power_cuts() {
+    if std::env::var_os(INSIDE).is_some() {
+        end_with_parent();
+        return cut_again_and_again();
+    }
     if let Err(why) = can_mount() {
         println!("power cuts are not tested here: {why}");
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let mut child = Running::again(NAMESPACE, "power::child", &[(DIR, dir.path())]);
-    let lines = lines(child.0.stdout.take().unwrap());
-    let mut said = Vec::new();
-    while let Ok(line) = lines.recv_timeout(DEADLINE) {
-        said.push(line);
-    }
-    let ended = child.0.try_wait().unwrap();
-    child.kill();
-    let tail = said[said.len().saturating_sub(12)..].join("\n");
-    match ended {
-        _ if said.iter().any(|line| line.starts_with("done")) => println!("{tail}"),
-        None => panic!("nothing was heard for {DEADLINE:?} after:\n{tail}"),
-        Some(status) => panic!("the child ended with {status} after:\n{tail}"),
-    }
+    let mut command = in_namespace();
+    command.arg(std::env::current_exe().unwrap()).args([TEST, "--exact", "--nocapture", "--test-threads=1"]);
+    let mut inside = command.env(INSIDE, "1").stdin(Stdio::piped()).spawn().unwrap();
+    // Its input stays open until it has ended.
+    let input = inside.stdin.take();
+    let status = inside.wait().unwrap();
+    drop(input);
+    assert!(status.success(), "see above");
+}
+
+/// A command in a mount namespace of its own.
+fn in_namespace() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]);
+    command
 }
 
 /// Whether FUSE and mount namespaces are to be had.
 fn can_mount() -> Result<(), String> {
     let device = std::fs::File::options().read(true).write(true).open("/dev/fuse");
     device.map_err(|error| format!("/dev/fuse: {error}"))?;
-    let mut probe = Command::new(NAMESPACE[0]);
-    probe.args(&NAMESPACE[1..]).arg("true").stdout(Stdio::null()).stderr(Stdio::null());
-    match probe.status() {
+    match in_namespace().arg("true").stderr(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("unshare ends with {status}")),
         Err(error) => Err(format!("unshare: {error}")),
     }
 }
 
-/// The process that mounts: a test of its own only so that this program can be started again as it.
-#[test]
-fn child() {
-    let Some(dir) = std::env::var_os(DIR) else {
-        return;
-    };
+/// The end of the input is the end of the process that started this one.
+fn end_with_parent() {
+    thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(1);
+    });
+}
+
+fn cut_again_and_again() {
     let plan = Plan::from_environment();
     println!("\nCRASH_SEED={}", plan.seed);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let mut run = Run {
-        random: SmallRng::seed_from_u64(plan.seed),
-        model: Arc::default(),
-        least: Model::default().acknowledged(),
-        disk: Some(Disk::new()),
-        runtime,
-    };
-    let mut cut = 0;
-    while plan.goes_on(cut) {
-        cut += 1;
-        if let Err(what) = run.round(cut, &Path::new(&dir).join(cut.to_string())) {
-            panic!("round {cut}: {what}");
-        }
+    let dir = tempfile::tempdir().unwrap();
+    let mut run =
+        Run { random: SmallRng::seed_from_u64(plan.seed), model: Model::default(), names: Vec::new() };
+    let (mut disk, mut cuts) = (Disk::new(), 0);
+    while plan.goes_on(cuts) {
+        let mount_point = dir.path().join(cuts.to_string());
+        disk = match run.round(disk, cuts + 1, &mount_point) {
+            Ok(left) => left,
+            Err(what) => panic!("after {cuts} cuts, the last of which did {:?}: {what}", run.names),
+        };
+        cuts += 1;
     }
-    println!("done: {cut} power cuts");
+    let (found, histories) = run.model.found();
+    println!("{cuts} power cuts; {found} acknowledged writes and {histories} histories were there");
+    assert!(found > 0, "no process got as far as a write");
 }
 
 struct Run {
     random: SmallRng,
-    model: Arc<Mutex<Model>>,
-    /// What was acknowledged before the last cut.
-    least: Acknowledged,
-    /// What the last cut left.
-    disk: Option<Disk>,
-    runtime: tokio::runtime::Runtime,
+    model: Model,
+    /// The names that the last cut took or brought back.
+    names: Vec<String>,
 }
 
 impl Run {
-    /// Opens the store on what the last cut left, checks it, writes, and cuts: at a moment while it opens, or later.
-    fn round(&mut self, round: u64, dir: &Path) -> Result<(), String> {
+    /// Runs the store on what the last cut left, checks it, and cuts: at a moment while it opens, or while it is written
+    /// to.
+    fn round(&mut self, disk: Disk, generation: u64, dir: &Path) -> Result<Disk, String> {
         std::fs::create_dir(dir).map_err(|error| error.to_string())?;
-        let mount = Mount::new(self.disk.take().unwrap_or_else(Disk::new), dir)
-            .map_err(|error| format!("mount: {error}"))?;
-        say(&format!("round {round}: opening"));
-        let outcome = if self.random.random_bool(0.25) {
-            self.cut_while_opening(round, &mount)
+        let mount = Mount::new(disk, dir).map_err(|error| format!("mount: {error}"))?;
+        let session = Session::start(&mount.dir().join("store"), generation, &mut self.model);
+        if self.random.random_bool(0.25) {
+            thread::sleep(Duration::from_millis(self.random.random_range(0..80)));
         } else {
-            self.cut_while_writing(round, &mount)
-        };
-        self.disk = Some(outcome?);
-        mount.end().map_err(|error| format!("the closed store keeps files open: {error}"))
-    }
-
-    fn cut_while_opening(&mut self, round: u64, mount: &Mount) -> Result<Disk, String> {
-        let mut random = SmallRng::from_rng(&mut self.random);
-        let _runtime = self.runtime.enter();
-        let ((left, names), store) = thread::scope(|scope| {
-            let cut = scope.spawn(move || {
-                thread::sleep(Duration::from_micros(random.random_range(0..30_000)));
-                mount.cut(&mut random)
-            });
-            let store = open(&mount.dir().join("store"), round.is_multiple_of(2));
-            (cut.join().expect("a cut does not panic"), store)
-        });
-        let store = store.map_err(|error| format!("the store refuses to start: {error}"))?;
-        self.runtime.block_on(store.close());
-        say(&format!("round {round}: cut while opening {names:?}"));
-        Ok(left)
-    }
-
-    fn cut_while_writing(&mut self, round: u64, mount: &Mount) -> Result<Disk, String> {
-        let trimmed = round.is_multiple_of(2);
-        let _runtime = self.runtime.enter();
-        let store = open(&mount.dir().join("store"), trimmed)
-            .map_err(|error| format!("the store refuses to start: {error}"))?;
-        let after = self.model.lock().revision();
-        let found = self
-            .runtime
-            .block_on(held(&store, after))
-            .map_err(|error| format!("the store cannot be read: {error}"))?;
-        let mut model = self.model.lock();
-        let checked = model.count();
-        let history = if found.history.is_some() { " and their history" } else { "" };
-        model.check(&self.least, &found.rows, found.revision, found.history.as_deref())?;
-        drop(model);
-
-        let store = Arc::new(store);
-        let stop = Arc::new(AtomicBool::new(false));
-        let trimming = trimmed.then(|| self.runtime.spawn(trim(Arc::clone(&store), Arc::clone(&stop))));
-        let sink: Sink = {
-            let model = Arc::clone(&self.model);
-            Arc::new(move |record| model.lock().record(record))
-        };
-        let writers = self.runtime.spawn(write(store.clone(), round, round, sink, Arc::clone(&stop)));
-        thread::sleep(Duration::from_millis(self.random.random_range(1..400)));
-        self.least = self.model.lock().acknowledged();
-        let (left, names) = mount.cut(&mut self.random);
-        stop.store(true, Ordering::Relaxed);
-        for task in trimming.into_iter().chain([writers]) {
-            self.runtime.block_on(task).map_err(|error| error.to_string())?;
+            session.wait_until_open(&mut self.model)?;
+            thread::sleep(Duration::from_millis(self.random.random_range(1..400)));
         }
-        self.runtime.block_on(store.close());
-        let at = store.revision();
-        say(&format!("round {round}: {checked} writes{history} found, then cut at {at} {names:?}"));
+        session.take(&mut self.model)?;
+        self.model.must_survive();
+        let (left, names) = mount.cut(&mut self.random);
+        session.kill(&mut self.model)?;
+        self.names = names;
+        mount.end().map_err(|error| format!("unmount: {error}"))?;
         Ok(left)
-    }
-}
-
-fn say(line: &str) {
-    if writeln!(std::io::stdout(), "{line}").is_err() {
-        std::process::exit(1);
     }
 }

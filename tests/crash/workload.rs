@@ -1,13 +1,13 @@
 //! The writers: creates, updates and deletes on keys of their own, and now and then something that must be refused.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use storage::{Error, Op, Revision, Store};
 
-use super::model::{Record, Value};
+use super::record::{Record, Value};
 
 /// How many write at the same time.
 pub const WRITERS: u64 = 32;
@@ -18,20 +18,15 @@ const KEYS: usize = 10;
 /// Where records go. A record is taken when the call returns.
 pub type Sink = Arc<dyn Fn(Record) + Send + Sync>;
 
-/// Writes until told to stop. `generation` makes the values of this run differ from those of earlier ones.
-pub async fn write(store: Arc<dyn Store>, generation: u64, seed: u64, sink: Sink, stop: Arc<AtomicBool>) {
+/// Writes until the process ends, or something is broken. `generation` makes the values and choices of this process differ
+/// from those of earlier ones.
+pub async fn write(store: Arc<dyn Store>, generation: u64, sink: Sink) {
     let mut writers = Vec::new();
     for writer in 0..WRITERS {
-        let random = SmallRng::seed_from_u64(seed ^ writer.rotate_left(40) ^ generation.rotate_left(20));
-        let (store, sink, stop) = (Arc::clone(&store), Arc::clone(&sink), Arc::clone(&stop));
-        writers.push(tokio::spawn(async move {
-            let number = generation << 32;
-            if let Err(what) =
-                (Writer { store, writer, number, random, sink: Arc::clone(&sink) }).run(&stop).await
-            {
-                sink(Record::Broken(format!("writer {writer}: {what}")));
-            }
-        }));
+        let random = SmallRng::seed_from_u64(writer << 32 ^ generation);
+        let (store, sink) = (Arc::clone(&store), Arc::clone(&sink));
+        let writer = Writer { store, writer, number: generation << 32, random, sink };
+        writers.push(tokio::spawn(writer.run()));
     }
     for writer in writers {
         writer.await.expect("writers do not panic");
@@ -47,14 +42,19 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, stop: &AtomicBool) -> Result<(), String> {
+    async fn run(mut self) {
+        let Err(what) = self.write().await;
+        (self.sink)(Record::Broken(format!("writer {}: {what}", self.writer)));
+    }
+
+    async fn write(&mut self) -> Result<Infallible, String> {
         let mut keys = Vec::new();
         for key in 0..KEYS {
             let key = format!("/crash/{:02}/{key}", self.writer);
             let row = self.store.get(&key, None).await.map_err(|error| error.to_string())?;
             keys.push((key, row.map(|row| row.revision)));
         }
-        while !stop.load(Ordering::Relaxed) {
+        loop {
             let index = self.random.random_range(0..KEYS);
             let (key, revision) = &mut keys[index];
             if self.random.random_bool(0.1) {
@@ -74,7 +74,6 @@ impl Writer {
             (self.sink)(Record::Acknowledged { key: key.clone(), revision: committed.revision.0 });
             *revision = value.map(|_| committed.revision);
         }
-        Ok(())
     }
 
     fn value(&mut self) -> Value {

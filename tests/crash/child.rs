@@ -1,0 +1,132 @@
+//! The process that runs the store: it opens it, says what it holds, and writes until it is killed.
+//!
+//! A process of its own so that it can be killed, and so that nobody who serves a file system also uses it: such a process
+//! could not end.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::SystemClock;
+use parking_lot::Mutex;
+use storage::engine::fjall::{FjallStore, Identity, OpenError, Options};
+use storage::{Change, Error, Observer, Page, Result, Revision, Store};
+
+use super::record::{Record, Value};
+use super::workload::{Sink, write};
+
+/// Where the store is.
+pub const DIR: &str = "CRASH_CHILD_DIR";
+/// Which process on the store this is.
+pub const GENERATION: &str = "CRASH_CHILD_GENERATION";
+/// After which revision the history is to be said.
+pub const AFTER: &str = "CRASH_CHILD_AFTER";
+
+struct Unobserved;
+
+impl Observer for Unobserved {
+    fn observe(&self, _: &[Change]) {}
+}
+
+/// A test of its own only so that this program can be started again as it.
+#[test]
+fn child() {
+    let Some(dir) = std::env::var_os(DIR) else {
+        return;
+    };
+    let number = |name| std::env::var(name).expect(name).parse::<u64>().expect(name);
+    let (generation, after) = (number(GENERATION), Revision(number(AFTER)));
+    let out = Mutex::new(std::io::stdout());
+    let say: Sink = Arc::new(move |record: Record| {
+        // One call of write: a line is in the pipe as a whole or not at all. Nobody reads: there is nothing to do.
+        if out.lock().write_all(format!("{record}\n").as_bytes()).is_err() {
+            std::process::exit(1);
+        }
+    });
+    // The test harness has begun a line.
+    println!();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        // Every other process gives up history as it goes.
+        let trimmed = generation.is_multiple_of(2);
+        match open(Path::new(&dir), trimmed) {
+            Err(error) => say(Record::Broken(format!("the store refuses to start: {error}"))),
+            Ok(store) => match say_held(&store, after, &say).await {
+                Err(error) => say(Record::Broken(format!("the store cannot be read: {error}"))),
+                Ok(()) => {
+                    let store = Arc::new(store);
+                    if trimmed {
+                        tokio::spawn(trim(Arc::clone(&store)));
+                    }
+                    write(store, generation, say).await;
+                }
+            },
+        }
+    });
+}
+
+/// Opens the store, with memtables so small that they are flushed and compacted all the time.
+fn open(dir: &Path, trimmed: bool) -> Result<FjallStore, OpenError> {
+    let identity = Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
+    let mut options = Options::new(dir, identity, Arc::new(SystemClock::new()));
+    options.memtable_bytes = 256 << 10;
+    options.reserve_bytes = 0;
+    if trimmed {
+        options.history_retention = Duration::from_millis(50);
+    }
+    FjallStore::open(options, Arc::new(Unobserved))
+}
+
+/// Trims again and again: the store itself does it once a second, longer than most runs here.
+async fn trim(store: Arc<FjallStore>) {
+    while store.maintain().await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Says all rows, read in pages, and the history after a revision.
+async fn say_held(store: &FjallStore, after: Revision, say: &Sink) -> Result<()> {
+    let mut page = store.range("", "", 100, None).await?;
+    let revision = page.revision;
+    loop {
+        let Page { rows, more, .. } = page;
+        for row in &rows {
+            let value = known(&row.value, &row.key)?;
+            say(Record::Row { key: row.key.to_string(), value, revision: row.revision.0 });
+        }
+        match rows.last() {
+            Some(last) if more => {
+                let start = format!("{}\0", last.key);
+                page = store.range("", &start, 100, Some(revision)).await?;
+            }
+            _ => break,
+        }
+    }
+    let whole = match say_history(store, after, revision, say).await {
+        Ok(()) => true,
+        Err(Error::Compacted { .. }) => false,
+        Err(error) => return Err(error),
+    };
+    say(Record::Held { revision: revision.0, whole });
+    Ok(())
+}
+
+async fn say_history(store: &FjallStore, after: Revision, upto: Revision, say: &Sink) -> Result<()> {
+    let mut newest = after;
+    let mut watch = store.watch("", after).await?;
+    while newest < upto {
+        for Change { key, old, new, revision } in watch.next().await? {
+            newest = revision;
+            let old =
+                old.map(|row| known(&row.value, &key).map(|value| (value, row.revision.0))).transpose()?;
+            let new = new.map(|value| known(&value, &key)).transpose()?;
+            say(Record::Change { revision: revision.0, key: key.to_string(), old, new });
+        }
+    }
+    Ok(())
+}
+
+fn known(bytes: &[u8], key: &str) -> Result<Value> {
+    Value::read(bytes).ok_or_else(|| Error::Corrupt(format!("`{key}` has bytes that nobody wrote")))
+}

@@ -1,0 +1,149 @@
+//! What the process that runs the store says, a line each: what it found, then what it does and is told.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+/// A value, by what it is made of: no two are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Value {
+    /// Who wrote it.
+    pub writer: u64,
+    /// Which of its values it is.
+    pub number: u64,
+    /// Its bytes.
+    pub size: u64,
+}
+
+impl Value {
+    /// The bytes: its name, then a filling that is its own.
+    pub fn bytes(self) -> Bytes {
+        let mut bytes = self.to_string().into_bytes();
+        let mut state = self.writer << 32 ^ self.number;
+        while (bytes.len() as u64) < self.size {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            bytes.push((state >> 56) as u8);
+        }
+        bytes.into()
+    }
+
+    /// From stored bytes; None if they are not those of a value.
+    pub fn read(bytes: &[u8]) -> Option<Value> {
+        let end = bytes.iter().position(|byte| *byte == b'.')?;
+        let value = Value::parse(std::str::from_utf8(&bytes[..=end]).ok()?)?;
+        (value.bytes() == bytes).then_some(value)
+    }
+
+    fn parse(text: &str) -> Option<Value> {
+        let mut numbers = text.strip_suffix('.')?.split('-').map(|number| number.parse().ok());
+        let value = Value { writer: numbers.next()??, number: numbers.next()??, size: numbers.next()?? };
+        numbers.next().is_none().then_some(value)
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}.", self.writer, self.number, self.size)
+    }
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The store held this row when it was opened.
+    Row { key: String, value: Value, revision: u64 },
+    /// The store's history held this change; values are None where the key did not exist.
+    Change { revision: u64, key: String, old: Option<(Value, u64)>, new: Option<Value> },
+    /// These were all rows, and all changes if `whole`; the store is at this revision. Writing begins.
+    Held { revision: u64, whole: bool },
+    /// A commit is called that the key's state allows; `None` deletes.
+    Tried { key: String, value: Option<Value> },
+    /// The last try of the key was acknowledged.
+    Acknowledged { key: String, revision: u64 },
+    /// A commit is called that must be refused: its value must never be seen.
+    Forbidden { value: Value },
+    /// The store answered what it must not.
+    Broken(String),
+}
+
+impl Record {
+    /// From a line; None for one that is no record, or not whole.
+    pub fn parse(line: &str) -> Option<Record> {
+        if let Some(what) = line.strip_prefix("broken ") {
+            return Some(Record::Broken(what.to_owned()));
+        }
+        let optional = |text: &str| match text {
+            "-" => Some(None),
+            text => Value::parse(text).map(Some),
+        };
+        Some(match *line.split(' ').collect::<Vec<_>>() {
+            ["row", key, value, revision] => Record::Row {
+                key: key.to_owned(),
+                value: Value::parse(value)?,
+                revision: revision.parse().ok()?,
+            },
+            ["change", revision, key, old, at, new] => Record::Change {
+                revision: revision.parse().ok()?,
+                key: key.to_owned(),
+                old: optional(old)?.zip(at.parse().ok()),
+                new: optional(new)?,
+            },
+            ["held", revision, whole] => {
+                Record::Held { revision: revision.parse().ok()?, whole: whole.parse().ok()? }
+            }
+            ["tried", key, value] => Record::Tried { key: key.to_owned(), value: optional(value)? },
+            ["acknowledged", key, revision] => {
+                Record::Acknowledged { key: key.to_owned(), revision: revision.parse().ok()? }
+            }
+            ["forbidden", value] => Record::Forbidden { value: Value::parse(value)? },
+            _ => return None,
+        })
+    }
+}
+
+/// The line, without its end.
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let optional = |value: &Option<Value>| value.map_or("-".to_owned(), |value| value.to_string());
+        match self {
+            Record::Row { key, value, revision } => write!(f, "row {key} {value} {revision}"),
+            Record::Change { revision, key, old, new } => {
+                let (old, at) = (optional(&old.map(|old| old.0)), old.map_or(0, |old| old.1));
+                write!(f, "change {revision} {key} {old} {at} {}", optional(new))
+            }
+            Record::Held { revision, whole } => write!(f, "held {revision} {whole}"),
+            Record::Tried { key, value } => write!(f, "tried {key} {}", optional(value)),
+            Record::Acknowledged { key, revision } => write!(f, "acknowledged {key} {revision}"),
+            Record::Forbidden { value } => write!(f, "forbidden {value}"),
+            Record::Broken(what) => write!(f, "broken {what}"),
+        }
+    }
+}
+
+#[test]
+fn records_are_lines() {
+    let value = Value { writer: 1, number: 7, size: 60 };
+    let key = || "/a/b".to_owned();
+    for record in [
+        Record::Row { key: key(), value, revision: 12 },
+        Record::Change { revision: 12, key: key(), old: None, new: Some(value) },
+        Record::Change { revision: 12, key: key(), old: Some((value, 11)), new: None },
+        Record::Held { revision: 12, whole: false },
+        Record::Tried { key: key(), value: Some(value) },
+        Record::Tried { key: key(), value: None },
+        Record::Acknowledged { key: key(), revision: 12 },
+        Record::Forbidden { value },
+        Record::Broken("it is not so".to_owned()),
+    ] {
+        assert_eq!(Record::parse(&record.to_string()), Some(record));
+    }
+    for other in
+        ["tried /a/b 1-7", "tried /a/b 1-7-60", "tried /a/b", "acknowledged /a/b ", "running 1 test", ""]
+    {
+        assert_eq!(Record::parse(other), None, "{other}");
+    }
+    let mut bytes = value.bytes().to_vec();
+    assert_eq!(Value::read(&bytes), Some(value));
+    bytes[40] ^= 1;
+    assert_eq!(Value::read(&bytes), None, "a flipped bit");
+}

@@ -1,0 +1,85 @@
+//! A child process, seen from the test: what it says, and its end.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use super::child::{AFTER, DIR, GENERATION};
+use super::model::Model;
+use super::record::Record;
+
+/// How long the store may take from one line to the next until it is open and read.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A running child. Dropping it kills it.
+pub struct Session {
+    child: Child,
+    records: Receiver<Record>,
+}
+
+impl Session {
+    /// Starts a child on the store in a directory.
+    pub fn start(store: &Path, generation: u64, model: &mut Model) -> Session {
+        model.begin();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["child::child", "--exact", "--nocapture", "--test-threads=1"]);
+        command
+            .env(DIR, store)
+            .env(GENERATION, generation.to_string())
+            .env(AFTER, model.revision().to_string());
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let (sender, records) = mpsc::channel();
+        thread::spawn(move || {
+            let mut line = String::new();
+            while out.read_line(&mut line).is_ok_and(|read| read > 0) {
+                if let Some(record) = line.strip_suffix('\n').and_then(Record::parse) {
+                    // Nobody listens when the test has failed.
+                    let _ = sender.send(record);
+                }
+                line.clear();
+            }
+        });
+        Session { child, records }
+    }
+
+    /// Gives the model what is said until the store is open and what it holds was compared.
+    pub fn wait_until_open(&self, model: &mut Model) -> Result<(), String> {
+        while !model.opened() {
+            match self.records.recv_timeout(DEADLINE) {
+                Ok(record) => model.take(record)?,
+                Err(RecvTimeoutError::Timeout) => return Err("the store hangs while it opens".to_owned()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("the process ended while it opened the store".to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the model what was said so far.
+    pub fn take(&self, model: &mut Model) -> Result<(), String> {
+        self.records.try_iter().try_for_each(|record| model.take(record))
+    }
+
+    /// Kills it, and gives the model the rest of what it said.
+    pub fn kill(mut self, model: &mut Model) -> Result<(), String> {
+        self.end();
+        self.records.iter().try_for_each(|record| model.take(record))
+    }
+
+    fn end(&mut self) {
+        // It may have ended by itself; either way it is gone afterwards.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
