@@ -14,7 +14,8 @@ use apimachinery::status::Status;
 use apimachinery::time;
 use kinds::{Context, Registry, Resource, Storage};
 
-/// Resources whose rules are whole. Of the others only the facts are there: defaults and validation come with each kind.
+/// Resources whose rules are whole. Defaults and validation of the others come with each kind: until then what is refused
+/// is not looked at, and what is stored may lack values where the reference has some.
 const WHOLE: &[&str] = &[
     "clusterrolebindings",
     "clusterroles",
@@ -27,6 +28,9 @@ const WHOLE: &[&str] = &[
     "secrets",
     "serviceaccounts",
 ];
+
+/// Cases whose answers lack what the client sent, by a rule of the kind that is not written yet.
+const NOT_YET: &[&str] = &["validation/service-external-name-and-load-balancer"];
 
 /// Messages that are ours: the reference shows the error of its JSON parser.
 const OWN_WORDS: &[&str] = &["<secret contents redacted>"];
@@ -53,7 +57,7 @@ fn creations_are_answered_as_recorded() {
         }
     }
     println!("{count} creations");
-    assert!(count > 60);
+    assert!(count > 130, "{count} creations");
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -62,9 +66,7 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let registry = Registry::new(&names);
     let (namespace, resource) = collection(&registry, step["path"].as_str()?)?;
-    if !WHOLE.contains(&resource.kind.resource) {
-        return None;
-    }
+    let whole = WHOLE.contains(&resource.kind.resource);
     let body = step["body"].as_object()?;
     let same_kind = body.get("kind").is_none_or(|kind| kind == resource.kind.kind);
     let answer = &step["answer"];
@@ -82,6 +84,9 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     }
     let ignored = [&case["ignore"], &step["ignore"]].into_iter().filter_map(Value::as_array).flatten();
     let ignored: Vec<&str> = ignored.filter_map(Value::as_str).collect();
+    if !whole && (status != 201 || NOT_YET.contains(&case["name"].as_str()?)) {
+        return None;
+    }
     *count += 1;
     let (clock, chance) = (ManualClock::at(time::parse("2024-01-02T03:04:05Z")?), SeededChance::new(1));
     let ctx = Context { names: &names, clock: &clock, chance: &chance, subresource: "" };
@@ -98,7 +103,12 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
         if !errors.is_empty() {
             return Some(format!("{errors:?}"));
         }
-        return compare(&answer["body"], &object.into_value(), "", &ignored);
+        let mut recorded = answer["body"].clone();
+        let have = object.into_value();
+        if !whole {
+            drop_defaults(&mut recorded, &have);
+        }
+        return compare(&recorded, &have, "", &ignored);
     }
     let have = Status::invalid(&resource.group_kind, object.name(), &errors).to_value();
     if OWN_WORDS.iter().any(|words| answer["body"]["message"].as_str().is_some_and(|m| m.contains(words))) {
@@ -122,6 +132,27 @@ fn collection<'a, 'p>(registry: &'a Registry, path: &'p str) -> Option<(&'p str,
     };
     let found = registry.find(group, "v1", resource)?;
     (found.kind.storage == Storage::Stored).then_some((namespace, found))
+}
+
+/// Replaces what only the reference has by what we have. Empty values count as none: a default takes their place.
+fn drop_defaults(recorded: &mut Value, have: &Value) {
+    match (recorded, have) {
+        (Value::Object(recorded), Value::Object(have)) => {
+            recorded.retain(|key, _| have.contains_key(key));
+            for (key, value) in recorded {
+                drop_defaults(value, &have[key]);
+            }
+        }
+        (Value::Array(recorded), Value::Array(have)) if recorded.len() >= have.len() => {
+            recorded.truncate(have.len());
+            recorded.iter_mut().zip(have).for_each(|(recorded, have)| drop_defaults(recorded, have));
+        }
+        (recorded, Value::Null | Value::Bool(false)) => *recorded = have.clone(),
+        (recorded, empty) if *empty == 0 || *empty == "" || *empty == serde_json::json!([]) => {
+            *recorded = have.clone();
+        }
+        _ => {}
+    }
 }
 
 /// The first difference; masked values fit any, missing ones are null, causes come in any order.

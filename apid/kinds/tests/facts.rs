@@ -1,0 +1,256 @@
+//! The facts of all kinds: what the recorded discovery documents of the reference say of them, and that a kind which says
+//! nothing goes from a body to the store and back. The recordings are found in `CONFORMANCE_DIR`, default
+//! `../shared/conformance` beside the repository; without them the test says so.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use apimachinery::time;
+use kinds::entry::{self, Decoder};
+use kinds::{Context, Kind, Registry, STANDARD_VERBS, Storage, Strategy, Subresource, Table, Verb};
+use serde_json::json;
+use storage::Revision;
+use storage::cache::Decode as _;
+
+/// Listed by the reference, and not by us yet: what their bodies mean is not known here.
+const LATER: &[&str] =
+    &["v1 serviceaccounts/token", "events.k8s.io/v1 events", "autoscaling/v1 horizontalpodautoscalers"];
+
+#[test]
+fn facts_are_those_of_the_recorded_discovery() {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/conformance");
+    let cases = std::env::var_os("CONFORMANCE_DIR").map_or(beside, PathBuf::from).join("cases/system.json");
+    let Ok(text) = fs::read_to_string(&cases) else {
+        println!("left out: no recordings; set CONFORMANCE_DIR");
+        return;
+    };
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let registry = Registry::new(&names);
+    let file: Value = serde_json::from_str(&text).unwrap();
+    let steps = file["cases"].as_array().unwrap().iter().flat_map(|case| case["steps"].as_array().unwrap());
+    let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
+    for step in steps {
+        let (path, body) = (step["path"].as_str().unwrap(), &step["answer"]["body"]);
+        let Some(group_version) = path.strip_prefix("/apis/").or_else(|| path.strip_prefix("/api/")) else {
+            continue;
+        };
+        // Groups of custom kinds are named by the recording.
+        if group_version.starts_with("${") {
+            continue;
+        }
+        let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
+        for entry in body["resources"].as_array().into_iter().flatten() {
+            let name = entry["name"].as_str().unwrap();
+            let of_reference = format!("{group_version} {name}");
+            if LATER.contains(&of_reference.as_str()) {
+                continue;
+            }
+            let have = shown(&registry, group, version, name, &names);
+            let mut want = entry.clone();
+            want.as_object_mut().unwrap().remove("storageVersionHash");
+            if have.as_ref() != Some(&want) {
+                wrong.push(format!("{of_reference}: {have:?}, recorded {want}"));
+            }
+            seen.insert(of_reference);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen.len() > 90, "{} entries", seen.len());
+    // Nothing is listed that the reference does not list.
+    for resource in registry.resources() {
+        let api_version = resource.api_version();
+        let subresources = resource.kind.subresources.iter().map(|s| format!("/{}", s.name));
+        for part in subresources.chain([String::new()]) {
+            let ours = format!("{api_version} {}{part}", resource.kind.resource);
+            // Of these groups no list of resources was recorded.
+            let group_is_recorded = seen.iter().any(|s| s.starts_with(&format!("{api_version} ")));
+            assert!(seen.contains(&ours) || !group_is_recorded, "{ours}");
+        }
+    }
+}
+
+/// The entry of a resource or subresource as lists of the reference show it.
+fn shown(registry: &Registry, group: &str, version: &str, name: &str, names: &Names) -> Option<Value> {
+    let (resource, subresource) = name.split_once('/').map_or((name, None), |(r, s)| (r, Some(s)));
+    let kind = registry.find(group, version, resource)?.kind;
+    let verbs = |verbs: &[Verb]| verbs.iter().map(|v| v.as_str()).collect::<Vec<_>>();
+    let mut entry = json!({"name": name, "namespaced": kind.namespaced, "singularName": ""});
+    let Some(subresource) = subresource else {
+        entry["singularName"] = kind.singular.into();
+        entry["kind"] = kind.kind.into();
+        entry["verbs"] = verbs(kind.verbs).into();
+        if !kind.short_names.is_empty() {
+            entry["shortNames"] = kind.short_names.into();
+        }
+        if !kind.categories.is_empty() {
+            entry["categories"] = kind.categories.into();
+        }
+        return Some(entry);
+    };
+    let found = kind.subresources.iter().find(|s| s.name == subresource)?;
+    entry["kind"] = found.kind.into();
+    entry["verbs"] = verbs(found.verbs).into();
+    if let Some((stem, version)) = found.group_version {
+        entry["group"] = names.group(stem).into();
+        entry["version"] = version.into();
+    }
+    Some(entry)
+}
+
+/// The order in which the reference lists groups.
+#[test]
+fn groups_come_in_their_order() {
+    let names = Names::new(Preset::Svc, "example.test").unwrap();
+    let mut stems: Vec<&str> = Registry::new(&names).resources().iter().map(|r| r.kind.group).collect();
+    stems.dedup();
+    assert_eq!(
+        stems,
+        [
+            "",
+            "apiregistration",
+            "apps",
+            "authentication",
+            "authorization",
+            "autoscaling",
+            "batch",
+            "certificates",
+            "networking",
+            "policy",
+            "rbac.authorization",
+            "storage",
+            "admissionregistration",
+            "apiextensions",
+            "scheduling",
+            "coordination",
+            "node",
+            "discovery",
+            "flowcontrol.apiserver",
+        ]
+    );
+}
+
+/// The smallest object of every kind, in both presets: conformed, made ready, encoded, and read again.
+#[test]
+fn the_smallest_object_of_every_kind_comes_back() {
+    for preset in [Preset::Svc, Preset::Kubernetes] {
+        let names = Names::new(preset, "example.test").unwrap();
+        for resource in Registry::new(&names).stored() {
+            let object = created(resource, &names, json!({"metadata": {"name": "x"}}));
+            let entry = Decoder::new(resource).decode("", &entry::encode(&object)).unwrap();
+            let mut versioned = object.clone();
+            versioned.set_meta("resourceVersion", "7");
+            assert_eq!(entry.object(Revision(7)).unwrap(), versioned, "{}", resource.kind.kind);
+            let mut json = Vec::new();
+            entry.write_json(&mut json, Revision(7), true);
+            assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), versioned.into_value());
+
+            let mut again = object.clone();
+            resource.conform(&mut again).unwrap();
+            assert_eq!(again, object, "{}: conforming twice changes nothing", resource.kind.kind);
+            let table = resource.kind.strategy.table().unwrap_or(&kinds::table::DEFAULT);
+            let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
+            assert_eq!((table.cells)(&object, &clock).len(), table.columns.len(), "{}", resource.kind.kind);
+            assert_eq!(table.columns.iter().filter(|c| c.format == "name").count(), 1);
+            assert!(table.columns.iter().all(|c| c.description.ends_with('.')), "{}", resource.kind.kind);
+        }
+    }
+}
+
+/// Spec and status are written apart, whatever the kind; only what a kind says otherwise differs.
+#[test]
+fn every_status_is_written_apart() {
+    let names = Names::new(Preset::Svc, "example.test").unwrap();
+    let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
+    let chance = SeededChance::new(1);
+    let mut count = 0;
+    for resource in Registry::new(&names).stored().filter(|r| r.kind.has_status()) {
+        let name = resource.kind.kind;
+        let old = created(resource, &names, json!({"metadata": {"name": "x", "labels": {"a": "old"}}}));
+        // Marks that no schema has: nothing but the rules of the parts looks at them.
+        let mut sent = old.clone();
+        sent.set("status", json!({"mark": "sent"}));
+        sent.set("spec", json!({"mark": "sent"}));
+        let write = |subresource| {
+            let ctx = Context { names: &names, clock: &clock, chance: &chance, subresource };
+            let mut new = sent.clone();
+            resource.prepare_update(&mut new, &old, &ctx);
+            new
+        };
+        let main = write("");
+        assert_eq!(main.get("status"), old.get("status"), "{name}: the main resource leaves the status");
+        let status = write("status");
+        assert_eq!(status.get("spec"), old.get("spec"), "{name}: status leaves the spec");
+        assert_eq!(status.str_at(&["status", "mark"]), Some("sent"), "{name}");
+        assert_eq!(status.generation(), old.generation(), "{name}: a status does not count");
+        count += 1;
+    }
+    assert!(count > 20, "{count} kinds");
+}
+
+fn created(resource: &kinds::Resource, names: &Names, body: Value) -> Object {
+    let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
+    let chance = SeededChance::new(1);
+    let ctx = Context { names, clock: &clock, chance: &chance, subresource: "" };
+    let mut object = Object::from_value(body).unwrap();
+    object.set_type(&resource.api_version(), resource.kind.kind);
+    let conformed = resource.conform(&mut object).unwrap();
+    assert_eq!(conformed.unknown, [""; 0]);
+    resource.default(&mut object, &ctx);
+    resource.prepare_create(&mut object, "team", &ctx);
+    resource.canonicalize(&mut object, &ctx);
+    object
+}
+
+/// All it takes to add a kind: its facts, and one line where they are registered.
+mod gadget {
+    use super::*;
+
+    pub(crate) const KINDS: &[Kind] = &[Kind {
+        group: "apps",
+        versions: &["v1"],
+        kind: "Gadget",
+        resource: "gadgets",
+        singular: "gadget",
+        short_names: &["ga"],
+        categories: &[],
+        namespaced: true,
+        storage: Storage::Stored,
+        verbs: STANDARD_VERBS,
+        subresources: &[Subresource::status("Gadget")],
+        schema: "apps/v1.ControllerRevision",
+        strategy: &Gadget,
+    }];
+
+    struct Gadget;
+
+    impl Strategy for Gadget {
+        fn selectable_fields(&self) -> &'static [&'static str] {
+            &["data.color"]
+        }
+
+        fn table(&self) -> Option<&'static Table> {
+            Some(&kinds::table::DEFAULT)
+        }
+    }
+}
+
+#[test]
+fn a_kind_is_one_table_of_facts_and_one_line() {
+    let names = Names::new(Preset::Svc, "example.test").unwrap();
+    let registry = Registry::with(&names, &[gadget::KINDS]);
+    let gadgets = registry.find("apps", "v1", "gadgets").unwrap();
+    assert_eq!(gadgets.key("team", "x"), "apps/gadgets/team/x");
+    assert!(registry.of_key("apps/gadgets/team/x").is_some());
+    assert!(registry.find_kind("apps", "Gadget").is_some());
+    assert!(Registry::new(&names).find_kind("apps", "Gadget").is_none());
+    let object =
+        created(gadgets, &names, json!({"metadata": {"name": "x"}, "data": {"color": "red"}, "revision": 1}));
+    let entry = Decoder::new(gadgets).decode("", &entry::encode(&object)).unwrap();
+    assert_eq!((entry.namespace(), entry.name(), entry.field("data.color")), ("team", "x", "red"));
+}
