@@ -132,6 +132,8 @@ async fn malformed_credentials_are_401() {
         .expect("a certificate");
     let stranger = Client::certificate(plane.admin().port(), &cert.pem(), &key.serialize_pem());
     stranger.get("/api/v1/namespaces").await.expect(401);
+    plane.certificate("operator", &["system:masters"]).get("/api/v1/namespaces").await.expect(200);
+    plane.certificate("operator", &["visitors"]).get("/api/v1/namespaces").await.expect(403);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -101,7 +101,11 @@ async fn kubectl_1_33_manages_objects() {
         );
         let resource = format!("{}/{name}", kind.to_lowercase());
         kubectl.ok("create -n shop --validate=false -f -", &manifest.to_string());
-        let listed = kubectl.ok(&format!("get -n shop {}", kind.to_lowercase()), "");
+        assert!(
+            kubectl.ok(&format!("get -n shop {}", kind.to_lowercase()), "").lines().count() >= 2,
+            "a table of {kind}"
+        );
+        let listed = kubectl.ok(&format!("get -n shop {} -o name", kind.to_lowercase()), "");
         assert!(listed.contains(name), "{kind} in the list:\n{listed}");
         let yaml = kubectl.ok(&format!("get -n shop {resource} -o yaml"), "");
         assert!(yaml.contains(&format!("kind: {kind}")) && yaml.contains("uid: "), "{yaml}");

@@ -3,8 +3,11 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use jiff::Timestamp;
+use serving::certs::Authority;
 use tempfile::TempDir;
 
 use super::client::Client;
@@ -50,6 +53,7 @@ impl Options {
 pub struct Plane {
     options: Options,
     dir: TempDir,
+    authority: Authority,
     process: Option<Child>,
     port: u16,
     starts: usize,
@@ -60,7 +64,14 @@ impl Plane {
     pub async fn start(options: Options) -> Plane {
         let dir = tempfile::Builder::new().prefix("plane-").tempdir().expect("a temporary directory");
         fs::write(dir.path().join("tokens.csv"), TOKENS).expect("the token file");
-        let mut plane = Plane { options, dir, process: None, port: 0, starts: 0 };
+        let authority = Authority::ensure(
+            &dir.path().join("client-ca.crt"),
+            &dir.path().join("client-ca.key"),
+            "client-ca",
+            Timestamp::now(),
+        );
+        let authority = authority.expect("an authority for client certificates");
+        let mut plane = Plane { options, dir, authority, process: None, port: 0, starts: 0 };
         plane.launch().await;
         plane
     }
@@ -94,6 +105,8 @@ impl Plane {
             .args(["--bind-address", "127.0.0.1", "--secure-port", "0"])
             .arg("--token-auth-file")
             .arg(self.dir.path().join("tokens.csv"))
+            .arg("--client-ca-file")
+            .arg(self.dir.path().join("client-ca.crt"))
             .args(["--authorization-mode", &self.options.mode])
             .args(&self.options.flags);
         command
@@ -149,6 +162,14 @@ impl Plane {
     /// The user of group `system:masters`.
     pub fn admin(&self) -> Client {
         self.user("admin")
+    }
+
+    /// A client with a certificate of the authority that the plane trusts.
+    pub fn certificate(&self, user: &str, groups: &[&str]) -> Client {
+        let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
+        let pair = self.authority.client(user, &groups, Duration::from_secs(3600), Timestamp::now());
+        let pair = pair.expect("a client certificate");
+        Client::certificate(self.port, &pair.cert, &pair.key)
     }
 
     /// A client without credentials.
