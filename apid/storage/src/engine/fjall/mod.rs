@@ -8,14 +8,14 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (acknowledged is durable), INVARIANT (refused is absent): [`writer`].
-//! INVARIANT (no silent loss): [`recovery`], [`mark`].
-//! INVARIANT (compaction is enforced): [`state`].
+//! INVARIANT (acknowledged is durable), INVARIANT (refused is absent): `writer`.
+//! INVARIANT (no silent loss): `recovery`, `mark`.
+//! INVARIANT (compaction is enforced): `state`.
 //! Never used of fjall: key-value separation, `clear()`, its own rotation of memtables, a keyspace for each kind.
 //!
 //! # Concurrency
 //!
-//! The writer thread owns the mark, the revision and every write. Readers take the tables from [`state`], whose locks
+//! The writer thread owns the mark, the revision and every write. Readers take the tables from `state`, whose locks
 //! are held for a moment only. The watchdog only looks.
 
 mod database;
@@ -120,7 +120,7 @@ impl Options {
             reserve_bytes: 256 << 20,
             cache_bytes: 4 << 20,
             memtable_bytes: 16 << 20,
-            hot_bytes: 4 << 20,
+            hot_bytes: 8 << 20,
             recent_bytes: 1 << 20,
             stall_after: Duration::from_secs(60),
             on_stall: Arc::new(end_process),
@@ -197,7 +197,7 @@ pub struct FjallStore {
 }
 
 impl FjallStore {
-    /// Opens a store, or makes it where there is none. `OpenError` says why not; nothing is changed then.
+    /// Opens a store, or makes it where there is none. The observer sees what is written from now on, not what is there.
     pub fn open(options: Options, observer: Arc<dyn Observer>) -> Result<FjallStore, OpenError> {
         make_dirs(&options.dir)?;
         let lock = lock(&options.dir)?;
