@@ -193,8 +193,12 @@ impl Worker {
                 come_and_go(bindings, self.binding("c", "ClusterRole", &role, self.subject()))
             }
             Way::ClusterRoleBinding => {
-                let binding =
-                    self.binding(&format!("{name}-b"), "ClusterRole", &format!("{name}-full"), self.subject());
+                let binding = self.binding(
+                    &format!("{name}-b"),
+                    "ClusterRole",
+                    &format!("{name}-full"),
+                    self.subject(),
+                );
                 come_and_go(self.cluster("clusterrolebindings"), binding)
             }
             Way::Rules => {
@@ -321,7 +325,9 @@ async fn the_same_while_authd_is_killed_again_and_again() {
         })
         .await;
     let unanswered = run.unanswered.load(Ordering::SeqCst);
-    println!("{rounds} rounds, {kills} kills of authd, {unanswered} requests without an answer, no stale decision");
+    println!(
+        "{rounds} rounds, {kills} kills of authd, {unanswered} requests without an answer, no stale decision"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -337,7 +343,9 @@ async fn the_same_while_apid_is_killed_again_and_again() {
         })
         .await;
     let unanswered = run.unanswered.load(Ordering::SeqCst);
-    println!("{rounds} rounds, {kills} kills of apid, {unanswered} requests without an answer, no stale decision");
+    println!(
+        "{rounds} rounds, {kills} kills of apid, {unanswered} requests without an answer, no stale decision"
+    );
 }
 
 /// Under steady writes a watch is revoked: everything delivered was written before the revocation, and the stream ends.
@@ -348,7 +356,10 @@ async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
     let rbac = format!("{}/namespaces/default", plane.api("rbac.authorization", "v1"));
     let group = plane.names().group("rbac.authorization");
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}]);
-    admin.post(&format!("{rbac}/roles"), &json!({"metadata": {"name": "r"}, "rules": rules})).await.expect(201);
+    admin
+        .post(&format!("{rbac}/roles"), &json!({"metadata": {"name": "r"}, "rules": rules}))
+        .await
+        .expect(201);
     let binding = |subjects: Value| {
         let role = json!({"apiGroup": group, "kind": "Role", "name": "r"});
         json!({"metadata": {"name": "b"}, "subjects": subjects, "roleRef": role})
@@ -397,7 +408,9 @@ async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
     }
     stop.store(true, Ordering::SeqCst);
     let written = writer.await.expect("the writer ends well");
-    println!("{written} writes, {delivered} events delivered after a revocation was sent, none of them written after it");
+    println!(
+        "{written} writes, {delivered} events delivered after a revocation was sent, none of them written after it"
+    );
 }
 
 /// A watch on which nothing happens ends too.

@@ -13,7 +13,9 @@
 
 mod harness;
 
+mod background;
 mod curl;
 mod fresh_policy;
 mod hostile;
 mod kubectl;
+mod process;

@@ -45,7 +45,9 @@ impl From<Undecided> for Status {
     fn from(undecided: Undecided) -> Self {
         match &undecided {
             // Said once, when the connection was lost.
-            Undecided::Unreachable(_) => tracing::debug!(reason = %undecided, "a request could not be decided"),
+            Undecided::Unreachable(_) => {
+                tracing::debug!(reason = %undecided, "a request could not be decided")
+            }
             _ => tracing::warn!(reason = %undecided, "a request could not be decided"),
         }
         match undecided {

@@ -45,7 +45,10 @@ impl Link {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         if state.lost.is_none() {
-            tracing::warn!(reason = why, "authd is lost: what is not kept of its answers fails, and all in 30 s");
+            tracing::warn!(
+                reason = why,
+                "authd is lost: what is not kept of its answers fails, and all in 30 s"
+            );
         }
         let since = state.lost.as_ref().map_or(now, |(since, _)| *since);
         state.lost = Some((since, why.to_owned()));

@@ -358,9 +358,8 @@ mod tests {
         let reduced = reduce("roles/a/r", &base).unwrap();
         let changed = |pointer: &str, value: serde_json::Value| {
             let mut other = base.clone();
-            match pointer.rsplit_once('/').unwrap() {
-                (parent, field) => other.pointer_mut(parent).unwrap()[field] = value,
-            }
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            other.pointer_mut(parent).unwrap()[field] = value;
             reduce("roles/a/r", &other).unwrap()
         };
         for (pointer, value) in [

@@ -84,7 +84,7 @@ impl Authority for Script {
             Ask::Authorize(request) => decide_response::Answer::Authorize((self.authorize.lock())(&request)?),
             Ask::AuthorizeBatch(batch) => {
                 let mut authorize = self.authorize.lock();
-                let responses = batch.requests.iter().map(|r| authorize(r)).collect::<Result<_, _>>()?;
+                let responses = batch.requests.iter().map(&mut *authorize).collect::<Result<_, _>>()?;
                 decide_response::Answer::AuthorizeBatch(AuthorizeBatchResponse { responses })
             }
         };

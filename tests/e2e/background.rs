@@ -1,0 +1,129 @@
+//! What the process does by itself: built-in namespaces, default service accounts, the end of a namespace; and that the
+//! audit log shows it.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Options, Plane, eventually};
+
+async fn names_of(client: &Client, path: &str) -> Vec<String> {
+    let list = client.get(path).await.expect(200);
+    let items = list["items"].as_array().cloned().unwrap_or_default();
+    items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+async fn gone(client: &Client, path: &str) {
+    eventually(path, || async { (client.get(path).await.status == 404).then_some(()) }).await;
+}
+
+async fn there(client: &Client, path: &str) -> Value {
+    eventually(path, || async {
+        let answer = client.get(path).await;
+        (answer.status == 200).then(|| answer.json())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_built_in_namespaces_are_there_in_both_presets() {
+    for (options, prefix) in [(Options::default(), "svc"), (Options::kubernetes(), "kube")] {
+        let plane = Plane::start(options).await;
+        let names = names_of(&plane.admin(), "/api/v1/namespaces").await;
+        let expected = ["system", "public", "node-lease"].map(|name| format!("{prefix}-{name}"));
+        assert!(
+            names.contains(&"default".to_owned()) && expected.iter().all(|name| names.contains(name)),
+            "{names:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_namespace_has_a_default_service_account_also_after_it_was_deleted() {
+    let plane = Plane::start(Options::default()).await;
+    let admin = plane.admin();
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
+    for namespace in ["default", "svc-system", "a"] {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
+        let first = there(&admin, &path).await["metadata"]["uid"].clone();
+        admin.delete(&path).await.expect(200);
+        eventually("another account", || async {
+            let answer = admin.get(&path).await;
+            (answer.status == 200 && answer.json()["metadata"]["uid"] != first).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_namespace_is_emptied_and_goes() {
+    let mut plane = Plane::start(Options::default()).await;
+    let admin = plane.admin();
+    let rbac = plane.api("rbac.authorization", "v1");
+    for namespace in ["a", "b"] {
+        admin.post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await.expect(201);
+        for i in 0..50 {
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+            admin.post(&path, &json!({"metadata": {"name": format!("c{i}")}})).await.expect(201);
+        }
+        let role = json!({"metadata": {"name": "r"}, "rules": []});
+        admin.post(&format!("{rbac}/namespaces/{namespace}/roles"), &role).await.expect(201);
+    }
+    admin.delete("/api/v1/namespaces/a").await.expect(200);
+    gone(&admin, "/api/v1/namespaces/a").await;
+    assert!(names_of(&admin, "/api/v1/namespaces/a/configmaps").await.is_empty());
+    assert!(names_of(&admin, &format!("{rbac}/namespaces/a/roles")).await.is_empty());
+    assert_eq!(
+        names_of(&admin, "/api/v1/namespaces/b/configmaps").await.len(),
+        50,
+        "another namespace keeps its own"
+    );
+
+    // Held by a finalizer, across a restart.
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+    admin.post("/api/v1/namespaces/b/configmaps", &held).await.expect(201);
+    admin.delete("/api/v1/namespaces/b").await.expect(200);
+    eventually("only what is held is left", || async {
+        (names_of(&admin, "/api/v1/namespaces/b/configmaps").await == ["held"]).then_some(())
+    })
+    .await;
+    let refused = admin.post("/api/v1/namespaces/b/configmaps", &json!({"metadata": {"name": "late"}})).await;
+    refused.expect(403);
+    plane.kill();
+    plane.launch().await;
+    let admin = plane.admin();
+    assert_eq!(there(&admin, "/api/v1/namespaces/b").await["status"]["phase"], "Terminating");
+    let release = json!({"metadata": {"finalizers": null}});
+    let path = "/api/v1/namespaces/b/configmaps/held";
+    admin.patch(path, "application/merge-patch+json", &release).await.expect(200);
+    gone(&admin, "/api/v1/namespaces/b").await;
+}
+
+#[tokio::test]
+async fn the_audit_log_names_who_wrote() {
+    for (flag, writer) in [
+        ("", "system:kube-controller-manager"),
+        ("--use-service-account-credentials", "system:serviceaccount:svc-system:namespace-controller"),
+    ] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let log = dir.path().join("audit.log");
+        let mut options = Options::default().flag(&format!("--audit-log-path={}", log.display()));
+        if !flag.is_empty() {
+            options = options.flag(flag);
+        }
+        let plane = Plane::start(options).await;
+        let admin = plane.admin();
+        admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
+        admin.delete("/api/v1/namespaces/a").await.expect(200);
+        gone(&admin, "/api/v1/namespaces/a").await;
+        eventually("the line", || async {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let finalized = |event: &Value| {
+                event["objectRef"]["subresource"] == "finalize" && event["objectRef"]["name"] == "a"
+            };
+            let users: Vec<_> =
+                events.filter(finalized).map(|event| event["user"]["username"].clone()).collect();
+            (!users.is_empty()).then(|| assert!(users.iter().all(|user| user == writer), "{users:?}"))
+        })
+        .await;
+    }
+}

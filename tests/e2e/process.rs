@@ -1,0 +1,172 @@
+//! The process from the outside: mistakes on its command line, authd that is away, the end by a signal, no orphan.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::{Client, Options, Plane, eventually, program};
+
+/// The exit code and what was said, of a start that fails.
+fn fails(mut command: Command) -> (i32, String) {
+    let output = command.stdin(Stdio::null()).output().expect("the program runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().expect("an exit code"), text)
+}
+
+fn apid(data_dir: &Path, flags: &[&str]) -> Command {
+    let mut command = Command::new(program("apid"));
+    command.arg("--data-dir").arg(data_dir).args(["--bind-address=127.0.0.1", "--secure-port=0"]).args(flags);
+    command
+}
+
+#[test]
+fn mistakes_are_told_together_and_end_the_start_with_64() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    for (flags, words) in [
+        (
+            &["--nope", "--names=other", "--history-retention=soon"][..],
+            &["nope", "names", "soon", "spawn-authd"][..],
+        ),
+        (&["--spawn-authd", "--enable-admission-plugins=NoSuch"], &["NoSuch"]),
+        (&["--spawn-authd", "--enable-admission-plugins=PodSecurity"], &["PodSecurity", "not built"]),
+        (&["--spawn-authd", "--feature-gates=NoSuch=true"], &["NoSuch"]),
+        (&["--spawn-authd", "--authorization-mode=Node,Webhook"], &["Webhook"]),
+        (&["--spawn-authd", "--authorization-mode=RBAC,RBAC,Foo"], &["Foo", "RBAC"]),
+        (&["--spawn-authd", "--token-auth-file=/nowhere/at/all"], &["/nowhere/at/all"]),
+    ] {
+        let (code, text) = fails(apid(&data, flags));
+        assert_eq!(code, 64, "{flags:?}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{flags:?}: `{word}` is missing in: {text}");
+        }
+        assert!(!data.join("apid.port").exists(), "{flags:?}: no port is bound");
+    }
+}
+
+#[test]
+fn a_store_is_not_opened_under_other_names() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let data = runtime.block_on(async {
+        let mut plane = Plane::start(Options::default()).await;
+        plane.stop().await;
+        let copy = dir.path().join("data");
+        let copied = Command::new("cp").arg("-r").arg(plane.data_dir()).arg(&copy).status().expect("cp runs");
+        assert!(copied.success());
+        copy
+    });
+    for flags in [&["--names=kubernetes"][..], &["--api-domain=other.test"]] {
+        let (code, text) = fails(apid(&data, &[&["--spawn-authd"], flags].concat()));
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains("svc.internal"), "{text}");
+    }
+}
+
+/// A process that is killed when the test ends.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn without_authd_everything_fails_closed_and_only_health_is_told() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    let socket = format!("--authd-socket={}", dir.path().join("nobody").display());
+    let mut command = apid(&data, &[&socket, "--authorization-mode=RBAC"]);
+    let _running = Running(command.stderr(Stdio::null()).spawn().expect("apid starts"));
+    let port = eventually("apid writes its port", || async {
+        std::fs::read_to_string(data.join("apid.port")).ok()?.trim().parse().ok()
+    })
+    .await;
+    let client = Client::new(port, Some("admin-token".to_owned()));
+    eventually("it lives", || async { (client.get("/livez").await.status == 200).then_some(()) }).await;
+    let ready = client.get("/readyz?verbose").await;
+    assert_eq!(ready.status, 500);
+    assert!(ready.text().contains("[-]authd failed"), "{}", ready.text());
+    for path in ["/api/v1/namespaces", "/apis", "/version", "/metrics", "/livez/ping", "/readyz/authd"] {
+        let answer = client.get(path).await;
+        let status = answer.expect(503);
+        assert_eq!(
+            (status["kind"].as_str(), status["reason"].as_str()),
+            (Some("Status"), Some("ServiceUnavailable"))
+        );
+        assert_eq!(answer.header("retry-after"), "1", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn sigterm_ends_watches_finishes_and_leaves_no_authd() {
+    let mut plane = Plane::start(Options::default()).await;
+    plane
+        .admin()
+        .post("/api/v1/namespaces/default/configmaps", &json!({"metadata": {"name": "x"}}))
+        .await
+        .expect(201);
+    let mut watch = plane.admin().watch("/api/v1/configmaps?watch=1&allowWatchBookmarks=true").await;
+    let authd = plane.authd_pids();
+    assert_eq!(authd.len(), 1);
+    let (ended, ()) = tokio::join!(
+        async {
+            while watch.next().await.is_some() {}
+            true
+        },
+        plane.stop()
+    );
+    assert!(ended);
+    assert!(!alive(authd[0]), "authd ends with apid");
+    plane.launch().await;
+    plane.admin().get("/api/v1/namespaces/default/configmaps/x").await.expect(200);
+}
+
+#[tokio::test]
+async fn during_the_shutdown_delay_requests_are_served_and_readyz_fails() {
+    let plane = Plane::start(Options::default().flag("--shutdown-delay-duration=3s")).await;
+    let admin = plane.admin();
+    let pid = i32::try_from(plane.pid()).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
+    eventually("readyz fails", || async { (admin.get("/readyz").await.status == 500).then_some(()) }).await;
+    admin.get("/livez").await.expect(200);
+    admin.get("/api/v1/namespaces/default").await.expect(200);
+}
+
+#[tokio::test]
+async fn authd_ends_when_apid_is_killed() {
+    let mut plane = Plane::start(Options::default()).await;
+    let authd = plane.authd_pids();
+    plane.kill();
+    eventually("authd ends", || async { (!alive(authd[0])).then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn authd_is_started_again_when_it_is_killed() {
+    let plane = Plane::start(Options::default()).await;
+    for _ in 0..3 {
+        let before = plane.authd_pids();
+        plane.kill_authd();
+        eventually("another authd", || async {
+            let now = plane.authd_pids();
+            (now.len() == 1 && now != before).then_some(())
+        })
+        .await;
+        let admin = plane.admin();
+        eventually("requests are decided", || async {
+            (admin.get("/api/v1/namespaces").await.status == 200).then_some(())
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Whether a process exists and has not ended.
+fn alive(pid: u32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
