@@ -25,7 +25,7 @@
 //! # Concurrency
 //!
 //! Locks, in their order: the table of resources (readers only, but for registration), one resource's state, the ring's
-//! account. None is held across an await, while decoding, or while tasks are woken. The observed revision advances while
+//! account, the list of whom to wake. None is held across an await, while decoding, or while tasks are woken. The observed revision advances while
 //! the state of the changed resource is locked: whoever holds that lock sees all changes of the resource at or before it.
 //!
 //! # Reference
