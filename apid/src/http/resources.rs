@@ -17,6 +17,7 @@ use super::{params, paths};
 use crate::audit::{Event, Stage};
 use crate::auth::Authorized;
 use crate::plane::Collection;
+use crate::verbs::options::DeleteOptions;
 use crate::verbs::patch::Patch;
 use crate::verbs::{self, Begin, Call, Deleted, Payload, Written};
 
@@ -203,9 +204,7 @@ async fn patch(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> R
 
 async fn delete(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::Object)?;
-    let format = exchange.body_format()?;
-    let bytes = body.read().await?;
-    let options = params::delete_options(exchange.query, &bytes, format)?.validate(&call.plane.names)?;
+    let options = exchange.delete_options(body).await?;
     match verbs::delete(call, &options).await? {
         Deleted::Gone(status) => Ok(Answer::status(*status, negotiated.format)),
         Deleted::Object(shown) => {
@@ -222,10 +221,8 @@ async fn delete_collection(
 ) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::List)?;
     let representation = exchange.represent(call, negotiated.shape)?;
-    let format = exchange.body_format()?;
     let which = params::list_options(exchange.query)?;
-    let bytes = body.read().await?;
-    let options = params::delete_options(exchange.query, &bytes, format)?.validate(&call.plane.names)?;
+    let options = exchange.delete_options(body).await?;
     let listed = verbs::delete_collection(call, &which, &options).await?;
     Ok(Answer::document(200, representation.list(&listed)?, negotiated.format))
 }
@@ -273,6 +270,13 @@ impl Exchange<'_> {
 
     fn body_format(&self) -> Result<BodyFormat, Status> {
         body_format(self.head.headers.get(header::CONTENT_TYPE), &self.plane.names)
+    }
+
+    /// A delete without a body may say anything of its type.
+    async fn delete_options(&self, body: RequestBody) -> Result<DeleteOptions, Status> {
+        let bytes = body.read().await?;
+        let format = if bytes.is_empty() { BodyFormat::Json } else { self.body_format()? };
+        params::delete_options(self.query, &bytes, format)?.validate(&self.plane.names)
     }
 
     fn represent<'s>(&'s self, call: &Call<'s>, shape: Shape) -> Result<Representation<'s>, Status> {

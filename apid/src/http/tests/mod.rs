@@ -1,5 +1,6 @@
 //! Requests to the handler in this process: no socket, the memory engine, and authority as a test says.
 
+mod hostile;
 mod objects;
 mod streams;
 mod versions;
