@@ -28,6 +28,7 @@ pub mod format;
 pub mod labels;
 pub mod metadata;
 pub mod registry;
+pub mod scale;
 mod status;
 pub mod strategy;
 pub mod table;

@@ -1,0 +1,161 @@
+//! The subresource `scale`: how many pods an object wants and has, in one form for all kinds that have it.
+//!
+//! # Contract
+//!
+//! [`of`] reads the Scale of an object that keeps its number in `spec.replicas`. A write to it is a body brought into
+//! form by [`conform`], checked by [`validate`], whose number [`apply`] puts into the object: an ordinary update from
+//! there on, with `scale` as its subresource. Nothing else of the body counts but the preconditions in its metadata.
+
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::{Map, Object};
+use schema::{Conformed, Schema, TypeError};
+use serde_json::{Value, json};
+
+use crate::table::cell::{self, NONE, Read};
+
+/// The kind of its bodies.
+pub const KIND: &str = "Scale";
+/// The API version of its bodies. The group has the same name in all presets.
+pub const API_VERSION: &str = "autoscaling/v1";
+
+/// Metadata that a Scale shows of its object.
+const METADATA: [&str; 5] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
+
+/// The Scale of an object.
+pub fn of(object: &Object) -> Object {
+    let shown =
+        METADATA.iter().filter_map(|field| Some(((*field).to_owned(), object.meta()?.get(*field)?.clone())));
+    let metadata: Map<String, Value> = shown.collect();
+    let mut spec = Map::new();
+    // Like every number that is left out when it is zero.
+    if let Some(replicas) = object.find("spec.replicas").and_then(Value::as_i64).filter(|r| *r != 0) {
+        spec.insert("replicas".to_owned(), replicas.into());
+    }
+    let mut status = json!({"replicas": object.integer("status.replicas")});
+    let selector = selector(object);
+    if selector != NONE
+        && let Value::Object(status) = &mut status
+    {
+        status.insert("selector".to_owned(), selector.into());
+    }
+    let mut scale = Object::default();
+    scale.set_type(API_VERSION, KIND);
+    scale.set("metadata", metadata);
+    scale.set("spec", spec);
+    scale.set("status", status);
+    scale
+}
+
+/// Replication controllers select by labels alone, the others by a label selector.
+fn selector(object: &Object) -> String {
+    let parts = ["spec.selector.matchLabels", "spec.selector.matchExpressions"];
+    let is = |part: &str| object.find(part).is_some_and(|value| !value.is_string());
+    if parts.iter().any(|part| is(part)) {
+        cell::selector(object, "spec.selector")
+    } else {
+        cell::labels(object, "spec.selector")
+    }
+}
+
+/// Checks types, drops unknown fields and brings a decoded Scale into stored form.
+///
+/// # Errors
+///
+/// A value of a wrong type.
+pub fn conform(scale: &mut Object) -> Result<Conformed, TypeError> {
+    Schema::of("autoscaling/v1.Scale")
+        .map_or_else(|| Ok(Conformed::default()), |schema| schema.conform(scale))
+}
+
+/// What is wrong with a Scale.
+pub fn validate(scale: &Object) -> Vec<FieldError> {
+    let replicas = scale.integer("spec.replicas");
+    let error = || {
+        let detail = "must be greater than or equal to 0";
+        FieldError::invalid(&FieldPath::new("spec.replicas"), replicas, detail)
+    };
+    (replicas < 0).then(error).into_iter().collect()
+}
+
+/// Puts the number of a Scale into its object.
+pub fn apply(object: &mut Object, scale: &Object) {
+    let replicas = scale.integer("spec.replicas");
+    match object.get_mut("spec") {
+        Some(Value::Object(spec)) => drop(spec.insert("replicas".to_owned(), replicas.into())),
+        _ => object.set("spec", json!({"replicas": replicas})),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_scale_shows_what_is_wanted_and_what_is_there() {
+        let metadata = json!({"name": "w", "namespace": "team", "uid": "u", "resourceVersion": "7",
+            "creationTimestamp": "2024-01-02T03:04:05Z"});
+        for (spec, status, want_spec, want_status) in [
+            (
+                json!({"replicas": 3, "selector": {"matchLabels": {"app": "w"}, "matchExpressions": [
+                    {"key": "x", "operator": "DoesNotExist"}]}}),
+                json!({"replicas": 2, "readyReplicas": 1}),
+                json!({"replicas": 3}),
+                json!({"replicas": 2, "selector": "app=w,!x"}),
+            ),
+            (
+                json!({"replicas": 1, "selector": {"matchExpressions": [
+                    {"key": "app", "operator": "In", "values": ["web", "b"]}]}}),
+                json!({}),
+                json!({"replicas": 1}),
+                json!({"replicas": 0, "selector": "app in (b,web)"}),
+            ),
+            // A replication controller; and a label may be called like a part of a selector.
+            (
+                json!({"replicas": 0, "selector": {"matchLabels": "a"}}),
+                json!({"replicas": 1}),
+                json!({}),
+                json!({"replicas": 1, "selector": "matchLabels=a"}),
+            ),
+            (json!({}), json!({}), json!({}), json!({"replicas": 0})),
+        ] {
+            let mut metadata_of_all = metadata.clone();
+            metadata_of_all["labels"] = json!({"not": "shown"});
+            let scale =
+                of(&object(json!({"kind": "X", "apiVersion": "apps/v1", "metadata": metadata_of_all,
+                "spec": spec, "status": status})));
+            let want = json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+                "spec": want_spec, "status": want_status});
+            assert_eq!(scale.clone().into_value(), want);
+            let mut again = scale.clone();
+            assert_eq!(conform(&mut again).unwrap().unknown, [""; 0]);
+            assert_eq!(again, scale, "it is in stored form");
+        }
+    }
+
+    #[test]
+    fn a_write_changes_the_number_alone() {
+        let mut deployment =
+            object(json!({"spec": {"replicas": 3, "paused": true}, "status": {"replicas": 3}}));
+        let mut scale = object(json!({"spec": {"replicas": 5}, "status": {"replicas": 9}}));
+        conform(&mut scale).unwrap();
+        assert!(validate(&scale).is_empty());
+        apply(&mut deployment, &scale);
+        assert_eq!(
+            deployment.clone().into_value(),
+            json!({"spec": {"replicas": 5, "paused": true}, "status": {"replicas": 3}})
+        );
+        apply(&mut deployment, &object(json!({})));
+        assert_eq!(deployment.find("spec.replicas"), Some(&json!(0)), "a Scale that says nothing says none");
+        let mut wrong = object(json!({"spec": {"replicas": "5"}}));
+        assert!(conform(&mut wrong).is_err());
+        let errors = validate(&object(json!({"spec": {"replicas": -1}})));
+        assert_eq!(
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["spec.replicas: Invalid value: -1: must be greater than or equal to 0"]
+        );
+    }
+}
