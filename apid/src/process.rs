@@ -40,6 +40,8 @@ use crate::verbs::Namespaces;
 
 /// How often certificate files are looked at.
 const RELOAD: Duration = Duration::from_secs(10);
+/// How long to wait for authd before serving begins; one that refuses its command line has said so by then.
+const AUTHD_START: Duration = Duration::from_secs(5);
 /// How long answers under way may take once the process stops.
 const DRAIN: Duration = Duration::from_secs(60);
 
@@ -113,9 +115,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let admission = admission(&config, &names, &registry, &cache)?;
     std::fs::create_dir_all(&config.data_dir).map_err(|e| format!("{}: {e}", config.data_dir.display()))?;
 
-    let revisions = Arc::new(PolicyRevisions::new(Reductions::new(&registry, &names)));
-    let store = open_store(&config, &names, &clock, &revisions, &cache).await?;
     let mut authd = start_authd(&config, &clock, &*chance)?;
+    let revisions = Arc::new(PolicyRevisions::new(Reductions::new(&registry, &names)));
     let options = AuthOptions {
         socket: authd.socket.clone(),
         timeout: config.authd_timeout,
@@ -123,8 +124,17 @@ async fn serve(config: Config) -> Result<(), Failure> {
     };
     let auth = Auth::connect(options, Arc::clone(&revisions), Arc::clone(&clock))
         .map_err(|_| "the system gave no random bytes".to_owned())?;
+    // authd comes up meanwhile.
+    let (store, tls) =
+        tokio::try_join!(open_store(&config, &names, &clock, &revisions, &cache), load_tls(&config, &clock))?;
+    if authd.running.is_some() {
+        tokio::select! {
+            () = auth.reached() => {}
+            Ok(()) = &mut authd.refused => return Err(authd_refused()),
+            () = tokio::time::sleep(AUTHD_START) => tracing::warn!("authd is slow to come up, serving begins without it"),
+        }
+    }
 
-    let tls = load_tls(&config, clock.as_ref())?;
     let _reload = tls.spawn_watch(RELOAD);
     let audit = match &config.audit_log {
         Some(path) => AuditLog::open(path).map_err(|error| format!("{path}: {error}"))?,
@@ -310,18 +320,24 @@ fn start_authd(config: &Config, clock: &Arc<dyn Clock>, chance: &dyn Chance) -> 
     Ok(RunningAuthd { socket, running: Some(running), refused, _socket: placed })
 }
 
-fn load_tls(config: &Config, clock: &dyn Clock) -> Result<Arc<ServingTls>, String> {
-    let (cert, key) = match &config.tls {
-        Some(pair) => pair.clone(),
-        None => {
-            let hosts = [config.bind_address.to_string()];
-            let pair = serving::certs::ensure_serving_pair(&config.cert_dir, &hosts, clock.now())
-                .map_err(|error| error.to_string())?;
-            (pair.cert, pair.key)
-        }
+async fn load_tls(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<ServingTls>, String> {
+    let (given, dir, clock) = (config.tls.clone(), config.cert_dir.clone(), Arc::clone(clock));
+    let (hosts, client_ca) = ([config.bind_address.to_string()], config.client_ca.clone());
+    let load = move || {
+        let (cert, key) = match given {
+            Some(pair) => pair,
+            None => {
+                let pair = serving::certs::ensure_serving_pair(&dir, &hosts, clock.now())
+                    .map_err(|error| error.to_string())?;
+                (pair.cert, pair.key)
+            }
+        };
+        ServingTls::load(TlsFiles { cert, key, client_ca }).map_err(|error| error.to_string())
     };
-    let files = TlsFiles { cert, key, client_ca: config.client_ca.clone() };
-    ServingTls::load(files).map_err(|error| error.to_string())
+    match tokio::task::spawn_blocking(load).await {
+        Ok(loaded) => loaded,
+        Err(panic) => Err(format!("loading certificates failed: {panic}")),
+    }
 }
 
 fn write_port(file: &Path, port: u16) -> Result<(), String> {

@@ -18,6 +18,8 @@ pub struct Credentials<'a> {
     pub headers: &'a HeaderMap,
     /// The peer's certificates in DER, leaf first; the peer has proved that it holds the leaf's key.
     pub certificate_chain: &'a [Bytes],
+    /// SHA-256 over the chain, computed once for the connection; without it the chain is digested each time.
+    pub chain_fingerprint: Option<&'a [u8; 32]>,
     /// A bearer token that came otherwise than in `Authorization` (WebSocket sub-protocol).
     pub bearer_token: Option<&'a str>,
     /// The request's path: anonymous access may depend on it.
@@ -114,8 +116,9 @@ impl Digester {
             context.update(bytes);
         };
         part(&(credentials.certificate_chain.len() as u64).to_be_bytes());
-        for der in credentials.certificate_chain {
-            part(der);
+        match credentials.chain_fingerprint {
+            Some(fingerprint) => part(fingerprint),
+            None => credentials.certificate_chain.iter().for_each(|der| part(der)),
         }
         part(credentials.token().unwrap_or_default());
         for (name, value) in credentials.proxy_headers(proxy) {
@@ -149,7 +152,14 @@ mod tests {
     }
 
     fn with<'a>(headers: &'a HeaderMap, chain: &'a [Bytes], path: &'a str) -> Credentials<'a> {
-        Credentials { headers, certificate_chain: chain, bearer_token: None, path, request_id: "" }
+        Credentials {
+            headers,
+            certificate_chain: chain,
+            chain_fingerprint: None,
+            bearer_token: None,
+            path,
+            request_id: "",
+        }
     }
 
     #[test]

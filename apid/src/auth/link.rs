@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use apimachinery::clock::Clock;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 /// How long cached answers outlive the connection to authd.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
@@ -17,6 +18,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(30);
 pub(super) struct Link {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    reached: watch::Sender<bool>,
 }
 
 struct State {
@@ -32,12 +34,23 @@ impl Link {
     /// Not connected yet.
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         let lost = Some((clock.monotonic(), "not connected yet".to_owned()));
-        Link { clock, state: Mutex::new(State { lost, mirrored: false, ready: None }) }
+        Link {
+            clock,
+            state: Mutex::new(State { lost, mirrored: false, ready: None }),
+            reached: watch::Sender::new(false),
+        }
     }
 
     /// The decision stream is open.
     pub(super) fn connected(&self) {
         self.state.lock().lost = None;
+        self.reached.send_replace(true);
+    }
+
+    /// Waits until the decision stream is open.
+    pub(super) async fn wait(&self) {
+        // Never an error: the sender lives as long as this.
+        let _ = self.reached.subscribe().wait_for(|reached| *reached).await;
     }
 
     /// The decision stream broke, or could not be opened.
@@ -52,6 +65,8 @@ impl Link {
         }
         let since = state.lost.as_ref().map_or(now, |(since, _)| *since);
         state.lost = Some((since, why.to_owned()));
+        drop(state);
+        self.reached.send_replace(false);
     }
 
     /// The mirror stream is open and its snapshot is sent, or it broke.

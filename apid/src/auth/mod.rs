@@ -195,6 +195,11 @@ impl Auth {
         self.link.health()
     }
 
+    /// Waits until authd is reached.
+    pub async fn reached(&self) {
+        self.link.wait().await;
+    }
+
     /// Why authd cannot be reached; None when it can. Only while it cannot does `/livez` answer by itself.
     pub fn unreachable(&self) -> Option<String> {
         self.link.unreachable()
@@ -285,10 +290,10 @@ impl Auth {
     pub async fn authorize(
         &self,
         who: &Authenticated,
-        attributes: Attributes,
+        attributes: impl Into<Arc<Attributes>>,
         request_id: &str,
     ) -> Result<Authorized, Refusal> {
-        let attributes = Arc::new(attributes);
+        let attributes = attributes.into();
         let decided = self
             .decide(&who.user, &attributes, request_id)
             .await

@@ -42,7 +42,7 @@ const REOPENING: Duration = Duration::from_millis(300);
 /// The first pause before reconnecting; doubled up to [`LONGEST_PAUSE`]: without authd nothing is served, and to find no
 /// one at a unix socket costs some microseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// Bytes of the largest message: a review of a body as large as one may be, with room.
 const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
 /// Flow-control window, so that a burst of questions does not wait for the other side.

@@ -53,5 +53,12 @@ fn bearer(token: &str) -> HeaderMap {
 }
 
 fn credentials<'a>(headers: &'a HeaderMap, path: &'a str) -> Credentials<'a> {
-    Credentials { headers, certificate_chain: &[], bearer_token: None, path, request_id: "test" }
+    Credentials {
+        headers,
+        certificate_chain: &[],
+        chain_fingerprint: None,
+        bearer_token: None,
+        path,
+        request_id: "test",
+    }
 }
