@@ -12,6 +12,7 @@
 //! INVARIANT (one reading): the attributes that are authorized are the ones that routing uses; nothing reads the path again.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use apimachinery::attributes::{Attributes, ParsedSelector};
 use apimachinery::selector::{field::FieldSelector, label::LabelSelector};
@@ -24,7 +25,7 @@ use super::query::{Query, well_formed};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestInfo {
     /// What is authorized. For an item of `namespaces` both `name` and `namespace` are the namespace's name.
-    pub(super) attributes: Attributes,
+    pub(super) attributes: Arc<Attributes>,
     /// Segments after the resource's name and subresource: no route has any.
     pub(super) beyond: bool,
     /// The namespace of the URL, `""` for cluster scope: unlike that of the attributes it is empty for items of
@@ -44,11 +45,11 @@ impl RequestInfo {
     /// Reads a request.
     pub(super) fn resolve(method: &Method, path: &str, query: &Query) -> Self {
         let plain = |malformed, segments: Vec<Cow<'_, str>>| RequestInfo {
-            attributes: Attributes {
+            attributes: Arc::new(Attributes {
                 verb: method.as_str().to_ascii_lowercase(),
                 path: path.to_owned(),
                 ..Attributes::default()
-            },
+            }),
             beyond: false,
             namespace: String::new(),
             watch_path: false,
@@ -70,13 +71,13 @@ impl RequestInfo {
             ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
             other => (false, other),
         };
-        let (namespace, parts) = match rest {
+        let (authorized_in, namespace, parts) = match rest {
             // A namespace's own subresources belong to the namespace; everything else below it is in it.
             ["namespaces", namespace, next, ..] if !matches!(*next, "status" | "finalize") => {
-                (*namespace, rest.get(2..).unwrap_or(&[]))
+                (*namespace, *namespace, rest.get(2..).unwrap_or(&[]))
             }
-            ["namespaces", namespace, ..] => (*namespace, rest),
-            _ => ("", rest),
+            ["namespaces", namespace, ..] => (*namespace, "", rest),
+            _ => ("", "", rest),
         };
         let resource = parts.first().copied().unwrap_or("");
         let mut name = parts.get(1).copied().unwrap_or("").to_owned();
@@ -123,21 +124,21 @@ impl RequestInfo {
             }
         }
         RequestInfo {
-            attributes: Attributes {
+            attributes: Arc::new(Attributes {
                 verb: verb.to_owned(),
                 resource_request: true,
                 group: group.to_owned(),
                 version: version.to_owned(),
                 resource: resource.to_owned(),
                 subresource: subresource.to_owned(),
-                namespace: namespace.to_owned(),
+                namespace: authorized_in.to_owned(),
                 name,
                 path: path.to_owned(),
                 field_selector,
                 label_selector,
-            },
+            }),
             beyond: parts.len() > 3,
-            namespace: if resource == "namespaces" { String::new() } else { namespace.to_owned() },
+            namespace: namespace.to_owned(),
             watch_path,
             name_from_selector,
             malformed: None,
@@ -243,6 +244,18 @@ mod tests {
             ("GET", "/api/v1/watch/namespaces", ["watch", "", "v1", "", "", "namespaces", "", ""]),
             ("POST", "/api/v1/watch/namespaces/a/pods", ["watch", "", "v1", "a", "a", "pods", "", ""]),
             ("OPTIONS", "/api/v1/pods", ["", "", "v1", "", "", "pods", "", ""]),
+            // A right on namespaces that was granted in `a` is none on `b`: no route leads from inside a namespace to them.
+            ("GET", "/api/v1/namespaces/a/namespaces", ["list", "", "v1", "a", "a", "namespaces", "", ""]),
+            (
+                "DELETE",
+                "/api/v1/namespaces/a/namespaces/b",
+                ["delete", "", "v1", "a", "a", "namespaces", "", "b"],
+            ),
+            (
+                "GET",
+                "/api/v1/watch/namespaces/a/namespaces/b",
+                ["watch", "", "v1", "a", "a", "namespaces", "", "b"],
+            ),
             (
                 "GET",
                 "/api/v1/namespaces/a/pods/system%3Ax",

@@ -112,7 +112,10 @@ async fn what_is_wrong_is_said() {
         ("GET", "/api/v1/namespaces/a/configmaps/none", "", 404, "NotFound"),
         ("GET", "/api/v1/namespaces/a/nosuch", "", 404, "NotFound"),
         ("GET", "/api/v1/configmaps/one", "", 404, "NotFound"),
-        ("GET", "/api/v1/namespaces/a/namespaces/x", "", 404, "NotFound"),
+        // `b` is there: a namespace is reached by its own path alone.
+        ("GET", "/api/v1/namespaces/a/namespaces/b", "", 404, "NotFound"),
+        ("DELETE", "/api/v1/namespaces/a/namespaces/b", "", 404, "NotFound"),
+        ("GET", "/api/v1/namespaces/a/namespaces", "", 404, "NotFound"),
         ("GET", "/api/v1/namespaces/a/configmaps/one/status", "", 404, "NotFound"),
         ("GET", "/api/v2/x", "", 404, "NotFound"),
         ("GET", "/api/v1/namespaces/a//configmaps", "", 400, "BadRequest"),
