@@ -98,7 +98,6 @@ impl Api {
 impl Exchange<'_> {
     /// The answer, whatever happens: a panic is a 500, a request that takes too long a 504.
     async fn guarded(&self, body: RequestBody, event: &mut Option<Event>) -> Answer {
-        let errors = negotiate::for_errors(&self.head.headers);
         let work = AssertUnwindSafe(self.run(body, event)).catch_unwind();
         let result = match tokio::time::timeout(self.plane.request_timeout, work).await {
             Ok(Ok(result)) => result,
@@ -112,13 +111,14 @@ impl Exchange<'_> {
                 Err(Status::failure(Reason::Timeout, text))
             }
         };
-        result.unwrap_or_else(|status| Answer::status(status, errors))
+        result.unwrap_or_else(|status| Answer::status(status, negotiate::for_errors(&self.head.headers)))
     }
 
     async fn run(&self, body: RequestBody, event: &mut Option<Event>) -> Result<Answer, Status> {
         let credentials = Credentials {
             headers: &self.head.headers,
             certificate_chain: &self.connection.client_chain,
+            chain_fingerprint: self.connection.client_fingerprint.as_ref(),
             bearer_token: None,
             path: self.head.uri.path(),
             request_id: self.id,
@@ -132,7 +132,7 @@ impl Exchange<'_> {
         }
         self.refuse_impersonation()?;
 
-        let authorized = self.plane.auth.authorize(&caller, self.info.attributes.clone(), self.id).await;
+        let authorized = self.plane.auth.authorize(&caller, Arc::clone(&self.info.attributes), self.id).await;
         if let Some(event) = event {
             let (decision, reason) = match &authorized {
                 Ok(authorized) => ("allow", authorized.reason()),
@@ -190,7 +190,7 @@ impl Exchange<'_> {
             uri: self.head.uri.path_and_query().map_or_else(String::new, ToString::to_string),
             user_agent: agent.unwrap_or_default(),
             source: self.connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default(),
-            attributes: Some(self.info.attributes.clone()),
+            attributes: Some((*self.info.attributes).clone()),
             user: None,
             annotations: Vec::new(),
         }

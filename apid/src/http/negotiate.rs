@@ -110,6 +110,14 @@ fn clauses<'a>(headers: &'a HeaderMap) -> Vec<Clause<'a>> {
 ///
 /// 406: no clause can be served.
 pub(super) fn accept(headers: &HeaderMap, offer: Offer, names: &Names) -> Result<Negotiated, Status> {
+    // What almost all programs send.
+    if headers
+        .get(header::ACCEPT)
+        .is_none_or(|value| matches!(value.as_bytes(), b"" | b"*/*" | b"application/json"))
+        && headers.get_all(header::ACCEPT).iter().nth(1).is_none()
+    {
+        return Ok(Negotiated::JSON);
+    }
     let clauses = clauses(headers);
     if clauses.is_empty() {
         return Ok(Negotiated::JSON);

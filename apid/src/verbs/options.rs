@@ -86,7 +86,8 @@ pub struct DeleteOptions {
     pub dry_run: bool,
     /// Seconds that the object has to end. Only kinds with graceful deletion look at it.
     pub grace_period_seconds: Option<i64>,
-    /// What becomes of dependents: `Orphan`, `Background`, `Foreground`.
+    /// What becomes of dependents: `Orphan`, `Background`, `Foreground`. Checked and kept for admission; nothing collects
+    /// dependents yet, so that each of them leaves dependents alone.
     pub propagation_policy: Option<String>,
     /// The older way to say it.
     pub orphan_dependents: Option<bool>,
