@@ -11,15 +11,19 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::attributes::Attributes;
+use apimachinery::attributes::{Attributes, ParsedSelector};
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::user::UserInfo;
 use authproto::auth::{AuthorizeResponse, Covers, Verdict as WireVerdict};
 
 use super::revisions::{Depends, PolicyRevisions};
 
-/// Entries kept at most.
-const CAPACITY: u64 = 32 * 1024;
+/// Bytes of entries kept at most: paths and selectors are as long as whoever sends them wants.
+const CAPACITY: u64 = 32 << 20;
+/// Bytes of an entry beside its texts.
+const ENTRY: usize = 512;
+/// Bytes of a text beside its characters.
+const TEXT: usize = 40;
 /// An entry that nobody used for so long is dropped.
 const IDLE: Duration = Duration::from_secs(600);
 
@@ -133,10 +137,34 @@ impl Hash for Key {
         self.user.hash(state);
         let a = &*self.attributes;
         (&a.verb, &a.group, &a.resource, &a.subresource, &a.namespace).hash(state);
+        // Whoever sends many selectors must not make all the entries meet in one place.
+        (&a.field_selector, &a.label_selector).hash(state);
         if self.names == Names::This {
             (&a.name, &a.path).hash(state);
         }
     }
+}
+
+/// About how many bytes an entry takes.
+fn weight(key: &Key, decided: &Arc<Decided>) -> u32 {
+    let texts = |list: &[String]| list.iter().map(|text| TEXT + text.len()).sum::<usize>();
+    let selector = |selector: &ParsedSelector| match selector {
+        ParsedSelector::Unparsable(text) => text.len(),
+        ParsedSelector::Requirements(all) => {
+            all.iter().map(|one| 2 * TEXT + one.key.len() + texts(&one.values)).sum()
+        }
+    };
+    let UserInfo { name, uid, groups, extra } = &*key.user;
+    let extra: usize = extra.iter().map(|(key, values)| 2 * TEXT + key.len() + texts(values)).sum();
+    let a = &*key.attributes;
+    let request =
+        [&a.verb, &a.group, &a.version, &a.resource, &a.subresource, &a.namespace, &a.name, &a.path];
+    let bytes = ENTRY
+        + (name.len() + uid.len() + texts(groups) + extra)
+        + request.iter().map(|text| text.len()).sum::<usize>()
+        + (selector(&a.field_selector) + selector(&a.label_selector))
+        + (decided.decision.reason.len() + decided.decision.evaluation_error.len());
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// The decisions kept.
@@ -148,7 +176,11 @@ impl DecisionCache {
     /// Empty.
     pub(super) fn new() -> Self {
         DecisionCache {
-            entries: moka::sync::Cache::builder().max_capacity(CAPACITY).time_to_idle(IDLE).build(),
+            entries: moka::sync::Cache::builder()
+                .max_capacity(CAPACITY)
+                .weigher(weight)
+                .time_to_idle(IDLE)
+                .build(),
         }
     }
 
@@ -199,7 +231,7 @@ impl DecisionCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apimachinery::attributes::{Operator, ParsedSelector, Requirement};
+    use apimachinery::attributes::{Operator, Requirement};
 
     fn decided() -> Arc<Decided> {
         let validity = Validity { as_of: 0, depends: Depends::default(), epoch: Some(1), until: None };
@@ -295,6 +327,42 @@ mod tests {
         cache.keep(&Arc::new(user()), &health("/livez"), Covers::AnyName, &decided());
         assert!(cache.find(&Arc::new(user()), &health("/livez"), |_| true).is_some());
         assert!(cache.find(&Arc::new(user()), &health("/metrics"), |_| true).is_none());
+    }
+
+    #[test]
+    fn requests_as_long_as_they_may_be_do_not_fill_the_memory() {
+        let cache = DecisionCache::new();
+        let user = Arc::new(user());
+        let long = "x".repeat(60_000);
+        for i in 0..2_000 {
+            let key = |j: usize| Requirement {
+                key: format!("{i}-{j}"),
+                operator: Operator::Exists,
+                values: vec!["v".into()],
+            };
+            let label_selector = match i % 2 {
+                0 => ParsedSelector::Unparsable(format!("{i}{long}")),
+                _ => ParsedSelector::Requirements((0..1_000).map(key).collect()),
+            };
+            let attributes = Attributes { path: long.clone(), label_selector, ..pods() };
+            cache.keep(&user, &Arc::new(attributes), Covers::AnyName, &decided());
+        }
+        cache.entries.run_pending_tasks();
+        assert!(cache.entries.weighted_size() <= CAPACITY);
+        let kept = cache.entries.entry_count();
+        assert!((1..1_000).contains(&kept), "{kept} of some 100 kB each");
+    }
+
+    #[test]
+    fn selectors_spread_entries() {
+        let user = Arc::new(user());
+        let place = |text: &str| {
+            let attributes = Attributes { label_selector: ParsedSelector::Unparsable(text.into()), ..pods() };
+            let mut hasher = std::hash::DefaultHasher::new();
+            Key { user: user.clone(), attributes: Arc::new(attributes), names: Names::Any }.hash(&mut hasher);
+            hasher.finish()
+        };
+        assert_ne!(place("a"), place("b"));
     }
 
     #[test]
