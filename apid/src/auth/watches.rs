@@ -84,18 +84,8 @@ impl Auth {
     pub fn guard(self: &Arc<Self>, authorized: &Authorized) -> WatchGuard {
         let key: Key = (authorized.user.clone(), authorized.attributes.clone());
         let validity = authorized.validity.clone();
-        let mut all = self.watches.held.lock();
-        // Streams on a refused one are about to end; this one was authorized since.
-        let known = all.get(&key).and_then(Weak::upgrade).filter(|held| !held.is_refused());
-        let held = known.unwrap_or_else(|| {
-            let held = Arc::new(Held {
-                key: key.clone(),
-                standing: ArcSwap::from_pointee(Standing::Allowed(validity)),
-                signal: watch::Sender::new(0),
-            });
-            all.insert(key, Arc::downgrade(&held));
-            held
-        });
+        let held =
+            if validity.is_internal() { Held::new(key, validity) } else { self.watches.share(key, validity) };
         WatchGuard { auth: self.clone(), held, tenure: authorized.tenure.clone() }
     }
 
@@ -165,6 +155,21 @@ impl Auth {
 }
 
 impl Watches {
+    /// The hold that all streams of a key share.
+    fn share(&self, key: Key, validity: Validity) -> Arc<Held> {
+        let mut all = self.held.lock();
+        if let Some(held) = all.get(&key).and_then(Weak::upgrade) {
+            held.take(validity.as_of, || Standing::Allowed(validity.clone()));
+            // Streams on a refused one are about to end; this one was authorized since.
+            if !held.is_refused() {
+                return held;
+            }
+        }
+        let held = Held::new(key.clone(), validity);
+        all.insert(key, Arc::downgrade(&held));
+        held
+    }
+
     /// How many authorizations are held.
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {
@@ -179,6 +184,11 @@ impl Watches {
 }
 
 impl Held {
+    fn new(key: Key, validity: Validity) -> Arc<Self> {
+        let standing = ArcSwap::from_pointee(Standing::Allowed(validity));
+        Arc::new(Held { key, standing, signal: watch::Sender::new(0) })
+    }
+
     fn is_refused(&self) -> bool {
         matches!(&**self.standing.load(), Standing::Refused(_))
     }
@@ -193,16 +203,26 @@ impl Held {
         }
     }
 
-    /// Takes a new decision.
+    /// Takes the warden's decision.
     fn stand(&self, decided: &Decided) {
         let (user, attributes) = &self.key;
-        let standing = if decided.decision.allowed() {
-            Standing::Allowed(decided.validity.clone())
-        } else {
-            Standing::Refused(forbidden(user, attributes, &decided.decision.reason))
-        };
-        self.standing.store(Arc::new(standing));
+        self.take(decided.validity.as_of, || {
+            if decided.decision.allowed() {
+                Standing::Allowed(decided.validity.clone())
+            } else {
+                Standing::Refused(forbidden(user, attributes, &decided.decision.reason))
+            }
+        });
         self.look_again();
+    }
+
+    /// Changes the standing, unless it is as of a later reading: a decision that was long on its way does not undo what
+    /// was decided since. A refusal stays.
+    fn take(&self, as_of: u64, standing: impl Fn() -> Standing) {
+        self.standing.rcu(|now| match &**now {
+            Standing::Allowed(validity) if validity.as_of <= as_of => Arc::new(standing()),
+            Standing::Allowed(_) | Standing::Refused(_) => Arc::clone(now),
+        });
     }
 
     fn look_again(&self) {

@@ -68,6 +68,38 @@ async fn a_refused_watch_ends_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_refusal_that_a_grant_overtook_ends_no_watch() {
+    let s = setup();
+    let _before = s.open("u").await;
+    let opened = Arc::new(parking_lot::Mutex::new(None));
+    let (auth, vector, slot) = (s.auth.clone(), s.vector.clone(), opened.clone());
+    let depends =
+        vector.depends(Some(&Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() }));
+    *s.script.authorize.lock() = Box::new(move |_| {
+        // While the refusal is on its way the grant comes, and a stream that was authorized after it.
+        write(&vector, "rolebindings/a/b", 4);
+        let validity =
+            Validity { as_of: 4, depends: depends.clone(), epoch: Some(auth.epochs.count()), until: None };
+        let authorized = Authorized {
+            user: user("u").user,
+            attributes: Arc::new(pods("a")),
+            reason: "".into(),
+            tenure: Arc::default(),
+            validity,
+        };
+        slot.lock().get_or_insert_with(|| auth.guard(&authorized));
+        Ok(verdict(false))
+    });
+    write(&s.vector, "rolebindings/a/b", 3);
+    while opened.lock().is_none() {
+        tokio::task::yield_now().await;
+    }
+    let mut guard = opened.lock().take().unwrap();
+    guard.renew(Revision(4)).await.unwrap();
+    assert!(guard.admits(Revision(4)));
+}
+
+#[tokio::test]
 async fn streams_of_one_user_share_a_question_and_all_go_in_one_batch() {
     let s = setup();
     let mut guards = Vec::new();
