@@ -1,6 +1,7 @@
 //! The rules of a kind: what its names look like, what is filled in, refused, kept and shown.
 
 use apimachinery::field::FieldError;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 
 use crate::{Context, Table};
@@ -156,6 +157,11 @@ pub trait Strategy: Send + Sync {
 
     /// Called on an object that is not removed at once, when its deletion begins: metadata is already marked.
     fn begin_deletion(&self, _object: &mut Object) {}
+
+    /// Said with every answer about a kind that should not be used any more.
+    fn deprecation(&self, _names: &Names) -> Option<String> {
+        None
+    }
 
     /// Warnings for the client that wrote this.
     fn warnings(&self, _new: &Object, _old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {

@@ -135,6 +135,20 @@ fn groups_come_in_their_order() {
     );
 }
 
+#[test]
+fn deprecated_kinds_say_what_to_use() {
+    let names = Names::new(Preset::Svc, "example.test").unwrap();
+    let registry = Registry::new(&names);
+    let said = registry.resources().iter().filter_map(|r| r.kind.strategy.deprecation(&names));
+    assert_eq!(
+        said.collect::<Vec<_>>(),
+        [
+            "v1 ComponentStatus is deprecated in v1.19+",
+            "v1 Endpoints is deprecated in v1.33+; use discovery.example.test/v1 EndpointSlice",
+        ]
+    );
+}
+
 /// The smallest object of every kind, in both presets: conformed, made ready, encoded, and read again.
 #[test]
 fn the_smallest_object_of_every_kind_comes_back() {

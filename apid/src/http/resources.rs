@@ -116,7 +116,9 @@ async fn stored(
     if let Some(event) = event {
         event.annotations.extend(notes.take_annotations());
     }
-    Ok(result?.with_warnings(notes.take_warnings()))
+    let mut warnings: Vec<String> = kind.strategy.deprecation(&exchange.plane.names).into_iter().collect();
+    warnings.extend(notes.take_warnings());
+    Ok(result?.with_warnings(warnings))
 }
 
 async fn get(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status> {

@@ -1,6 +1,7 @@
 //! ComponentStatus: the health of the processes of a control plane. Deprecated; there are none here.
 
 use apimachinery::clock::Clock;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -27,6 +28,10 @@ pub(super) const KIND: Kind = Kind {
 struct ComponentStatus;
 
 impl Strategy for ComponentStatus {
+    fn deprecation(&self, _names: &Names) -> Option<String> {
+        Some("v1 ComponentStatus is deprecated in v1.19+".to_owned())
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }

@@ -1,6 +1,7 @@
 //! Endpoints: the addresses behind a service, in their old form.
 
 use apimachinery::clock::Clock;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -29,6 +30,11 @@ struct Endpoints;
 impl Strategy for Endpoints {
     fn create_on_update(&self) -> bool {
         true
+    }
+
+    fn deprecation(&self, names: &Names) -> Option<String> {
+        let slices = names.group("discovery");
+        Some(format!("v1 Endpoints is deprecated in v1.33+; use {slices}/v1 EndpointSlice"))
     }
 
     fn table(&self) -> Option<&'static Table> {
