@@ -117,6 +117,10 @@ async fn serve(config: Config) -> Result<(), Failure> {
 
     let mut authd = start_authd(&config, &clock, &*chance)?;
     let revisions = Arc::new(PolicyRevisions::new(Reductions::new(&registry, &names)));
+    // authd comes up meanwhile. The store waits for the disk while certificates, and the first random bytes of the
+    // process, take a processor.
+    let (store, tls) =
+        tokio::try_join!(open_store(&config, &names, &clock, &revisions, &cache), load_tls(&config, &clock))?;
     let options = AuthOptions {
         socket: authd.socket.clone(),
         timeout: config.authd_timeout,
@@ -124,9 +128,6 @@ async fn serve(config: Config) -> Result<(), Failure> {
     };
     let auth = Auth::connect(options, Arc::clone(&revisions), Arc::clone(&clock))
         .map_err(|_| "the system gave no random bytes".to_owned())?;
-    // authd comes up meanwhile.
-    let (store, tls) =
-        tokio::try_join!(open_store(&config, &names, &clock, &revisions, &cache), load_tls(&config, &clock))?;
     if authd.running.is_some() {
         tokio::select! {
             () = auth.reached() => {}

@@ -15,6 +15,7 @@ mod harness;
 
 mod background;
 mod curl;
+mod deploy;
 mod fresh_policy;
 mod hostile;
 mod kubectl;

@@ -1,0 +1,104 @@
+//! `deploy/up`: one command to a running control plane, and Ctrl-C to its end.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use apimachinery::names::Preset;
+
+use crate::harness::{Client, eventually, program};
+
+/// The script's process, which is told to end with the test.
+struct Up {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Up {
+    fn start(preset: Preset, data_dir: &Path, flags: &[&str]) -> Up {
+        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/up");
+        let target = program("apid").parent().and_then(Path::parent).expect("target/<profile>").to_owned();
+        let mut child = Command::new(script)
+            .env("PROFILE", "dev")
+            .env("CARGO_TARGET_DIR", target)
+            .args(["--names", preset.as_str(), "--secure-port", "0", "--data-dir"])
+            .arg(data_dir)
+            .arg("--")
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the script starts");
+        let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        Up { child, lines }
+    }
+
+    /// What it prints up to a line that begins so; that line is the last.
+    fn until(&mut self, begin: &str) -> Vec<String> {
+        let mut read = Vec::new();
+        for line in self.lines.by_ref() {
+            read.push(line.expect("a line"));
+            if read.last().is_some_and(|line| line.starts_with(begin)) {
+                return read;
+            }
+        }
+        panic!("the script ended before `{begin}`: {read:#?}");
+    }
+
+    fn signal(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.signal();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_command_starts_it_and_says_what_to_type() {
+    for (preset, word) in [(Preset::Svc, "curl"), (Preset::Kubernetes, "kubectl")] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let data = dir.path().join("a folder");
+        let mut up = Up::start(preset, &data, &["--v=1"]);
+        let said = up.until("Ctrl-C").join("\n");
+        assert!(said.contains("ready at https://127.0.0.1:") && said.contains(word), "{said}");
+
+        let read = |name: &str| std::fs::read_to_string(data.join(name)).expect("a file");
+        let config = read("admin.kubeconfig");
+        assert!(config.contains("client-key-data: ") && config.contains("server: https://127.0.0.1:"), "{config}");
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(data.join("admin.kubeconfig")).expect("a file").permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600, "the key is nobody else's");
+
+        let port = read("apid.port").trim().parse().expect("a port");
+        let admin = Client::certificate(port, &read("certs/admin.crt"), &read("certs/admin.key"));
+        admin.get("/api/v1/namespaces").await.expect(200);
+        Client::new(port, None).get("/api/v1/namespaces").await.expect(403);
+
+        up.signal();
+        let ended = eventually("the script ends", || {
+            let ended = up.child.try_wait().expect("the child is ours");
+            async move { ended }
+        })
+        .await;
+        assert!(ended.success(), "{ended}");
+        assert!(admin.try_request("GET", "/livez", &[], b"").await.is_err(), "nobody listens any more");
+    }
+}
+
+#[test]
+fn a_mistake_ends_it_with_64() {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/up");
+    for arguments in [&["--names", "other"][..], &["--nope"], &["--data-dir"]] {
+        let ended = Command::new(&script).args(arguments).stderr(Stdio::null()).status().expect("it runs");
+        assert_eq!(ended.code(), Some(64), "{arguments:?}");
+    }
+}
