@@ -114,6 +114,7 @@ impl Plane {
         let collections = parts.registry.stored().map(|r| (r.key_prefix.clone(), collection(r))).collect();
         let discovery = Discovery::new(&parts.registry, &parts.names, &parts.server_address);
         let request_metrics = RequestMetrics::new(&parts.metrics);
+        parts.audit.count_in(&parts.metrics);
         Plane { parts, discovery, request_metrics, collections }
     }
 

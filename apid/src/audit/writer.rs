@@ -3,11 +3,12 @@
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
+use serving::metrics::{Counter, Definition, Metrics, Stability};
 use tokio::sync::mpsc;
 
 /// Lines that wait for the thread at most; who brings more waits.
@@ -17,8 +18,30 @@ const QUEUE: usize = 4096;
 pub struct AuditLog {
     queue: Mutex<Option<mpsc::Sender<Vec<u8>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    missing: Arc<AtomicU64>,
+    missing: Arc<Missing>,
 }
+
+/// Lines that were not written.
+#[derive(Default)]
+struct Missing {
+    lines: AtomicU64,
+    metric: OnceLock<Counter>,
+}
+
+impl Missing {
+    fn add(&self) {
+        self.lines.fetch_add(1, Ordering::Relaxed);
+        if let Some(metric) = self.metric.get() {
+            metric.inc();
+        }
+    }
+}
+
+const ERRORS: Definition = Definition::new(
+    "apiserver_audit_error_total",
+    Stability::Alpha,
+    "Audit events that could not be written",
+);
 
 impl AuditLog {
     /// No log.
@@ -37,7 +60,7 @@ impl AuditLog {
 
     fn start(sink: impl Write + Send + 'static) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let missing = Arc::new(AtomicU64::new(0));
+        let missing = Arc::<Missing>::default();
         let counted = Arc::clone(&missing);
         let thread = std::thread::Builder::new()
             .name("audit".to_owned())
@@ -54,7 +77,7 @@ impl AuditLog {
     pub async fn write(&self, line: Vec<u8>) {
         let Some(queue) = self.queue.lock().clone() else { return };
         if queue.send(line).await.is_err() {
-            self.missing.fetch_add(1, Ordering::Relaxed);
+            self.missing.add();
         }
     }
 
@@ -62,14 +85,22 @@ impl AuditLog {
     pub fn write_now(&self, line: Vec<u8>) {
         let Some(queue) = self.queue.lock().clone() else { return };
         if queue.try_send(line).is_err() {
-            self.missing.fetch_add(1, Ordering::Relaxed);
+            self.missing.add();
             tracing::error!("an audit line was lost: the queue is full");
         }
     }
 
-    /// Lines that were not written: what `apiserver_audit_error_total` shows.
+    /// Lines that were not written.
     pub fn missing(&self) -> u64 {
-        self.missing.load(Ordering::Relaxed)
+        self.missing.lines.load(Ordering::Relaxed)
+    }
+
+    /// Shows them as a metric from now on.
+    pub fn count_in(&self, metrics: &Metrics) {
+        let metric = metrics.single_counter(&ERRORS);
+        metric.inc_by(self.missing());
+        // A second call would count in a series that nobody shows.
+        drop(self.missing.metric.set(metric));
     }
 
     /// Writes what waits and ends the thread. Blocks.
@@ -89,7 +120,7 @@ fn append(path: &Path) -> io::Result<std::fs::File> {
 }
 
 /// Until all senders are gone. Whole lines; flushed whenever the queue is empty.
-fn write(mut queue: mpsc::Receiver<Vec<u8>>, sink: impl Write, missing: &AtomicU64) {
+fn write(mut queue: mpsc::Receiver<Vec<u8>>, sink: impl Write, missing: &Missing) {
     let mut sink = BufWriter::with_capacity(64 * 1024, sink);
     while let Some(line) = queue.blocking_recv() {
         let mut result = sink.write_all(&line);
@@ -97,12 +128,12 @@ fn write(mut queue: mpsc::Receiver<Vec<u8>>, sink: impl Write, missing: &AtomicU
             result = sink.flush();
         }
         if let Err(error) = result {
-            missing.fetch_add(1, Ordering::Relaxed);
+            missing.add();
             tracing::error!(%error, "an audit line was lost");
         }
     }
     if let Err(error) = sink.flush() {
-        missing.fetch_add(1, Ordering::Relaxed);
+        missing.add();
         tracing::error!(%error, "audit lines were lost");
     }
 }
