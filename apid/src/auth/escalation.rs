@@ -1,5 +1,6 @@
 //! The escalation check: nobody writes a role, or binds to one, that holds more than they hold themselves.
 
+use apimachinery::attributes::Attributes;
 use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -37,7 +38,7 @@ impl Auth {
         }
         let attributes = by.attributes();
         let (object, what) = match escalation {
-            Escalation::Role { object } => (object, What::Role(role_write(&attributes.resource, object)?)),
+            Escalation::Role { object } => (object, What::Role(role_write(attributes, object)?)),
             Escalation::Binding { object } => (object, What::Binding(binding_write(object))),
         };
         let request = CoversRequest {
@@ -61,7 +62,8 @@ impl Auth {
     }
 }
 
-fn role_write(resource: &str, role: &Object) -> Result<RoleWrite, Status> {
+/// The name is the URL's: a right to escalate roles of certain names is none to create them, as with every verb on a name.
+fn role_write(attributes: &Attributes, role: &Object) -> Result<RoleWrite, Status> {
     let rules = match role.get("rules") {
         None | Some(Value::Null) => Vec::new(),
         Some(rules) => Vec::<Rule>::deserialize(rules)
@@ -71,8 +73,8 @@ fn role_write(resource: &str, role: &Object) -> Result<RoleWrite, Status> {
             .collect(),
     };
     Ok(RoleWrite {
-        resource: resource.to_owned(),
-        name: role.name().to_owned(),
+        resource: attributes.resource.clone(),
+        name: attributes.name.clone(),
         rules,
         aggregates: role.get("aggregationRule").is_some_and(|rule| !rule.is_null()),
     })
@@ -81,4 +83,20 @@ fn role_write(resource: &str, role: &Object) -> Result<RoleWrite, Status> {
 fn binding_write(binding: &Object) -> BindingWrite {
     let text = |field: &str| binding.str_at(&["roleRef", field]).unwrap_or_default().to_owned();
     BindingWrite { role_kind: text("kind"), role_name: text("name") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_that_may_be_escalated_is_that_of_the_url() {
+        let role =
+            Object::from_value(serde_json::json!({"metadata": {"name": "big"}, "rules": null})).unwrap();
+        for name in ["", "big"] {
+            let attributes =
+                Attributes { resource: "roles".into(), name: name.into(), ..Attributes::default() };
+            assert_eq!(role_write(&attributes, &role).unwrap().name, name);
+        }
+    }
 }
