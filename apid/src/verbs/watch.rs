@@ -32,6 +32,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long before its end a watch sends the last bookmark.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
+/// No watch lasts longer, whatever the client asks for: what it asks for may be beyond the end of the clock.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
 /// How a watch begins.
 pub enum Begin {
     /// It runs.
@@ -144,7 +147,7 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Stat
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         }),
-        end: now + options.timeout.unwrap_or_else(|| lifetime(call)),
+        end: now + options.timeout.unwrap_or_else(|| lifetime(call)).min(LONGEST),
         last_bookmark_sent: false,
         stopping: plane.stopping.clone(),
         over: false,
@@ -195,13 +198,14 @@ impl Watching {
                     let upto = self.watcher.progress();
                     self.guard.renew(upto).await?;
                 }
+                // Before the events: where they never pause a watch ends all the same.
+                () = tokio::time::sleep_until(self.end) => return Ok(None),
                 events = self.watcher.next() => {
                     let notices = self.tell(events).await?;
                     if !notices.is_empty() {
                         return Ok(Some(notices));
                     }
                 }
-                () = tokio::time::sleep_until(self.end) => return Ok(None),
                 () = tokio::time::sleep_until(early), if last_bookmark => {
                     self.last_bookmark_sent = true;
                     return self.bookmark(false).await.map(|notice| Some(vec![notice]));

@@ -53,6 +53,15 @@ fn events(list: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test]
+async fn a_watch_may_be_asked_for_that_outlasts_the_clock() {
+    let server = Server::start().await;
+    let url = format!("{MAPS}?watch=1&timeoutSeconds={}&allowWatchBookmarks=true", i64::MAX);
+    let mut watch = Lines::open(&server, &url).await;
+    server.post(MAPS, map("a", "1")).await;
+    assert_eq!(watch.take(1).await, events(&[("ADDED", "a", "1")]));
+}
+
+#[tokio::test]
 async fn what_exists_and_then_each_change() {
     let server = Server::start().await;
     server.post(MAPS, map("a", "1")).await;
