@@ -17,6 +17,10 @@ const OPERATIONS_MAX: usize = 10_000;
 /// Bytes that all `copy` operations of a patch may add: without a bound a small patch doubles a document at each step.
 const COPIED_MAX: usize = 3 * 1024 * 1024;
 
+/// Values that all `move` operations of a patch may carry further down: each is looked at to the ground then, so that a
+/// small patch could keep a large document moving for seconds.
+const MOVED_MAX: usize = 1_000_000;
+
 /// One operation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Operation {
@@ -105,17 +109,33 @@ pub(super) fn apply(
     mut document: Value,
     replace_missing: bool,
 ) -> Result<Value, Status> {
-    let mut copied = 0;
+    let (mut copied, mut moved) = (0, 0);
     for operation in operations {
         match operation {
-            Operation::Add(path, value) => add(&mut document, path, value.clone())?,
+            Operation::Add(path, value) => {
+                fits(path, value)?;
+                add(&mut document, path, value.clone())?;
+            }
             Operation::Remove(path) => drop(remove(&mut document, path)?),
-            Operation::Replace(path, value) => replace(&mut document, path, value.clone(), replace_missing)?,
+            Operation::Replace(path, value) => {
+                fits(path, value)?;
+                replace(&mut document, path, value.clone(), replace_missing)?;
+            }
             Operation::Move(from, path) => {
                 if path.0.starts_with(&from.0) && path != from {
                     return Err(rejected());
                 }
                 let value = remove(&mut document, from)?;
+                // What does not go further down makes nothing deeper.
+                if path.0.len() > from.0.len() {
+                    moved += size(&value);
+                    if moved > MOVED_MAX {
+                        return Err(Status::too_large(format!(
+                            "moves in a JSON patch may carry at most {MOVED_MAX} values further down"
+                        )));
+                    }
+                    fits(path, &value)?;
+                }
                 add(&mut document, path, value)?;
             }
             Operation::Copy(from, path) => {
@@ -126,6 +146,7 @@ pub(super) fn apply(
                         "copies in a JSON patch may add at most {COPIED_MAX} bytes"
                     )));
                 }
+                fits(path, &value)?;
                 add(&mut document, path, value)?;
             }
             Operation::Test(path, value) => {
@@ -150,6 +171,15 @@ fn depth(value: &Value) -> usize {
         Value::Object(map) => deepest(&mut map.values()),
         Value::Array(items) => deepest(&mut items.iter()),
         _ => 0,
+    }
+}
+
+/// How many values it is made of.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => 1 + map.values().map(size).sum::<usize>(),
+        Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
+        _ => 1,
     }
 }
 
@@ -186,7 +216,6 @@ fn number(token: &str) -> Option<usize> {
 }
 
 fn add(document: &mut Value, path: &Pointer, value: Value) -> Result<(), Status> {
-    fits(path, &value)?;
     let Some((parents, last)) = path.split() else {
         *document = value;
         return Ok(());
@@ -218,7 +247,6 @@ fn remove(document: &mut Value, path: &Pointer) -> Result<Value, Status> {
 }
 
 fn replace(document: &mut Value, path: &Pointer, value: Value, missing: bool) -> Result<(), Status> {
-    fits(path, &value)?;
     let Some((parents, last)) = path.split() else {
         *document = value;
         return Ok(());
@@ -304,6 +332,17 @@ mod tests {
         assert_eq!(run(r#"{"a":["xxxxxxxxxxxxxxxx"]}"#, &doubling, false), Err(413));
         let nesting = format!("[{}]", vec![r#"{"op":"copy","from":"","path":"/a"}"#; 101].join(","));
         assert_eq!(run(r#"{"b":1}"#, &nesting, false), Err(422));
+        let values = vec!["0"; 200_000].join(",");
+        let document = format!(r#"{{"a":[{values}],"b":{{}}}}"#);
+        let moves = |there: &str, turns: usize| {
+            let turn = format!(
+                r#"{{"op":"move","from":"/a","path":"{there}"}},{{"op":"move","from":"{there}","path":"/a"}}"#
+            );
+            format!("[{}]", vec![turn.as_str(); turns].join(","))
+        };
+        assert!(run(&document, &moves("/c", 5_000), false).is_ok(), "it gets no deeper");
+        assert!(run(&document, &moves("/b/c", 3), false).is_ok());
+        assert_eq!(run(&document, &moves("/b/c", 10), false), Err(413));
         let deep = format!("{}1{}", "[".repeat(60), "]".repeat(60));
         let path = "/0".repeat(60);
         let twice = format!(r#"[{{"op":"replace","path":"/a{path}","value":{deep}}}]"#);
