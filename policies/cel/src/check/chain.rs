@@ -1,0 +1,140 @@
+//! Selections and indexes: one chain of the program each, with what the schema says of every link.
+
+use crate::ast::{Expr, Kind, Literal};
+use crate::program::{Node, Step};
+use crate::types::Type;
+
+use super::{Checked, Checker, qualified_name, type_constant};
+
+impl Checker<'_> {
+    /// Checks a selection or an index, with all the links before it.
+    pub(super) fn chain(&mut self, expr: &Expr) -> Checked {
+        // A dotted name of a type, such as `google.protobuf.Timestamp`.
+        if let Some(path) = qualified_name(expr)
+            && let Some(value) = type_constant(&path)
+        {
+            return (Node::Const(value), Type::Type);
+        }
+        let (operand, link) = match &expr.kind {
+            Kind::Select(operand, field) => (operand.as_ref(), Link::Field(field)),
+            Kind::Call { name, arguments, .. } => match (name.as_str(), arguments.as_slice()) {
+                ("_[_]", [operand, index]) => (operand, Link::Index(index)),
+                ("_[?_]", [operand, index]) => (operand, Link::OptionalIndex(index)),
+                ("_?._", [operand, Expr { kind: Kind::Literal(Literal::String(field)), .. }]) => {
+                    (operand, Link::OptionalField(field))
+                }
+                _ => return self.mistake(expr.at, "unsupported expression".to_owned()),
+            },
+            _ => return self.node(expr),
+        };
+        let (root, ty) = self.node(operand);
+        let Some((step, result)) = self.link(expr.at, &ty, link) else {
+            return (root, Type::Dyn);
+        };
+        (append(root, step), result)
+    }
+
+    fn link(&mut self, at: usize, operand: &Type, link: Link<'_>) -> Option<(Step, Type)> {
+        // Links behind an optional one apply to the value inside and stay optional.
+        let (inner, optional) = match operand {
+            Type::Optional(inner) => (inner.as_ref().clone(), true),
+            other => (other.clone(), false),
+        };
+        let wrap = |ty: Type, always: bool| match ty {
+            Type::Optional(_) => ty,
+            ty if optional || always => Type::optional(ty),
+            ty => ty,
+        };
+        match link {
+            Link::Field(field) => {
+                let (name, ty) = self.field(at, &inner, field)?;
+                Some((Step::Field(name), wrap(ty, false)))
+            }
+            Link::OptionalField(field) => {
+                let (name, ty) = self.field(at, &inner, field)?;
+                Some((Step::OptionalField(name), wrap(ty, true)))
+            }
+            Link::Index(index) => {
+                let (node, ty) = self.index(at, &inner, index, "_[_]")?;
+                Some((Step::Index(node), wrap(ty, false)))
+            }
+            Link::OptionalIndex(index) => {
+                let (node, ty) = self.index(at, &inner, index, "_[?_]")?;
+                Some((Step::OptionalIndex(node), wrap(ty, true)))
+            }
+        }
+    }
+
+    /// The name in the data and the type of a field.
+    pub(super) fn field(&mut self, at: usize, operand: &Type, field: &str) -> Option<(String, Type)> {
+        match operand {
+            Type::Dyn => Some((field.to_owned(), Type::Dyn)),
+            Type::Map(types) if types.0.agrees(&Type::String) => Some((field.to_owned(), types.1.clone())),
+            Type::Object(object) => match object.fields.get(field) {
+                Some(declared) => Some((declared.name.clone(), declared.ty.clone())),
+                None => {
+                    self.mistake(at, format!("undefined field '{field}'"));
+                    None
+                }
+            },
+            other => {
+                self.mistake(at, format!("type '{other}' does not support field selection"));
+                None
+            }
+        }
+    }
+
+    fn index(&mut self, at: usize, operand: &Type, index: &Expr, operator: &str) -> Option<(Node, Type)> {
+        let (node, index_type) = self.node(index);
+        let result = match operand {
+            Type::Dyn => Some(Type::Dyn),
+            Type::List(list) if index_type.agrees(&Type::Int) => Some(list.element.clone()),
+            Type::Map(types) if index_type.agrees(&types.0) => Some(types.1.clone()),
+            _ => None,
+        };
+        let Some(result) = result else {
+            let shown = format!("({operand}, {index_type})");
+            self.mistake(at, format!("found no matching overload for '{operator}' applied to '{shown}'"));
+            return None;
+        };
+        Some((node, result))
+    }
+
+    /// `has(operand.field)`.
+    pub(super) fn presence(&mut self, at: usize, argument: &Expr) -> Checked {
+        let Kind::Select(operand, field) = &argument.kind else {
+            return self.mistake(argument.at, "invalid argument to has() macro".to_owned());
+        };
+        let (root, ty) = self.node(operand);
+        let inner = match &ty {
+            Type::Optional(inner) => inner.as_ref().clone(),
+            other => other.clone(),
+        };
+        let Some((field, _)) = self.field(argument.at.max(at), &inner, field) else {
+            return (root, Type::Bool);
+        };
+        let (root, steps) = match root {
+            Node::Chain { root, steps } => (root, steps),
+            other => (Box::new(other), Vec::new()),
+        };
+        (Node::Has { root, steps, field }, Type::Bool)
+    }
+}
+
+enum Link<'e> {
+    Field(&'e str),
+    OptionalField(&'e str),
+    Index(&'e Expr),
+    OptionalIndex(&'e Expr),
+}
+
+/// The chain `root` with one more link.
+fn append(root: Node, step: Step) -> Node {
+    match root {
+        Node::Chain { root, mut steps } => {
+            steps.push(step);
+            Node::Chain { root, steps }
+        }
+        other => Node::Chain { root: Box::new(other), steps: vec![step] },
+    }
+}

@@ -1,0 +1,299 @@
+//! The type checker: from the tree as written to the typed program, with every mistake it finds.
+//!
+//! # Contract
+//! Typing is gradual: dynamic parts are accepted and checked when the expression runs. Messages have the
+//! wording of the reference's checker; each has the place of the node it is about.
+
+mod chain;
+mod macros;
+
+use crate::ast::{Expr, Kind, Literal};
+use crate::env::Environment;
+use crate::error::{CompileError, Issue};
+use crate::library::{Function, Table};
+use crate::program::{Node, Program};
+use crate::types::{Bindings, ListKind, Type};
+use crate::value::{Text, Value};
+
+/// Checks the tree of an expression and makes its program.
+pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Program, CompileError> {
+    let scopes =
+        env.variables.iter().enumerate().map(|(slot, (name, ty))| (name.clone(), slot, ty.clone())).collect();
+    let slots = env.variables.len();
+    let mut checker = Checker { functions: &env.functions, source, scopes, slots, issues: Vec::new() };
+    let (root, result) = checker.node(tree);
+    if checker.issues.is_empty() {
+        let variables = env.variables.iter().map(|(name, _)| name.clone()).collect();
+        return Ok(Program { root, variables, slots: checker.slots, result });
+    }
+    let mut issues = checker.issues;
+    issues.sort_by_key(|issue| (issue.line, issue.column));
+    Err(CompileError { issues })
+}
+
+struct Checker<'e> {
+    functions: &'e Table,
+    source: &'e str,
+    /// Name, slot and type of what is in scope; the innermost last.
+    scopes: Vec<(String, usize, Type)>,
+    /// Slots used so far.
+    slots: usize,
+    issues: Vec<Issue>,
+}
+
+/// A checked node and its type. After a mistake the type is dynamic, so that it is told only once.
+type Checked = (Node, Type);
+
+impl Checker<'_> {
+    fn mistake(&mut self, at: usize, message: String) -> Checked {
+        self.issues.push(Issue::at(self.source, at, message));
+        (Node::Const(Value::Null), Type::Dyn)
+    }
+
+    /// Checks that a type is `wanted`.
+    fn expect(&mut self, at: usize, found: &Type, wanted: &Type) {
+        if !found.agrees(wanted) {
+            self.mistake(at, format!("expected type '{wanted}' but found '{found}'"));
+        }
+    }
+
+    fn node(&mut self, expr: &Expr) -> Checked {
+        match &expr.kind {
+            Kind::Literal(literal) => constant(literal),
+            Kind::Ident(name) => self.ident(expr.at, name),
+            Kind::Select(..) => self.chain(expr),
+            Kind::Call { target, name, arguments } => self.call(expr, target.as_deref(), name, arguments),
+            Kind::List(elements) => self.list(elements),
+            Kind::Map(entries) => self.map(entries),
+            Kind::Struct(name) => {
+                self.mistake(expr.at, format!("undeclared reference to '{name}' (in container '')"))
+            }
+        }
+    }
+
+    fn lookup(&self, name: &str) -> Option<(usize, Type)> {
+        let found = self.scopes.iter().rev().find(|(known, ..)| known == name);
+        found.map(|(_, slot, ty)| (*slot, ty.clone()))
+    }
+
+    fn ident(&mut self, at: usize, name: &str) -> Checked {
+        let name = name.strip_prefix('.').unwrap_or(name);
+        if let Some((slot, ty)) = self.lookup(name) {
+            return (Node::Slot(slot), ty);
+        }
+        match type_constant(name) {
+            Some(value) => (Node::Const(value), Type::Type),
+            None => self.mistake(at, format!("undeclared reference to '{name}' (in container '')")),
+        }
+    }
+
+    fn list(&mut self, elements: &[(Expr, bool)]) -> Checked {
+        let mut element: Option<Type> = None;
+        let mut nodes = Vec::with_capacity(elements.len());
+        for (expr, optional) in elements {
+            let (node, ty) = self.node(expr);
+            let ty = if *optional { self.unwrap(expr.at, ty) } else { ty };
+            element = Some(self.same(expr.at, element, ty));
+            nodes.push((node, *optional));
+        }
+        (Node::List(nodes), Type::list(element.unwrap_or(Type::Dyn)))
+    }
+
+    /// A list whose elements may have different types.
+    fn mixed_list(&mut self, elements: &[(Expr, bool)]) -> Checked {
+        let nodes = elements.iter().map(|(expr, optional)| (self.node(expr).0, *optional)).collect();
+        (Node::List(nodes), Type::list(Type::Dyn))
+    }
+
+    fn map(&mut self, entries: &[(Expr, Expr, bool)]) -> Checked {
+        let (mut key, mut value) = (None, None);
+        let mut nodes = Vec::with_capacity(entries.len());
+        for (k, v, optional) in entries {
+            let (key_node, key_type) = self.node(k);
+            let (value_node, value_type) = self.node(v);
+            let value_type = if *optional { self.unwrap(v.at, value_type) } else { value_type };
+            key = Some(self.same(k.at, key, key_type));
+            value = Some(self.same(v.at, value, value_type));
+            nodes.push((key_node, value_node, *optional));
+        }
+        (Node::Map(nodes), Type::map(key.unwrap_or(Type::Dyn), value.unwrap_or(Type::Dyn)))
+    }
+
+    /// Elements of a literal have one type.
+    fn same(&mut self, at: usize, before: Option<Type>, ty: Type) -> Type {
+        match before {
+            None => ty,
+            Some(before) => {
+                self.expect(at, &ty, &before);
+                if before == Type::Dyn { ty } else { before }
+            }
+        }
+    }
+
+    /// The type inside an optional.
+    fn unwrap(&mut self, at: usize, ty: Type) -> Type {
+        match ty {
+            Type::Optional(inner) => inner.as_ref().clone(),
+            Type::Dyn => Type::Dyn,
+            other => {
+                self.mistake(at, format!("expected type 'optional_type({other})' but found '{other}'"));
+                Type::Dyn
+            }
+        }
+    }
+
+    fn call(&mut self, expr: &Expr, target: Option<&Expr>, name: &str, arguments: &[Expr]) -> Checked {
+        match (target, name, arguments) {
+            (None, "_&&_" | "_||_", [left, right]) => {
+                let (left_node, left_type) = self.node(left);
+                let (right_node, right_type) = self.node(right);
+                self.expect(left.at, &left_type, &Type::Bool);
+                self.expect(right.at, &right_type, &Type::Bool);
+                let operands = Box::new((left_node, right_node));
+                return (if name == "_&&_" { Node::And(operands) } else { Node::Or(operands) }, Type::Bool);
+            }
+            (None, "_?_:_", [condition, yes, no]) => return self.conditional(expr.at, condition, yes, no),
+            (None, "_[_]" | "_[?_]" | "_?._", [_, _]) => return self.chain(expr),
+            _ => {}
+        }
+        if let Some(checked) = self.expand(expr, target, name, arguments) {
+            return checked;
+        }
+        // `sets.contains(a, b)` is a call of the function `sets.contains`, unless `sets` is a variable.
+        let qualified = target.and_then(qualified_name).filter(|path| {
+            let first = path.split('.').next().unwrap_or_default();
+            self.lookup(first).is_none()
+        });
+        if let Some(path) = qualified {
+            let full = format!("{path}.{name}");
+            if self.functions.find(&full, false).is_some() {
+                return self.function(expr.at, &full, None, arguments);
+            }
+        }
+        self.function(expr.at, name.strip_prefix('.').unwrap_or(name), target, arguments)
+    }
+
+    fn conditional(&mut self, at: usize, condition: &Expr, yes: &Expr, no: &Expr) -> Checked {
+        let (condition_node, condition_type) = self.node(condition);
+        let (yes_node, yes_type) = self.node(yes);
+        let (no_node, no_type) = self.node(no);
+        if !condition_type.agrees(&Type::Bool) || !yes_type.agrees(&no_type) {
+            let types = format!("({condition_type}, {yes_type}, {no_type})");
+            return self.mistake(at, format!("found no matching overload for '_?_:_' applied to '{types}'"));
+        }
+        let result = match (yes_type, no_type) {
+            (Type::Dyn, _) | (_, Type::Dyn) => Type::Dyn,
+            (Type::Null, other) | (other, _) => other,
+        };
+        (Node::Conditional(Box::new((condition_node, yes_node, no_node))), result)
+    }
+
+    /// Resolves a call by the types of its arguments.
+    fn function(&mut self, at: usize, name: &str, target: Option<&Expr>, arguments: &[Expr]) -> Checked {
+        let Some(known) = self.functions.find(name, target.is_some()) else {
+            // Mistakes in the arguments are told as well.
+            for argument in target.into_iter().chain(arguments) {
+                self.node(argument);
+            }
+            return self.mistake(at, format!("undeclared reference to '{name}' (in container '')"));
+        };
+        let mut nodes = Vec::with_capacity(arguments.len() + 1);
+        let mut types = Vec::with_capacity(arguments.len() + 1);
+        for argument in target.into_iter().chain(arguments) {
+            let (node, ty) = match &argument.kind {
+                // The arguments of a text's clauses are of any types.
+                Kind::List(elements) if name == "format" => self.mixed_list(elements),
+                _ => self.node(argument),
+            };
+            nodes.push(node);
+            types.push(ty);
+        }
+        let mut functions: Vec<&'static Function> = Vec::new();
+        let mut result: Option<Type> = None;
+        for (overload, function) in known {
+            let mut bound = Bindings::default();
+            if overload.arguments.len() != types.len()
+                || !types.iter().zip(&overload.arguments).all(|(ty, wanted)| ty.fits(wanted, &mut bound))
+            {
+                continue;
+            }
+            if !functions.iter().any(|already| std::ptr::eq(*already, *function)) {
+                functions.push(function);
+            }
+            let made = overload.result.with(&bound);
+            result = Some(match result {
+                None => made,
+                Some(before) if before == made => made,
+                Some(_) => Type::Dyn,
+            });
+        }
+        let Some(mut result) = result else {
+            let shown = applied(target.is_some(), &types);
+            return self.mistake(at, format!("found no matching overload for '{name}' applied to '{shown}'"));
+        };
+        if name == "_+_"
+            && let (Some(Type::List(left)), Type::List(sum)) = (types.first(), &result)
+            && left.kind != ListKind::Atomic
+        {
+            result = Type::list_of_kind(sum.element.clone(), left.kind.clone());
+        }
+        if let [only] = functions.as_slice()
+            && let Some(prepare) = only.prepare
+            && let Err(error) = prepare(&mut nodes)
+        {
+            return self.mistake(at, error.to_string());
+        }
+        (Node::Call { functions, arguments: nodes }, result)
+    }
+}
+
+/// How a message shows the types that a function was applied to.
+fn applied(member: bool, types: &[Type]) -> String {
+    let shown: Vec<String> = types.iter().map(ToString::to_string).collect();
+    match (member, shown.split_first()) {
+        (true, Some((receiver, rest))) => format!("{receiver}.({})", rest.join(", ")),
+        _ => format!("({})", shown.join(", ")),
+    }
+}
+
+/// The dotted name that an expression spells.
+fn qualified_name(expr: &Expr) -> Option<String> {
+    match &expr.kind {
+        Kind::Ident(name) => Some(name.clone()),
+        Kind::Select(operand, field) => Some(format!("{}.{field}", qualified_name(operand)?)),
+        _ => None,
+    }
+}
+
+fn constant(literal: &Literal) -> Checked {
+    let (value, ty) = match literal {
+        Literal::Null => (Value::Null, Type::Null),
+        Literal::Bool(b) => (Value::Bool(*b), Type::Bool),
+        Literal::Int(i) => (Value::Int(*i), Type::Int),
+        Literal::Uint(u) => (Value::Uint(*u), Type::Uint),
+        Literal::Double(d) => (Value::Double(*d), Type::Double),
+        Literal::String(s) => (Value::text(s), Type::String),
+        Literal::Bytes(b) => (Value::Bytes(b.as_slice().into()), Type::Bytes),
+    };
+    (Node::Const(value), ty)
+}
+
+/// The types that expressions can name.
+fn type_constant(name: &str) -> Option<Value<'static>> {
+    const NAMES: [&str; 13] = [
+        "bool",
+        "bytes",
+        "double",
+        "google.protobuf.Duration",
+        "google.protobuf.Timestamp",
+        "int",
+        "list",
+        "map",
+        "null_type",
+        "optional_type",
+        "string",
+        "type",
+        "uint",
+    ];
+    NAMES.iter().find(|known| **known == name).map(|known| Value::Type(Text::Borrowed(known)))
+}

@@ -1,0 +1,52 @@
+//! What an expression may use: its variables, and the functions of a release.
+
+use std::sync::Arc;
+
+use crate::check;
+use crate::error::CompileError;
+use crate::library::Table;
+use crate::parse::parse;
+use crate::program::Program;
+use crate::types::Type;
+
+/// The variables and functions that expressions of one API field may use.
+#[derive(Clone)]
+pub struct Environment {
+    pub(crate) variables: Vec<(String, Type)>,
+    pub(crate) functions: Arc<Table>,
+}
+
+impl Environment {
+    /// For new expressions: the libraries of the release that is served (1.33).
+    pub fn new() -> Environment {
+        Environment { variables: Vec::new(), functions: Table::served() }
+    }
+
+    /// For expressions that are stored already: libraries of newer releases too, so that what a newer
+    /// server accepted keeps evaluating.
+    pub fn stored() -> Environment {
+        Environment { variables: Vec::new(), functions: Table::all() }
+    }
+
+    /// Declares a variable.
+    #[must_use]
+    pub fn variable(mut self, name: impl Into<String>, ty: Type) -> Environment {
+        self.variables.push((name.into(), ty));
+        self
+    }
+
+    /// Parses and type-checks an expression.
+    ///
+    /// # Errors
+    /// Every mistake with its place.
+    pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
+        let tree = parse(source)?;
+        check::compile(self, source, &tree)
+    }
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Environment::new()
+    }
+}

@@ -1,0 +1,132 @@
+//! Chains of selections and indexes, and tests for presence.
+
+use std::sync::Arc;
+
+use crate::error::EvalError;
+use crate::program::{Node, Step};
+use crate::value::Value;
+
+use super::{Outcome, Run};
+
+impl<'a> Run<'a, '_> {
+    /// The value at the end of a chain; the caller has charged the chain itself.
+    pub(super) fn chain(&mut self, root: &'a Node, steps: &'a [Step]) -> Outcome<'a> {
+        let mut value = match root {
+            Node::Slot(slot) => self.slot(*slot)?,
+            other => self.node(other)?,
+        };
+        for step in steps {
+            value = self.step(value, step)?;
+        }
+        Ok(value)
+    }
+
+    /// `has()`: the test itself costs nothing, the links before it one each.
+    pub(super) fn has(&mut self, root: &'a Node, steps: &'a [Step], field: &str) -> Outcome<'a> {
+        match self.chain(root, steps)? {
+            Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
+            Value::Optional(None) => Ok(Value::Bool(false)),
+            Value::Optional(Some(inner)) => match inner.as_ref() {
+                Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
+                _ => Err(no_such_key(field)),
+            },
+            _ => Err(no_such_key(field)),
+        }
+    }
+
+    fn step(&mut self, value: Value<'a>, step: &'a Step) -> Outcome<'a> {
+        // What follows an optional link applies to the value, if there is one, and is optional as well.
+        if let Value::Optional(inner) = &value
+            && !matches!(step, Step::OptionalField(_) | Step::OptionalIndex(_))
+        {
+            let inner = inner.clone();
+            return match step {
+                Step::Field(name) | Step::OptionalField(name) => self.optional_field(inner.as_deref(), name),
+                Step::Index(index) | Step::OptionalIndex(index) => {
+                    self.optional_index(inner.as_deref(), index)
+                }
+            };
+        }
+        match step {
+            Step::Field(name) => {
+                self.cost.charge(1)?;
+                match &value {
+                    Value::Map(map) => map.field(name).unwrap_or_else(|| Err(no_such_key(name))),
+                    _ => Err(no_such_key(name)),
+                }
+            }
+            Step::OptionalField(name) => match &value {
+                Value::Optional(inner) => self.optional_field(inner.as_deref(), name),
+                value => self.optional_field(Some(value), name),
+            },
+            Step::Index(index) => {
+                let index = self.index(index)?;
+                at(&value, &index)?.ok_or_else(|| missing(&value, &index))
+            }
+            Step::OptionalIndex(index) => match &value {
+                Value::Optional(inner) => self.optional_index(inner.as_deref(), index),
+                value => self.optional_index(Some(value), index),
+            },
+        }
+    }
+
+    fn optional_field(&mut self, value: Option<&Value<'a>>, name: &str) -> Outcome<'a> {
+        self.cost.charge(1)?;
+        let found = match value {
+            None => None,
+            Some(Value::Map(map)) => map.field(name).transpose()?,
+            Some(_) => return Err(no_such_key(name)),
+        };
+        Ok(Value::Optional(found.map(Arc::new)))
+    }
+
+    fn optional_index(&mut self, value: Option<&Value<'a>>, index: &'a Node) -> Outcome<'a> {
+        let index = self.index(index)?;
+        let found = match value {
+            None => None,
+            Some(value) => at(value, &index)?,
+        };
+        Ok(Value::Optional(found.map(Arc::new)))
+    }
+
+    /// The value of an index: one unit for the link, in which a plain name's own unit is contained.
+    fn index(&mut self, index: &'a Node) -> Outcome<'a> {
+        if !matches!(index, Node::Slot(_) | Node::Chain { .. }) {
+            self.cost.charge(1)?;
+        }
+        self.node(index)
+    }
+}
+
+/// The element or value at an index, if there is one.
+fn at<'a>(value: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
+    match value {
+        Value::List(list) => {
+            let index = match index {
+                Value::Int(i) => usize::try_from(*i).ok(),
+                Value::Uint(u) => usize::try_from(*u).ok(),
+                Value::Double(d) => match crate::numbers::double_to_int(*d)? {
+                    #[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "whole numbers only")]
+                    Value::Int(i) if i as f64 == *d => usize::try_from(i).ok(),
+                    _ => return Err(EvalError::NoOverload),
+                },
+                _ => return Err(EvalError::NoOverload),
+            };
+            index.and_then(|i| list.at(i)).transpose()
+        }
+        Value::Map(map) => map.value(index),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn missing(value: &Value<'_>, index: &Value<'_>) -> EvalError {
+    match (value, index) {
+        (Value::List(_), index) => EvalError::failed(format!("index out of bounds: {index:?}")),
+        (_, Value::String(key)) => no_such_key(key.as_str()),
+        (_, key) => EvalError::failed(format!("no such key: {key:?}")),
+    }
+}
+
+fn no_such_key(name: &str) -> EvalError {
+    EvalError::failed(format!("no such key: {name}"))
+}

@@ -1,0 +1,153 @@
+//! Comprehensions, charged as the expansions of their macros are.
+
+use crate::cost::LIST_STEP;
+use crate::error::EvalError;
+use crate::map::Map;
+use crate::program::{Fold, FoldKind};
+use crate::value::Value;
+
+use super::{Outcome, Run, insert, truth};
+
+/// What a comprehension has so far.
+enum Sofar<'a> {
+    Truth(Result<bool, EvalError>),
+    Count(u64),
+    Items(Vec<Value<'a>>),
+    Entries(Vec<(Value<'a>, Value<'a>)>),
+}
+
+impl<'a> Run<'a, '_> {
+    pub(super) fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
+        let range = self.node(&fold.range)?;
+        let mut sofar = match fold.kind {
+            FoldKind::All => Sofar::Truth(Ok(true)),
+            FoldKind::Exists => Sofar::Truth(Ok(false)),
+            FoldKind::ExistsOne => Sofar::Count(0),
+            FoldKind::List | FoldKind::Filter => {
+                self.cost.charge(LIST_STEP)?;
+                Sofar::Items(Vec::new())
+            }
+            FoldKind::MapValues | FoldKind::MapEntries => {
+                self.cost.charge(crate::cost::MAP_LITERAL)?;
+                Sofar::Entries(Vec::new())
+            }
+        };
+        match &range {
+            Value::List(list) => {
+                for (i, item) in list.iter().enumerate() {
+                    let index = Value::Int(i64::try_from(i).unwrap_or(i64::MAX));
+                    if !self.element(fold, index, item?, &mut sofar)? {
+                        break;
+                    }
+                }
+            }
+            Value::Map(map) if fold.second.is_some() => {
+                for (key, value) in map.entries()? {
+                    if !self.element(fold, key, value, &mut sofar)? {
+                        break;
+                    }
+                }
+            }
+            Value::Map(map) => {
+                for key in map.keys() {
+                    if !self.element(fold, Value::Null, key, &mut sofar)? {
+                        break;
+                    }
+                }
+            }
+            _ => return Err(EvalError::NoOverload),
+        }
+        self.cost.charge(1)?;
+        match sofar {
+            Sofar::Truth(result) => result.map(Value::Bool),
+            Sofar::Count(count) => {
+                self.cost.charge(1)?;
+                Ok(Value::Bool(count == 1))
+            }
+            Sofar::Items(items) => Ok(Value::list(items)),
+            Sofar::Entries(entries) => Ok(Value::Map(Map::made(entries))),
+        }
+    }
+
+    /// Takes one element in; false when the outcome is decided.
+    fn element(
+        &mut self,
+        fold: &'a Fold,
+        key: Value<'a>,
+        item: Value<'a>,
+        sofar: &mut Sofar<'a>,
+    ) -> Result<bool, EvalError> {
+        if let Sofar::Truth(result) = sofar {
+            self.cost.charge(if fold.kind == FoldKind::All { 2 } else { 3 })?;
+            if matches!(result, Ok(value) if *value == (fold.kind == FoldKind::Exists)) {
+                return Ok(false);
+            }
+        }
+        match fold.second {
+            Some(second) => {
+                self.set(fold.first, key.clone());
+                self.set(second, item.clone());
+            }
+            None => self.set(fold.first, item.clone()),
+        }
+        if let Sofar::Truth(result) = sofar {
+            self.cost.charge(1)?;
+            let Some(condition) = &fold.condition else { return Ok(false) };
+            let deciding = fold.kind == FoldKind::Exists;
+            match truth(self.node(condition))? {
+                Ok(value) if value == deciding => *result = Ok(deciding),
+                Ok(_) => {}
+                Err(error) => {
+                    if result.is_ok() {
+                        *result = Err(error);
+                    }
+                }
+            }
+            return Ok(true);
+        }
+        if let Some(condition) = &fold.condition {
+            match self.node(condition)? {
+                Value::Bool(true) => {}
+                Value::Bool(false) => {
+                    self.cost.charge(1)?;
+                    return Ok(true);
+                }
+                _ => return Err(EvalError::NoOverload),
+            }
+        }
+        match sofar {
+            Sofar::Count(count) => {
+                self.cost.charge(2)?;
+                *count += 1;
+            }
+            Sofar::Items(items) => {
+                self.cost.charge(LIST_STEP + 2)?;
+                items.push(match &fold.transform {
+                    Some(transform) => self.node(transform)?,
+                    None => {
+                        self.cost.charge(1)?;
+                        item
+                    }
+                });
+            }
+            Sofar::Entries(entries) => {
+                self.cost.charge(2)?;
+                let value = match &fold.transform {
+                    Some(transform) => self.node(transform)?,
+                    None => item,
+                };
+                match value {
+                    Value::Map(map) if fold.kind == FoldKind::MapEntries => {
+                        for (key, value) in map.entries()? {
+                            insert(entries, key, value)?;
+                        }
+                    }
+                    _ if fold.kind == FoldKind::MapEntries => return Err(EvalError::NoOverload),
+                    value => entries.push((key, value)),
+                }
+            }
+            Sofar::Truth(_) => {}
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,214 @@
+//! Runs a program on values and charges its cost.
+//!
+//! # Invariants
+//! INVARIANT (budget is final): [`EvalError::CostLimit`] ends the evaluation; no operator absorbs it.
+
+mod access;
+mod fold;
+
+use std::sync::Arc;
+
+use crate::cost::{Cost, LIST_LITERAL, MAP_LITERAL};
+use crate::error::EvalError;
+use crate::library::Function;
+use crate::map::Map;
+use crate::program::Node;
+use crate::value::Value;
+
+type Outcome<'a> = Result<Value<'a>, EvalError>;
+
+/// Runs the program whose root is `root`; `names` are those of the first slots.
+pub(crate) fn run<'a>(
+    root: &'a Node,
+    names: &'a [String],
+    slots: Vec<Option<Value<'a>>>,
+    cost: &mut Cost,
+) -> Outcome<'a> {
+    Run { names, slots, cost }.node(root)
+}
+
+struct Run<'a, 'c> {
+    names: &'a [String],
+    slots: Vec<Option<Value<'a>>>,
+    cost: &'c mut Cost,
+}
+
+impl<'a> Run<'a, '_> {
+    fn node(&mut self, node: &'a Node) -> Outcome<'a> {
+        match node {
+            Node::Const(value) => Ok(value.clone()),
+            Node::Slot(slot) => {
+                self.cost.charge(1)?;
+                self.slot(*slot)
+            }
+            Node::Chain { root, steps } => {
+                self.cost.charge(1)?;
+                self.chain(root, steps)
+            }
+            Node::Has { root, steps, field } => self.has(root, steps, field),
+            Node::Call { functions, arguments } => self.call(functions, arguments),
+            Node::And(operands) => self.logic(&operands.0, &operands.1, false),
+            Node::Or(operands) => self.logic(&operands.0, &operands.1, true),
+            Node::Conditional(parts) => match self.node(&parts.0)? {
+                Value::Bool(true) => self.node(&parts.1),
+                Value::Bool(false) => self.node(&parts.2),
+                _ => Err(EvalError::NoOverload),
+            },
+            Node::OrElse { operand, unwrap } => {
+                let Value::Optional(inner) = self.node(&operand.0)? else {
+                    return Err(EvalError::NoOverload);
+                };
+                self.cost.charge(1)?;
+                match inner {
+                    Some(value) if *unwrap => Ok(value.as_ref().clone()),
+                    Some(value) => Ok(Value::Optional(Some(value))),
+                    None => self.node(&operand.1),
+                }
+            }
+            Node::List(elements) => {
+                self.cost.charge(LIST_LITERAL)?;
+                let mut items = Vec::with_capacity(elements.len());
+                for (element, optional) in elements {
+                    match (self.node(element)?, *optional) {
+                        (value, false) => items.push(value),
+                        (Value::Optional(inner), true) => items.extend(inner.map(|v| v.as_ref().clone())),
+                        _ => return Err(EvalError::NoOverload),
+                    }
+                }
+                Ok(Value::list(items))
+            }
+            Node::Map(entries) => self.map(entries),
+            Node::Fold(fold) => self.fold(fold),
+            Node::OptionalMap { operand, slot, body, flat } => {
+                let Value::Optional(inner) = self.node(operand)? else { return Err(EvalError::NoOverload) };
+                // The macro asks whether there is a value, then takes it.
+                self.cost.charge(1)?;
+                let Some(value) = inner else {
+                    self.cost.charge(1)?;
+                    return Ok(Value::Optional(None));
+                };
+                self.cost.charge(12)?;
+                self.set(*slot, value.as_ref().clone());
+                let result = self.node(body)?;
+                if *flat { Ok(result) } else { Ok(Value::Optional(Some(Arc::new(result)))) }
+            }
+        }
+    }
+
+    fn slot(&self, slot: usize) -> Outcome<'a> {
+        match self.slots.get(slot) {
+            Some(Some(value)) => Ok(value.clone()),
+            _ => {
+                let name = self.names.get(slot).map_or("", String::as_str);
+                Err(EvalError::failed(format!("no such attribute(s): {name}")))
+            }
+        }
+    }
+
+    fn set(&mut self, slot: usize, value: Value<'a>) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Some(value);
+        }
+    }
+
+    /// `&&` (decided by false) and `||` (decided by true): a deciding right operand hides the left one's error.
+    fn logic(&mut self, left: &'a Node, right: &'a Node, deciding: bool) -> Outcome<'a> {
+        let left = truth(self.node(left))?;
+        if matches!(left, Ok(value) if value == deciding) {
+            return Ok(Value::Bool(deciding));
+        }
+        let right = truth(self.node(right))?;
+        match (left, right) {
+            (_, Ok(value)) if value == deciding => Ok(Value::Bool(deciding)),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+            (Ok(_), Ok(_)) => Ok(Value::Bool(!deciding)),
+        }
+    }
+
+    fn call(&mut self, functions: &'a [&'static Function], arguments: &'a [Node]) -> Outcome<'a> {
+        match arguments {
+            [one] => {
+                let values = [self.node(one)?];
+                self.apply(functions, &values)
+            }
+            [one, two] => {
+                let values = [self.node(one)?, self.node(two)?];
+                self.apply(functions, &values)
+            }
+            more => {
+                let mut values = Vec::with_capacity(more.len());
+                for argument in more {
+                    values.push(self.node(argument)?);
+                }
+                self.apply(functions, &values)
+            }
+        }
+    }
+
+    /// Calls the first function that takes values of these types.
+    fn apply(&mut self, functions: &'a [&'static Function], values: &[Value<'a>]) -> Outcome<'a> {
+        for function in functions {
+            if !function.cost.needs_result() {
+                // What the arguments alone cost is charged before the work is done.
+                let before = *self.cost;
+                self.cost.charge(function.cost.of(values, None))?;
+                match (function.body)(values) {
+                    Err(EvalError::NoOverload) => *self.cost = before,
+                    outcome => return outcome,
+                }
+            } else {
+                match (function.body)(values) {
+                    Err(EvalError::NoOverload) => {}
+                    Err(error) => return Err(error),
+                    Ok(result) => {
+                        self.cost.charge(function.cost.of(values, Some(&result)))?;
+                        return Ok(result);
+                    }
+                }
+            }
+        }
+        Err(EvalError::NoOverload)
+    }
+
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
+        self.cost.charge(MAP_LITERAL)?;
+        let mut made: Vec<(Value<'a>, Value<'a>)> = Vec::with_capacity(entries.len());
+        for (key, value, optional) in entries {
+            let key = self.node(key)?;
+            let value = match (self.node(value)?, *optional) {
+                (value, false) => value,
+                (Value::Optional(Some(inner)), true) => inner.as_ref().clone(),
+                (Value::Optional(None), true) => continue,
+                _ => return Err(EvalError::NoOverload),
+            };
+            insert(&mut made, key, value)?;
+        }
+        Ok(Value::Map(Map::made(made)))
+    }
+}
+
+/// Adds an entry to a map that is being made.
+fn insert<'a>(
+    made: &mut Vec<(Value<'a>, Value<'a>)>,
+    key: Value<'a>,
+    value: Value<'a>,
+) -> Result<(), EvalError> {
+    if !matches!(key, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::String(_)) {
+        return Err(EvalError::failed("unsupported key type"));
+    }
+    if made.iter().any(|(known, _)| known.equals(&key)) {
+        return Err(EvalError::failed(format!("insert failed: key {key:?} already exists")));
+    }
+    made.push((key, value));
+    Ok(())
+}
+
+/// A truth value or the error in its place; the outer error is the end of the budget.
+fn truth(outcome: Outcome<'_>) -> Result<Result<bool, EvalError>, EvalError> {
+    match outcome {
+        Ok(Value::Bool(value)) => Ok(Ok(value)),
+        Ok(_) => Ok(Err(EvalError::NoOverload)),
+        Err(EvalError::CostLimit) => Err(EvalError::CostLimit),
+        Err(error) => Ok(Err(error)),
+    }
+}

@@ -1,0 +1,134 @@
+//! Functions of lists: searching, smallest and largest, sum, order.
+
+use std::cmp::Ordering;
+
+use crate::cost::CallCost::{self, Own, Traversal};
+use crate::error::EvalError;
+use crate::list::List;
+use crate::numbers::{self, Operator};
+use crate::value::Value;
+
+use super::{Function, Library};
+
+type Outcome<'a> = Result<Value<'a>, EvalError>;
+
+/// What searching a text or a list costs: reading it.
+pub(super) const SEARCH: CallCost = Traversal;
+
+/// Overloads over the types that have an order.
+macro_rules! orderly {
+    ($before:literal, $after:literal, $result:literal) => {
+        &[
+            concat!($before, "list(int)", $after, " -> ", $result),
+            concat!($before, "list(uint)", $after, " -> ", $result),
+            concat!($before, "list(double)", $after, " -> ", $result),
+            concat!($before, "list(bool)", $after, " -> ", $result),
+            concat!($before, "list(duration)", $after, " -> ", $result),
+            concat!($before, "list(timestamp)", $after, " -> ", $result),
+            concat!($before, "list(string)", $after, " -> ", $result),
+            concat!($before, "list(bytes)", $after, " -> ", $result),
+        ]
+    };
+}
+
+static SORTED: &[&str] = orderly!(".", ".isSorted()", "bool");
+
+/// Overloads whose result is an element.
+macro_rules! elements {
+    ($name:literal) => {
+        &[
+            concat!(".list(int).", $name, "() -> int"),
+            concat!(".list(uint).", $name, "() -> uint"),
+            concat!(".list(double).", $name, "() -> double"),
+            concat!(".list(bool).", $name, "() -> bool"),
+            concat!(".list(duration).", $name, "() -> duration"),
+            concat!(".list(timestamp).", $name, "() -> timestamp"),
+            concat!(".list(string).", $name, "() -> string"),
+            concat!(".list(bytes).", $name, "() -> bytes"),
+        ]
+    };
+}
+
+/// All releases.
+pub(super) static LIBRARY: Library = Library {
+    since: 0,
+    functions: &[
+        Function::new(SORTED, Traversal, |a| {
+            let items = only_list(a)?.to_vec()?;
+            for (left, right) in items.iter().zip(items.iter().skip(1)) {
+                if left.compare(right)? == Some(Ordering::Greater) {
+                    return Ok(Value::Bool(false));
+                }
+            }
+            Ok(Value::Bool(true))
+        }),
+        Function::new(elements!("min"), Traversal, |a| extreme(a, "min", Ordering::Less)),
+        Function::new(elements!("max"), Traversal, |a| extreme(a, "max", Ordering::Greater)),
+        Function::new(
+            &[
+                ".list(int).sum() -> int",
+                ".list(uint).sum() -> uint",
+                ".list(double).sum() -> double",
+                ".list(duration).sum() -> duration",
+            ],
+            Traversal,
+            sum,
+        ),
+        Function::new(&[".list(A).indexOf(A) -> int"], Own(|a| SEARCH.of(a, None)), |a| match a {
+            [Value::List(list), value] => position(list.to_vec()?.iter().position(|item| item.equals(value))),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(&[".list(A).lastIndexOf(A) -> int"], Own(|a| SEARCH.of(a, None)), |a| match a {
+            [Value::List(list), value] => {
+                position(list.to_vec()?.iter().rposition(|item| item.equals(value)))
+            }
+            _ => Err(EvalError::NoOverload),
+        }),
+    ],
+};
+
+fn only_list<'v, 'a>(arguments: &'v [Value<'a>]) -> Result<&'v List<'a>, EvalError> {
+    match arguments {
+        [Value::List(list)] => Ok(list),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn position<'a>(found: Option<usize>) -> Outcome<'a> {
+    Ok(Value::Int(found.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1)))
+}
+
+fn extreme<'a>(arguments: &[Value<'a>], name: &str, wins: Ordering) -> Outcome<'a> {
+    let mut best: Option<Value<'a>> = None;
+    for item in only_list(arguments)?.iter() {
+        let item = item?;
+        best = Some(match best {
+            None => item,
+            Some(best) => {
+                if item.compare(&best)? == Some(wins) {
+                    item
+                } else {
+                    best
+                }
+            }
+        });
+    }
+    best.ok_or_else(|| EvalError::failed(format!("{name} called on empty list")))
+}
+
+fn sum<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let mut total: Option<Value<'a>> = None;
+    for item in only_list(arguments)?.iter() {
+        let item = item?;
+        total = Some(match (total, item) {
+            (None, item) => item,
+            (Some(Value::Duration(a)), Value::Duration(b)) => {
+                Value::Duration(a.checked_add(b).ok_or_else(|| EvalError::failed("duration overflow"))?)
+            }
+            (Some(total), item) => {
+                numbers::apply(Operator::Add, &total, &item).unwrap_or(Err(EvalError::NoOverload))?
+            }
+        });
+    }
+    Ok(total.unwrap_or(Value::Int(0)))
+}

@@ -1,0 +1,195 @@
+//! Operators, membership, size and types.
+
+use std::cmp::Ordering;
+
+use crate::cost::CallCost::{Fixed, Own, Shorter};
+use crate::cost::reading;
+use crate::error::EvalError;
+use crate::numbers::{self, Operator};
+use crate::time;
+use crate::value::{Text, Value};
+
+use super::{Function, Library};
+
+/// All releases.
+pub(super) static LIBRARY: Library = Library {
+    since: 0,
+    functions: &[
+        Function::new(&["_==_(A, A) -> bool"], Shorter, |a| match a {
+            [left, right] => Ok(Value::Bool(left.equals(right))),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(&["_!=_(A, A) -> bool"], Shorter, |a| match a {
+            [left, right] => Ok(Value::Bool(!left.equals(right))),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(LESS, Shorter, |a| ordered(a, |o| o == Ordering::Less)),
+        Function::new(LESS_EQUALS, Shorter, |a| ordered(a, |o| o != Ordering::Greater)),
+        Function::new(GREATER, Shorter, |a| ordered(a, |o| o == Ordering::Greater)),
+        Function::new(GREATER_EQUALS, Shorter, |a| ordered(a, |o| o != Ordering::Less)),
+        Function::new(
+            &[
+                "_+_(int, int) -> int",
+                "_+_(uint, uint) -> uint",
+                "_+_(double, double) -> double",
+                "_+_(string, string) -> string",
+                "_+_(bytes, bytes) -> bytes",
+                "_+_(list(A), list(A)) -> list(A)",
+                "_+_(timestamp, duration) -> timestamp",
+                "_+_(duration, timestamp) -> timestamp",
+                "_+_(duration, duration) -> duration",
+            ],
+            Own(|a| match a {
+                [x @ (Value::String(_) | Value::Bytes(_)), y] => reading(x.size() + y.size()),
+                _ => 1,
+            }),
+            add,
+        ),
+        Function::new(
+            &[
+                "_-_(int, int) -> int",
+                "_-_(uint, uint) -> uint",
+                "_-_(double, double) -> double",
+                "_-_(timestamp, timestamp) -> duration",
+                "_-_(timestamp, duration) -> timestamp",
+                "_-_(duration, duration) -> duration",
+            ],
+            Fixed(1),
+            subtract,
+        ),
+        Function::new(
+            &["_*_(int, int) -> int", "_*_(uint, uint) -> uint", "_*_(double, double) -> double"],
+            Fixed(1),
+            |a| arithmetic(Operator::Multiply, a),
+        ),
+        Function::new(
+            &["_/_(int, int) -> int", "_/_(uint, uint) -> uint", "_/_(double, double) -> double"],
+            Fixed(1),
+            |a| arithmetic(Operator::Divide, a),
+        ),
+        Function::new(&["_%_(int, int) -> int", "_%_(uint, uint) -> uint"], Fixed(1), |a| {
+            arithmetic(Operator::Modulo, a)
+        }),
+        Function::new(&["-_(int) -> int", "-_(double) -> double"], Fixed(1), |a| match a {
+            [Value::Int(i)] => {
+                i.checked_neg().map(Value::Int).ok_or_else(|| EvalError::failed("integer overflow"))
+            }
+            [Value::Double(d)] => Ok(Value::Double(-d)),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(&["!_(bool) -> bool"], Fixed(1), |a| match a {
+            [Value::Bool(b)] => Ok(Value::Bool(!b)),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(
+            &["@in(A, list(A)) -> bool", "@in(A, map(A, B)) -> bool"],
+            Own(|a| match a {
+                [_, list @ Value::List(_)] => list.size(),
+                _ => 1,
+            }),
+            |a| match a {
+                [value, Value::List(list)] => list.contains(value).map(Value::Bool),
+                [key, Value::Map(map)] => Ok(Value::Bool(map.value(key)?.is_some())),
+                _ => Err(EvalError::NoOverload),
+            },
+        ),
+        Function::new(
+            &[
+                "size(string) -> int",
+                "size(bytes) -> int",
+                "size(list(A)) -> int",
+                "size(map(A, B)) -> int",
+                ".string.size() -> int",
+                ".bytes.size() -> int",
+                ".list(A).size() -> int",
+                ".map(A, B).size() -> int",
+            ],
+            Fixed(1),
+            |a| match a {
+                [v @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))] => {
+                    Ok(Value::Int(i64::try_from(v.size()).unwrap_or(i64::MAX)))
+                }
+                _ => Err(EvalError::NoOverload),
+            },
+        ),
+        Function::new(&["type(A) -> type"], Fixed(1), |a| match a {
+            [v] => Ok(Value::Type(Text::Shared(v.type_name().into()))),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(&["dyn(A) -> dyn"], Fixed(1), |a| match a {
+            [v] => Ok(v.clone()),
+            _ => Err(EvalError::NoOverload),
+        }),
+    ],
+};
+
+/// The overloads of an order operator; numbers compare across types since 1.29.
+macro_rules! order {
+    ($name:literal) => {
+        &[
+            concat!($name, "(bool, bool) -> bool"),
+            concat!($name, "(int, int) -> bool"),
+            concat!($name, "(int, uint) -> bool"),
+            concat!($name, "(int, double) -> bool"),
+            concat!($name, "(uint, uint) -> bool"),
+            concat!($name, "(uint, int) -> bool"),
+            concat!($name, "(uint, double) -> bool"),
+            concat!($name, "(double, double) -> bool"),
+            concat!($name, "(double, int) -> bool"),
+            concat!($name, "(double, uint) -> bool"),
+            concat!($name, "(string, string) -> bool"),
+            concat!($name, "(bytes, bytes) -> bool"),
+            concat!($name, "(timestamp, timestamp) -> bool"),
+            concat!($name, "(duration, duration) -> bool"),
+        ]
+    };
+}
+
+static LESS: &[&str] = order!("_<_");
+static LESS_EQUALS: &[&str] = order!("_<=_");
+static GREATER: &[&str] = order!("_>_");
+static GREATER_EQUALS: &[&str] = order!("_>=_");
+
+fn ordered<'a>(arguments: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<Value<'a>, EvalError> {
+    match arguments {
+        // Nothing is less, equal or greater than what is not a number.
+        [a, b] => Ok(Value::Bool(a.compare(b)?.is_some_and(holds))),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn arithmetic<'a>(operator: Operator, arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
+    match arguments {
+        [a, b] => numbers::apply(operator, a, b).unwrap_or(Err(EvalError::NoOverload)),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn add<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
+    match arguments {
+        [Value::String(a), Value::String(b)] => Ok(Value::text([a.as_str(), b.as_str()].concat())),
+        [Value::Bytes(a), Value::Bytes(b)] => Ok(Value::Bytes([a.as_ref(), b.as_ref()].concat().into())),
+        [Value::List(a), Value::List(b)] => a.concat(b).map(Value::List),
+        [Value::Timestamp(t), Value::Duration(d)] | [Value::Duration(d), Value::Timestamp(t)] => {
+            time::add(*t, *d).map(Value::Timestamp)
+        }
+        [Value::Duration(a), Value::Duration(b)] => {
+            a.checked_add(*b).map(Value::Duration).ok_or_else(|| EvalError::failed("duration overflow"))
+        }
+        _ => arithmetic(Operator::Add, arguments),
+    }
+}
+
+fn subtract<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
+    match arguments {
+        [Value::Timestamp(a), Value::Timestamp(b)] => time::between(*a, *b).map(Value::Duration),
+        [Value::Timestamp(t), Value::Duration(d)] => {
+            let back = d.checked_neg().ok_or_else(|| EvalError::failed("duration overflow"))?;
+            time::add(*t, back).map(Value::Timestamp)
+        }
+        [Value::Duration(a), Value::Duration(b)] => {
+            a.checked_sub(*b).map(Value::Duration).ok_or_else(|| EvalError::failed("duration overflow"))
+        }
+        _ => arithmetic(Operator::Subtract, arguments),
+    }
+}

@@ -1,0 +1,253 @@
+//! Text: the functions of every release, and the strings extension (version 2, since 1.30).
+//!
+//! Positions and lengths count characters, not bytes.
+
+use crate::cost::CallCost::{Contains, Fixed, Result as OfResult, Text};
+use crate::error::EvalError;
+use crate::value::Value;
+
+use super::{Function, Library};
+
+type Outcome<'a> = Result<Value<'a>, EvalError>;
+
+/// All releases.
+pub(super) static STANDARD: Library = Library {
+    since: 0,
+    functions: &[
+        Function::new(&[".string.contains(string) -> bool"], Contains, |a| text2(a, |s, t| s.contains(t))),
+        Function::new(&[".string.startsWith(string) -> bool"], Text(1), |a| {
+            text2(a, |s, t| s.starts_with(t))
+        }),
+        Function::new(&[".string.endsWith(string) -> bool"], Text(1), |a| text2(a, |s, t| s.ends_with(t))),
+    ],
+};
+
+/// The extension: version 1 since 1.25, with what version 2 changed since 1.30.
+pub(super) static LIBRARY: Library = Library {
+    since: 25,
+    functions: &[
+        Function::new(&[".string.charAt(int) -> string"], Fixed(1), char_at),
+        Function::new(
+            &[".string.indexOf(string) -> int", ".string.indexOf(string, int) -> int"],
+            super::lists::SEARCH,
+            index_of,
+        ),
+        Function::new(
+            &[".string.lastIndexOf(string) -> int", ".string.lastIndexOf(string, int) -> int"],
+            super::lists::SEARCH,
+            last_index_of,
+        ),
+        Function::new(&[".string.lowerAscii() -> string"], Text(1), |a| text1(a, str::to_ascii_lowercase)),
+        Function::new(&[".string.upperAscii() -> string"], Text(1), |a| text1(a, str::to_ascii_uppercase)),
+        Function::new(&[".string.trim() -> string"], Text(1), |a| text1(a, |s| s.trim().to_owned())),
+        Function::new(
+            &[".string.replace(string, string) -> string", ".string.replace(string, string, int) -> string"],
+            Text(2),
+            replace,
+        ),
+        Function::new(
+            &[".string.split(string) -> list(string)", ".string.split(string, int) -> list(string)"],
+            Text(2),
+            split,
+        ),
+        Function::new(
+            &[".list(string).join() -> string", ".list(string).join(string) -> string"],
+            OfResult(2),
+            join,
+        ),
+        Function::new(
+            &[".string.substring(int) -> string", ".string.substring(int, int) -> string"],
+            Text(1),
+            substring,
+        ),
+        Function::new(&["strings.quote(string) -> string"], Text(1), |a| text1(a, quote)),
+        Function::new(&[".string.format(list(dyn)) -> string"], Text(1), |a| match a {
+            [Value::String(s), Value::List(values)] => {
+                super::text_format::format(s.as_str(), &values.to_vec()?).map(Value::text)
+            }
+            _ => Err(EvalError::NoOverload),
+        }),
+    ],
+};
+
+fn text1<'a>(arguments: &[Value<'a>], f: fn(&str) -> String) -> Outcome<'a> {
+    match arguments {
+        [Value::String(s)] => Ok(Value::text(f(s.as_str()))),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn text2<'a>(arguments: &[Value<'a>], f: fn(&str, &str) -> bool) -> Outcome<'a> {
+    match arguments {
+        [Value::String(s), Value::String(t)] => Ok(Value::Bool(f(s.as_str(), t.as_str()))),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn out_of_range(index: i64) -> EvalError {
+    EvalError::failed(format!("index out of range: {index}"))
+}
+
+/// The byte offset of the character at `index`; the end counts as one past the last.
+fn offset(s: &str, index: i64) -> Result<usize, EvalError> {
+    let wanted = usize::try_from(index).map_err(|_| out_of_range(index))?;
+    let mut offsets = s.char_indices().map(|(at, _)| at).chain(std::iter::once(s.len()));
+    offsets.nth(wanted).ok_or_else(|| out_of_range(index))
+}
+
+/// The position, in characters, of a byte offset.
+fn position<'a>(s: &str, offset: usize) -> Value<'a> {
+    let before = s.get(..offset).unwrap_or(s).chars().count();
+    Value::Int(i64::try_from(before).unwrap_or(i64::MAX))
+}
+
+fn char_at<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::String(s), Value::Int(index)] = arguments else { return Err(EvalError::NoOverload) };
+    let rest = s.as_str().get(offset(s.as_str(), *index)?..).unwrap_or_default();
+    Ok(Value::text(rest.chars().next().map(String::from).unwrap_or_default()))
+}
+
+fn index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (s, t, from) = match arguments {
+        [Value::String(s), Value::String(t)] => (s.as_str(), t.as_str(), 0),
+        [Value::String(s), Value::String(t), Value::Int(from)] => (s.as_str(), t.as_str(), *from),
+        _ => return Err(EvalError::NoOverload),
+    };
+    if t.is_empty() {
+        return Ok(Value::Int(from));
+    }
+    let start = offset(s, from)?;
+    let found = s.get(start..).and_then(|rest| rest.find(t));
+    Ok(found.map_or(Value::Int(-1), |at| position(s, start + at)))
+}
+
+fn last_index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (s, t, upto) = match arguments {
+        [Value::String(s), Value::String(t)] => (s.as_str(), t.as_str(), None),
+        [Value::String(s), Value::String(t), Value::Int(upto)] => (s.as_str(), t.as_str(), Some(*upto)),
+        _ => return Err(EvalError::NoOverload),
+    };
+    let last = match upto {
+        Some(upto) => offset(s, upto)?,
+        None => s.len(),
+    };
+    if t.is_empty() {
+        return Ok(position(s, last));
+    }
+    // A match may start at the offset at the latest.
+    let end = s.len().min(last + t.len());
+    let end = (end..=s.len()).find(|at| s.is_char_boundary(*at)).unwrap_or(s.len());
+    let mut found = s.get(..end).and_then(|head| head.rfind(t));
+    if found.is_some_and(|at| at > last) {
+        found = s.get(..last).and_then(|head| head.rfind(t));
+    }
+    Ok(found.map_or(Value::Int(-1), |at| position(s, at)))
+}
+
+fn substring<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (s, start, end) = match arguments {
+        [Value::String(s), Value::Int(start)] => (s.as_str(), *start, None),
+        [Value::String(s), Value::Int(start), Value::Int(end)] => (s.as_str(), *start, Some(*end)),
+        _ => return Err(EvalError::NoOverload),
+    };
+    let from = offset(s, start)?;
+    let to = match end {
+        Some(end) => offset(s, end)?,
+        None => s.len(),
+    };
+    match s.get(from..to) {
+        Some(part) if from <= to => Ok(Value::text(part)),
+        _ => {
+            let end = end.unwrap_or_default();
+            Err(EvalError::failed(format!("invalid substring range. start: {start}, end: {end}")))
+        }
+    }
+}
+
+fn replace<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    match arguments {
+        [Value::String(s), Value::String(old), Value::String(new)] => {
+            Ok(Value::text(s.as_str().replace(old.as_str(), new.as_str())))
+        }
+        [Value::String(s), Value::String(old), Value::String(new), Value::Int(count)] => {
+            Ok(Value::text(match usize::try_from(*count) {
+                Ok(count) => s.as_str().replacen(old.as_str(), new.as_str(), count),
+                Err(_) => s.as_str().replace(old.as_str(), new.as_str()),
+            }))
+        }
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn split<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (s, separator, limit) = match arguments {
+        [Value::String(s), Value::String(separator)] => (s.as_str(), separator.as_str(), -1),
+        [Value::String(s), Value::String(separator), Value::Int(limit)] => {
+            (s.as_str(), separator.as_str(), *limit)
+        }
+        _ => return Err(EvalError::NoOverload),
+    };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let parts: Vec<Value<'a>> = if limit == 0 {
+        Vec::new()
+    } else if separator.is_empty() {
+        // Between every two characters; what exceeds the limit stays together.
+        let mut parts = Vec::new();
+        let mut rest = s;
+        while let Some(c) = rest.chars().next() {
+            if parts.len() + 1 == limit {
+                break;
+            }
+            let (head, tail) = rest.split_at(c.len_utf8());
+            parts.push(Value::text(head));
+            rest = tail;
+        }
+        if !rest.is_empty() {
+            parts.push(Value::text(rest));
+        }
+        parts
+    } else {
+        s.splitn(limit, separator).map(Value::text).collect()
+    };
+    Ok(Value::list(parts))
+}
+
+fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (list, separator) = match arguments {
+        [Value::List(list)] => (list, ""),
+        [Value::List(list), Value::String(separator)] => (list, separator.as_str()),
+        _ => return Err(EvalError::NoOverload),
+    };
+    let mut out = String::new();
+    for (i, item) in list.iter().enumerate() {
+        if i > 0 {
+            out.push_str(separator);
+        }
+        match item? {
+            Value::String(s) => out.push_str(s.as_str()),
+            _ => return Err(EvalError::NoOverload),
+        }
+    }
+    Ok(Value::text(out))
+}
+
+/// The text between quotation marks, with what has an escape escaped.
+fn quote(s: &str) -> String {
+    let mut out = String::from("\"");
+    for c in s.chars() {
+        match c {
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}

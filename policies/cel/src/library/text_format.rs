@@ -1,0 +1,124 @@
+//! The formatting language of `string.format`: `%s %d %f %e %x %X %o %b %%`, with precision.
+
+use crate::error::EvalError;
+use crate::time;
+use crate::value::Value;
+
+use super::conversions::double_text;
+
+/// The text with each clause replaced by the value it stands for.
+pub(super) fn format(pattern: &str, values: &[Value<'_>]) -> Result<String, EvalError> {
+    let mut out = String::new();
+    let mut values = values.iter().enumerate();
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        let mut precision = None;
+        let mut verb = chars.next();
+        if verb == Some('.') {
+            let mut digits = String::new();
+            verb = chars.next();
+            while let Some(digit) = verb.filter(char::is_ascii_digit) {
+                digits.push(digit);
+                verb = chars.next();
+            }
+            precision = digits.parse::<usize>().ok().filter(|p| *p <= 100);
+            if precision.is_none() {
+                return Err(EvalError::failed("error while parsing precision"));
+            }
+        }
+        let Some(verb) = verb else { return Err(EvalError::failed("unexpected end of string")) };
+        if verb == '%' {
+            out.push('%');
+            continue;
+        }
+        let Some((index, value)) = values.next() else {
+            return Err(EvalError::failed("index out of range in arguments of format"));
+        };
+        match clause(verb, precision, value) {
+            Some(text) => out.push_str(&text),
+            None => {
+                let name = value.type_name();
+                let message =
+                    format!("error during formatting: `%{verb}` cannot show argument {index} of type {name}");
+                return Err(EvalError::failed(message));
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Option<String> {
+    match (verb, value) {
+        ('s', value) => shown(value),
+        ('d', Value::Int(i)) => Some(i.to_string()),
+        ('d', Value::Uint(u)) => Some(u.to_string()),
+        ('f' | 'e', Value::Double(d)) if !d.is_finite() => {
+            Some(double_text(*d).replace("+Inf", "Infinity").replace("-Inf", "-Infinity"))
+        }
+        ('f', Value::Double(d)) => Some(format!("{d:.*}", precision.unwrap_or(6))),
+        ('e', Value::Double(d)) => {
+            let text = format!("{d:.*e}", precision.unwrap_or(6));
+            let (digits, exponent) = text.split_once('e')?;
+            let exponent: i32 = exponent.parse().ok()?;
+            let sign = if exponent < 0 { '-' } else { '+' };
+            Some(format!("{digits}e{sign}{:02}", exponent.abs()))
+        }
+        ('x', Value::String(s)) => Some(hex(s.as_str().as_bytes())),
+        ('X', Value::String(s)) => Some(hex(s.as_str().as_bytes()).to_ascii_uppercase()),
+        ('x', Value::Bytes(b)) => Some(hex(b)),
+        ('X', Value::Bytes(b)) => Some(hex(b).to_ascii_uppercase()),
+        ('b', Value::Bool(b)) => Some(u8::from(*b).to_string()),
+        ('x' | 'X' | 'o' | 'b', Value::Int(i)) => {
+            let sign = if *i < 0 { "-" } else { "" };
+            Some(format!("{sign}{}", radix(verb, i.unsigned_abs())))
+        }
+        ('x' | 'X' | 'o' | 'b', Value::Uint(u)) => Some(radix(verb, *u)),
+        _ => None,
+    }
+}
+
+fn radix(verb: char, number: u64) -> String {
+    match verb {
+        'x' => format!("{number:x}"),
+        'X' => format!("{number:X}"),
+        'o' => format!("{number:o}"),
+        _ => format!("{number:b}"),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A value as `%s` shows it.
+fn shown(value: &Value<'_>) -> Option<String> {
+    Some(match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(b) => b.to_string(),
+        Value::Int(i) => i.to_string(),
+        Value::Uint(u) => u.to_string(),
+        Value::Double(d) => double_text(*d),
+        Value::String(s) => s.as_str().to_owned(),
+        Value::Bytes(b) => String::from_utf8_lossy(b).into_owned(),
+        Value::Timestamp(t) => t.to_string(),
+        Value::Duration(d) => time::format_duration(*d),
+        Value::Type(t) => t.as_str().to_owned(),
+        Value::List(list) => {
+            let items: Option<Vec<String>> = list.iter().map(|item| shown(&item.ok()?)).collect();
+            format!("[{}]", items?.join(", "))
+        }
+        Value::Map(map) => {
+            let mut entries = Vec::new();
+            for (key, value) in map.entries().ok()? {
+                entries.push(format!("{}: {}", shown(&key)?, shown(&value)?));
+            }
+            entries.sort();
+            format!("{{{}}}", entries.join(", "))
+        }
+        Value::Optional(_) | Value::Opaque(_) => return None,
+    })
+}

@@ -1,0 +1,92 @@
+//! Times and durations: making them, and their calendar fields.
+
+use jiff::Zoned;
+
+use crate::cost::CallCost::Fixed;
+use crate::error::EvalError;
+use crate::time;
+use crate::value::Value;
+
+use super::{Function, Library};
+
+/// A getter of a time's calendar field, in UTC or in a zone.
+macro_rules! getter {
+    ($name:literal, $field:expr) => {
+        Function::new(
+            &[concat!(".timestamp.", $name, "() -> int"), concat!(".timestamp.", $name, "(string) -> int")],
+            Fixed(1),
+            |a| calendar(a, $field),
+        )
+    };
+}
+
+/// A getter that durations have too, counting whole units of so many nanoseconds.
+macro_rules! clock {
+    ($name:literal, $unit:expr, $field:expr) => {
+        Function::new(
+            &[
+                concat!(".timestamp.", $name, "() -> int"),
+                concat!(".timestamp.", $name, "(string) -> int"),
+                concat!(".duration.", $name, "() -> int"),
+            ],
+            Fixed(1),
+            |a| match a {
+                [Value::Duration(d)] => Ok(Value::Int(d / $unit)),
+                _ => calendar(a, $field),
+            },
+        )
+    };
+}
+
+/// All releases.
+pub(super) static LIBRARY: Library = Library {
+    since: 0,
+    functions: &[
+        Function::new(
+            &[
+                "timestamp(string) -> timestamp",
+                "timestamp(timestamp) -> timestamp",
+                "timestamp(int) -> timestamp",
+            ],
+            Fixed(1),
+            |a| match a {
+                [Value::String(s)] => time::parse_timestamp(s.as_str()).map(Value::Timestamp),
+                [Value::Timestamp(t)] => Ok(Value::Timestamp(*t)),
+                [Value::Int(seconds)] => {
+                    let time = jiff::Timestamp::from_second(*seconds).ok().and_then(time::in_range);
+                    time.map(Value::Timestamp).ok_or_else(|| EvalError::failed("timestamp overflow"))
+                }
+                _ => Err(EvalError::NoOverload),
+            },
+        ),
+        Function::new(
+            &["duration(string) -> duration", "duration(duration) -> duration", "duration(int) -> duration"],
+            Fixed(1),
+            |a| match a {
+                [Value::String(s)] => time::parse_duration(s.as_str()).map(Value::Duration),
+                [Value::Duration(d) | Value::Int(d)] => Ok(Value::Duration(*d)),
+                _ => Err(EvalError::NoOverload),
+            },
+        ),
+        getter!("getFullYear", |t| i64::from(t.year())),
+        getter!("getMonth", |t| i64::from(t.month()) - 1),
+        getter!("getDate", |t| i64::from(t.day())),
+        getter!("getDayOfMonth", |t| i64::from(t.day()) - 1),
+        getter!("getDayOfWeek", |t| i64::from(t.weekday().to_sunday_zero_offset())),
+        getter!("getDayOfYear", |t| i64::from(t.day_of_year()) - 1),
+        clock!("getHours", 3_600_000_000_000, |t| i64::from(t.hour())),
+        clock!("getMinutes", 60_000_000_000, |t| i64::from(t.minute())),
+        clock!("getSeconds", 1_000_000_000, |t| i64::from(t.second())),
+        clock!("getMilliseconds", 1_000_000, |t| i64::from(t.millisecond())),
+    ],
+};
+
+fn calendar<'a>(arguments: &[Value<'a>], field: fn(&Zoned) -> i64) -> Result<Value<'a>, EvalError> {
+    match arguments {
+        [Value::Timestamp(t)] => Ok(Value::Int(field(&time::in_zone(*t, None)?))),
+        [Value::Timestamp(t), Value::String(zone)] => {
+            Ok(Value::Int(field(&time::in_zone(*t, Some(zone.as_str()))?)))
+        }
+        _ => Err(EvalError::NoOverload),
+    }
+}

@@ -1,0 +1,83 @@
+//! How property names of the data are spelled in expressions.
+//!
+//! A name matches `[a-zA-Z_.-/][a-zA-Z0-9_.-/]*` (the dot, dash and slash meant literally) or cannot be
+//! used. `__` becomes `__underscores__`, `.` `__dot__`, `-` `__dash__`, `/` `__slash__`; a name that is
+//! exactly a reserved word is put between `__`.
+
+/// Words of the language that are not names.
+const RESERVED: [&str; 20] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+];
+
+/// The spelling of `name` in expressions; `None` when it has none.
+pub fn escape(name: &str) -> Option<String> {
+    if RESERVED.contains(&name) || name == "while" {
+        return Some(format!("__{name}__"));
+    }
+    let mut chars = name.chars();
+    let first = chars.next()?;
+    let allowed = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '.' | '-' | '/');
+    if !allowed(first) || !chars.all(|c| allowed(c) || c.is_ascii_digit()) {
+        return None;
+    }
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix("__") {
+            out.push_str("__underscores__");
+            rest = after;
+            continue;
+        }
+        match c {
+            '.' => out.push_str("__dot__"),
+            '-' => out.push_str("__dash__"),
+            '/' => out.push_str("__slash__"),
+            other => out.push(other),
+        }
+        rest = rest.get(c.len_utf8()..).unwrap_or_default();
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escape;
+
+    #[test]
+    fn names_are_escaped() {
+        for (name, escaped) in [
+            ("a", Some("a")),
+            ("x__y", Some("x__underscores__y")),
+            ("a.b", Some("a__dot__b")),
+            ("a-b/c", Some("a__dash__b__slash__c")),
+            ("namespace", Some("__namespace__")),
+            ("namespaces", Some("namespaces")),
+            ("while", Some("__while__")),
+            ("___", Some("__underscores___")),
+            ("1a", None),
+            ("a b", None),
+            ("", None),
+        ] {
+            assert_eq!(escape(name).as_deref(), escaped, "{name}");
+        }
+    }
+}

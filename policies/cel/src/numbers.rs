@@ -1,0 +1,142 @@
+//! Arithmetic, comparison across number types, and conversions between them.
+
+use std::cmp::Ordering;
+
+use crate::error::EvalError;
+use crate::value::Value;
+
+/// Bounds of the integers, as floating point numbers just outside.
+const INT_LIMIT: f64 = 9_223_372_036_854_775_808.0;
+const UINT_LIMIT: f64 = 18_446_744_073_709_551_616.0;
+
+/// The order of two numbers of any types; `None` when one is no number, `Some(None)` for NaN.
+pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ordering>> {
+    Some(match (a, b) {
+        (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
+        (Value::Uint(a), Value::Uint(b)) => Some(a.cmp(b)),
+        (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
+        (Value::Int(a), Value::Uint(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+        (Value::Uint(a), Value::Int(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+        (Value::Int(a), Value::Double(b)) => exact(i128::from(*a), *b),
+        (Value::Uint(a), Value::Double(b)) => exact(i128::from(*a), *b),
+        (Value::Double(a), Value::Int(b)) => exact(i128::from(*b), *a).map(Ordering::reverse),
+        (Value::Double(a), Value::Uint(b)) => exact(i128::from(*b), *a).map(Ordering::reverse),
+        _ => return None,
+    })
+}
+
+/// The order of an integer and a floating point number, without rounding the integer.
+fn exact(a: i128, b: f64) -> Option<Ordering> {
+    if b.is_nan() {
+        None
+    } else if b >= UINT_LIMIT {
+        Some(Ordering::Less)
+    } else if b < -INT_LIMIT {
+        Some(Ordering::Greater)
+    } else {
+        let whole = b.trunc();
+        #[expect(clippy::cast_possible_truncation, reason = "the bounds were checked")]
+        let order = a.cmp(&(whole as i128));
+        Some(order.then_with(|| 0.0_f64.partial_cmp(&(b - whole)).unwrap_or(Ordering::Equal)))
+    }
+}
+
+/// The integer part of a floating point number, when it is an integer of 64 bits.
+pub(crate) fn double_to_int<'a>(d: f64) -> Result<Value<'a>, EvalError> {
+    if d > -INT_LIMIT && d < INT_LIMIT {
+        #[expect(clippy::cast_possible_truncation, reason = "the bounds were checked")]
+        return Ok(Value::Int(d as i64));
+    }
+    Err(EvalError::failed("integer overflow"))
+}
+
+/// The unsigned integer part of a floating point number.
+pub(crate) fn double_to_uint<'a>(d: f64) -> Result<Value<'a>, EvalError> {
+    if (0.0..UINT_LIMIT).contains(&d) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the bounds were checked"
+        )]
+        return Ok(Value::Uint(d as u64));
+    }
+    Err(EvalError::failed("unsigned integer overflow"))
+}
+
+/// The operators on numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Subtract,
+    Multiply,
+    Divide,
+    Modulo,
+    Add,
+}
+
+/// `a op b` on two numbers of one type; `None` when they are not.
+pub(crate) fn apply<'a>(op: Operator, a: &Value<'a>, b: &Value<'a>) -> Option<Result<Value<'a>, EvalError>> {
+    let overflow = |v: Option<i64>| v.map(Value::Int).ok_or_else(|| EvalError::failed("integer overflow"));
+    let unsigned =
+        |v: Option<u64>| v.map(Value::Uint).ok_or_else(|| EvalError::failed("unsigned integer overflow"));
+    let zero = matches!(b, Value::Int(0) | Value::Uint(0));
+    if zero && std::mem::discriminant(a) == std::mem::discriminant(b) {
+        match op {
+            Operator::Divide => return Some(Err(EvalError::failed("division by zero"))),
+            Operator::Modulo => return Some(Err(EvalError::failed("modulus by zero"))),
+            _ => {}
+        }
+    }
+    Some(match (a, b) {
+        (Value::Int(a), Value::Int(b)) => overflow(match op {
+            Operator::Add => a.checked_add(*b),
+            Operator::Subtract => a.checked_sub(*b),
+            Operator::Multiply => a.checked_mul(*b),
+            Operator::Divide => a.checked_div(*b),
+            Operator::Modulo => a.checked_rem(*b),
+        }),
+        (Value::Uint(a), Value::Uint(b)) => unsigned(match op {
+            Operator::Add => a.checked_add(*b),
+            Operator::Subtract => a.checked_sub(*b),
+            Operator::Multiply => a.checked_mul(*b),
+            Operator::Divide => a.checked_div(*b),
+            Operator::Modulo => a.checked_rem(*b),
+        }),
+        (Value::Double(a), Value::Double(b)) => Ok(Value::Double(match op {
+            Operator::Add => a + b,
+            Operator::Subtract => a - b,
+            Operator::Multiply => a * b,
+            Operator::Divide => a / b,
+            Operator::Modulo => return None,
+        })),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparison_is_exact_across_types() {
+        let order = |a: Value<'static>, b: Value<'static>| compare(&a, &b);
+        let cases = [
+            (Value::Int(1), Value::Double(1.5), Some(Ordering::Less)),
+            (Value::Int(-1), Value::Double(-1.5), Some(Ordering::Greater)),
+            (Value::Int(i64::MAX), Value::Double(9.3e18), Some(Ordering::Less)),
+            (Value::Int(i64::MAX), Value::Double(INT_LIMIT), Some(Ordering::Less)),
+            (
+                Value::Int(9_007_199_254_740_993),
+                Value::Double(9_007_199_254_740_992.0),
+                Some(Ordering::Greater),
+            ),
+            (Value::Uint(u64::MAX), Value::Int(-1), Some(Ordering::Greater)),
+            (Value::Double(2.0), Value::Uint(2), Some(Ordering::Equal)),
+            (Value::Double(f64::NAN), Value::Int(0), None),
+            (Value::Double(f64::NEG_INFINITY), Value::Int(i64::MIN), Some(Ordering::Less)),
+        ];
+        for (a, b, want) in cases {
+            assert_eq!(order(a.clone(), b.clone()), Some(want), "{a:?} {b:?}");
+        }
+        assert_eq!(order(Value::Int(1), Value::Bool(true)), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! From text to [`ast`](crate::ast): the grammar is the `cel` crate's; everything after it is ours.
+//!
+//! # Invariants
+//! INVARIANT (bounded recursion): the guard runs before the parser, always.
+
+use cel::Env;
+use cel::IdedExpr;
+use cel::common::ast::{EntryExpr, Expr as Parsed, LiteralValue, SourceInfo};
+
+use crate::ast::{Expr, Kind, Literal};
+use crate::error::{CompileError, Issue};
+use crate::guard;
+
+/// Parses one expression.
+pub(crate) fn parse(source: &str) -> Result<Expr, CompileError> {
+    guard::inspect(source)?;
+    if source.trim().is_empty() {
+        return Err(CompileError::at(source, 0, "Syntax error: mismatched input '<EOF>'"));
+    }
+    // An environment without macros leaves their calls as they are written.
+    let parser = Env::default().with_optional_support(true).parser().max_recursion_depth(250);
+    let (tree, places) = parser.parse_with_source_info(source).map_err(|errors| {
+        let mut issues: Vec<Issue> = Vec::new();
+        for error in errors.errors {
+            let line = usize::try_from(error.pos.0).unwrap_or(1).max(1);
+            let column = usize::try_from(error.pos.1).unwrap_or(1).max(1);
+            issues.push(Issue::new(source, line, column, error.msg));
+        }
+        CompileError { issues }
+    })?;
+    Reader { places }.expr(tree)
+}
+
+struct Reader {
+    places: SourceInfo,
+}
+
+impl Reader {
+    fn at(&self, id: u64) -> usize {
+        self.places.offset_for(id).map_or(0, |(start, _)| start as usize)
+    }
+
+    fn all(&self, list: Vec<IdedExpr>) -> Result<Vec<Expr>, CompileError> {
+        list.into_iter().map(|e| self.expr(e)).collect()
+    }
+
+    fn expr(&self, node: IdedExpr) -> Result<Expr, CompileError> {
+        let at = self.at(node.id);
+        let kind = match node.expr {
+            Parsed::Ident(name) => Kind::Ident(name),
+            Parsed::Literal(literal) => Kind::Literal(match literal {
+                LiteralValue::Boolean(b) => Literal::Bool(*b),
+                LiteralValue::Bytes(b) => Literal::Bytes(b.to_vec()),
+                LiteralValue::Double(d) => Literal::Double(*d),
+                LiteralValue::Int(i) => Literal::Int(*i),
+                LiteralValue::Null => Literal::Null,
+                LiteralValue::String(s) => Literal::String(s.inner().to_owned()),
+                LiteralValue::UInt(u) => Literal::Uint(*u),
+            }),
+            Parsed::Select(select) => Kind::Select(Box::new(self.expr(*select.operand)?), select.field),
+            Parsed::Call(call) => Kind::Call {
+                target: match call.target {
+                    Some(target) => Some(Box::new(self.expr(*target)?)),
+                    None => None,
+                },
+                name: call.func_name,
+                arguments: self.all(call.args)?,
+            },
+            Parsed::List(list) => {
+                let optional = list.optional_indices;
+                let elements = self.all(list.elements)?;
+                Kind::List(
+                    elements.into_iter().enumerate().map(|(i, e)| (e, optional.contains(&i))).collect(),
+                )
+            }
+            Parsed::Map(map) => {
+                let mut entries = Vec::with_capacity(map.entries.len());
+                for entry in map.entries {
+                    if let EntryExpr::MapEntry(entry) = entry.expr {
+                        entries.push((self.expr(entry.key)?, self.expr(entry.value)?, entry.optional));
+                    }
+                }
+                Kind::Map(entries)
+            }
+            Parsed::Struct(message) => Kind::Struct(message.type_name),
+            Parsed::Comprehension(_) | Parsed::Unspecified => {
+                return Err(CompileError::at(&self.places.source, at, "unsupported expression"));
+            }
+        };
+        Ok(Expr { at, kind })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn macros_stay_calls_and_places_are_bytes() {
+        let tree = parse("'é' + x.all(i, i)").unwrap();
+        let Kind::Call { name, arguments, .. } = tree.kind else { panic!("not a call") };
+        assert_eq!((name.as_str(), tree.at), ("_+_", 5));
+        let Kind::Call { name, .. } = &arguments[1].kind else { panic!("not a call") };
+        assert_eq!((name.as_str(), arguments[1].at), ("all", 12));
+    }
+
+    #[test]
+    fn syntax_errors_have_a_place() {
+        for source in ["1 +", "a; b", "", "  ", "f(", "'open", "a b"] {
+            let error = parse(source).unwrap_err();
+            assert!(!error.issues.is_empty(), "{source}");
+            assert!(error.to_string().starts_with("ERROR: <input>:1:"), "{source}: {error}");
+        }
+    }
+}

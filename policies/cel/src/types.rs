@@ -1,0 +1,356 @@
+//! Types of expressions, and the notation in which libraries declare their functions.
+//!
+//! # Contract
+//! - [`Type::Dyn`] agrees with every type: what is known only when the expression runs is checked then.
+//! - Two object types are the same type when they have the same name: names are paths in the schema.
+//! - [`Type::parse`] reads the notation of declarations (`list(A)`, `map(string, int)`, `optional(A)`): one
+//!   capital letter is a parameter of the declaration.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The type of an expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Type {
+    /// Known only when the expression runs. Integer-or-string fields have this type too.
+    Dyn,
+    /// The type of `null`.
+    Null,
+    /// `true` and `false`.
+    Bool,
+    /// Signed 64-bit integers.
+    Int,
+    /// Unsigned 64-bit integers.
+    Uint,
+    /// 64-bit floating point numbers.
+    Double,
+    /// Unicode text.
+    String,
+    /// Byte sequences.
+    Bytes,
+    /// Points in time, years 1 to 9999.
+    Timestamp,
+    /// Spans of time with nanosecond precision.
+    Duration,
+    /// Lists.
+    List(Arc<ListType>),
+    /// Maps: key type and value type.
+    Map(Arc<(Type, Type)>),
+    /// Objects with declared fields.
+    Object(Arc<ObjectType>),
+    /// A value that may be missing.
+    Optional(Arc<Type>),
+    /// The type of a type.
+    Type,
+    /// A type of a library, by its name.
+    Opaque(&'static str),
+    /// A parameter of a function declaration.
+    Param(char),
+}
+
+/// A list type: its elements, and how two lists are compared and joined.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListType {
+    /// Type of the elements.
+    pub element: Type,
+    /// Meaning of the list.
+    pub kind: ListKind,
+}
+
+/// What a schema says about the elements of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ListKind {
+    /// A sequence: order matters.
+    #[default]
+    Atomic,
+    /// Unique scalars in any order.
+    Set,
+    /// Objects in any order, identified by these keys (names in the data).
+    Map(Vec<String>),
+}
+
+/// An object type.
+#[derive(Clone, Debug)]
+pub struct ObjectType {
+    /// The path of the schema, which identifies the type.
+    pub name: String,
+    /// The fields, by the name that expressions use (escaped).
+    pub fields: BTreeMap<String, Field>,
+}
+
+impl PartialEq for ObjectType {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+/// A declared field of an object.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// The name in the data.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+}
+
+impl Type {
+    /// A list whose order matters.
+    pub fn list(element: Type) -> Type {
+        Type::List(Arc::new(ListType { element, kind: ListKind::Atomic }))
+    }
+
+    /// A list of the given kind.
+    pub fn list_of_kind(element: Type, kind: ListKind) -> Type {
+        Type::List(Arc::new(ListType { element, kind }))
+    }
+
+    /// A map.
+    pub fn map(key: Type, value: Type) -> Type {
+        Type::Map(Arc::new((key, value)))
+    }
+
+    /// A value that may be missing.
+    pub fn optional(inner: Type) -> Type {
+        Type::Optional(Arc::new(inner))
+    }
+
+    /// An object; `fields` are pairs of the name in the data and the type. Names that expressions cannot
+    /// use, escaped or not, are left out.
+    pub fn object(name: impl Into<String>, fields: impl IntoIterator<Item = (String, Type)>) -> Type {
+        let fields = fields
+            .into_iter()
+            .filter_map(|(name, ty)| crate::names::escape(&name).map(|escaped| (escaped, Field { name, ty })))
+            .collect();
+        Type::Object(Arc::new(ObjectType { name: name.into(), fields }))
+    }
+
+    /// Whether a value of type `self` may stand where `wanted` is expected, with `bound` holding what the
+    /// parameters of the declaration stand for.
+    pub(crate) fn fits(&self, wanted: &Type, bound: &mut Bindings) -> bool {
+        match (self, wanted) {
+            (_, Type::Param(p)) => match bound.of(*p) {
+                Some(Type::Dyn) | None => {
+                    bound.set(*p, self.clone());
+                    true
+                }
+                Some(already) => *self == Type::Dyn || self.agrees(&already),
+            },
+            (Type::Dyn, _) | (_, Type::Dyn) => true,
+            (Type::List(a), Type::List(b)) => a.element.fits(&b.element, bound),
+            (Type::Map(a), Type::Map(b)) => a.0.fits(&b.0, bound) && a.1.fits(&b.1, bound),
+            (Type::Optional(a), Type::Optional(b)) => a.fits(b, bound),
+            _ => self == wanted || self.nullable_as(wanted),
+        }
+    }
+
+    /// Whether the two types may hold the same values.
+    pub(crate) fn agrees(&self, other: &Type) -> bool {
+        match (self, other) {
+            (Type::Dyn, _) | (_, Type::Dyn) => true,
+            (Type::List(a), Type::List(b)) => a.element.agrees(&b.element),
+            (Type::Map(a), Type::Map(b)) => a.0.agrees(&b.0) && a.1.agrees(&b.1),
+            (Type::Optional(a), Type::Optional(b)) => a.agrees(b),
+            _ => self == other || self.nullable_as(other) || other.nullable_as(self),
+        }
+    }
+
+    /// `null` stands for a missing object, time, duration, optional or value of a library.
+    fn nullable_as(&self, wanted: &Type) -> bool {
+        *self == Type::Null
+            && matches!(
+                wanted,
+                Type::Object(_) | Type::Timestamp | Type::Duration | Type::Optional(_) | Type::Opaque(_)
+            )
+    }
+
+    /// The type with the parameters of a declaration replaced; what nothing was found for is dynamic.
+    pub(crate) fn with(&self, bound: &Bindings) -> Type {
+        match self {
+            Type::Param(p) => bound.of(*p).unwrap_or(Type::Dyn),
+            Type::List(l) => Type::list_of_kind(l.element.with(bound), l.kind.clone()),
+            Type::Map(m) => Type::map(m.0.with(bound), m.1.with(bound)),
+            Type::Optional(o) => Type::optional(o.with(bound)),
+            other => other.clone(),
+        }
+    }
+
+    /// Reads the notation of declarations. Unknown names are types of libraries.
+    pub(crate) fn parse(text: &'static str) -> Type {
+        let text = text.trim();
+        if let Some((head, rest)) = text.split_once('(') {
+            let inner = rest.strip_suffix(')').unwrap_or(rest);
+            return match head {
+                "list" => Type::list(Type::parse(inner)),
+                "optional" => Type::optional(Type::parse(inner)),
+                _ => {
+                    let (key, value) = inner.split_once(',').unwrap_or((inner, "dyn"));
+                    Type::map(Type::parse(key), Type::parse(value))
+                }
+            };
+        }
+        match text {
+            "dyn" => Type::Dyn,
+            "null" => Type::Null,
+            "bool" => Type::Bool,
+            "int" => Type::Int,
+            "uint" => Type::Uint,
+            "double" => Type::Double,
+            "string" => Type::String,
+            "bytes" => Type::Bytes,
+            "timestamp" => Type::Timestamp,
+            "duration" => Type::Duration,
+            "type" => Type::Type,
+            _ => match text.chars().next() {
+                Some(first) if text.len() == 1 && first.is_ascii_uppercase() => Type::Param(first),
+                _ => Type::Opaque(text),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Type::Dyn => f.write_str("dyn"),
+            Type::Null => f.write_str("null_type"),
+            Type::Bool => f.write_str("bool"),
+            Type::Int => f.write_str("int"),
+            Type::Uint => f.write_str("uint"),
+            Type::Double => f.write_str("double"),
+            Type::String => f.write_str("string"),
+            Type::Bytes => f.write_str("bytes"),
+            Type::Timestamp => f.write_str("timestamp"),
+            Type::Duration => f.write_str("duration"),
+            Type::List(l) => write!(f, "list({})", l.element),
+            Type::Map(m) => write!(f, "map({}, {})", m.0, m.1),
+            Type::Object(o) => f.write_str(&o.name),
+            Type::Optional(o) => write!(f, "optional_type({o})"),
+            Type::Type => f.write_str("type"),
+            Type::Opaque(name) => f.write_str(name),
+            Type::Param(p) => write!(f, "{p}"),
+        }
+    }
+}
+
+/// What the parameters of one declaration stand for in one call.
+#[derive(Default)]
+pub(crate) struct Bindings(Vec<(char, Type)>);
+
+impl Bindings {
+    fn of(&self, name: char) -> Option<Type> {
+        self.0.iter().find(|(n, _)| *n == name).map(|(_, t)| t.clone())
+    }
+
+    fn set(&mut self, name: char, ty: Type) {
+        match self.0.iter_mut().find(|(n, _)| *n == name) {
+            Some(entry) => entry.1 = ty,
+            None => self.0.push((name, ty)),
+        }
+    }
+}
+
+/// One overload of a function, read from its declaration, for example `string.charAt(int) -> string`,
+/// `sets.contains(list(A), list(A)) -> bool` or `list(A).max() -> A`.
+#[derive(Clone, Debug)]
+pub(crate) struct Overload {
+    /// Types of the arguments; of a member function the receiver is the first.
+    pub(crate) arguments: Vec<Type>,
+    /// Type of the result.
+    pub(crate) result: Type,
+}
+
+/// A declaration: the function's name, whether it is called on a receiver, and its types.
+pub(crate) struct Declaration {
+    pub(crate) name: &'static str,
+    pub(crate) member: bool,
+    pub(crate) overload: Overload,
+}
+
+impl Declaration {
+    /// Reads `name(types) -> type` (global) or `type.name(types) -> type` (member, written with a leading
+    /// `.`, as in `.string.charAt(int) -> string`, so that dotted global names stay unambiguous).
+    pub(crate) fn parse(text: &'static str) -> Declaration {
+        let (call, result) = text.split_once(" -> ").unwrap_or((text, "dyn"));
+        let open = matching_open(call);
+        let (head, arguments) = call.split_at(open);
+        let arguments = arguments.strip_prefix('(').and_then(|a| a.strip_suffix(')')).unwrap_or_default();
+        let mut types = Vec::new();
+        let (name, member) = match head.strip_prefix('.') {
+            Some(head) => {
+                let (receiver, name) = head.rsplit_once('.').unwrap_or(("dyn", head));
+                types.push(Type::parse(receiver));
+                (name, true)
+            }
+            None => (head, false),
+        };
+        types.extend(split_top(arguments).into_iter().map(Type::parse));
+        Declaration { name, member, overload: Overload { arguments: types, result: Type::parse(result) } }
+    }
+}
+
+/// Where the argument list of a call starts: the parenthesis that the last one closes.
+fn matching_open(call: &str) -> usize {
+    let mut depth = 0usize;
+    for (at, c) in call.char_indices().rev() {
+        match c {
+            ')' => depth += 1,
+            '(' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => {}
+        }
+    }
+    call.len()
+}
+
+/// Splits at the commas outside parentheses.
+fn split_top(text: &'static str) -> Vec<&'static str> {
+    let mut parts = Vec::new();
+    let (mut depth, mut start) = (0usize, 0usize);
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.push(text.get(start..at).unwrap_or_default());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if !text.trim().is_empty() {
+        parts.push(text.get(start..).unwrap_or_default());
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declarations_are_read() {
+        let d = Declaration::parse(".list(A).indexOf(A, map(string, list(B))) -> optional(A)");
+        assert_eq!((d.name, d.member), ("indexOf", true));
+        let shown: Vec<String> = d.overload.arguments.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["list(A)", "A", "map(string, list(B))"]);
+        assert_eq!(d.overload.result.to_string(), "optional_type(A)");
+        let d = Declaration::parse("ip.isCanonical(string) -> bool");
+        assert_eq!((d.name, d.member, d.overload.arguments.len()), ("ip.isCanonical", false, 1));
+        assert_eq!(Declaration::parse("optional.none() -> optional(A)").overload.arguments.len(), 0);
+    }
+
+    #[test]
+    fn parameters_are_bound_once() {
+        let mut bound = Bindings::default();
+        let wanted = Type::parse("list(A)");
+        assert!(Type::list(Type::Int).fits(&wanted, &mut bound));
+        assert!(!Type::String.fits(&Type::Param('A'), &mut bound));
+        assert!(Type::Dyn.fits(&Type::Param('A'), &mut bound));
+        assert_eq!(wanted.with(&bound).to_string(), "list(int)");
+    }
+}

@@ -1,0 +1,270 @@
+//! Values of expressions: borrowed from the data where they come from it, shared where they are made.
+//!
+//! # Contract
+//! - [`Value::of`] reads JSON as its type says: a `number` is a double even when written as an integer, a
+//!   string of format `byte` is bytes, and so on. Lists and objects are not copied: their elements are read
+//!   when they are asked for.
+//! - Equality crosses number types (`1 == 1.0`), and of two lists follows what the schema says of the left one.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map as JsonMap, Value as Json};
+
+use crate::error::EvalError;
+use crate::list::List;
+use crate::map::Map;
+use crate::time;
+use crate::types::Type;
+
+/// A value while an expression runs. `'a` is the life of the data and of the program.
+#[derive(Clone)]
+pub enum Value<'a> {
+    /// `null`
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer.
+    Uint(u64),
+    /// A floating point number.
+    Double(f64),
+    /// Text.
+    String(Text<'a>),
+    /// Bytes.
+    Bytes(Arc<[u8]>),
+    /// A point in time.
+    Timestamp(Timestamp),
+    /// A span of time in nanoseconds.
+    Duration(i64),
+    /// A list.
+    List(List<'a>),
+    /// A map or an object.
+    Map(Map<'a>),
+    /// A value that may be missing.
+    Optional(Option<Arc<Value<'a>>>),
+    /// A type, by its name.
+    Type(Text<'a>),
+    /// A value of a library.
+    Opaque(Arc<dyn Opaque>),
+}
+
+/// Text, borrowed or shared.
+#[derive(Clone)]
+pub enum Text<'a> {
+    /// Text of the data or of the program.
+    Borrowed(&'a str),
+    /// Text that the expression made.
+    Shared(Arc<str>),
+}
+
+impl Text<'_> {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Text::Borrowed(s) => s,
+            Text::Shared(s) => s,
+        }
+    }
+}
+
+/// A value of a library's own type.
+pub trait Opaque: Any + Send + Sync {
+    /// The type's name.
+    fn type_name(&self) -> &'static str;
+    /// Whether it equals another value of a library.
+    fn equals(&self, other: &dyn Opaque) -> bool;
+    /// Its size in units of cost; 1 where a value has no extent.
+    fn size(&self) -> u64 {
+        1
+    }
+    /// For looking inside.
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<'a> Value<'a> {
+    /// Text that the expression made.
+    pub fn text(text: impl AsRef<str>) -> Value<'a> {
+        Value::String(Text::Shared(Arc::from(text.as_ref())))
+    }
+
+    /// A list that the expression made.
+    pub fn list(items: Vec<Value<'a>>) -> Value<'a> {
+        Value::List(List::made(items))
+    }
+
+    /// A value of a library.
+    pub fn opaque(value: impl Opaque) -> Value<'a> {
+        Value::Opaque(Arc::new(value))
+    }
+
+    /// The value as the library's type `T`.
+    pub fn downcast<T: 'static>(&self) -> Option<&T> {
+        match self {
+            Value::Opaque(o) => o.as_any().downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// The text of a string.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::String(s) => Some(s.as_str()),
+            _ => None,
+        }
+    }
+
+    /// Reads JSON as a value of type `ty`.
+    ///
+    /// # Errors
+    /// When the JSON is not of that type, for example text that is not a time where the schema says so.
+    pub fn of(json: &'a Json, ty: &'a Type) -> Result<Value<'a>, EvalError> {
+        Ok(match (json, ty) {
+            (Json::Null, _) => Value::Null,
+            (Json::Bool(b), _) => Value::Bool(*b),
+            (Json::Number(n), Type::Double) => Value::Double(n.as_f64().unwrap_or(f64::NAN)),
+            (Json::Number(n), Type::Int) => match n.as_i64() {
+                Some(i) => Value::Int(i),
+                // An integer field may have been written as 3.0.
+                None => crate::numbers::double_to_int(n.as_f64().unwrap_or(f64::NAN))?,
+            },
+            (Json::Number(n), _) => match n.as_i64() {
+                Some(i) => Value::Int(i),
+                None => Value::Double(n.as_f64().unwrap_or(f64::NAN)),
+            },
+            (Json::String(s), Type::Bytes) => {
+                use base64::Engine as _;
+                let bytes = base64::engine::general_purpose::STANDARD
+                    .decode(s)
+                    .map_err(|_| EvalError::failed("bytes value is not base64"))?;
+                Value::Bytes(bytes.into())
+            }
+            (Json::String(s), Type::Timestamp) => Value::Timestamp(time::parse_field(s)?),
+            (Json::String(s), Type::Duration) => Value::Duration(time::parse_duration(s)?),
+            (Json::String(s), _) => Value::String(Text::Borrowed(s)),
+            (Json::Array(items), ty) => Value::List(List::json(items, ty)),
+            (Json::Object(fields), ty) => Value::Map(Map::json(fields, ty)),
+        })
+    }
+
+    /// An object of the data as a value of type `ty`.
+    pub fn object(fields: &'a JsonMap<String, Json>, ty: &'a Type) -> Value<'a> {
+        Value::Map(Map::json(fields, ty))
+    }
+
+    /// The name that `type(x)` shows.
+    pub fn type_name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(match self {
+            Value::Null => "null_type",
+            Value::Bool(_) => "bool",
+            Value::Int(_) => "int",
+            Value::Uint(_) => "uint",
+            Value::Double(_) => "double",
+            Value::String(_) => "string",
+            Value::Bytes(_) => "bytes",
+            Value::Timestamp(_) => "google.protobuf.Timestamp",
+            Value::Duration(_) => "google.protobuf.Duration",
+            Value::List(_) => "list",
+            Value::Map(map) => map.type_name(),
+            Value::Optional(_) => "optional_type",
+            Value::Type(_) => "type",
+            Value::Opaque(o) => o.type_name(),
+        })
+    }
+
+    /// The extent that costs are computed from: characters, bytes, elements; 1 for anything else.
+    pub fn size(&self) -> u64 {
+        match self {
+            Value::String(s) => char_count(s.as_str()),
+            Value::Bytes(b) => b.len() as u64,
+            Value::List(l) => l.len() as u64,
+            Value::Map(m) => m.len() as u64,
+            Value::Optional(Some(inner)) => inner.size(),
+            Value::Opaque(o) => o.size(),
+            _ => 1,
+        }
+    }
+
+    /// Whether two values are equal. Values of different types are not, numbers apart.
+    pub fn equals(&self, other: &Value<'a>) -> bool {
+        match (self, other) {
+            (Value::Null, Value::Null) => true,
+            (Value::Bool(a), Value::Bool(b)) => a == b,
+            (Value::String(a), Value::String(b)) => a.as_str() == b.as_str(),
+            (Value::Type(a), Value::Type(b)) => a.as_str() == b.as_str(),
+            (Value::Bytes(a), Value::Bytes(b)) => a == b,
+            (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
+            (Value::Duration(a), Value::Duration(b)) => a == b,
+            (Value::List(a), Value::List(b)) => a.equals(b),
+            (Value::Map(a), Value::Map(b)) => a.equals(b),
+            (Value::Optional(a), Value::Optional(b)) => match (a, b) {
+                (None, None) => true,
+                (Some(a), Some(b)) => a.equals(b),
+                _ => false,
+            },
+            (Value::Opaque(a), Value::Opaque(b)) => a.equals(b.as_ref()),
+            _ => crate::numbers::compare(self, other) == Some(Some(Ordering::Equal)),
+        }
+    }
+
+    /// The order of two values. `Ok(None)` when one is not a number (NaN).
+    ///
+    /// # Errors
+    /// When values of these types have no order.
+    pub fn compare(&self, other: &Value<'a>) -> Result<Option<Ordering>, EvalError> {
+        Ok(match (self, other) {
+            (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
+            (Value::String(a), Value::String(b)) => Some(a.as_str().cmp(b.as_str())),
+            (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
+            (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.cmp(b)),
+            (Value::Duration(a), Value::Duration(b)) => Some(a.cmp(b)),
+            _ => crate::numbers::compare(self, other).ok_or(EvalError::NoOverload)?,
+        })
+    }
+
+    /// Whether it is the value that a field of its type has by default.
+    pub fn is_zero(&self) -> bool {
+        match self {
+            Value::Null | Value::Bool(false) | Value::Int(0) | Value::Uint(0) | Value::Duration(0) => true,
+            Value::Double(d) => *d == 0.0,
+            Value::String(s) => s.as_str().is_empty(),
+            Value::Bytes(b) => b.is_empty(),
+            Value::List(l) => l.is_empty(),
+            Value::Map(m) => m.is_empty(),
+            Value::Optional(inner) => inner.is_none(),
+            _ => false,
+        }
+    }
+}
+
+/// Characters of a text; of ASCII text its bytes.
+pub(crate) fn char_count(s: &str) -> u64 {
+    if s.is_ascii() { s.len() as u64 } else { s.chars().count() as u64 }
+}
+
+impl fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Null => f.write_str("null"),
+            Value::Bool(b) => write!(f, "{b}"),
+            Value::Int(i) => write!(f, "{i}"),
+            Value::Uint(u) => write!(f, "{u}u"),
+            Value::Double(d) => write!(f, "{d:?}"),
+            Value::String(s) => write!(f, "{:?}", s.as_str()),
+            Value::Bytes(b) => write!(f, "b{:?}", String::from_utf8_lossy(b)),
+            Value::Timestamp(t) => write!(f, "timestamp({t})"),
+            Value::Duration(d) => write!(f, "duration({})", time::format_duration(*d)),
+            Value::List(l) => f.debug_list().entries(l.iter().filter_map(Result::ok)).finish(),
+            Value::Map(m) => f.debug_map().entries(m.entries().into_iter().flatten()).finish(),
+            Value::Optional(None) => f.write_str("optional.none()"),
+            Value::Optional(Some(v)) => write!(f, "optional.of({v:?})"),
+            Value::Type(t) => f.write_str(t.as_str()),
+            Value::Opaque(o) => write!(f, "<{}>", o.type_name()),
+        }
+    }
+}
