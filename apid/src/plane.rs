@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::discovery::Discovery;
+use crate::discovery::openapi::OpenApi;
 use crate::http::RequestMetrics;
 
 /// The watch cache of this process.
@@ -98,6 +99,8 @@ pub struct Plane {
     parts: Parts,
     /// Discovery documents.
     pub discovery: Discovery,
+    /// OpenAPI documents, made when they are asked for.
+    pub openapi: Arc<OpenApi>,
     /// Counters of requests.
     pub request_metrics: RequestMetrics,
     collections: BTreeMap<String, Collection>,
@@ -113,9 +116,10 @@ impl Plane {
         };
         let collections = parts.registry.stored().map(|r| (r.key_prefix.clone(), collection(r))).collect();
         let discovery = Discovery::new(&parts.registry, &parts.names, &parts.server_address);
+        let openapi = Arc::new(OpenApi::new(Arc::clone(&parts.registry), Arc::clone(&parts.names)));
         let request_metrics = RequestMetrics::new(&parts.metrics);
         parts.audit.count_in(&parts.metrics);
-        Plane { parts, discovery, request_metrics, collections }
+        Plane { parts, discovery, openapi, request_metrics, collections }
     }
 
     /// The collection of a stored kind.

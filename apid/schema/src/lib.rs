@@ -22,6 +22,7 @@ use apimachinery::object::Object;
 
 mod conform;
 mod error;
+pub mod facts;
 mod protobuf;
 pub mod quantity;
 mod scalar;

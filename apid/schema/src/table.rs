@@ -138,9 +138,14 @@ fn index() -> &'static [Slot] {
     })
 }
 
-fn find(name: &str) -> Option<&'static Slot> {
+pub(crate) fn find(name: &str) -> Option<&'static Slot> {
     let slots = index();
     slots.get(slots.binary_search_by(|slot| slot.name.cmp(name)).ok()?)
+}
+
+/// The lines of a type's fields.
+pub(crate) fn lines_of(slot: &'static Slot) -> &'static str {
+    slot.lines
 }
 
 impl Slot {

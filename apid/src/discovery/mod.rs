@@ -20,6 +20,11 @@ use bytes::Bytes;
 use kinds::{Registry, Resource, Storage, Subresource, Verb};
 use serde_json::{Map, Value, json};
 
+pub mod openapi;
+
+/// The release whose API this is (requirements D-SVC-29).
+pub const RELEASE: &str = "v1.33.0";
+
 /// One document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {

@@ -17,7 +17,7 @@ use super::negotiate;
 use super::query::Query;
 use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, Answer, Delivery};
-use super::{paths, resources};
+use super::{openapi, paths, resources};
 use crate::audit::{Event, Stage};
 use crate::auth::{Authorized, Credentials};
 use crate::plane::Plane;
@@ -157,6 +157,8 @@ impl Exchange<'_> {
         }
         if self.info.attributes.resource_request {
             resources::answer(self, by, body, event).await
+        } else if openapi::is_asked(self) {
+            openapi::answer(self).await
         } else {
             paths::answer(self)
         }

@@ -15,6 +15,7 @@ mod body;
 mod handler;
 mod metrics;
 mod negotiate;
+mod openapi;
 mod params;
 mod paths;
 mod query;

@@ -170,6 +170,21 @@ fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<
     }
 }
 
+/// Which of the media types that an endpoint offers is wanted most; the first when none is named.
+pub(super) fn first_of(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
+    let clauses = clauses(headers);
+    if clauses.is_empty() {
+        return Some(0);
+    }
+    let mut wanted = clauses.iter().filter(|clause| clause.quality > 0.0);
+    wanted.find_map(|clause| {
+        offered.iter().position(|offer| {
+            matches!(clause.media_type, "*/*" | "application/*")
+                || clause.media_type.eq_ignore_ascii_case(offer)
+        })
+    })
+}
+
 /// The encodings of answers, as the text of a 406 lists them.
 const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
 

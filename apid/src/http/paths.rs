@@ -9,9 +9,7 @@ use serde_json::{Value, json};
 use super::handler::Exchange;
 use super::negotiate::{Offer, Shape, accept};
 use super::respond::Answer;
-
-/// The release whose API this is (requirements D-SVC-29).
-pub(super) const RELEASE: &str = "v1.33.0";
+use crate::discovery::RELEASE;
 
 /// The endpoints of health checks.
 const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
@@ -55,7 +53,7 @@ fn root(exchange: &Exchange<'_>) -> Result<Answer, Status> {
     for endpoint in HEALTH {
         paths.insert(format!("/{endpoint}"));
     }
-    paths.extend(["/metrics".to_owned(), "/version".to_owned()]);
+    paths.extend(["/metrics", "/openapi/v3", "/version"].map(str::to_owned));
     plain(exchange, &json!({"paths": paths}))
 }
 

@@ -139,7 +139,8 @@ impl Answer {
         if !headers.contains_key(header::CONTENT_TYPE) {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
         }
-        let bytes = if delivery.gzip && bytes.len() > COMPRESSED_FROM {
+        let encoded = headers.contains_key(header::CONTENT_ENCODING);
+        let bytes = if delivery.gzip && !encoded && bytes.len() > COMPRESSED_FROM {
             headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
             match compress(&bytes) {
                 Some(compressed) => {

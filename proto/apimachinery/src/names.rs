@@ -194,6 +194,33 @@ impl Names {
         (self.group(stem) == group).then_some(stem)
     }
 
+    /// The name of a type in OpenAPI documents, given its package and name: `core/v1`, `ConfigMap`. Under `kubernetes` the
+    /// name that generated clients know; under `svc` the API domain from the last label to the first, package and name.
+    pub fn definition(&self, package: &str, name: &str) -> String {
+        let domain: Vec<&str> = self.group_domain.rsplit('.').collect();
+        let own = package.split('/').next().unwrap_or_default();
+        let place = match (self.preset, own) {
+            (Preset::Kubernetes, "meta") => "apimachinery.pkg.apis",
+            (Preset::Kubernetes, "apiextensions") => "apiextensions-apiserver.pkg.apis",
+            (Preset::Kubernetes, "apiregistration") => "kube-aggregator.pkg.apis",
+            (Preset::Kubernetes, "runtime") => "apimachinery.pkg",
+            (Preset::Kubernetes, "resource" | "intstr") if !package.contains('/') => {
+                let place = if own == "resource" { "api" } else { "util" };
+                return format!("{}.apimachinery.pkg.{place}.{own}.{name}", domain.join("."));
+            }
+            _ => "api",
+        };
+        format!("{}.{place}.{}.{name}", domain.join("."), package.replace('/', "."))
+    }
+
+    /// The title of OpenAPI documents.
+    pub fn api_title(&self) -> &'static str {
+        match self.preset {
+            Preset::Kubernetes => "Kubernetes",
+            Preset::Svc => "API",
+        }
+    }
+
     /// A key in the domain of API groups: `k8s_key("deprecated")` is `k8s.io/deprecated`.
     pub fn group_key(&self, name: &str) -> String {
         format!("{}/{name}", self.group_domain)
@@ -294,6 +321,48 @@ mod tests {
             }
             assert_eq!(names.stem("storage"), None, "a group that needs the domain is not ours without it");
             assert_eq!(names.stem("widgets.example.com"), None);
+        }
+    }
+
+    #[test]
+    fn definitions_are_named_after_packages() {
+        let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
+        let svc = Names::new(Preset::Svc, "example.test").unwrap();
+        for (package, name, known, neutral) in [
+            ("core/v1", "Pod", "io.k8s.api.core.v1.Pod", "test.example.api.core.v1.Pod"),
+            (
+                "meta/v1",
+                "Status",
+                "io.k8s.apimachinery.pkg.apis.meta.v1.Status",
+                "test.example.api.meta.v1.Status",
+            ),
+            (
+                "resource",
+                "Quantity",
+                "io.k8s.apimachinery.pkg.api.resource.Quantity",
+                "test.example.api.resource.Quantity",
+            ),
+            (
+                "resource/v1beta1",
+                "Device",
+                "io.k8s.api.resource.v1beta1.Device",
+                "test.example.api.resource.v1beta1.Device",
+            ),
+            (
+                "intstr",
+                "IntOrString",
+                "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+                "test.example.api.intstr.IntOrString",
+            ),
+            (
+                "apiregistration/v1",
+                "APIService",
+                "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService",
+                "test.example.api.apiregistration.v1.APIService",
+            ),
+        ] {
+            assert_eq!(kubernetes.definition(package, name), known);
+            assert_eq!(svc.definition(package, name), neutral);
         }
     }
 

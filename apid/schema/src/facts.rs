@@ -1,0 +1,220 @@
+//! What the table says of types and fields beyond what bodies are checked against: for documents that describe the API.
+//!
+//! # Contract
+//!
+//! [`fields`] reads the facts of a type anew at each call; nothing is kept. Embedded types are flattened, as in JSON.
+//! [`is_atomic`] and [`values`] answer from `data/marks.txt`, whose head describes it.
+
+use crate::table;
+
+static MARKS: &str = include_str!("../data/marks.txt");
+
+/// What the values of a field look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A string; the name of its type: `string` for any.
+    String(&'static str),
+    /// True or false.
+    Bool,
+    /// 32 bits.
+    Int32,
+    /// 64 bits.
+    Int64,
+    /// A double.
+    Float64,
+    /// Bytes, base64 in JSON.
+    Bytes,
+    /// A type of the table (`core/v1.PodSpec`), or one that is special in JSON: `Time`, `Quantity`, `RawExtension`.
+    Named(&'static str),
+    /// May be absent, which differs from its zero.
+    Pointer(Box<Shape>),
+    /// A list.
+    List(Box<Shape>),
+    /// A map with string keys.
+    Map(Box<Shape>),
+}
+
+/// The facts of one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name in JSON.
+    pub name: &'static str,
+    /// Its type.
+    pub shape: Shape,
+    /// Whether it is left out when it is empty.
+    pub omitted: bool,
+    /// Whether documents list it as required.
+    pub required: bool,
+    /// `atomic`, `set` or `map`.
+    pub list: Option<&'static str>,
+    /// The fields that tell the entries of a `map` list apart.
+    pub keys: Vec<&'static str>,
+    /// `atomic` or `granular`.
+    pub map: Option<&'static str>,
+    /// Strategies of a strategic merge patch, separated by commas: `merge,retainKeys`.
+    pub patch: Option<&'static str>,
+    /// The field by which such a patch finds an entry.
+    pub merge_key: Option<&'static str>,
+    /// The default that documents tell, as JSON.
+    pub default: Option<String>,
+}
+
+/// The fields of a type in the order of declaration. None for a name that the table does not have.
+pub fn fields(type_name: &str) -> Option<Vec<Field>> {
+    let mut fields = Vec::new();
+    read(type_name, &mut fields).then_some(fields)
+}
+
+fn read(type_name: &str, fields: &mut Vec<Field>) -> bool {
+    let Some(lines) = lines(type_name) else { return false };
+    for line in lines.lines() {
+        let mut words = line.split_ascii_whitespace();
+        match (words.next(), words.next()) {
+            (Some("="), Some(embedded)) => drop(read(embedded, fields)),
+            (Some(name), Some(shape)) => fields.push(Field::read(name, Shape::read(shape), words)),
+            _ => {}
+        }
+    }
+    true
+}
+
+fn lines(type_name: &str) -> Option<&'static str> {
+    table::find(type_name).map(table::lines_of)
+}
+
+/// Whether a struct is replaced only as a whole.
+pub fn is_atomic(type_name: &str) -> bool {
+    mark(type_name) == Some("atomic")
+}
+
+/// The values of a string type of which all are known.
+pub fn values(type_name: &str) -> Option<impl Iterator<Item = &'static str>> {
+    Some(mark(type_name)?.strip_prefix("one-of ")?.split(' '))
+}
+
+fn mark(type_name: &str) -> Option<&'static str> {
+    let mut marks = MARKS.lines().filter_map(|line| line.split_once(' '));
+    marks.find(|(name, _)| *name == type_name).map(|(_, fact)| fact)
+}
+
+impl Field {
+    /// From the words after its type.
+    fn read(name: &'static str, shape: Shape, mut words: impl Iterator<Item = &'static str>) -> Self {
+        let omitted = words.next().is_some_and(|word| word != "-");
+        let mut field = Field {
+            name,
+            shape,
+            omitted,
+            required: false,
+            list: None,
+            keys: Vec::new(),
+            map: None,
+            patch: None,
+            merge_key: None,
+            default: None,
+        };
+        // The first of the rest is the Protobuf number.
+        for fact in words.skip(1) {
+            match fact.split_once('=') {
+                None if fact == "required" => field.required = true,
+                Some(("list", list)) => field.list = Some(list),
+                Some(("keys", keys)) => field.keys = keys.split('+').collect(),
+                Some(("map", map)) => field.map = Some(map),
+                Some(("patch", patch)) => field.patch = Some(patch),
+                Some(("key", key)) => field.merge_key = Some(key),
+                Some(("default", default)) => field.default = field.resolve(default),
+                _ => {}
+            }
+        }
+        field
+    }
+
+    /// A default that is told by the name of a constant: that of the type's values which the name holds.
+    fn resolve(&self, default: &'static str) -> Option<String> {
+        let Some(constant) = default.strip_prefix("ref(") else { return Some(default.to_owned()) };
+        let Shape::String(name) = self.shape.target() else { return None };
+        values(name)?.find(|value| constant.contains(value)).map(|value| format!("\"{value}\""))
+    }
+}
+
+impl Shape {
+    fn read(text: &'static str) -> Self {
+        let boxed = |element| Box::new(Shape::read(element));
+        if let Some(element) = text.strip_prefix('*') {
+            return Shape::Pointer(boxed(element));
+        }
+        if let Some(element) = text.strip_prefix("[]") {
+            return Shape::List(boxed(element));
+        }
+        if let Some(element) = text.strip_prefix("{}") {
+            return Shape::Map(boxed(element));
+        }
+        if let Some(name) = text.strip_prefix("string(").and_then(|text| text.strip_suffix(')')) {
+            return Shape::String(name);
+        }
+        match text {
+            "string" => Shape::String(text),
+            "bool" => Shape::Bool,
+            "int32" => Shape::Int32,
+            "int64" => Shape::Int64,
+            "float64" => Shape::Float64,
+            "bytes" => Shape::Bytes,
+            "ResourceList" => Shape::Map(Box::new(Shape::Named("Quantity"))),
+            _ => Shape::Named(text),
+        }
+    }
+
+    /// What a pointer points to; itself for other types.
+    pub fn target(&self) -> &Shape {
+        match self {
+            Shape::Pointer(of) => of.target(),
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(type_name: &str, name: &str) -> Field {
+        let fields = fields(type_name).expect(type_name);
+        fields.into_iter().find(|field| field.name == name).expect(name)
+    }
+
+    #[test]
+    fn facts_are_those_of_the_table() {
+        let ports = field("core/v1.Container", "ports");
+        assert_eq!(ports.shape, Shape::List(Box::new(Shape::Named("core/v1.ContainerPort"))));
+        assert_eq!((ports.list, ports.map, ports.required, ports.omitted), (Some("map"), None, false, true));
+        assert_eq!(ports.keys, ["containerPort", "protocol"]);
+        assert_eq!((ports.patch, ports.merge_key), (Some("merge"), Some("containerPort")));
+        let name = field("core/v1.Container", "name");
+        assert!(name.required && !name.omitted);
+        assert_eq!(field("core/v1.ContainerPort", "protocol").default.as_deref(), Some("\"TCP\""));
+        assert_eq!(field("core/v1.AzureDiskVolumeSource", "kind").default.as_deref(), Some("\"Shared\""));
+        assert_eq!(
+            field("core/v1.AzureDiskVolumeSource", "cachingMode").default.as_deref(),
+            Some("\"ReadWrite\"")
+        );
+        assert_eq!(field("core/v1.PodSpec", "nodeSelector").map, Some("atomic"));
+        assert_eq!(field("core/v1.ConfigMap", "kind").shape, Shape::String("string"), "of an embedded type");
+        assert_eq!(
+            field("core/v1.ResourceRequirements", "limits").shape,
+            Shape::Map(Box::new(Shape::Named("Quantity")))
+        );
+        assert_eq!(fields("core/v1.Nothing"), None);
+    }
+
+    #[test]
+    fn marks_are_of_types_of_the_table() {
+        let marks: Vec<_> = MARKS.lines().filter(|line| !line.starts_with('#')).collect();
+        assert!(marks.is_sorted(), "sorted");
+        for (name, fact) in marks.iter().filter_map(|line| line.split_once(' ')) {
+            assert_eq!(is_atomic(name), lines(name).is_some() && fact == "atomic", "{name}");
+            assert_eq!(values(name).is_some(), fact.starts_with("one-of "), "{name}");
+        }
+        assert!(is_atomic("core/v1.ObjectReference") && !is_atomic("core/v1.Pod"));
+        assert_eq!(values("core/v1.PullPolicy").expect("known").count(), 3);
+    }
+}

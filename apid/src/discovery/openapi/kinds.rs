@@ -1,0 +1,129 @@
+//! Which types are which kinds, under the names of the preset.
+//!
+//! # Invariants
+//!
+//! INVARIANT (a kind once): no two types are of one group, version and kind, as clients that look up a type by its kind
+//! refuse documents in which there are two.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use apimachinery::names::Names;
+use kinds::{Kind, Registry, Resource, Subresource, Verb};
+use schema::Schema;
+use serde_json::{Value, json};
+
+use super::types::WATCH_EVENT;
+
+/// A kind as extensions name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct GroupVersionKind {
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) kind: String,
+}
+
+impl GroupVersionKind {
+    fn new(group: &str, version: &str, kind: &str) -> Self {
+        GroupVersionKind { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() }
+    }
+
+    pub(super) fn to_value(&self) -> Value {
+        json!({"group": self.group, "version": self.version, "kind": self.kind})
+    }
+}
+
+/// The kinds of types.
+pub(super) struct Kinds {
+    by_type: BTreeMap<String, BTreeSet<GroupVersionKind>>,
+    nothing: BTreeSet<GroupVersionKind>,
+}
+
+impl Kinds {
+    /// All that a registry serves, and those that all groups share.
+    pub(super) fn new(registry: &Registry, names: &Names) -> Self {
+        let mut kinds = Kinds { by_type: BTreeMap::new(), nothing: BTreeSet::new() };
+        kinds.add("meta/v1.Status", GroupVersionKind::new("", "v1", "Status"));
+        kinds.add_shared("", "v1");
+        for resource in registry.resources() {
+            let group = &resource.group_resource.group;
+            for version in resource.kind.versions {
+                kinds.add_shared(group, version);
+                let kind = GroupVersionKind::new(group, version, resource.kind.kind);
+                let type_name = type_of(resource.kind, version);
+                if resource.kind.verbs.contains(&Verb::List) {
+                    let list = GroupVersionKind { kind: resource.list_kind(), ..kind.clone() };
+                    kinds.add(&format!("{type_name}List"), list);
+                }
+                kinds.add(&type_name, kind);
+                for subresource in resource.kind.subresources {
+                    let (type_name, kind) = of_subresource(resource, version, subresource, names);
+                    kinds.add(&type_name, kind);
+                }
+            }
+        }
+        kinds
+    }
+
+    fn add_shared(&mut self, group: &str, version: &str) {
+        self.add("meta/v1.DeleteOptions", GroupVersionKind::new(group, version, "DeleteOptions"));
+        self.add(WATCH_EVENT, GroupVersionKind::new(group, version, "WatchEvent"));
+    }
+
+    fn add(&mut self, type_name: &str, kind: GroupVersionKind) {
+        self.by_type.entry(type_name.to_owned()).or_default().insert(kind);
+    }
+
+    /// The kinds of a type, ordered.
+    pub(super) fn of_type(&self, type_name: &str) -> &BTreeSet<GroupVersionKind> {
+        self.by_type.get(type_name).unwrap_or(&self.nothing)
+    }
+
+    /// What can be said of a type that is a kind.
+    pub(super) fn describe(&self, type_name: &str) -> Option<String> {
+        let kind = self.of_type(type_name).first()?;
+        let place = if kind.group.is_empty() {
+            format!("the core group, {}", kind.version)
+        } else {
+            format!("{}/{}", kind.group, kind.version)
+        };
+        Some(match kind.kind.as_str() {
+            "DeleteOptions" => "How an object is to be deleted.".to_owned(),
+            "WatchEvent" => "A change of an object that is watched.".to_owned(),
+            "Status" => "What became of a request that is not answered with an object.".to_owned(),
+            name => match name.strip_suffix("List") {
+                Some(item) => format!("A list of {item} objects of {place}."),
+                None => format!("{name} of {place}."),
+            },
+        })
+    }
+}
+
+/// The type of a kind in one of its versions: the stored one's, in the package of that version if there is one.
+pub(super) fn type_of(kind: &Kind, version: &str) -> String {
+    let own = kind.schema.split_once('/').and_then(|(package, rest)| {
+        let (_, name) = rest.split_once('.')?;
+        Some(format!("{package}/{version}.{name}"))
+    });
+    own.filter(|name| Schema::of(name).is_some()).unwrap_or_else(|| kind.schema.to_owned())
+}
+
+/// Type and kind of the bodies of a subresource.
+pub(super) fn of_subresource(
+    resource: &Resource,
+    version: &str,
+    subresource: &Subresource,
+    names: &Names,
+) -> (String, GroupVersionKind) {
+    if let Some((stem, version)) = subresource.group_version {
+        let package = stem.split('.').next().unwrap_or_default();
+        let kind = GroupVersionKind::new(&names.group(stem), version, subresource.kind);
+        return (format!("{package}/{version}.{}", subresource.kind), kind);
+    }
+    let kind = GroupVersionKind::new(&resource.group_resource.group, version, subresource.kind);
+    let main = type_of(resource.kind, version);
+    let type_name = match main.rsplit_once('.') {
+        Some((package, name)) if name != subresource.kind => format!("{package}.{}", subresource.kind),
+        _ => main,
+    };
+    (type_name, kind)
+}

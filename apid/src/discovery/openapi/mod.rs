@@ -1,0 +1,180 @@
+//! OpenAPI: what every kind looks like and what can be done at every path, for clients that check, explain and merge.
+//!
+//! # Contract
+//!
+//! [`OpenApi`] answers `/openapi/v3`, its document for each group version, and `/openapi/v2` as JSON and as Protobuf. All is
+//! derived from the registry and the table of facts. Nothing is made before it is asked for; then it is kept compressed.
+//! Making takes a part of a second of work: callers run it where blocking is allowed.
+//!
+//! # Invariants
+//!
+//! INVARIANT (words of our own): descriptions are made from facts.
+//!
+//! # Reference
+//!
+//! Requirements D-EP-47 and D-META-38; OpenAPI 2.0 and 3.0.0. Extensions carry the preset's prefix.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::sync::{Arc, OnceLock};
+
+use ::kinds::{Registry, Resource};
+use apimachinery::names::Names;
+use serde_json::{Map, Value, json};
+
+use super::RELEASE;
+
+mod kinds;
+mod operations;
+mod packed;
+mod parameters;
+#[cfg(test)]
+mod tests;
+mod types;
+mod v3;
+
+pub use packed::Packed;
+use packed::Packer;
+
+/// The OpenAPI documents of a registry.
+pub struct OpenApi {
+    registry: Arc<Registry>,
+    names: Arc<Names>,
+    kinds: OnceLock<kinds::Kinds>,
+    v3: OnceLock<Result<V3, String>>,
+}
+
+/// Version 3: its index, and the documents by `api/v1` or `apis/<group>/<version>`.
+struct V3 {
+    index: Packed,
+    documents: BTreeMap<String, Packed>,
+}
+
+/// A group version and its resources, in the registry's order.
+struct GroupVersion {
+    /// `api/v1`, `apis/<group>/<version>`
+    path: String,
+    version: String,
+    resources: Vec<Arc<Resource>>,
+}
+
+/// Which OpenAPI version a document is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dialect {
+    V2,
+    V3,
+}
+
+impl Dialect {
+    /// Where definitions stand.
+    fn definitions(self) -> &'static str {
+        match self {
+            Dialect::V2 => "#/definitions/",
+            Dialect::V3 => "#/components/schemas/",
+        }
+    }
+}
+
+impl OpenApi {
+    /// Over a registry. Makes nothing.
+    pub fn new(registry: Arc<Registry>, names: Arc<Names>) -> Self {
+        OpenApi { registry, names, kinds: OnceLock::new(), v3: OnceLock::new() }
+    }
+
+    /// The index of version 3: the paths of its documents, with their hashes.
+    ///
+    /// # Errors
+    ///
+    /// It could not be made; says why.
+    pub fn v3_index(&self) -> Result<Packed, String> {
+        Ok(self.v3()?.index.clone())
+    }
+
+    /// The document of a group version, given as `api/v1` or `apis/<group>/<version>`. None when it is not served.
+    ///
+    /// # Errors
+    ///
+    /// It could not be made; says why.
+    pub fn v3_document(&self, path: &str) -> Result<Option<Packed>, String> {
+        Ok(self.v3()?.documents.get(path).cloned())
+    }
+
+    /// Where the document of a group version with this hash is served.
+    pub fn v3_location(path: &str, hash: &str) -> String {
+        format!("/openapi/v3/{path}?hash={hash}")
+    }
+
+    fn v3(&self) -> Result<&V3, String> {
+        self.v3.get_or_init(|| self.make_v3().map_err(|error| error.to_string())).as_ref().map_err(Clone::clone)
+    }
+
+    fn make_v3(&self) -> io::Result<V3> {
+        let mut documents = BTreeMap::new();
+        let mut paths = Map::new();
+        for group_version in self.group_versions() {
+            let document = pack(&v3::document(self, &group_version))?;
+            let location = OpenApi::v3_location(&group_version.path, document.hash());
+            paths.insert(group_version.path.clone(), json!({"serverRelativeURL": location}));
+            documents.insert(group_version.path, document);
+        }
+        Ok(V3 { index: pack(&json!({"paths": paths}))?, documents })
+    }
+
+    fn kinds(&self) -> &kinds::Kinds {
+        self.kinds.get_or_init(|| kinds::Kinds::new(&self.registry, &self.names))
+    }
+
+    fn group_versions(&self) -> Vec<GroupVersion> {
+        let mut all: Vec<GroupVersion> = Vec::new();
+        for resource in self.registry.resources() {
+            let group = &resource.group_resource.group;
+            for version in resource.kind.versions {
+                let path = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+                match all.iter_mut().find(|known| known.path == path) {
+                    Some(known) => known.resources.push(Arc::clone(resource)),
+                    None => all.push(GroupVersion {
+                        path,
+                        version: (*version).to_owned(),
+                        resources: vec![Arc::clone(resource)],
+                    }),
+                }
+            }
+        }
+        all
+    }
+
+    fn info(&self) -> Value {
+        json!({"title": self.names.api_title(), "version": RELEASE})
+    }
+}
+
+fn pack(document: &Value) -> io::Result<Packed> {
+    let mut packer = Packer::new();
+    packer.write_all(&serde_json::to_vec(document)?)?;
+    packer.finish()
+}
+
+/// How clients say who they are.
+fn security_scheme() -> Value {
+    json!({"type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer token"})
+}
+
+/// The extensions of an operation.
+fn extensions(operation: &operations::Operation, names: &Names, value: &mut Map<String, Value>) {
+    if operation.deprecated {
+        value.insert("deprecated".into(), true.into());
+    }
+    let prefix = names.extension_prefix;
+    value.insert(format!("{prefix}action"), operation.action.into());
+    value.insert(format!("{prefix}group-version-kind"), operation.kind.to_value());
+}
+
+/// What a code means.
+fn reason(code: u16) -> &'static str {
+    match code {
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        _ => "Unauthorized",
+    }
+}

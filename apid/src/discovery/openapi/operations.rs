@@ -1,0 +1,381 @@
+//! The paths of a group version and what can be done at each.
+//!
+//! # Contract
+//!
+//! [`paths`] derives from the registry alone what is served: verbs, bodies, answers, parameters. The two dialects write it.
+
+use apimachinery::names::Names;
+use kinds::{Resource, Subresource, Verb};
+
+use super::kinds::{GroupVersionKind, of_subresource, type_of};
+use super::parameters::{self, Parameter};
+use super::types::{PATCH, WATCH_EVENT};
+
+/// A path with its operations.
+pub(super) struct Path {
+    pub(super) path: String,
+    /// Of all its operations.
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) operations: Vec<Operation>,
+}
+
+/// What a request at a path does.
+pub(super) struct Operation {
+    /// HTTP method, lower case.
+    pub(super) method: &'static str,
+    /// What it does, as the extension `action` says.
+    pub(super) action: &'static str,
+    pub(super) id: String,
+    pub(super) description: String,
+    /// Names of general query parameters.
+    pub(super) general: &'static [&'static str],
+    /// Its own query parameters.
+    pub(super) own: Vec<Parameter>,
+    /// Type of the body, and whether there must be one.
+    pub(super) body: Option<(String, bool)>,
+    /// Media types of the body; empty for any.
+    pub(super) consumes: &'static [&'static str],
+    /// Media types of the answer.
+    pub(super) produces: &'static [&'static str],
+    /// Codes of success.
+    pub(super) codes: &'static [u16],
+    /// Type of the answer; None for text.
+    pub(super) answer: Option<String>,
+    pub(super) kind: GroupVersionKind,
+    pub(super) deprecated: bool,
+}
+
+const DOCUMENTS: &[&str] = &["application/json", "application/yaml"];
+const DOCUMENTS_AND_STREAMS: &[&str] =
+    &["application/json", "application/yaml", "application/json;stream=watch"];
+const PATCHES: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+const TEXT: &[&str] = &["text/plain", "application/json", "application/yaml"];
+const ANYTHING: &[&str] = &["*/*"];
+
+/// All types that operations refer to.
+pub(super) fn types(paths: &[Path]) -> impl Iterator<Item = &str> {
+    let operations = paths.iter().flat_map(|path| &path.operations);
+    operations.flat_map(|operation| {
+        let body = operation.body.as_ref().map(|(type_name, _)| type_name.as_str());
+        body.into_iter().chain(operation.answer.as_deref())
+    })
+}
+
+/// The paths of a resource in one of its versions.
+pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Path> {
+    let group = &resource.group_resource.group;
+    let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    let main = Main {
+        resource,
+        type_name: type_of(resource.kind, version),
+        kind: GroupVersionKind {
+            group: group.clone(),
+            version: version.to_owned(),
+            kind: resource.kind.kind.to_owned(),
+        },
+        id: camel(&format!("{}_{version}", tag_group(resource))),
+        scope: if resource.kind.namespaced { "Namespaced" } else { "" },
+    };
+    let plural = resource.kind.resource;
+    let namespaced = if resource.kind.namespaced { "/namespaces/{namespace}" } else { "" };
+    let collection = format!("{root}{namespaced}/{plural}");
+    let item = format!("{collection}/{{name}}");
+    let verbs = |verb: &Verb| resource.kind.verbs.contains(verb);
+
+    let mut paths = Vec::new();
+    paths.push(main.path(collection, false, main.of_collection()));
+    paths.push(main.path(item.clone(), true, main.of_item()));
+    for subresource in resource.kind.subresources {
+        main.subresource(&item, version, subresource, names, &mut paths);
+    }
+    if verbs(&Verb::Watch) {
+        let watched = format!("{root}/watch{namespaced}/{plural}");
+        paths.push(main.path(watched.clone(), false, vec![main.watch("List", main.scope, "")]));
+        paths.push(main.path(format!("{watched}/{{name}}"), true, vec![main.watch("", main.scope, "")]));
+    }
+    if resource.kind.namespaced && verbs(&Verb::List) {
+        // Across all namespaces.
+        let list = main.operation("get", "list", "List", "ForAllNamespaces", parameters::READ_MANY);
+        let list = Operation { id: main.operation_id("list", "", "ForAllNamespaces"), ..main.listing(list) };
+        paths.push(Path { path: format!("{root}/{plural}"), parameters: pretty(), operations: vec![list] });
+        if verbs(&Verb::Watch) {
+            let watch = main.watch("List", "", "ForAllNamespaces");
+            paths.push(Path {
+                path: format!("{root}/watch/{plural}"),
+                parameters: pretty(),
+                operations: vec![watch],
+            });
+        }
+    }
+    paths.retain(|path| !path.operations.is_empty());
+    paths
+}
+
+/// `core_v1`, `rbacAuthorization_v1`: the tag of all operations of a group version.
+pub(super) fn tag(resource: &Resource, version: &str) -> String {
+    format!("{}_{version}", tag_group(resource))
+}
+
+fn tag_group(resource: &Resource) -> String {
+    let stem = if resource.kind.group.is_empty() { "core" } else { resource.kind.group };
+    let mut words = stem.split('.');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |tag, word| tag + &camel(word))
+}
+
+/// `CoreV1` of `core_v1`.
+fn camel(words: &str) -> String {
+    words
+        .split('_')
+        .map(|word| {
+            let mut letters = word.chars();
+            letters
+                .next()
+                .map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())
+        })
+        .collect()
+}
+
+fn pretty() -> Vec<Parameter> {
+    parameters::general("pretty").into_iter().collect()
+}
+
+/// A resource in one version.
+struct Main<'a> {
+    resource: &'a Resource,
+    type_name: String,
+    kind: GroupVersionKind,
+    /// `CoreV1`
+    id: String,
+    scope: &'static str,
+}
+
+impl Main<'_> {
+    fn path(&self, path: String, named: bool, operations: Vec<Operation>) -> Path {
+        let mut parameters = Vec::new();
+        if named {
+            parameters.push(parameters::name(self.resource.kind.kind));
+        }
+        if self.resource.kind.namespaced {
+            parameters.push(parameters::namespace());
+        }
+        parameters.extend(pretty());
+        Path { path, parameters, operations }
+    }
+
+    fn operation_id(&self, action: &str, scope: &str, suffix: &str) -> String {
+        format!("{action}{}{scope}{}{suffix}", self.id, self.resource.kind.kind)
+    }
+
+    /// An operation on the kind itself that is answered with it.
+    fn operation(
+        &self,
+        method: &'static str,
+        action: &'static str,
+        what: &str,
+        suffix: &str,
+        general: &'static [&'static str],
+    ) -> Operation {
+        let word = match action {
+            "get" => "read",
+            "post" => "create",
+            "put" => "replace",
+            other => other,
+        };
+        let what = if what.is_empty() { String::new() } else { format!(" {}", what.to_ascii_lowercase()) };
+        Operation {
+            method,
+            action,
+            id: self.operation_id(word, self.scope, suffix),
+            description: format!("{word} {}{what}", self.resource.kind.kind),
+            general,
+            own: Vec::new(),
+            body: None,
+            consumes: &[],
+            produces: DOCUMENTS,
+            codes: &[200],
+            answer: Some(self.type_name.clone()),
+            kind: self.kind.clone(),
+            deprecated: false,
+        }
+    }
+
+    fn listing(&self, operation: Operation) -> Operation {
+        let answer = Some(format!("{}List", self.type_name));
+        Operation { produces: DOCUMENTS_AND_STREAMS, answer, ..operation }
+    }
+
+    fn of_collection(&self) -> Vec<Operation> {
+        let mut operations = Vec::new();
+        for verb in self.resource.kind.verbs {
+            match verb {
+                Verb::List => {
+                    let list = self.operation("get", "list", "", "", parameters::READ_MANY);
+                    operations.push(self.listing(list));
+                }
+                Verb::Create => operations.push(Operation {
+                    body: Some((self.type_name.clone(), true)),
+                    codes: &[200, 201, 202],
+                    ..self.operation("post", "post", "", "", parameters::WRITE)
+                }),
+                Verb::DeleteCollection => operations.push(Operation {
+                    id: self.operation_id("delete", &format!("Collection{}", self.scope), ""),
+                    description: format!("delete all selected {}", self.resource.kind.resource),
+                    body: Some(("meta/v1.DeleteOptions".to_owned(), false)),
+                    answer: Some("meta/v1.Status".to_owned()),
+                    ..self.operation("delete", "deletecollection", "", "", parameters::DELETE_MANY)
+                }),
+                Verb::Delete | Verb::Get | Verb::Patch | Verb::Update | Verb::Watch => {}
+            }
+        }
+        operations
+    }
+
+    fn of_item(&self) -> Vec<Operation> {
+        let mut operations = Vec::new();
+        for verb in self.resource.kind.verbs {
+            match verb {
+                Verb::Get => operations.push(self.operation("get", "get", "", "", &[])),
+                Verb::Update => {
+                    operations.push(self.put(self.operation("put", "put", "", "", parameters::WRITE)))
+                }
+                Verb::Patch => {
+                    operations.push(self.patch(self.operation("patch", "patch", "", "", parameters::PATCH)));
+                }
+                Verb::Delete => operations.push(self.delete("")),
+                Verb::Create | Verb::DeleteCollection | Verb::List | Verb::Watch => {}
+            }
+        }
+        operations
+    }
+
+    fn put(&self, operation: Operation) -> Operation {
+        let body = operation.answer.clone().map(|type_name| (type_name, true));
+        Operation { body, codes: &[200, 201], ..operation }
+    }
+
+    fn patch(&self, operation: Operation) -> Operation {
+        Operation { body: Some((PATCH.to_owned(), true)), consumes: PATCHES, codes: &[200, 201], ..operation }
+    }
+
+    fn delete(&self, suffix: &str) -> Operation {
+        let whole = self.resource.kind.strategy.delete_returns_object();
+        Operation {
+            body: Some(("meta/v1.DeleteOptions".to_owned(), false)),
+            codes: &[200, 202],
+            answer: Some(if whole { self.type_name.clone() } else { "meta/v1.Status".to_owned() }),
+            ..self.operation("delete", "delete", "", suffix, parameters::DELETE)
+        }
+    }
+
+    /// The older paths of watches.
+    fn watch(&self, many: &str, scope: &str, suffix: &str) -> Operation {
+        let action = if many.is_empty() { "watch" } else { "watchlist" };
+        Operation {
+            id: self.operation_id("watch", scope, &format!("{many}{suffix}")),
+            description: format!("watch {}; use the parameter `watch` of a list", self.resource.kind.kind),
+            produces: DOCUMENTS_AND_STREAMS,
+            answer: Some(WATCH_EVENT.to_owned()),
+            deprecated: true,
+            ..self.operation("get", action, "", "", parameters::READ_MANY)
+        }
+    }
+
+    fn subresource(
+        &self,
+        item: &str,
+        version: &str,
+        subresource: &Subresource,
+        names: &Names,
+        paths: &mut Vec<Path>,
+    ) {
+        let (type_name, kind) = of_subresource(self.resource, version, subresource, names);
+        let path = format!("{item}/{}", subresource.name);
+        let suffix = camel(subresource.name);
+        if kind.kind.ends_with("Options") {
+            let own = parameters::of_options(&type_name);
+            let connect = |suffix: &str| -> Vec<Operation> {
+                let methods = subresource.verbs.iter().filter_map(|verb| connect_method(*verb));
+                methods.map(|method| self.connect(method, suffix, &kind, &own)).collect()
+            };
+            paths.push(self.path(path.clone(), true, connect(&suffix)));
+            // What passes requests on has a path behind its own.
+            if own.iter().any(|parameter| parameter.name == "path") {
+                let mut deeper =
+                    self.path(format!("{path}/{{path}}"), true, connect(&format!("{suffix}WithPath")));
+                deeper.parameters.push(parameters::rest());
+                for operation in &mut deeper.operations {
+                    operation.own.retain(|parameter| parameter.name != "path");
+                }
+                paths.push(deeper);
+            }
+            return;
+        }
+        let operations = subresource.verbs.iter().filter_map(|verb| {
+            let with = |method, action, general| Operation {
+                answer: Some(type_name.clone()),
+                kind: kind.clone(),
+                ..self.operation(method, action, subresource.name, &suffix, general)
+            };
+            Some(match verb {
+                // Only read, and without a schema of its own: text.
+                Verb::Get if subresource.verbs == [Verb::Get] && subresource.kind == self.kind.kind => {
+                    Operation {
+                        answer: None,
+                        produces: TEXT,
+                        own: parameters::of_options(&format!("{}{suffix}Options", self.type_name)),
+                        ..with("get", "get", &[])
+                    }
+                }
+                Verb::Get => with("get", "get", &[]),
+                Verb::Update => self.put(with("put", "put", parameters::WRITE)),
+                Verb::Patch => self.patch(with("patch", "patch", parameters::PATCH)),
+                Verb::Create => Operation {
+                    body: Some((type_name.clone(), true)),
+                    codes: &[200, 201, 202],
+                    ..with("post", "post", parameters::WRITE)
+                },
+                Verb::Delete => self.delete(&suffix),
+                Verb::DeleteCollection | Verb::List | Verb::Watch => return None,
+            })
+        });
+        let operations = operations.collect();
+        paths.push(self.path(path, true, operations));
+    }
+
+    fn connect(
+        &self,
+        method: &'static str,
+        suffix: &str,
+        kind: &GroupVersionKind,
+        own: &[Parameter],
+    ) -> Operation {
+        let scope = format!("{}{}", camel(method), self.scope);
+        Operation {
+            id: self.operation_id("connect", &scope, suffix),
+            description: format!("connect to {} of {}", suffix.to_ascii_lowercase(), self.resource.kind.kind),
+            own: own.to_vec(),
+            produces: ANYTHING,
+            answer: None,
+            kind: kind.clone(),
+            ..self.operation(method, "connect", "", suffix, &[])
+        }
+    }
+}
+
+/// The HTTP method of a verb of a subresource that connects.
+fn connect_method(verb: Verb) -> Option<&'static str> {
+    Some(match verb {
+        Verb::Create => "post",
+        Verb::Delete => "delete",
+        Verb::Get => "get",
+        Verb::Patch => "patch",
+        Verb::Update => "put",
+        Verb::DeleteCollection | Verb::List | Verb::Watch => return None,
+    })
+}

@@ -1,0 +1,225 @@
+//! The documents against the registry and the facts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use apimachinery::names::Preset;
+
+use super::*;
+
+fn api(preset: Preset) -> OpenApi {
+    let names = Names::new(preset, "example.test").unwrap();
+    OpenApi::new(Arc::new(Registry::new(&names)), Arc::new(names))
+}
+
+fn read(packed: &Packed) -> Value {
+    serde_json::from_slice(&packed.plain().unwrap()).unwrap()
+}
+
+/// All documents of version 3 by their path.
+fn v3(api: &OpenApi) -> BTreeMap<String, Value> {
+    let index = read(&api.v3_index().unwrap());
+    let paths = index["paths"].as_object().unwrap().keys();
+    paths.map(|path| (path.clone(), read(&api.v3_document(path).unwrap().unwrap()))).collect()
+}
+
+/// Every `$ref` of a document.
+fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+    match value {
+        Value::Object(map) => {
+            found.extend(map.get("$ref").and_then(Value::as_str));
+            map.values().for_each(|value| references(value, found));
+        }
+        Value::Array(list) => list.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
+}
+
+/// That references resolve, kinds are told once, and paths' parameters are those in their braces.
+fn check(document: &Value, definitions: &str, prefix: &str) {
+    let mut found = BTreeSet::new();
+    references(document, &mut found);
+    for reference in found {
+        let pointer = reference.strip_prefix('#').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+    let mut kinds = BTreeSet::new();
+    for (name, schema) in document.pointer(definitions).unwrap().as_object().unwrap() {
+        let own = schema[format!("{prefix}group-version-kind")].as_array();
+        for kind in own.into_iter().flatten() {
+            assert!(kinds.insert(kind.to_string()), "{kind} is also {name}");
+        }
+    }
+    let mut ids = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let wanted: BTreeSet<&str> =
+            path.split('/').filter_map(|s| s.strip_prefix('{')?.strip_suffix('}')).collect();
+        let told =
+            item["parameters"].as_array().unwrap().iter().filter(|parameter| parameter["in"] == "path");
+        assert_eq!(wanted, told.map(|parameter| parameter["name"].as_str().unwrap()).collect(), "{path}");
+        for (method, operation) in item.as_object().unwrap().iter().filter(|(key, _)| *key != "parameters") {
+            assert!(operation[format!("{prefix}action")].is_string(), "{method} {path}");
+            let kind = &operation[format!("{prefix}group-version-kind")];
+            assert!(kind["kind"].is_string() && kind["group"].is_string(), "{method} {path}");
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id.to_owned()), "{id} twice");
+        }
+    }
+}
+
+#[test]
+fn version_3_is_whole_in_both_presets() {
+    for preset in [Preset::Kubernetes, Preset::Svc] {
+        let api = api(preset);
+        let documents = v3(&api);
+        for (path, document) in &documents {
+            check(document, "/components/schemas", api.names.extension_prefix);
+            assert!(
+                document["paths"].as_object().unwrap().keys().all(|p| p.starts_with(&format!("/{path}/")))
+            );
+        }
+        for resource in api.registry.resources() {
+            for version in resource.kind.versions {
+                let group = &resource.group_resource.group;
+                let path = if group.is_empty() {
+                    format!("api/{version}")
+                } else {
+                    format!("apis/{group}/{version}")
+                };
+                let kind = json!({"group": group, "version": version, "kind": resource.kind.kind});
+                let schemas = documents[&path]["components"]["schemas"].as_object().unwrap();
+                let extension = format!("{}group-version-kind", api.names.extension_prefix);
+                let found = schemas
+                    .values()
+                    .any(|schema| schema[&extension].as_array().is_some_and(|kinds| kinds.contains(&kind)));
+                assert!(found, "{kind} has no schema in {path}");
+            }
+        }
+        if preset == Preset::Svc {
+            let text = format!("{documents:?}").to_lowercase();
+            for word in ["kube", "k8s"] {
+                let at = text.find(word).map(|i| &text[i.saturating_sub(60)..i + 30]);
+                // Names of fields and values are the API's.
+                assert!(
+                    at.is_none_or(|at| at.contains("kubelet")
+                        || at.contains("kube-proxy")
+                        || at.contains("kubeproxy")),
+                    "{at:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn verbs_and_parameters_of_a_kind() {
+    let documents = v3(&api(Preset::Kubernetes));
+    let core = &documents["api/v1"]["paths"];
+    let methods = |path: &str| -> Vec<(String, String)> {
+        let item = core[path].as_object().unwrap_or_else(|| panic!("{path}"));
+        let operations = item.iter().filter(|(key, _)| *key != "parameters");
+        operations.map(|(m, o)| (m.clone(), o["x-kubernetes-action"].as_str().unwrap().to_owned())).collect()
+    };
+    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    assert_eq!(
+        methods("/api/v1/namespaces/{namespace}/configmaps"),
+        [pair("delete", "deletecollection"), pair("get", "list"), pair("post", "post")]
+    );
+    assert_eq!(
+        methods("/api/v1/namespaces/{namespace}/configmaps/{name}"),
+        [pair("delete", "delete"), pair("get", "get"), pair("patch", "patch"), pair("put", "put")]
+    );
+    assert_eq!(methods("/api/v1/configmaps"), [pair("get", "list")]);
+    assert_eq!(methods("/api/v1/watch/namespaces/{namespace}/configmaps/{name}"), [pair("get", "watch")]);
+    assert_eq!(methods("/api/v1/watch/configmaps"), [pair("get", "watchlist")]);
+    assert_eq!(
+        methods("/api/v1/namespaces/{namespace}/pods/{name}/status"),
+        [pair("get", "get"), pair("patch", "patch"), pair("put", "put")]
+    );
+    assert_eq!(
+        methods("/api/v1/namespaces/{namespace}/pods/{name}/exec"),
+        [pair("get", "connect"), pair("post", "connect")]
+    );
+    assert!(core["/api/v1/namespaces/{name}"].is_object());
+    let namespaces = methods("/api/v1/namespaces");
+    assert_eq!(namespaces, [pair("get", "list"), pair("post", "post")], "no collection is deleted");
+
+    let patch = &core["/api/v1/namespaces/{namespace}/configmaps/{name}"]["patch"];
+    let names: Vec<&str> =
+        patch["parameters"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
+    assert_eq!(
+        patch["x-kubernetes-group-version-kind"],
+        json!({"group": "", "version": "v1", "kind": "ConfigMap"})
+    );
+    assert_eq!(patch["operationId"], "patchCoreV1NamespacedConfigMap");
+    assert_eq!(patch["tags"], json!(["core_v1"]));
+
+    let scale =
+        &documents["apis/apps/v1"]["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale"];
+    assert_eq!(
+        scale["get"]["x-kubernetes-group-version-kind"],
+        json!({"group": "autoscaling", "version": "v1", "kind": "Scale"})
+    );
+    assert_eq!(
+        scale["get"]["responses"]["200"]["content"]["application/json"]["schema"]["$ref"],
+        "#/components/schemas/io.k8s.api.autoscaling.v1.Scale"
+    );
+}
+
+#[test]
+fn schemas_of_version_3_tell_the_facts() {
+    let documents = v3(&api(Preset::Kubernetes));
+    let schemas = &documents["api/v1"]["components"]["schemas"];
+    let field =
+        |ty: &str, field: &str| schemas[format!("io.k8s.api.core.v1.{ty}")]["properties"][field].clone();
+
+    let ports = field("Container", "ports");
+    assert_eq!(ports["type"], "array");
+    assert_eq!(ports["x-kubernetes-list-type"], "map");
+    assert_eq!(ports["x-kubernetes-list-map-keys"], json!(["containerPort", "protocol"]));
+    assert_eq!(ports["x-kubernetes-patch-strategy"], "merge");
+    assert_eq!(ports["x-kubernetes-patch-merge-key"], "containerPort");
+    assert_eq!(
+        ports["items"],
+        json!({"default": {}, "allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.ContainerPort"}]})
+    );
+    assert_eq!(field("ContainerPort", "protocol")["default"], "TCP");
+    assert_eq!(field("ContainerPort", "protocol")["enum"], json!(["SCTP", "TCP", "UDP"]));
+    assert_eq!(field("Container", "name")["default"], "");
+    assert_eq!(
+        field("ContainerPort", "containerPort"),
+        json!({"type": "integer", "format": "int32", "default": 0})
+    );
+    assert_eq!(schemas["io.k8s.api.core.v1.Container"]["required"], json!(["name"]));
+    assert_eq!(
+        field("ConfigMap", "binaryData")["additionalProperties"],
+        json!({"type": "string", "format": "byte"})
+    );
+    assert_eq!(field("ConfigMap", "data")["additionalProperties"], json!({"type": "string", "default": ""}));
+    assert_eq!(
+        field("ResourceRequirements", "limits")["additionalProperties"],
+        json!({"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.api.resource.Quantity"})
+    );
+    assert_eq!(field("PodSpec", "nodeSelector")["x-kubernetes-map-type"], "atomic");
+    assert_eq!(schemas["io.k8s.api.core.v1.ObjectReference"]["x-kubernetes-map-type"], "atomic");
+    assert_eq!(schemas["io.k8s.apimachinery.pkg.apis.meta.v1.Time"]["format"], "date-time");
+    assert_eq!(
+        schemas["io.k8s.api.core.v1.ConfigMap"]["x-kubernetes-group-version-kind"],
+        json!([{"group": "", "version": "v1", "kind": "ConfigMap"}])
+    );
+    let options =
+        schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]["x-kubernetes-group-version-kind"]
+            .as_array();
+    assert!(options.unwrap().len() > 10, "of every group version");
+}
+
+#[test]
+fn the_index_names_the_hash_of_each_document() {
+    let api = api(Preset::Kubernetes);
+    let index = read(&api.v3_index().unwrap());
+    for (path, entry) in index["paths"].as_object().unwrap() {
+        let document = api.v3_document(path).unwrap().unwrap();
+        assert_eq!(entry["serverRelativeURL"], OpenApi::v3_location(path, document.hash()));
+    }
+    assert!(api.v3_document("apis/none/v1").unwrap().is_none());
+}

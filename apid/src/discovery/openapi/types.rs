@@ -1,0 +1,280 @@
+//! Types as schemas: what the table of facts says, in the words of either OpenAPI version.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use apimachinery::names::Names;
+use schema::facts::{self, Field, Shape};
+use serde_json::{Map, Value, json};
+
+use super::Dialect;
+use super::kinds::Kinds;
+
+/// The body of a patch, which is of no type of the table.
+pub(super) const PATCH: &str = "meta/v1.Patch";
+/// An event of a watch, which is of no type of the table either.
+pub(super) const WATCH_EVENT: &str = "meta/v1.WatchEvent";
+
+/// Describes types in one dialect.
+pub(super) struct Types<'a> {
+    pub(super) dialect: Dialect,
+    pub(super) names: &'a Names,
+    pub(super) kinds: &'a Kinds,
+}
+
+impl Types<'_> {
+    /// The definitions of types and of all types that they refer to, by name.
+    pub(super) fn definitions<'t>(
+        &self,
+        roots: impl IntoIterator<Item = &'t str>,
+    ) -> BTreeMap<String, Value> {
+        let mut waiting: Vec<String> = roots.into_iter().map(str::to_owned).collect();
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        let mut definitions = BTreeMap::new();
+        while let Some(type_name) = waiting.pop() {
+            if seen.insert(type_name.clone()) {
+                let definition =
+                    self.definition(&type_name, &mut |referred| waiting.push(referred.to_owned()));
+                definitions.insert(self.definition_name(&type_name), definition);
+            }
+        }
+        definitions
+    }
+
+    /// `io.k8s.api.core.v1.ConfigMap` of `core/v1.ConfigMap`.
+    fn definition_name(&self, type_name: &str) -> String {
+        match type_name.split_once('.') {
+            Some((package, name)) => self.names.definition(package, name),
+            None => {
+                let package = match type_name {
+                    "Quantity" => "resource",
+                    "IntOrString" => "intstr",
+                    "RawExtension" => "runtime",
+                    _ => "meta/v1",
+                };
+                self.names.definition(package, type_name)
+            }
+        }
+    }
+
+    /// Where the definition of a type stands.
+    pub(super) fn reference(&self, type_name: &str) -> Value {
+        json!({"$ref": format!("{}{}", self.dialect.definitions(), self.definition_name(type_name))})
+    }
+
+    fn extension(&self, name: &str) -> String {
+        format!("{}{name}", self.names.extension_prefix)
+    }
+
+    /// The schema of a type. `refer` hears of each type that it refers to.
+    fn definition(&self, type_name: &str, refer: &mut dyn FnMut(&str)) -> Value {
+        let mut schema = match type_name {
+            "Time" | "MicroTime" => object(json!({"type": "string", "format": "date-time"})),
+            "Quantity" if self.dialect == Dialect::V2 => object(json!({"type": "string"})),
+            "Quantity" => object(json!({"oneOf": [{"type": "string"}, {"type": "number"}]})),
+            "IntOrString" if self.dialect == Dialect::V2 => {
+                object(json!({"type": "string", "format": "int-or-string"}))
+            }
+            "IntOrString" => {
+                object(json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}))
+            }
+            "RawExtension" | "FieldsV1" | PATCH => object(json!({"type": "object"})),
+            WATCH_EVENT => {
+                refer("RawExtension");
+                object(json!({
+                    "type": "object",
+                    "properties": {"type": {"type": "string"}, "object": self.reference("RawExtension")},
+                    "required": ["type", "object"],
+                }))
+            }
+            // What is of several types has none: any JSON, a schema or something else.
+            _ if self.is_any(type_name) => Map::new(),
+            _ => self.structure(type_name, refer),
+        };
+        if let Some(text) = self.kinds.describe(type_name) {
+            schema.insert("description".into(), text.into());
+        }
+        let kinds = self.kinds.of_type(type_name);
+        if !kinds.is_empty() {
+            schema.insert(
+                self.extension("group-version-kind"),
+                kinds.iter().map(|kind| kind.to_value()).collect(),
+            );
+        }
+        Value::Object(schema)
+    }
+
+    fn is_any(&self, type_name: &str) -> bool {
+        let name = type_name.split_once('.').map_or(type_name, |(_, name)| name);
+        name == "JSON" || name.starts_with("JSONSchemaPropsOr") || name == "interface{}"
+    }
+
+    fn structure(&self, type_name: &str, refer: &mut dyn FnMut(&str)) -> Map<String, Value> {
+        let fields = facts::fields(type_name).unwrap_or_default();
+        let mut properties = Map::new();
+        let mut required: Vec<&str> = Vec::new();
+        for field in &fields {
+            properties.insert(field.name.to_owned(), self.field(field, refer));
+            if field.required {
+                required.push(field.name);
+            }
+        }
+        let mut schema = object(json!({"type": "object"}));
+        if !properties.is_empty() {
+            schema.insert("properties".into(), Value::Object(properties));
+        }
+        if !required.is_empty() {
+            schema.insert("required".into(), json!(required));
+        }
+        if facts::is_atomic(type_name) {
+            schema.insert(self.extension("map-type"), "atomic".into());
+        }
+        schema
+    }
+
+    fn field(&self, field: &Field, refer: &mut dyn FnMut(&str)) -> Value {
+        let mut facts = Map::new();
+        if let Some(text) = describe(field) {
+            facts.insert("description".into(), text.into());
+        }
+        if self.dialect == Dialect::V3 {
+            let default = field.default.as_ref().and_then(|text| serde_json::from_str(text).ok());
+            if let Some(default) = default.or_else(|| zero(&field.shape, field.omitted)) {
+                facts.insert("default".into(), default);
+            }
+        }
+        if let Some(list) = field.list {
+            facts.insert(self.extension("list-type"), list.into());
+        }
+        if !field.keys.is_empty() {
+            facts.insert(self.extension("list-map-keys"), json!(field.keys));
+        }
+        if let Some(map) = field.map {
+            facts.insert(self.extension("map-type"), map.into());
+        }
+        if let Some(patch) = field.patch {
+            facts.insert(self.extension("patch-strategy"), patch.into());
+        }
+        if let Some(key) = field.merge_key {
+            facts.insert(self.extension("patch-merge-key"), key.into());
+        }
+        self.shape(&field.shape, facts, refer)
+    }
+
+    /// The schema of values, with what is known beside it.
+    fn shape(&self, shape: &Shape, mut facts: Map<String, Value>, refer: &mut dyn FnMut(&str)) -> Value {
+        let scalar = |facts: &mut Map<String, Value>, ty: &str, format: Option<&str>| {
+            facts.insert("type".into(), ty.into());
+            if let Some(format) = format {
+                facts.insert("format".into(), format.into());
+            }
+        };
+        match shape {
+            Shape::String(name) => {
+                scalar(&mut facts, "string", None);
+                if let Some(values) = facts::values(name) {
+                    let mut values: Vec<&str> = values.collect();
+                    values.sort_unstable();
+                    facts.insert("enum".into(), json!(values));
+                }
+            }
+            Shape::Bool => scalar(&mut facts, "boolean", None),
+            Shape::Int32 => scalar(&mut facts, "integer", Some("int32")),
+            Shape::Int64 => scalar(&mut facts, "integer", Some("int64")),
+            Shape::Float64 => scalar(&mut facts, "number", Some("double")),
+            Shape::Bytes => scalar(&mut facts, "string", Some("byte")),
+            Shape::Named(type_name) => {
+                refer(type_name);
+                let reference = self.reference(type_name);
+                if facts.is_empty() {
+                    return reference;
+                }
+                // In version 3, what stands beside a reference counts for nothing.
+                match (self.dialect, reference) {
+                    (Dialect::V2, Value::Object(reference)) => facts.extend(reference),
+                    (_, reference) => drop(facts.insert("allOf".into(), json!([reference]))),
+                }
+            }
+            Shape::Pointer(of) => return self.shape(of, facts, refer),
+            Shape::List(of) => {
+                scalar(&mut facts, "array", None);
+                facts.insert("items".into(), self.element(of, refer));
+            }
+            Shape::Map(of) => {
+                scalar(&mut facts, "object", None);
+                facts.insert("additionalProperties".into(), self.element(of, refer));
+            }
+        }
+        Value::Object(facts)
+    }
+
+    /// The schema of the entries of a list or map.
+    fn element(&self, shape: &Shape, refer: &mut dyn FnMut(&str)) -> Value {
+        let mut facts = Map::new();
+        if self.dialect == Dialect::V3
+            && let Some(zero) = zero(shape, false)
+        {
+            facts.insert("default".into(), zero);
+        }
+        self.shape(shape, facts, refer)
+    }
+}
+
+/// The default of a value that is always there: its zero. Structs are, whether they are written or not; what is special in
+/// JSON has none.
+fn zero(shape: &Shape, omitted: bool) -> Option<Value> {
+    match shape {
+        Shape::Named(type_name) => {
+            let name = type_name.split_once('.').map(|(_, name)| name)?;
+            (name != "JSON" && !name.starts_with("JSONSchemaPropsOr")).then(|| json!({}))
+        }
+        _ if omitted => None,
+        Shape::String(_) => Some(json!("")),
+        Shape::Bool => Some(json!(false)),
+        Shape::Int32 | Shape::Int64 | Shape::Float64 => Some(json!(0)),
+        _ => None,
+    }
+}
+
+/// What can be said of a field from its name and facts.
+fn describe(field: &Field) -> Option<String> {
+    let mut sentences: Vec<String> = Vec::new();
+    let general = match (field.name, field.shape.target()) {
+        ("apiVersion", Shape::String("string")) => "Group and version of the kind.",
+        ("kind", Shape::String("string")) => "Name of the kind.",
+        ("metadata", Shape::Named("meta/v1.ObjectMeta")) => {
+            "Name, labels and whatever else every object has."
+        }
+        ("metadata", Shape::Named("meta/v1.ListMeta")) => "Version of the list, and where it goes on.",
+        ("spec", Shape::Named(_)) => "What is wanted.",
+        ("status", Shape::Named(_)) => "What is the case.",
+        _ => "",
+    };
+    if !general.is_empty() {
+        sentences.push(general.to_owned());
+    }
+    match field.list {
+        Some("map") => {
+            sentences.push(format!(
+                "Entries are told apart by `{}` and have owners of their own.",
+                field.keys.join("`, `")
+            ));
+        }
+        Some("set") => sentences.push("Each value is there once and has owners of its own.".to_owned()),
+        Some(_) => sentences.push("Replaced as a whole.".to_owned()),
+        None => {}
+    }
+    match field.map {
+        Some("atomic") => sentences.push("Replaced as a whole.".to_owned()),
+        Some(_) => sentences.push("Each key has owners of its own.".to_owned()),
+        None => {}
+    }
+    (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+/// The map of a literal object.
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}

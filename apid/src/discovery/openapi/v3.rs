@@ -1,0 +1,85 @@
+//! A document of version 3: one group version.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::operations::{self, Operation, Path};
+use super::parameters;
+use super::types::Types;
+use super::{Dialect, GroupVersion, OpenApi, extensions, security_scheme};
+
+/// The document of a group version.
+pub(super) fn document(api: &OpenApi, of: &GroupVersion) -> Value {
+    let types = Types { dialect: Dialect::V3, names: &api.names, kinds: api.kinds() };
+    let mut paths = Map::new();
+    let mut roots: BTreeSet<String> = BTreeSet::new();
+    for resource in &of.resources {
+        let own = operations::paths(resource, &of.version, &api.names);
+        roots.extend(operations::types(&own).map(str::to_owned));
+        let tag = operations::tag(resource, &of.version);
+        for path in own {
+            let value = item(&path, &types, &tag);
+            paths.insert(path.path, value);
+        }
+    }
+    json!({
+        "openapi": "3.0.0",
+        "info": api.info(),
+        "paths": paths,
+        "components": {
+            "schemas": types.definitions(roots.iter().map(String::as_str)),
+            "securitySchemes": {"BearerToken": security_scheme()},
+        },
+    })
+}
+
+fn item(path: &Path, types: &Types<'_>, tag: &str) -> Value {
+    let mut item = Map::new();
+    for operation in &path.operations {
+        item.insert(operation.method.to_owned(), operation_value(operation, types, tag));
+    }
+    let parameters: Vec<Value> = path.parameters.iter().map(|p| p.to_value(Dialect::V3)).collect();
+    item.insert("parameters".into(), Value::Array(parameters));
+    Value::Object(item)
+}
+
+fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value {
+    let mut value = Map::new();
+    value.insert("tags".into(), json!([tag]));
+    value.insert("description".into(), operation.description.as_str().into());
+    value.insert("operationId".into(), operation.id.as_str().into());
+    let general = operation.general.iter().filter_map(|name| parameters::general(name));
+    let parameters: Vec<Value> =
+        general.chain(operation.own.iter().cloned()).map(|p| p.to_value(Dialect::V3)).collect();
+    if !parameters.is_empty() {
+        value.insert("parameters".into(), Value::Array(parameters));
+    }
+    if let Some((type_name, required)) = &operation.body {
+        let media_types = if operation.consumes.is_empty() { &["*/*"] } else { operation.consumes };
+        let mut body = Map::new();
+        body.insert("content".into(), content(media_types, &types.reference(type_name)));
+        if *required {
+            body.insert("required".into(), true.into());
+        }
+        value.insert("requestBody".into(), Value::Object(body));
+    }
+    let schema = match &operation.answer {
+        Some(type_name) => types.reference(type_name),
+        None => json!({"type": "string"}),
+    };
+    let mut responses = Map::new();
+    for code in operation.codes {
+        let response =
+            json!({"description": super::reason(*code), "content": content(operation.produces, &schema)});
+        responses.insert(code.to_string(), response);
+    }
+    responses.insert("401".into(), json!({"description": super::reason(401)}));
+    value.insert("responses".into(), Value::Object(responses));
+    extensions(operation, types.names, &mut value);
+    Value::Object(value)
+}
+
+fn content(media_types: &[&str], schema: &Value) -> Value {
+    media_types.iter().map(|media_type| ((*media_type).to_owned(), json!({"schema": schema}))).collect()
+}

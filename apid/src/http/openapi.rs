@@ -1,0 +1,115 @@
+//! `/openapi`: documents that clients keep, with hashes and caching.
+//!
+//! # Reference
+//!
+//! A document of version 3 is asked for with the hash that the index told: with it, the answer may be kept for ever; with
+//! another, the client is sent to the right one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::status::Status;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+
+use super::handler::Exchange;
+use super::negotiate;
+use super::paths::not_found;
+use super::respond::Answer;
+use crate::discovery::openapi::{OpenApi, Packed};
+
+const JSON: &str = "application/json";
+
+/// How long a document that is named by its hash may be kept.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Whether a request is one of these.
+pub(super) fn is_asked(exchange: &Exchange<'_>) -> bool {
+    exchange.info.segments.first().is_some_and(|first| first == "openapi")
+}
+
+/// Answers it.
+pub(super) async fn answer(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+    let segments: Vec<&str> = exchange.info.segments.iter().map(String::as_str).collect();
+    if !matches!(segments.as_slice(), ["openapi", "v3", ..]) {
+        return Ok(not_found());
+    }
+    if !matches!(exchange.head.method, Method::GET | Method::HEAD) {
+        return Err(Status::method_not_allowed());
+    }
+    match segments.as_slice() {
+        [_, _] => {
+            let index = make(exchange, OpenApi::v3_index).await?;
+            deliver(exchange, &index, accept(exchange, &[(JSON, JSON)])?)
+        }
+        [_, _, rest @ ..] => group_version(exchange, rest.join("/")).await,
+        _ => Ok(not_found()),
+    }
+}
+
+async fn group_version(exchange: &Exchange<'_>, path: String) -> Result<Answer, Status> {
+    let asked = path.clone();
+    let Some(document) = make(exchange, move |api| api.v3_document(&asked)).await? else {
+        return Ok(not_found());
+    };
+    let media_type = accept(exchange, &[(JSON, JSON)])?;
+    match exchange.query.first("hash") {
+        None | Some("") => deliver(exchange, &document, media_type),
+        Some(hash) if hash == document.hash() => {
+            let expires = exchange.plane.clock.now() + FOR_EVER;
+            let expires = jiff::fmt::rfc2822::DateTimePrinter::new()
+                .timestamp_to_rfc9110_string(&expires)
+                .map_err(Status::internal)?;
+            Ok(deliver(exchange, &document, media_type)?
+                .with_header(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"))
+                .with_header(header::EXPIRES, HeaderValue::from_str(&expires).map_err(Status::internal)?))
+        }
+        Some(_) => {
+            let location = OpenApi::v3_location(&path, document.hash());
+            let location = HeaderValue::from_str(&location).map_err(Status::internal)?;
+            Ok(Answer::empty(StatusCode::MOVED_PERMANENTLY.as_u16()).with_header(header::LOCATION, location))
+        }
+    }
+}
+
+/// Runs what may make documents where it holds nobody up.
+async fn make<T: Send + 'static>(
+    exchange: &Exchange<'_>,
+    work: impl FnOnce(&OpenApi) -> Result<T, String> + Send + 'static,
+) -> Result<T, Status> {
+    let api = Arc::clone(&exchange.plane.openapi);
+    let made = tokio::task::spawn_blocking(move || work(&api)).await.map_err(Status::internal)?;
+    made.map_err(Status::internal)
+}
+
+/// The media type to answer with. `offered`: what is asked for, and what it is called in answers; the first for whoever
+/// does not say.
+fn accept(exchange: &Exchange<'_>, offered: &[(&str, &'static str)]) -> Result<&'static str, Status> {
+    let names: Vec<&str> = offered.iter().map(|(asked, _)| *asked).collect();
+    let chosen = negotiate::first_of(&exchange.head.headers, &names);
+    let called = chosen.and_then(|i| offered.get(i)).map(|(_, called)| *called);
+    called.ok_or_else(|| Status::not_acceptable(&names))
+}
+
+/// A document, unless the client has it.
+fn deliver(exchange: &Exchange<'_>, document: &Packed, media_type: &'static str) -> Result<Answer, Status> {
+    let headers = &exchange.head.headers;
+    let etag = format!("\"{}\"", document.hash());
+    let answer = if has(headers, &etag) {
+        Answer::empty(StatusCode::NOT_MODIFIED.as_u16())
+    } else if negotiate::accepts_gzip(headers) {
+        Answer::text_as(200, document.gzip(), media_type)
+            .with_header(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))
+    } else {
+        Answer::text_as(200, document.plain().map_err(Status::internal)?, media_type)
+    };
+    let etag = HeaderValue::from_str(&etag).map_err(Status::internal)?;
+    let vary = HeaderValue::from_static("Accept, Accept-Encoding");
+    Ok(answer.with_header(header::ETAG, etag).with_header(header::VARY, vary))
+}
+
+/// Whether the client says that it has the document.
+fn has(headers: &HeaderMap, etag: &str) -> bool {
+    let values = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut known = values.flat_map(|value| value.split(',')).map(str::trim);
+    known.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == etag)
+}
