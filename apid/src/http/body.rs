@@ -10,11 +10,15 @@ use serving::body::ReadError;
 
 /// How long a body may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes of a body nobody wanted that are read all the same.
+const DRAINED: usize = 256 * 1024;
+/// How long these may take.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A body that has not been read.
 pub enum RequestBody {
     /// From a connection.
-    Incoming(Incoming),
+    Incoming(Unread),
     /// At hand: requests that the process makes of itself, and tests.
     Whole(Bytes),
 }
@@ -28,7 +32,10 @@ impl RequestBody {
     pub async fn read(self) -> Result<Bytes, Status> {
         let limit = Limits::BODY.bytes;
         let read = match self {
-            RequestBody::Incoming(body) => serving::body::read(body, limit, PATIENCE).await,
+            RequestBody::Incoming(unread) => match unread.take() {
+                Some(body) => serving::body::read(body, limit, PATIENCE).await,
+                None => Ok(Bytes::new()),
+            },
             RequestBody::Whole(bytes) if bytes.len() > limit => Err(ReadError::TooLarge(limit)),
             RequestBody::Whole(bytes) => Ok(bytes),
         };
@@ -43,5 +50,30 @@ impl RequestBody {
                 Status::bad_request(format!("the body of the request broke off: {why}"))
             }
         })
+    }
+}
+
+impl From<Incoming> for RequestBody {
+    fn from(body: Incoming) -> Self {
+        RequestBody::Incoming(Unread(Some(body)))
+    }
+}
+
+/// The body of a request that may be answered before anyone has read it (405, 404, 403). What nobody took is read to its
+/// end behind the answer, within bounds: an HTTP/2 stream that ends with its body unread is reset, and some clients then
+/// lose the answer.
+pub struct Unread(Option<Incoming>);
+
+impl Unread {
+    fn take(mut self) -> Option<Incoming> {
+        self.0.take()
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        if let Some(body) = self.0.take().filter(|body| !http_body::Body::is_end_stream(body)) {
+            tokio::spawn(serving::body::drain(body, DRAINED, DRAIN_PATIENCE));
+        }
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct Exchange<'a> {
 impl Handler for Api {
     async fn handle(&self, request: Request<Incoming>, connection: Arc<ConnectionInfo>) -> Response<Body> {
         let (head, body) = request.into_parts();
-        self.answer(&head, RequestBody::Incoming(body), &connection).await
+        self.answer(&head, body.into(), &connection).await
     }
 }
 

@@ -171,6 +171,12 @@ pub async fn read(mut body: Incoming, limit: usize, within: Duration) -> Result<
     tokio::time::timeout(within, reading).await.map_err(|_| ReadError::Timeout)?
 }
 
+/// Reads a body that nobody wants, up to a number of bytes and for so long.
+pub async fn drain(mut body: Incoming, limit: usize, within: Duration) {
+    // What does not come in time is given up, as what is too much is.
+    drop(tokio::time::timeout(within, discard(&mut body, limit)).await);
+}
+
 /// Reads on, up to a number of bytes; not at all when more than that is announced.
 async fn discard<B>(body: &mut B, limit: usize)
 where
