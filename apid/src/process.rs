@@ -293,7 +293,10 @@ async fn open_store(
 struct RunningAuthd {
     socket: std::path::PathBuf,
     running: Option<Supervised>,
+    /// Told when it refuses its command line.
     refused: oneshot::Receiver<()>,
+    /// Keeps `refused` silent for one that was not started here.
+    _silent: Option<oneshot::Sender<()>>,
     /// Removes a folder made for the socket.
     _socket: Option<spawn::Socket>,
 }
@@ -302,7 +305,13 @@ fn start_authd(config: &Config, clock: &Arc<dyn Clock>, chance: &dyn Chance) -> 
     let (refuse, refused) = oneshot::channel();
     let (program, flags) = match &config.authd {
         Authd::At(socket) => {
-            return Ok(RunningAuthd { socket: socket.clone(), running: None, refused, _socket: None });
+            return Ok(RunningAuthd {
+                socket: socket.clone(),
+                running: None,
+                refused,
+                _silent: Some(refuse),
+                _socket: None,
+            });
         }
         Authd::Spawned { program, flags } => (program, flags),
     };
@@ -318,7 +327,7 @@ fn start_authd(config: &Config, clock: &Arc<dyn Clock>, chance: &dyn Chance) -> 
     let socket = named.or_else(|| placed.as_ref().map(|s| s.path().to_owned())).unwrap_or_default();
     let running =
         Supervised::start(program, flags, &socket, Arc::clone(clock), refuse).map_err(|e| e.to_string())?;
-    Ok(RunningAuthd { socket, running: Some(running), refused, _socket: placed })
+    Ok(RunningAuthd { socket, running: Some(running), refused, _silent: None, _socket: placed })
 }
 
 async fn load_tls(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<ServingTls>, String> {
@@ -403,9 +412,9 @@ fn health(
             checks,
             "rbac/bootstrap-roles",
             lenient,
-            // Done once is done: that authd goes away later is no reason to restart this process.
+            // Done once is done; and that authd is not there is no reason to restart this process.
             Box::new(move || {
-                if made.policy.load(Ordering::SeqCst) {
+                if made.policy.load(Ordering::SeqCst) || (!ready && policy.unreachable().is_some()) {
                     return Ok(());
                 }
                 policy.health()?;

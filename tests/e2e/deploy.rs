@@ -72,7 +72,10 @@ async fn one_command_starts_it_and_says_what_to_type() {
 
         let read = |name: &str| std::fs::read_to_string(data.join(name)).expect("a file");
         let config = read("admin.kubeconfig");
-        assert!(config.contains("client-key-data: ") && config.contains("server: https://127.0.0.1:"), "{config}");
+        assert!(
+            config.contains("client-key-data: ") && config.contains("server: https://127.0.0.1:"),
+            "{config}"
+        );
         let mode = std::os::unix::fs::PermissionsExt::mode(
             &std::fs::metadata(data.join("admin.kubeconfig")).expect("a file").permissions(),
         );

@@ -116,7 +116,7 @@ impl Plane {
     pub async fn stop(&mut self) {
         let Some(mut process) = self.process.take() else { return };
         let pid = rustix::process::Pid::from_child(&process);
-        drop(rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         eventually("apid ends after SIGTERM", || {
             let ended = process.try_wait().expect("the process is ours");
             async move { ended }
@@ -136,7 +136,7 @@ impl Plane {
     pub fn kill_authd(&self) {
         for pid in self.authd_pids() {
             let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
-            drop(rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
 
