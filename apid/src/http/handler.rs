@@ -66,9 +66,9 @@ impl Api {
         let info = RequestInfo::resolve(&head.method, head.uri.path(), &query);
         let exchange = Exchange { plane, head, query: &query, info: &info, connection, id };
 
-        let mut event = plane.audit.is_on().then(|| exchange.audit_event());
+        let mut record = Record { plane, event: plane.audit.is_on().then(|| exchange.audit_event()) };
         let span = exchange.span();
-        let mut answer = exchange.guarded(body, &mut event).instrument(span.clone()).await;
+        let mut answer = exchange.guarded(body, &mut record.event).instrument(span.clone()).await;
 
         let latency = plane.clock.monotonic().saturating_sub(started);
         span.in_scope(|| tracing::debug!(code = answer.code(), latency_ms = latency.as_millis(), "request"));
@@ -77,13 +77,14 @@ impl Api {
             if a.resource_request { plane.registry.find(&a.group, &a.version, &a.resource) } else { None };
         plane.request_metrics.count(&info, &query, resource.map(|r| &**r), answer.code(), latency);
         // A stream leaves its own lines, when it begins and when it ends.
-        if let Some(event) = event.filter(|_| !answer.is_stream()) {
+        if let Some(event) = record.event.as_ref().filter(|_| !answer.is_stream()) {
             let failure = answer.failure.take();
             let now = plane.clock.now();
             let line =
                 event.line(&plane.names, Stage::ResponseComplete, now, answer.code(), failure.as_deref());
             plane.audit.write(line).await;
         }
+        record.event = None;
         let compression = plane.gates.enabled(serving::gates::Gate::ApiResponseCompression);
         answer.into_response(&Delivery::new(
             head.method == Method::HEAD,
@@ -92,6 +93,29 @@ impl Api {
             compression,
             &audit_id,
         ))
+    }
+}
+
+/// The audit event of a request. One that nobody waits for any more leaves its line, too: what it wrote stays written.
+struct Record<'a> {
+    plane: &'a Plane,
+    event: Option<Event>,
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        if let Some(event) = self.event.take() {
+            let plane = self.plane;
+            let gone = Status::failure(Reason::Timeout, "the client went away before the answer");
+            let now = plane.clock.now();
+            plane.audit.write_now(event.line(
+                &plane.names,
+                Stage::ResponseComplete,
+                now,
+                gone.code,
+                Some(&gone),
+            ));
+        }
     }
 }
 

@@ -70,6 +70,10 @@ impl Server {
     }
 
     pub(super) fn with(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>) -> Self {
+        Server::audited(auth, AuditLog::off())
+    }
+
+    pub(super) fn audited(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog) -> Self {
         let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
         let registry = Arc::new(Registry::new(&names));
@@ -89,7 +93,7 @@ impl Server {
             cache,
             auth: auth(clock),
             admission,
-            audit: AuditLog::off(),
+            audit,
             gates: serving::gates::FeatureGates::parse("").unwrap().0,
             health: Health { livez: checks(), readyz: checks(), healthz: checks() },
             metrics: Arc::default(),

@@ -1,8 +1,12 @@
 //! Objects come, change and go; whatever else is sent is refused with the right Status.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::{MAPS, Server, map};
+use crate::audit::AuditLog;
+use crate::auth::Auth;
 
 #[tokio::test]
 async fn an_object_lives_its_life() {
@@ -172,6 +176,25 @@ async fn what_is_wrong_is_said() {
     assert_eq!(with("accept", "application/xml").await, 406);
     assert_eq!(with("authorization", "Bearer bad").await, 401);
     assert_eq!(with("impersonate-user", "root").await, 400);
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_waits_for_any_more_is_audited() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let audit = AuditLog::open(file.to_str().unwrap()).unwrap();
+    let server = Server::audited(|clock| Auth::open_to_all(clock), audit);
+    // It waits for the version to come.
+    let request = server.open("GET", "/api/v1/namespaces?resourceVersion=100000&left", &[], "".into());
+    assert!(tokio::time::timeout(Duration::from_millis(50), request).await.is_err());
+    let whole = server.get("/api/v1/namespaces?stayed").await;
+    assert_eq!(whole.code, 200);
+    server.plane.audit.close();
+    let lines = std::fs::read_to_string(file).unwrap();
+    let about = |what: &str| lines.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
+    assert_eq!(about("?stayed").len(), 1, "{lines}");
+    let left = about("&left");
+    assert!(left.len() == 1 && left[0].contains("the client went away"), "{lines}");
 }
 
 #[tokio::test]
