@@ -244,6 +244,8 @@ struct Run {
     port: Arc<AtomicU16>,
     unanswered: Arc<AtomicU64>,
     workers: Vec<Worker>,
+    /// Holds the token file, which is read again when authd starts again.
+    _dir: tempfile::TempDir,
 }
 
 impl Run {
@@ -255,8 +257,6 @@ impl Run {
         std::fs::write(&tokens, text).expect("the token file");
         let options = Options::default().flag(&format!("--token-auth-file={}", tokens.display()));
         let plane = Plane::start(options).await;
-        // Read again when authd starts again.
-        std::mem::forget(dir);
         let port = Arc::new(AtomicU16::new(plane.admin().port()));
         let unanswered = Arc::new(AtomicU64::new(0));
         let caller = |token: &str| Caller::new(format!("{token}-token"), &port, &unanswered);
@@ -270,7 +270,7 @@ impl Run {
             })
             .collect();
         futures_util::future::join_all(workers.iter_mut().map(Worker::prepare)).await;
-        Run { plane, port, unanswered, workers }
+        Run { plane, port, unanswered, workers, _dir: dir }
     }
 
     /// Runs the rounds; `disturb` is called again and again meanwhile.
