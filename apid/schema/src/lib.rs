@@ -5,7 +5,8 @@
 //! [`Schema::of`] answers the schema of a built-in type by its name in the facts table (`core/v1.ConfigMap`), compiled
 //! on first use and kept. [`Schema::conform`] type-checks a decoded body, drops what the schema does not know, and
 //! brings the rest into the stored form of design section 6: which zeros are written and which disappear, whole-second
-//! times, canonical quantities. It is the only place that decides those bytes.
+//! times, canonical quantities. It is the only place that decides those bytes. [`Schema::merge`] says which parts of an
+//! object merge and have owners of their own.
 //!
 //! # Invariants
 //!
@@ -23,6 +24,7 @@ use apimachinery::object::Object;
 mod conform;
 mod error;
 pub mod facts;
+pub mod merge;
 mod protobuf;
 pub mod quantity;
 mod scalar;

@@ -7,7 +7,9 @@
 
 use std::sync::OnceLock;
 
-use apimachinery::object::{Map, Number, Value};
+use apimachinery::object::{Map, Number, Object, Value};
+
+use crate::merge::StructType;
 
 static TABLE: &str = include_str!("../data/types.txt");
 
@@ -35,6 +37,8 @@ pub struct Schema {
     /// omitted is null when it is empty, since Protobuf does not tell the two apart.
     pub(crate) keeps_empty_lists: bool,
     zero: OnceLock<Value>,
+    /// How its values merge.
+    pub(crate) merge: OnceLock<StructType>,
 }
 
 /// A field of a type.
@@ -170,6 +174,14 @@ impl Schema {
         self.fields.iter().map(|field| field.name)
     }
 
+    /// An object of the type that nobody filled: only what is written all the same.
+    pub fn empty(&self) -> Object {
+        match self.zero() {
+            Value::Object(fields) => Object(fields.clone()),
+            _ => Object::default(),
+        }
+    }
+
     fn compile(slot: &Slot) -> Self {
         let mut fields = Vec::new();
         read_fields(slot, Some(&[]), &mut fields);
@@ -184,6 +196,7 @@ impl Schema {
                 .iter()
                 .any(|group| slot.name.starts_with(group)),
             zero: OnceLock::new(),
+            merge: OnceLock::new(),
         }
     }
 

@@ -1,0 +1,374 @@
+//! JSON Patch (RFC 6902).
+//!
+//! # Contract
+//!
+//! [`parse`] reads the operations, [`apply`] applies them all or none. What is no patch is [`Error::Malformed`] (400), what
+//! does not fit the object [`Error::Rejected`] (422); limits are [`Error::TooLarge`] (413).
+//!
+//! # Reference
+//!
+//! As the reference server, beyond the RFC: a negative index counts from the end, `test` with null succeeds where nothing
+//! is, and with the preset's switch `replace` of a missing key succeeds (requirements, appendix (g) 26).
+
+use apimachinery::codec::Limits;
+use apimachinery::object::{Map, Value};
+
+/// Operations of one patch (requirements D-ERR-39).
+const OPERATIONS_MAX: usize = 10_000;
+
+/// Bytes that all `copy` operations of a patch may add: without a bound a small patch doubles a document at each step.
+const COPIED_MAX: usize = 3 * 1024 * 1024;
+
+/// Values that all `move` operations of a patch may carry further down: each is looked at to the ground then, so that a
+/// small patch could keep a large document moving for seconds.
+const MOVED_MAX: usize = 1_000_000;
+
+/// Why a patch changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It is no patch: 400.
+    #[error("error decoding patch: {0}")]
+    Malformed(String),
+    /// An operation that does not exist, lacks a member, does not fit the document, or a test that fails: 422.
+    #[error("the server rejected our request due to an error in our request")]
+    Rejected,
+    /// Over a limit: 413.
+    #[error("{0}")]
+    TooLarge(String),
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operation {
+    /// Sets a key, or inserts an item.
+    Add(Pointer, Value),
+    /// Takes a value out.
+    Remove(Pointer),
+    /// Puts another value in the place of one.
+    Replace(Pointer, Value),
+    /// From the first to the second.
+    Move(Pointer, Pointer),
+    /// From the first to the second.
+    Copy(Pointer, Pointer),
+    /// Fails unless the value is there.
+    Test(Pointer, Value),
+}
+
+/// A path, taken apart: the tokens between the slashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pointer(Vec<String>);
+
+/// Reads the operations.
+///
+/// # Errors
+///
+/// Not a list of objects; too many; an operation that does not exist or lacks a member.
+pub fn parse(document: Value) -> Result<Vec<Operation>, Error> {
+    let wrong = |why: &str| Error::Malformed(why.to_owned());
+    let items = match document {
+        Value::Array(items) => items,
+        // The reference reads it as no operations.
+        Value::Null => Vec::new(),
+        _ => return Err(wrong("a JSON patch is a list of operations")),
+    };
+    if items.len() > OPERATIONS_MAX {
+        return Err(Error::TooLarge(format!(
+            "The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}",
+            items.len()
+        )));
+    }
+    items
+        .into_iter()
+        .map(|item| match item {
+            Value::Object(members) => operation(members),
+            _ => Err(wrong("an operation is an object")),
+        })
+        .collect()
+}
+
+fn operation(mut members: Map<String, Value>) -> Result<Operation, Error> {
+    let pointer = |members: &Map<String, Value>, name: &str| {
+        let text = members.get(name).and_then(Value::as_str);
+        text.and_then(Pointer::parse).ok_or(Error::Rejected)
+    };
+    let path = pointer(&members, "path")?;
+    let name = members.get("op").and_then(Value::as_str).unwrap_or("").to_owned();
+    match name.as_str() {
+        "remove" => Ok(Operation::Remove(path)),
+        "move" => Ok(Operation::Move(pointer(&members, "from")?, path)),
+        "copy" => Ok(Operation::Copy(pointer(&members, "from")?, path)),
+        "add" => Ok(Operation::Add(path, members.remove("value").ok_or(Error::Rejected)?)),
+        "replace" => Ok(Operation::Replace(path, members.remove("value").ok_or(Error::Rejected)?)),
+        // A left out value is null.
+        "test" => Ok(Operation::Test(path, members.remove("value").unwrap_or_default())),
+        _ => Err(Error::Rejected),
+    }
+}
+
+impl Pointer {
+    /// RFC 6901: empty, or each token after a slash; `~1` is a slash and `~0` a tilde.
+    fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Pointer(Vec::new()));
+        }
+        let tokens = text.strip_prefix('/')?.split('/');
+        Some(Pointer(tokens.map(|token| token.replace("~1", "/").replace("~0", "~")).collect()))
+    }
+
+    fn split(&self) -> Option<(&[String], &str)> {
+        let (last, parents) = self.0.split_last()?;
+        Some((parents, last))
+    }
+}
+
+/// The document after all operations. `replace_missing`: `replace` sets a key that is not there.
+///
+/// # Errors
+///
+/// One cannot be applied; copies grow the document beyond reason.
+pub fn apply(operations: &[Operation], mut document: Value, replace_missing: bool) -> Result<Value, Error> {
+    let (mut copied, mut moved) = (0, 0);
+    for operation in operations {
+        match operation {
+            Operation::Add(path, value) => {
+                fits(path, value)?;
+                add(&mut document, path, value.clone())?;
+            }
+            Operation::Remove(path) => drop(remove(&mut document, path)?),
+            Operation::Replace(path, value) => {
+                fits(path, value)?;
+                replace(&mut document, path, value.clone(), replace_missing)?;
+            }
+            Operation::Move(from, path) => {
+                if path.0.starts_with(&from.0) && path != from {
+                    return Err(Error::Rejected);
+                }
+                let value = remove(&mut document, from)?;
+                // What does not go further down makes nothing deeper.
+                if path.0.len() > from.0.len() {
+                    moved += size(&value);
+                    if moved > MOVED_MAX {
+                        return Err(Error::TooLarge(format!(
+                            "moves in a JSON patch may carry at most {MOVED_MAX} values further down"
+                        )));
+                    }
+                    fits(path, &value)?;
+                }
+                add(&mut document, path, value)?;
+            }
+            Operation::Copy(from, path) => {
+                let value = find(&document, &from.0).ok_or(Error::Rejected)?.clone();
+                copied += value.to_string().len();
+                if copied > COPIED_MAX {
+                    return Err(Error::TooLarge(format!(
+                        "copies in a JSON patch may add at most {COPIED_MAX} bytes"
+                    )));
+                }
+                fits(path, &value)?;
+                add(&mut document, path, value)?;
+            }
+            Operation::Test(path, value) => {
+                if find(&document, &path.0).unwrap_or(&Value::Null) != value {
+                    return Err(Error::Rejected);
+                }
+            }
+        }
+    }
+    Ok(document)
+}
+
+/// INVARIANT (no deeper than a body): operations could nest a document without bound, one level each, until whoever walks
+/// it runs out of stack.
+fn fits(path: &Pointer, value: &Value) -> Result<(), Error> {
+    if path.0.len() + depth(value) > Limits::BODY.depth { Err(Error::Rejected) } else { Ok(()) }
+}
+
+fn depth(value: &Value) -> usize {
+    let deepest = |values: &mut dyn Iterator<Item = &Value>| 1 + values.map(depth).max().unwrap_or(0);
+    match value {
+        Value::Object(map) => deepest(&mut map.values()),
+        Value::Array(items) => deepest(&mut items.iter()),
+        _ => 0,
+    }
+}
+
+/// How many values it is made of.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => 1 + map.values().map(size).sum::<usize>(),
+        Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+fn find<'a>(document: &'a Value, tokens: &[String]) -> Option<&'a Value> {
+    tokens.iter().try_fold(document, |value, token| match value {
+        Value::Object(map) => map.get(token),
+        Value::Array(items) => items.get(index(token, items.len())?),
+        _ => None,
+    })
+}
+
+fn find_mut<'a>(document: &'a mut Value, tokens: &[String]) -> Option<&'a mut Value> {
+    tokens.iter().try_fold(document, |value, token| match value {
+        Value::Object(map) => map.get_mut(token),
+        Value::Array(items) => {
+            let at = index(token, items.len())?;
+            items.get_mut(at)
+        }
+        _ => None,
+    })
+}
+
+/// The place that a token names in a list; negative ones count from the end.
+fn index(token: &str, length: usize) -> Option<usize> {
+    match token.strip_prefix('-') {
+        Some(back) => length.checked_sub(number(back)?),
+        None => number(token),
+    }
+}
+
+fn number(token: &str) -> Option<usize> {
+    let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));
+    plain.then(|| token.parse().ok()).flatten()
+}
+
+fn add(document: &mut Value, path: &Pointer, value: Value) -> Result<(), Error> {
+    let Some((parents, last)) = path.split() else {
+        *document = value;
+        return Ok(());
+    };
+    match find_mut(document, parents) {
+        Some(Value::Object(map)) => drop(map.insert(last.to_owned(), value)),
+        Some(Value::Array(items)) if last == "-" => items.push(value),
+        Some(Value::Array(items)) => {
+            // A negative place is that of the list with the new item.
+            let at = index(last, items.len() + usize::from(last.starts_with('-')));
+            let at = at.filter(|at| *at <= items.len()).ok_or(Error::Rejected)?;
+            items.insert(at, value);
+        }
+        _ => return Err(Error::Rejected),
+    }
+    Ok(())
+}
+
+fn remove(document: &mut Value, path: &Pointer) -> Result<Value, Error> {
+    let (parents, last) = path.split().ok_or(Error::Rejected)?;
+    let removed = match find_mut(document, parents) {
+        Some(Value::Object(map)) => map.remove(last),
+        Some(Value::Array(items)) => {
+            index(last, items.len()).filter(|at| *at < items.len()).map(|at| items.remove(at))
+        }
+        _ => None,
+    };
+    removed.ok_or(Error::Rejected)
+}
+
+fn replace(document: &mut Value, path: &Pointer, value: Value, missing: bool) -> Result<(), Error> {
+    let Some((parents, last)) = path.split() else {
+        *document = value;
+        return Ok(());
+    };
+    match find_mut(document, parents) {
+        Some(Value::Object(map)) if missing || map.contains_key(last) => {
+            drop(map.insert(last.to_owned(), value))
+        }
+        Some(Value::Array(items)) => {
+            let at = index(last, items.len());
+            *at.and_then(|at| items.get_mut(at)).ok_or(Error::Rejected)? = value;
+        }
+        _ => return Err(Error::Rejected),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(document: &str, patch: &str, replace_missing: bool) -> Result<Value, u16> {
+        let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        let code = |error| match error {
+            Error::Malformed(_) => 400,
+            Error::TooLarge(_) => 413,
+            Error::Rejected => 422,
+        };
+        let operations = parse(value(patch)).map_err(code)?;
+        apply(&operations, value(document), replace_missing).map_err(code)
+    }
+
+    #[test]
+    fn operations() {
+        for (document, patch, want) in [
+            (r#"{"a":1}"#, r#"[{"op":"add","path":"/b","value":2}]"#, r#"{"a":1,"b":2}"#),
+            (r#"{"a":[1,3]}"#, r#"[{"op":"add","path":"/a/1","value":2}]"#, r#"{"a":[1,2,3]}"#),
+            (r#"{"a":[1]}"#, r#"[{"op":"add","path":"/a/-","value":2}]"#, r#"{"a":[1,2]}"#),
+            (r#"{"a":[1,2]}"#, r#"[{"op":"remove","path":"/a/-1"}]"#, r#"{"a":[1]}"#),
+            (r#"{"a":[1,2]}"#, r#"[{"op":"replace","path":"/a/0","value":9}]"#, r#"{"a":[9,2]}"#),
+            (r#"{"a":{"b":1}}"#, r#"[{"op":"move","from":"/a/b","path":"/c"}]"#, r#"{"a":{},"c":1}"#),
+            (r#"{"a":1}"#, r#"[{"op":"copy","from":"/a","path":"/b"}]"#, r#"{"a":1,"b":1}"#),
+            (
+                r#"{"x/y":1,"~":2}"#,
+                r#"[{"op":"remove","path":"/x~1y"},{"op":"remove","path":"/~0"}]"#,
+                r#"{}"#,
+            ),
+            (
+                r#"{"a":1}"#,
+                r#"[{"op":"test","path":"/a","value":1},{"op":"test","path":"/none","value":null}]"#,
+                r#"{"a":1}"#,
+            ),
+            (r#"{"a":1}"#, r#"[{"op":"add","path":"","value":{"b":1}}]"#, r#"{"b":1}"#),
+            (r#"{"a":1}"#, r#"null"#, r#"{"a":1}"#),
+        ] {
+            assert_eq!(run(document, patch, false).unwrap().to_string(), want, "{patch}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_applied_is_422_and_what_is_no_patch_400() {
+        for (document, patch, code) in [
+            (r#"{"a":1}"#, r#"[{"op":"remove","path":"/b"}]"#, 422),
+            (r#"{"a":1}"#, r#"[{"op":"replace","path":"/b","value":1}]"#, 422),
+            (r#"{"a":1}"#, r#"[{"op":"add","path":"/b/c","value":1}]"#, 422),
+            (r#"{"a":[]}"#, r#"[{"op":"add","path":"/a/1","value":1}]"#, 422),
+            (r#"{"a":[]}"#, r#"[{"op":"add","path":"/a/01","value":1}]"#, 422),
+            (r#"{"a":[]}"#, r#"[{"op":"remove","path":"/a/-1"}]"#, 422),
+            (r#"{"a":1}"#, r#"[{"op":"test","path":"/a","value":2}]"#, 422),
+            (r#"{"a":1}"#, r#"[{"op":"move","from":"/a","path":"/a/b"}]"#, 422),
+            (r#"{"a":1}"#, r#"[{"op":"increment","path":"/a","value":1}]"#, 422),
+            (r#"{"a":1}"#, r#"[{"op":"add","path":"a","value":1}]"#, 422),
+            (r#"{"a":1}"#, r#"[{"op":"add","path":"/a"}]"#, 422),
+            (r#"{"a":1}"#, r#"{"op":"remove","path":"/a"}"#, 400),
+            (r#"{"a":1}"#, r#"[1]"#, 400),
+        ] {
+            assert_eq!(run(document, patch, false), Err(code), "{patch}");
+        }
+        let replaced = run(r#"{"a":1}"#, r#"[{"op":"replace","path":"/b","value":1}]"#, true);
+        assert_eq!(replaced.unwrap().to_string(), r#"{"a":1,"b":1}"#);
+    }
+
+    #[test]
+    fn a_patch_cannot_grow_without_bound() {
+        let many = format!("[{}]", vec![r#"{"op":"test","path":"/a"}"#; OPERATIONS_MAX + 1].join(","));
+        assert_eq!(run(r#"{"a":null}"#, &many, false), Err(413));
+        let doubling = format!("[{}]", vec![r#"{"op":"copy","from":"/a","path":"/a/-"}"#; 60].join(","));
+        assert_eq!(run(r#"{"a":["xxxxxxxxxxxxxxxx"]}"#, &doubling, false), Err(413));
+        let nesting = format!("[{}]", vec![r#"{"op":"copy","from":"","path":"/a"}"#; 101].join(","));
+        assert_eq!(run(r#"{"b":1}"#, &nesting, false), Err(422));
+        let values = vec!["0"; 200_000].join(",");
+        let document = format!(r#"{{"a":[{values}],"b":{{}}}}"#);
+        let moves = |there: &str, turns: usize| {
+            let turn = format!(
+                r#"{{"op":"move","from":"/a","path":"{there}"}},{{"op":"move","from":"{there}","path":"/a"}}"#
+            );
+            format!("[{}]", vec![turn.as_str(); turns].join(","))
+        };
+        assert!(run(&document, &moves("/c", 5_000), false).is_ok(), "it gets no deeper");
+        assert!(run(&document, &moves("/b/c", 3), false).is_ok());
+        assert_eq!(run(&document, &moves("/b/c", 10), false), Err(413));
+        let deep = format!("{}1{}", "[".repeat(60), "]".repeat(60));
+        let path = "/0".repeat(60);
+        let twice = format!(r#"[{{"op":"replace","path":"/a{path}","value":{deep}}}]"#);
+        assert_eq!(run(&format!(r#"{{"a":{deep}}}"#), &twice, false), Err(422));
+    }
+}

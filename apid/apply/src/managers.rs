@@ -1,0 +1,303 @@
+//! Who owns what: `metadata.managedFields`.
+//!
+//! # Contract
+//!
+//! [`Managed`] is the decoded list. An entry belongs to a manager, an operation, an API version and a subresource; appliers
+//! have one entry whatever version they apply in. Entries are written in the order of operation, time in whole seconds
+//! (those without one first), manager, version and subresource.
+//!
+//! # Invariants
+//!
+//! INVARIANT (one entry each): no two entries have the same owner.
+//! INVARIANT (no empty entries): an owner of nothing has no entry.
+//! INVARIANT (bookkeeping has no owner): fields that the server keeps for itself are in no set that a write makes.
+
+use std::cmp::Ordering;
+use std::sync::LazyLock;
+
+use apimachinery::object::{Map, Object, Value};
+use apimachinery::time;
+use jiff::Timestamp;
+
+use crate::path::Element;
+use crate::set::Set;
+
+/// Entries of updates beyond which the oldest are put together.
+pub const UPDATES_MAX: usize = 10;
+
+/// The manager of updates that were put together.
+const ANCIENT: &str = "ancient-changes";
+
+/// How a manager wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// Server-side apply.
+    Apply,
+    /// Every other write.
+    Update,
+}
+
+impl Operation {
+    /// As in an entry.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Apply => "Apply",
+            Operation::Update => "Update",
+        }
+    }
+}
+
+/// What one owner owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The manager.
+    pub manager: String,
+    /// How it wrote.
+    pub operation: Operation,
+    /// The version in which it wrote.
+    pub api_version: String,
+    /// The subresource through which it wrote; `""` is the object itself.
+    pub subresource: String,
+    /// When its set last changed, or values in it did.
+    pub time: Option<Timestamp>,
+    /// Its fields.
+    pub fields: Set,
+}
+
+impl Entry {
+    /// Whether both belong to the same owner.
+    pub fn has_owner_of(&self, other: &Entry) -> bool {
+        self.operation == other.operation
+            && self.manager == other.manager
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// As messages name the owner: `"one"`, `"tool" with subresource "status" using v1`.
+    pub fn shown(&self) -> String {
+        let mut text = Value::from(self.manager.as_str()).to_string();
+        if !self.subresource.is_empty() {
+            text.push_str(&format!(" with subresource {}", Value::from(self.subresource.as_str())));
+        }
+        if self.operation == Operation::Update {
+            text.push_str(&format!(" using {}", self.api_version));
+        }
+        text
+    }
+
+    fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        let mut put = |name: &str, value: Value| drop(map.insert(name.to_owned(), value));
+        put("manager", Value::from(self.manager.as_str()));
+        put("operation", Value::from(self.operation.as_str()));
+        put("apiVersion", Value::from(self.api_version.as_str()));
+        if let Some(at) = self.time {
+            put("time", Value::from(time::time(at)));
+        }
+        put("fieldsType", Value::from("FieldsV1"));
+        put("fieldsV1", self.fields.to_value());
+        if !self.subresource.is_empty() {
+            put("subresource", Value::from(self.subresource.as_str()));
+        }
+        Value::Object(map)
+    }
+
+    fn from_value(value: &Value) -> Option<Self> {
+        let text = |name: &str| match value.get(name) {
+            None | Some(Value::Null) => Some(""),
+            Some(other) => other.as_str(),
+        };
+        let operation = match text("operation")? {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return None,
+        };
+        let api_version = text("apiVersion").filter(|version| !version.is_empty())?.to_owned();
+        let time = match text("time")? {
+            "" => None,
+            written => Some(time::parse(written)?),
+        };
+        if text("fieldsType")? != "FieldsV1" {
+            return None;
+        }
+        let fields = value.get("fieldsV1").map_or(Ok(Set::default()), Set::from_value).ok()?;
+        Some(Entry {
+            manager: text("manager")?.to_owned(),
+            operation,
+            api_version,
+            subresource: text("subresource")?.to_owned(),
+            time,
+            fields,
+        })
+    }
+}
+
+/// The decoded list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Managed {
+    /// In no order.
+    pub entries: Vec<Entry>,
+}
+
+impl Managed {
+    /// Decodes `metadata.managedFields`; None when an entry is not what it should be.
+    pub fn decode(list: Option<&Value>) -> Option<Self> {
+        let mut managed = Managed::default();
+        let list = match list {
+            None | Some(Value::Null) => return Some(managed),
+            Some(Value::Array(list)) => list,
+            Some(_) => return None,
+        };
+        managed.entries.reserve_exact(list.len() + 1);
+        for value in list {
+            let entry = Entry::from_value(value)?;
+            match managed.entries.iter_mut().find(|other| other.has_owner_of(&entry)) {
+                Some(same) => *same = entry,
+                None => managed.entries.push(entry),
+            }
+        }
+        Some(managed)
+    }
+
+    /// What an object says of its owners; nothing when it cannot be read.
+    pub fn of(object: &Object) -> Self {
+        Self::decode(object.at(&["metadata", "managedFields"])).unwrap_or_default()
+    }
+
+    /// Writes the list into an object.
+    pub fn write(mut self, object: &mut Object) {
+        self.entries.retain(|entry| !entry.fields.is_empty());
+        if self.entries.is_empty() {
+            object.remove_meta("managedFields");
+            return;
+        }
+        self.entries.sort_by(order);
+        let list: Vec<Value> = self.entries.iter().map(Entry::to_value).collect();
+        object.set_meta("managedFields", list);
+    }
+
+    /// The entry of the owner of another entry.
+    pub fn find(&self, owner: &Entry) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.has_owner_of(owner))
+    }
+
+    /// Takes out the entry of the owner of another entry.
+    pub fn take(&mut self, owner: &Entry) -> Option<Entry> {
+        let at = self.entries.iter().position(|entry| entry.has_owner_of(owner))?;
+        Some(self.entries.swap_remove(at))
+    }
+
+    /// Puts the oldest entries of updates together, by version, until no more than `max` are left.
+    pub fn cap_updates(&mut self, max: usize) {
+        let mut updates: Vec<Entry> = Vec::new();
+        let (all, kept): (Vec<Entry>, Vec<Entry>) =
+            std::mem::take(&mut self.entries).into_iter().partition(|e| e.operation == Operation::Update);
+        self.entries = kept;
+        let mut oldest_first = all;
+        oldest_first.sort_by(|a, b| seconds(a).cmp(&seconds(b)).then_with(|| order(a, b)));
+        let mut count = oldest_first.len();
+        // What one entry of a version is put together with; the first one keeps its name until there is a second.
+        let mut first: Vec<Entry> = Vec::new();
+        for entry in oldest_first {
+            if count <= max {
+                updates.push(entry);
+                continue;
+            }
+            match first.iter_mut().find(|bucket| bucket.api_version == entry.api_version) {
+                Some(bucket) => {
+                    ANCIENT.clone_into(&mut bucket.manager);
+                    bucket.subresource.clear();
+                    bucket.fields = bucket.fields.union(&entry.fields);
+                    bucket.time = entry.time;
+                    count -= 1;
+                }
+                None => first.push(entry),
+            }
+        }
+        for entry in first.into_iter().chain(updates) {
+            match self.entries.iter_mut().find(|other| other.has_owner_of(&entry)) {
+                Some(same) => {
+                    same.fields = same.fields.union(&entry.fields);
+                    same.time = same.time.max(entry.time);
+                }
+                None => self.entries.push(entry),
+            }
+        }
+    }
+}
+
+fn seconds(entry: &Entry) -> Option<i64> {
+    entry.time.map(Timestamp::as_second)
+}
+
+fn order(a: &Entry, b: &Entry) -> Ordering {
+    let key = |e: &Entry| (e.operation, seconds(e));
+    key(a)
+        .cmp(&key(b))
+        .then_with(|| a.manager.cmp(&b.manager))
+        .then_with(|| a.api_version.cmp(&b.api_version))
+        .then_with(|| a.subresource.cmp(&b.subresource))
+}
+
+/// Whether a list asks that all owners be forgotten: one entry that says nothing.
+pub fn is_reset(list: Option<&Value>) -> bool {
+    let says_nothing = |entry: &Value| {
+        entry.as_object().is_some_and(|map| map.values().all(|v| v.is_null() || v.as_str() == Some("")))
+    };
+    matches!(list, Some(Value::Array(list)) if list.len() == 1 && list.iter().all(says_nothing))
+}
+
+/// Fields that have no owner.
+pub fn without_bookkeeping(fields: &Set) -> Set {
+    static BOOKKEEPING: LazyLock<Set> = LazyLock::new(|| {
+        let mut set = Set::default();
+        for name in ["apiVersion", "kind", "metadata"] {
+            set.insert(&[Element::field(name)]);
+        }
+        for name in [
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "clusterName",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        ] {
+            set.insert(&[Element::field("metadata"), Element::field(name)]);
+        }
+        set
+    });
+    fields.difference(&BOOKKEEPING)
+}
+
+/// Gives a new object the managed fields of the old one when nothing but their times differs, so that a write that
+/// changes nothing is none. Whether it did.
+pub fn keep_times(old: &Object, new: &mut Object) -> bool {
+    fn same_but_time(a: &Value, b: &Value) -> bool {
+        let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
+        let has = |map: &Map<String, Value>| usize::from(map.contains_key("time"));
+        a.len() - has(a) == b.len() - has(b)
+            && a.iter().all(|(name, value)| name == "time" || b.get(name) == Some(value))
+    }
+    fn same_but_times(a: Option<&Value>, b: Option<&Value>) -> bool {
+        let (Some(Value::Array(a)), Some(Value::Array(b))) = (a, b) else { return false };
+        a.len() == b.len() && a.iter().all(|entry| b.iter().any(|other| same_but_time(entry, other)))
+    }
+    let (old_list, new_list) =
+        (old.at(&["metadata", "managedFields"]), new.at(&["metadata", "managedFields"]));
+    if old_list == new_list || !same_but_times(old_list, new_list) {
+        return false;
+    }
+    let Some(old_list) = old_list.cloned() else { return false };
+    let Some(changed) = new.meta_mut().insert("managedFields".to_owned(), old_list) else { return false };
+    if new == old {
+        return true;
+    }
+    new.meta_mut().insert("managedFields".to_owned(), changed);
+    false
+}
+
+#[cfg(test)]
+mod tests;

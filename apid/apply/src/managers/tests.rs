@@ -1,0 +1,84 @@
+use serde_json::json;
+
+use super::*;
+
+fn entry(manager: &str, version: &str, second: i64) -> Entry {
+    Entry {
+        manager: manager.to_owned(),
+        operation: Operation::Update,
+        api_version: version.to_owned(),
+        subresource: String::new(),
+        time: Timestamp::from_second(second).ok(),
+        fields: Set::of(&[Element::field(manager)]),
+    }
+}
+
+#[test]
+fn entries_read_back_in_their_order() {
+    let list = json!([
+        {"manager": "z", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:a": {}}},
+        {"manager": "a", "operation": "Apply", "apiVersion": "v1", "time": "2024-01-01T00:00:00Z",
+         "fieldsType": "FieldsV1", "fieldsV1": {"f:a": {}}},
+        {"manager": "a", "operation": "Update", "apiVersion": "v1", "time": "2023-01-01T00:00:00Z",
+         "fieldsType": "FieldsV1", "fieldsV1": {"f:b": {}}, "subresource": "status"},
+    ]);
+    let mut managed = Managed::decode(Some(&list)).unwrap();
+    managed.entries.reverse();
+    managed.entries.push(Entry { fields: Set::default(), ..entry("nothing", "v1", 0) });
+    let mut object = Object::default();
+    managed.write(&mut object);
+    assert_eq!(object.at(&["metadata", "managedFields"]), Some(&list));
+}
+
+#[test]
+fn what_cannot_be_read_is_refused() {
+    for wrong in [
+        json!({}),
+        json!([{}]),
+        json!([{"manager": "a", "operation": "Delete", "apiVersion": "v1", "fieldsType": "FieldsV1"}]),
+        json!([{"manager": "a", "operation": "Apply", "fieldsType": "FieldsV1"}]),
+        json!([{"manager": "a", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV2"}]),
+        json!([{"manager": "a", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "fieldsV1": {"spec": {}}}]),
+    ] {
+        assert_eq!(Managed::decode(Some(&wrong)), None, "{wrong}");
+    }
+    assert!(is_reset(Some(&json!([{}]))) && is_reset(Some(&json!([{"operation": ""}]))));
+    assert!(!is_reset(Some(&json!([]))) && !is_reset(None) && !is_reset(Some(&json!([{}, {}]))));
+}
+
+#[test]
+fn old_updates_are_put_together() {
+    let mut managed = Managed::default();
+    for i in 0..11_i64 {
+        managed.entries.push(entry(&format!("m{i:02}"), "v1", 1000 + i));
+    }
+    managed.entries.push(entry("other", "v2", 1));
+    managed.entries.push(Entry { operation: Operation::Apply, ..entry("applier", "v1", 0) });
+    managed.cap_updates(UPDATES_MAX);
+    let mut names: Vec<&str> = managed.entries.iter().map(|e| e.manager.as_str()).collect();
+    names.sort_unstable();
+    // The only one of its version stays, however old.
+    assert_eq!(
+        names,
+        ["ancient-changes", "applier", "m03", "m04", "m05", "m06", "m07", "m08", "m09", "m10", "other"]
+    );
+    let ancient = managed.entries.iter().find(|e| e.manager == "ancient-changes").unwrap();
+    assert_eq!(ancient.fields.to_value(), json!({"f:m00": {}, "f:m01": {}, "f:m02": {}}));
+    assert_eq!(ancient.time, Timestamp::from_second(1002).ok());
+}
+
+#[test]
+fn times_alone_are_no_change() {
+    let object = |time: &str, value: &str| {
+        let list = json!([{"manager": "a", "operation": "Update", "time": time}]);
+        Object::from_value(json!({"metadata": {"managedFields": list}, "data": {"k": value}})).unwrap()
+    };
+    let old = object("1", "v");
+    let mut same = object("2", "v");
+    assert!(keep_times(&old, &mut same));
+    assert_eq!(same, old);
+    let mut changed = object("2", "w");
+    assert!(!keep_times(&old, &mut changed));
+    assert_eq!(changed, object("2", "w"));
+}

@@ -1,0 +1,235 @@
+use jiff::Timestamp;
+use schema::Schema;
+use schema::merge::Merge;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::update::OneVersion;
+
+/// An object on a server that does nothing but write.
+struct Stored {
+    merge: Merge,
+    versions: OneVersion,
+    empty: Object,
+    ignored: Set,
+    second: i64,
+    object: Object,
+}
+
+const TOOL: LastApplied<'static> = LastApplied { annotation: "last-applied", manager: "kubectl" };
+
+impl Stored {
+    fn new(ty: &str) -> Self {
+        let schema = Schema::of(ty).unwrap();
+        let merge = schema.merge();
+        let versions = OneVersion { api_version: "v1".to_owned(), merge: merge.clone() };
+        let empty = schema.empty();
+        Stored { merge, versions, object: empty.clone(), empty, ignored: Set::default(), second: 0 }
+    }
+
+    fn write<'a>(&'a self, manager: &'a str) -> Write<'a> {
+        Write {
+            manager,
+            api_version: "v1",
+            subresource: "",
+            now: Timestamp::from_second(self.second).unwrap(),
+            merge: &self.merge,
+            versions: &self.versions,
+            ignored: &self.ignored,
+            empty: &self.empty,
+            reset_then_track: false,
+        }
+    }
+
+    fn apply(&mut self, manager: &str, force: bool, patch: Value) -> Result<(), String> {
+        self.second += 1;
+        let patch = Object::from_value(patch).unwrap();
+        let apply = Apply { write: self.write(manager), force, last_applied: Some(TOOL) };
+        self.object = apply.run(&self.object, &patch).map_err(|error| error.to_string())?.object;
+        Ok(())
+    }
+
+    fn replace(&mut self, manager: &str, new: Value) {
+        self.second += 1;
+        let mut new = Object::from_value(new).unwrap();
+        self.write(manager).update(Some(&self.object), &mut new).unwrap();
+        self.object = new;
+    }
+
+    fn owners(&self) -> Vec<(String, Value)> {
+        let managed = Managed::of(&self.object);
+        let mut owners: Vec<(String, Value)> =
+            managed.entries.iter().map(|entry| (entry.shown(), entry.fields.to_value())).collect();
+        owners.sort_by(|(a, _), (b, _)| a.cmp(b));
+        owners
+    }
+
+    fn data(&self) -> Value {
+        self.object.get("data").cloned().unwrap_or_default()
+    }
+}
+
+fn own(owner: &str, fields: Value) -> (String, Value) {
+    (owner.to_owned(), fields)
+}
+
+#[test]
+fn conflicts_name_every_field_and_owner() {
+    let mut stored = Stored::new("core/v1.ConfigMap");
+    stored.apply("one", false, json!({"data": {"k": "v"}})).unwrap();
+    stored.apply("two", false, json!({"data": {"k": "v"}})).unwrap();
+    let mut with_more = stored.object.clone();
+    with_more.set("data", json!({"k": "v", "l": "v"}));
+    stored.replace("three", with_more.into_value());
+    let before = stored.object.clone();
+    assert_eq!(
+        stored.apply("four", false, json!({"data": {"k": "w", "l": "w"}})),
+        Err("Apply failed with 3 conflicts: conflicts with \"one\":\n- .data.k\nconflicts with \"three\" using v1:\n\
+             - .data.l\nconflicts with \"two\":\n- .data.k"
+            .to_owned())
+    );
+    assert_eq!(stored.object, before);
+    assert_eq!(
+        stored.apply("two", false, json!({"data": {"k": "w"}})),
+        Err("Apply failed with 1 conflict: conflict with \"one\": .data.k".to_owned())
+    );
+    stored.apply("four", true, json!({"data": {"k": "w", "l": "w"}})).unwrap();
+    assert_eq!(stored.owners(), [own("\"four\"", json!({"f:data": {"f:k": {}, "f:l": {}}}))]);
+}
+
+#[test]
+fn sharing_and_giving_up() {
+    let mut stored = Stored::new("core/v1.ConfigMap");
+    stored.apply("one", false, json!({"metadata": {"labels": {"l": "1"}}, "data": {"k": "v"}})).unwrap();
+    stored.apply("two", false, json!({"data": {"k": "v"}})).unwrap();
+    // A first apply that changes nothing has no time.
+    assert_eq!(Managed::of(&stored.object).entries.iter().filter(|e| e.time.is_none()).count(), 1);
+    stored.apply("one", false, json!({})).unwrap();
+    assert_eq!((stored.data(), stored.object.label("l")), (json!({"k": "v"}), None));
+    assert_eq!(stored.owners(), [own("\"two\"", json!({"f:data": {"f:k": {}}}))]);
+    stored.apply("two", false, json!({})).unwrap();
+    assert_eq!((stored.data(), stored.owners()), (Value::Null, vec![]));
+}
+
+#[test]
+fn what_an_updater_owns_or_nobody_stays() {
+    let mut stored = Stored::new("core/v1.ConfigMap");
+    stored.apply("one", false, json!({"data": {"k": "v", "l": "w"}})).unwrap();
+    let mut with_more = stored.object.clone();
+    with_more.set("data", json!({"k": "v", "l": "w", "other": "x"}));
+    stored.replace("two", with_more.into_value());
+    stored.apply("one", false, json!({"data": {"k": "v"}})).unwrap();
+    assert_eq!(stored.data(), json!({"k": "v", "other": "x"}));
+    stored.apply("one", false, json!({})).unwrap();
+    assert_eq!(stored.data(), json!({"other": "x"}));
+    assert_eq!(stored.owners(), [own("\"two\" using v1", json!({"f:data": {"f:other": {}}}))]);
+}
+
+#[test]
+fn lists_merge_by_their_type() {
+    let mut stored = Stored::new("core/v1.Pod");
+    let pod = |spec: Value| json!({"spec": spec});
+    stored
+        .apply("one", false, pod(json!({"containers": [{"name": "app", "image": "a", "args": ["x"],
+            "ports": [{"containerPort": 53, "name": "tcp"}, {"containerPort": 53, "protocol": "UDP", "name": "udp"}]}]})))
+        .unwrap();
+    stored.apply("two", false, pod(json!({"containers": [{"name": "side", "image": "s"}]}))).unwrap();
+    let spec = |stored: &Stored| stored.object.get("spec").unwrap()["containers"].clone();
+    assert_eq!((&spec(&stored)[0]["name"], &spec(&stored)[1]["name"]), (&json!("app"), &json!("side")));
+    for (patch, path) in [
+        (json!({"name": "app", "args": ["y"]}), "args"),
+        (
+            json!({"name": "app", "ports": [{"containerPort": 53, "protocol": "TCP", "name": "z"}]}),
+            "ports[containerPort=53,protocol=\"TCP\"].name",
+        ),
+    ] {
+        assert_eq!(
+            stored.apply("three", false, pod(json!({"containers": [patch]}))),
+            Err(format!(
+                "Apply failed with 1 conflict: conflict with \"one\": .spec.containers[name=\"app\"].{path}"
+            ))
+        );
+    }
+    stored
+        .apply(
+            "one",
+            false,
+            pod(json!({"containers": [{"name": "app", "image": "a",
+            "ports": [{"containerPort": 53, "protocol": "UDP", "name": "udp"}]}]})),
+        )
+        .unwrap();
+    assert_eq!(
+        spec(&stored),
+        json!([{"name": "app", "image": "a", "ports": [{"containerPort": 53, "protocol": "UDP", "name": "udp"}]},
+               {"name": "side", "image": "s"}])
+    );
+}
+
+#[test]
+fn fields_that_are_not_written_this_way_have_no_owner() {
+    let mut stored = Stored::new("apps/v1.Deployment");
+    stored.ignored = Set::of(&[Element::field("status")]);
+    stored.apply("one", false, json!({"spec": {"replicas": 1}, "status": {"replicas": 3}})).unwrap();
+    assert_eq!(stored.owners(), [own("\"one\"", json!({"f:spec": {"f:replicas": {}}}))]);
+}
+
+#[test]
+fn objects_without_owners_belong_to_before_first_apply() {
+    let mut stored = Stored::new("core/v1.ConfigMap");
+    stored.object.set("data", json!({"k": "v", "old": "1"}));
+    assert!(stored.apply("one", false, json!({"data": {"k": "w"}})).is_err());
+    stored.apply("one", true, json!({"data": {"k": "w"}})).unwrap();
+    assert_eq!(
+        stored.owners(),
+        [
+            own("\"before-first-apply\" using v1", json!({"f:data": {".": {}, "f:old": {}}})),
+            own("\"one\"", json!({"f:data": {"f:k": {}}})),
+        ]
+    );
+}
+
+#[test]
+fn the_client_tool_takes_over_what_it_wrote_itself() {
+    let last = r#"{"apiVersion":"v1","data":{"k":"v","old":"1"},"kind":"ConfigMap","metadata":{"name":"a"}}"#;
+    let mut stored = Stored::new("core/v1.ConfigMap");
+    let client_side = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "a", "annotations": {"last-applied": last}}, "data": {"k": "v", "old": "1"}});
+    let mut created = Object::from_value(client_side).unwrap();
+    stored.write("kubectl-client-side-apply").update(None, &mut created).unwrap();
+    stored.object = created;
+    let patch = |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": value}});
+    assert!(stored.apply("other", false, patch("w")).is_err());
+    stored.apply("kubectl", false, patch("<w>")).unwrap();
+    assert_eq!(stored.data(), json!({"k": "<w>", "old": "1"}));
+    assert_eq!(
+        stored.object.annotation("last-applied"),
+        Some(
+            "{\"apiVersion\":\"v1\",\"data\":{\"k\":\"\\u003cw\\u003e\"},\"kind\":\"ConfigMap\",\
+             \"metadata\":{\"name\":\"a\"}}\n"
+        )
+    );
+    assert!(stored.apply("other", false, patch("y")).is_err());
+}
+
+#[test]
+fn bodies_that_cannot_be_applied() {
+    let mut stored = Stored::new("core/v1.ConfigMap");
+    for (patch, want) in [
+        (json!({"metadata": {"managedFields": []}}), "metadata.managedFields must be nil"),
+        (json!({"dta": {}}), ".dta: field not declared in schema"),
+    ] {
+        assert_eq!(stored.apply("one", false, patch), Err(want.to_owned()));
+    }
+}
+
+#[test]
+fn the_status_has_a_cause_for_each_field() {
+    let path = vec![Element::field("data"), Element::field("k")];
+    let status = conflict_status(&[Conflict { owner: "\"one\"".to_owned(), path }]);
+    let value = status.to_value();
+    assert_eq!((status.code, &value["reason"]), (409, &json!("Conflict")));
+    assert_eq!(
+        value["details"],
+        json!({"causes": [{"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".data.k"}]})
+    );
+}

@@ -1,0 +1,329 @@
+//! Sets of paths, kept as tries.
+//!
+//! # Contract
+//!
+//! A [`Set`] holds paths into an object. A path may be in the set with or without paths below it. All operations take
+//! time in proportion to the sizes of the sets. `fieldsV1` is their form on the wire: [`Set::to_value`],
+//! [`Set::from_value`]; reading back what was written gives the same set.
+//!
+//! # Invariants
+//!
+//! INVARIANT (sorted): elements of a level are in their order, each once.
+//! INVARIANT (no empty nodes): a node is in the set, or something below it is.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use apimachinery::object::{Map, Value};
+
+use crate::path::{Element, Malformed};
+
+/// A set of paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Set {
+    nodes: Vec<(Element, Node)>,
+}
+
+/// What a set holds at a path and below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Whether the path itself is in the set.
+    pub member: bool,
+    /// What is below it.
+    pub below: Set,
+}
+
+impl Node {
+    /// The path alone.
+    pub fn leaf() -> Self {
+        Node { member: true, below: Set::default() }
+    }
+
+    /// Whether neither the path nor anything below it is in the set.
+    pub fn is_empty(&self) -> bool {
+        !self.member && self.below.is_empty()
+    }
+}
+
+impl Set {
+    /// Without any.
+    pub const fn new() -> Self {
+        Set { nodes: Vec::new() }
+    }
+
+    /// A set of one path.
+    pub fn of(path: &[Element]) -> Self {
+        let mut set = Set::default();
+        set.insert(path);
+        set
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The paths in it.
+    pub fn len(&self) -> usize {
+        self.nodes.iter().map(|(_, node)| usize::from(node.member) + node.below.len()).sum()
+    }
+
+    /// The elements of the first level.
+    pub fn nodes(&self) -> impl Iterator<Item = (&Element, &Node)> {
+        self.nodes.iter().map(|(element, node)| (element, node))
+    }
+
+    fn place(&self, element: &Element) -> Result<usize, usize> {
+        // Most sets are filled in order.
+        match self.nodes.last().map(|(last, _)| last.cmp(element)) {
+            None | Some(Ordering::Less) => Err(self.nodes.len()),
+            Some(Ordering::Equal) => Ok(self.nodes.len() - 1),
+            Some(Ordering::Greater) => self.nodes.binary_search_by(|(at, _)| at.cmp(element)),
+        }
+    }
+
+    /// What is at an element of the first level.
+    pub fn node(&self, element: &Element) -> Option<&Node> {
+        self.nodes.get(self.place(element).ok()?).map(|(_, node)| node)
+    }
+
+    /// What is at a field of the first level.
+    pub fn field(&self, name: &str) -> Option<&Node> {
+        let place = self.nodes.binary_search_by(|(at, _)| match at {
+            Element::Field(field) => (**field).cmp(name),
+            _ => Ordering::Greater,
+        });
+        self.nodes.get(place.ok()?).map(|(_, node)| node)
+    }
+
+    /// Adds a path.
+    pub fn insert(&mut self, path: &[Element]) {
+        let Some((first, rest)) = path.split_first() else { return };
+        if rest.is_empty() {
+            self.add(first.clone(), Node::leaf());
+        } else {
+            self.add(first.clone(), Node { member: false, below: Set::of(rest) });
+        }
+    }
+
+    /// Adds all that a node holds, at an element of the first level.
+    pub fn add(&mut self, element: Element, node: Node) {
+        if node.is_empty() {
+            return;
+        }
+        match self.place(&element) {
+            Err(at) => self.nodes.insert(at, (element, node)),
+            Ok(at) => {
+                if let Some((_, old)) = self.nodes.get_mut(at) {
+                    old.member |= node.member;
+                    old.below = old.below.union(&node.below);
+                }
+            }
+        }
+    }
+
+    /// Whether a path is in it.
+    pub fn contains(&self, path: &[Element]) -> bool {
+        let Some((first, rest)) = path.split_first() else { return false };
+        self.node(first)
+            .is_some_and(|node| if rest.is_empty() { node.member } else { node.below.contains(rest) })
+    }
+
+    /// All paths of both.
+    #[must_use]
+    pub fn union(&self, other: &Set) -> Set {
+        self.combine(other, &|a, b| match (a, b) {
+            (Some(a), Some(b)) => Node { member: a.member || b.member, below: a.below.union(&b.below) },
+            (Some(only), None) | (None, Some(only)) => only.clone(),
+            (None, None) => Node::default(),
+        })
+    }
+
+    /// The paths that are in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Set) -> Set {
+        self.combine(other, &|a, b| match (a, b) {
+            (Some(a), Some(b)) => {
+                Node { member: a.member && b.member, below: a.below.intersection(&b.below) }
+            }
+            _ => Node::default(),
+        })
+    }
+
+    /// The paths that are not in the other.
+    #[must_use]
+    pub fn difference(&self, other: &Set) -> Set {
+        self.combine(other, &|a, b| match (a, b) {
+            (Some(a), Some(b)) => Node { member: a.member && !b.member, below: a.below.difference(&b.below) },
+            (Some(a), None) => a.clone(),
+            (None, _) => Node::default(),
+        })
+    }
+
+    /// The paths of which neither they nor a path above them is in the other.
+    #[must_use]
+    pub fn recursive_difference(&self, other: &Set) -> Set {
+        self.combine(other, &|a, b| match (a, b) {
+            (Some(_), Some(b)) if b.member => Node::default(),
+            (Some(a), Some(b)) => Node { member: a.member, below: a.below.recursive_difference(&b.below) },
+            (Some(a), None) => a.clone(),
+            (None, _) => Node::default(),
+        })
+    }
+
+    /// Whether all its paths are in the other.
+    pub fn is_subset(&self, other: &Set) -> bool {
+        self.nodes.iter().all(|(element, node)| {
+            other.node(element).is_some_and(|o| (o.member || !node.member) && node.below.is_subset(&o.below))
+        })
+    }
+
+    /// The paths that have none below them.
+    #[must_use]
+    pub fn leaves(&self) -> Set {
+        let nodes = self.nodes.iter().map(|(element, node)| {
+            let member = node.member && node.below.is_empty();
+            (element.clone(), Node { member, below: node.below.leaves() })
+        });
+        Set { nodes: nodes.collect() }
+    }
+
+    /// Level by level, in step.
+    fn combine(&self, other: &Set, with: &dyn Fn(Option<&Node>, Option<&Node>) -> Node) -> Set {
+        let mut nodes = Vec::with_capacity(self.nodes.len().max(other.nodes.len()));
+        let mut push = |element: &Element, node: Node| {
+            if !node.is_empty() {
+                nodes.push((element.clone(), node));
+            }
+        };
+        let (mut left, mut right) = (self.nodes.iter().peekable(), other.nodes.iter().peekable());
+        loop {
+            let order = match (left.peek(), right.peek()) {
+                (Some((a, _)), Some((b, _))) => a.cmp(b),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => break,
+            };
+            let a = if order.is_le() { left.next() } else { None };
+            let b = if order.is_ge() { right.next() } else { None };
+            if let Some((element, _)) = a.or(b) {
+                push(element, with(a.map(|(_, node)| node), b.map(|(_, node)| node)));
+            }
+        }
+        Set { nodes }
+    }
+
+    /// Calls with each path: those of a level, then those below it.
+    pub fn each(&self, call: &mut dyn FnMut(&[Element])) {
+        fn below(set: &Set, path: &mut Vec<Element>, call: &mut dyn FnMut(&[Element])) {
+            for (element, _) in set.nodes.iter().filter(|(_, node)| node.member) {
+                path.push(element.clone());
+                call(path);
+                path.pop();
+            }
+            for (element, node) in set.nodes.iter().filter(|(_, node)| !node.below.is_empty()) {
+                path.push(element.clone());
+                below(&node.below, path, call);
+                path.pop();
+            }
+        }
+        below(self, &mut Vec::new(), call);
+    }
+
+    /// As `fieldsV1`.
+    pub fn to_value(&self) -> Value {
+        let each = self.nodes.iter().map(|(element, node)| {
+            let mut below = node.below.to_value();
+            if let (true, Value::Object(map)) = (node.member && !node.below.is_empty(), &mut below) {
+                map.insert(".".to_owned(), Value::Object(Map::new()));
+            }
+            (element.name(), below)
+        });
+        Value::Object(each.collect())
+    }
+
+    /// From `fieldsV1`. Elements of kinds that are not known are left out.
+    ///
+    /// # Errors
+    ///
+    /// A name that cannot be read.
+    pub fn from_value(value: &Value) -> Result<Self, Malformed> {
+        let mut set = Set::default();
+        let Value::Object(map) = value else {
+            return if value.is_null() { Ok(set) } else { Err(Malformed(value.to_string())) };
+        };
+        set.nodes.reserve_exact(map.len());
+        for (name, below) in map.iter().filter(|(name, _)| *name != ".") {
+            let Some(element) = Element::parse(name)? else { continue };
+            let member = below.as_object().is_none_or(|map| map.is_empty() || map.contains_key("."));
+            set.add(element, Node { member, below: Set::from_value(below)? });
+        }
+        Ok(set)
+    }
+}
+
+/// The paths, one a line.
+impl fmt::Display for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = Vec::new();
+        self.each(&mut |path| lines.push(shown(path)));
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+/// A path as messages show it: `.spec.containers[name="app"].image`.
+pub fn shown(path: &[Element]) -> String {
+    path.iter().map(Element::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn set(value: Value) -> Set {
+        Set::from_value(&value).unwrap()
+    }
+
+    #[test]
+    fn operations() {
+        let a = set(json!({"f:data": {".": {}, "f:k": {}, "f:l": {}}, "f:spec": {}}));
+        let b = set(json!({"f:data": {"f:k": {}, "f:m": {}}, "f:spec": {"f:x": {}}}));
+        for (what, got, want) in [
+            (
+                "union",
+                a.union(&b),
+                json!({"f:data": {".": {}, "f:k": {}, "f:l": {}, "f:m": {}}, "f:spec": {".": {}, "f:x": {}}}),
+            ),
+            ("intersection", a.intersection(&b), json!({"f:data": {"f:k": {}}})),
+            ("difference", a.difference(&b), json!({"f:data": {".": {}, "f:l": {}}, "f:spec": {}})),
+            ("difference", b.difference(&a), json!({"f:data": {"f:m": {}}, "f:spec": {"f:x": {}}})),
+            ("recursive", b.recursive_difference(&a), json!({})),
+            ("recursive", a.recursive_difference(&b), json!({"f:data": {".": {}, "f:l": {}}, "f:spec": {}})),
+            ("leaves", a.leaves(), json!({"f:data": {"f:k": {}, "f:l": {}}, "f:spec": {}})),
+        ] {
+            assert_eq!(got.to_value(), want, "{what}");
+        }
+        assert!(a.intersection(&b).is_subset(&a) && a.intersection(&b).is_subset(&b) && !a.is_subset(&b));
+        assert_eq!(a.len(), 4);
+    }
+
+    #[test]
+    fn wire_form_reads_back() {
+        let text = json!({
+            "f:metadata": {"f:finalizers": {".": {}, "v:\"example.com/one\"": {}}},
+            "f:spec": {"f:ports": {"k:{\"port\":443,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}},
+                                   "k:{\"port\":80,\"protocol\":\"TCP\"}": {"f:name": {}}}},
+        });
+        assert_eq!(set(text.clone()).to_value(), text);
+        assert_eq!(
+            set(text).to_string(),
+            ".metadata.finalizers\n.metadata.finalizers[=\"example.com/one\"]\n\
+             .spec.ports[port=443,protocol=\"TCP\"]\n.spec.ports[port=80,protocol=\"TCP\"].name\n\
+             .spec.ports[port=443,protocol=\"TCP\"].port"
+        );
+        assert!(set(json!({})).is_empty() && set(Value::Null).is_empty());
+        assert!(Set::from_value(&json!({"spec": {}})).is_err());
+        assert!(Set::from_value(&json!([])).is_err());
+    }
+}

@@ -1,0 +1,311 @@
+//! Strategic merge patch: a merge patch that knows which lists merge, and by which key.
+//!
+//! # Contract
+//!
+//! [`apply`] merges a patch into an object of a type. Maps merge key by key, null removes, lists whose field says so merge
+//! by their merge key or by value, other lists are replaced. Directives: `$patch` (`replace`, `delete`) in maps and items,
+//! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>`, `$retainKeys`. None of them is left in the result.
+//!
+//! # Reference
+//!
+//! Items of a merged list: those of the patch in its order, the others in theirs; where the stored list had both an item
+//! of the patch and another one, they keep their order; a new item comes before the others that are left. Values of
+//! another JSON type than the stored ones replace them, for the schema to judge.
+
+use apimachinery::object::{Map, Value};
+use schema::merge::{Merge, Patch};
+
+type Fields = Map<String, Value>;
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const ORDER_OF: &str = "$setElementOrder/";
+
+/// Why a patch changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Directives that contradict themselves: 400.
+    #[error("{0}")]
+    Malformed(String),
+    /// What cannot be merged: 422.
+    #[error("{0}")]
+    Rejected(String),
+    /// An item without the key by which its list merges, or an unknown directive. The reference answers 500.
+    #[error("{0}")]
+    Unmergeable(String),
+}
+
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The object changed by a patch.
+///
+/// # Errors
+///
+/// See [`Error`].
+pub fn apply(merge: &Merge, object: Fields, patch: &Fields) -> Result<Fields> {
+    maps(Some(merge), object, patch)
+}
+
+/// The type of a field and how it is patched. What is not declared is of no type.
+fn field<'s>(ty: Option<&'s Merge>, name: &str) -> (Option<&'s Merge>, Patch) {
+    match ty {
+        Some(Merge::Struct(r)) => match r.resolve().and_then(|ty| ty.field(name)) {
+            Some(field) => (Some(&field.ty), field.patch.clone()),
+            None => (None, Patch::default()),
+        },
+        Some(Merge::Map { values, .. }) => (Some(values), Patch::default()),
+        _ => (None, Patch::default()),
+    }
+}
+
+fn maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields) -> Result<Fields> {
+    match patch.get(DIRECTIVE) {
+        None => {}
+        Some(Value::String(what)) if what == "replace" => {
+            let mut fresh = patch.clone();
+            fresh.remove(DIRECTIVE);
+            return maps(ty, Fields::new(), &fresh);
+        }
+        Some(Value::String(what)) if what == "delete" => return Ok(Fields::new()),
+        Some(Value::String(what)) if what == "merge" => {}
+        Some(other) => return Err(unknown_directive(other)),
+    }
+    retain_keys(&mut original, patch)?;
+    for (name, order) in patch {
+        if let Some(list) = name.strip_prefix(ORDER_OF) {
+            ordered(ty, &mut original, patch, list, order)?;
+        }
+    }
+    for (name, value) in patch {
+        if name == DIRECTIVE || name == RETAIN_KEYS || name.starts_with(ORDER_OF) {
+            continue;
+        }
+        if let Some(list) = name.strip_prefix(DELETE_FROM) {
+            delete_from(&mut original, list, value)?;
+            continue;
+        }
+        if patch.contains_key(&format!("{ORDER_OF}{name}")) && value.is_array() {
+            continue;
+        }
+        if value.is_null() {
+            original.remove(name);
+            continue;
+        }
+        let (ty, how) = field(ty, name);
+        let merged = values(ty, &how, original.remove(name), value)?;
+        original.insert(name.clone(), merged);
+    }
+    Ok(original)
+}
+
+fn values(ty: Option<&Merge>, how: &Patch, original: Option<Value>, patch: &Value) -> Result<Value> {
+    match (original, patch) {
+        (Some(Value::Object(original)), Value::Object(patch)) if !how.replace => {
+            Ok(Value::Object(maps(ty, original, patch)?))
+        }
+        (_, Value::Object(patch)) => Ok(Value::Object(maps(ty, Fields::new(), patch)?)),
+        (Some(Value::Array(original)), Value::Array(patch)) if how.merge => {
+            Ok(Value::Array(lists(item_type(ty), how, original, patch)?))
+        }
+        (_, Value::Array(patch)) if how.merge => {
+            Ok(Value::Array(lists(item_type(ty), how, Vec::new(), patch)?))
+        }
+        (_, Value::Array(patch)) => Ok(Value::Array(patch.iter().map(without_nulls).collect())),
+        (_, other) => Ok(other.clone()),
+    }
+}
+
+/// What replaces a list brings no null fields with it.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
+        }
+        Value::Array(list) => Value::Array(list.iter().map(without_nulls).collect()),
+        other => other.clone(),
+    }
+}
+
+fn item_type(ty: Option<&Merge>) -> Option<&Merge> {
+    match ty {
+        Some(Merge::List { items, .. }) => Some(items),
+        _ => None,
+    }
+}
+
+fn unknown_directive(value: &Value) -> Error {
+    Error::Unmergeable(format!("unknown patch type found: {value}"))
+}
+
+/// Leaves only the keys that the patch names.
+fn retain_keys(original: &mut Fields, patch: &Fields) -> Result<()> {
+    let Some(kept) = patch.get(RETAIN_KEYS) else { return Ok(()) };
+    let Value::Array(kept) = kept else {
+        return Err(Error::Malformed(format!("{RETAIN_KEYS} must be a list of keys")));
+    };
+    let is_kept = |name: &str| kept.iter().any(|key| key.as_str() == Some(name));
+    for (name, value) in patch {
+        let is_directive = name.starts_with('$');
+        if !value.is_null() && !is_directive && !is_kept(name) {
+            return Err(Error::Malformed(format!("`{name}` is set and not among the {RETAIN_KEYS}")));
+        }
+    }
+    original.retain(|name, _| is_kept(name));
+    Ok(())
+}
+
+fn delete_from(original: &mut Fields, list: &str, gone: &Value) -> Result<()> {
+    let Value::Array(gone) = gone else {
+        return Err(Error::Malformed(format!("{DELETE_FROM}{list} must be a list of values")));
+    };
+    if let Some(Value::Array(items)) = original.get_mut(list) {
+        items.retain(|item| !gone.contains(item));
+    }
+    Ok(())
+}
+
+/// Merges a list and puts its items in an order.
+fn ordered(
+    ty: Option<&Merge>,
+    original: &mut Fields,
+    patch: &Fields,
+    name: &str,
+    order: &Value,
+) -> Result<()> {
+    let Value::Array(order) = order else {
+        return Err(Error::Malformed(format!("{ORDER_OF}{name} must be a list")));
+    };
+    let (ty, how) = field(ty, name);
+    let stored = match original.remove(name) {
+        Some(Value::Array(stored)) => Some(stored),
+        Some(other) => {
+            original.insert(name.to_owned(), other);
+            return Ok(());
+        }
+        None => None,
+    };
+    let wanted = match patch.get(name) {
+        Some(Value::Array(wanted)) => Some(wanted),
+        _ => None,
+    };
+    if stored.is_none() && wanted.is_none() {
+        return Ok(());
+    }
+    let key = how.key.as_deref();
+    if let Some(wanted) = wanted
+        && !order.is_empty()
+    {
+        let mut places = order.iter();
+        let named = wanted.iter().filter(|item| item.get(DIRECTIVE).is_none());
+        for item in named {
+            if !places.any(|place| is_same(key, place, item)) {
+                return Err(Error::Malformed(format!(
+                    "the order of `{name}` does not fit its items: an item that is set is missing or in another place"
+                )));
+            }
+        }
+    }
+    let before = stored.clone().unwrap_or_default();
+    let merged = match (stored, wanted) {
+        (stored, Some(wanted)) if how.merge => {
+            lists(item_type(ty), &how, stored.unwrap_or_default(), wanted)?
+        }
+        (_, Some(wanted)) => wanted.clone(),
+        (stored, None) => stored.unwrap_or_default(),
+    };
+    original.insert(name.to_owned(), Value::Array(arrange(merged, order, &before, key)));
+    Ok(())
+}
+
+/// Whether two items are one: by the key, or by value.
+fn is_same(key: Option<&str>, a: &Value, b: &Value) -> bool {
+    match key {
+        Some(key) => a.get(key).is_some_and(|value| b.get(key) == Some(value)),
+        None => a == b,
+    }
+}
+
+fn lists(ty: Option<&Merge>, how: &Patch, mut original: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>> {
+    let Some(key) = how.key.as_deref() else {
+        if patch.iter().chain(&original).any(Value::is_array) {
+            return Err(Error::Rejected("lists of lists are not supported".to_owned()));
+        }
+        let before = original.clone();
+        for item in patch {
+            if !original.contains(item) {
+                original.push(item.clone());
+            }
+        }
+        return Ok(arrange(original, patch, &before, None));
+    };
+    let mut replace = false;
+    let mut wanted: Vec<&Value> = Vec::with_capacity(patch.len());
+    for item in patch {
+        let Value::Object(fields) = item else {
+            return Err(Error::Unmergeable(
+                "the items of a list that merges by a key must be maps".to_owned(),
+            ));
+        };
+        match fields.get(DIRECTIVE) {
+            None => wanted.push(item),
+            Some(Value::String(what)) if what == "delete" => {
+                if fields.get(key).is_none() {
+                    return Err(no_key(key));
+                }
+                original.retain(|stored| !is_same(Some(key), stored, item));
+            }
+            Some(Value::String(what)) if what == "replace" => replace = true,
+            Some(other) => return Err(unknown_directive(other)),
+        }
+    }
+    let before = if replace { Vec::new() } else { original.clone() };
+    let mut merged = before.clone();
+    for item in wanted.iter().copied() {
+        if item.get(key).is_none() {
+            return Err(no_key(key));
+        }
+        let Value::Object(fields) = item else { continue };
+        match merged.iter_mut().find(|stored| is_same(Some(key), stored, item)) {
+            Some(Value::Object(stored)) => *stored = maps(ty, std::mem::take(stored), fields)?,
+            _ => merged.push(Value::Object(maps(ty, Fields::new(), fields)?)),
+        }
+    }
+    let order: Vec<Value> = wanted.into_iter().cloned().collect();
+    Ok(arrange(merged, &order, &before, Some(key)))
+}
+
+fn no_key(key: &str) -> Error {
+    Error::Unmergeable(format!("an item does not contain declared merge key: {key}"))
+}
+
+/// Items that `order` names in its order, the others in theirs between them, as they stood in `before`.
+fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
+    let place = |list: &[Value], item: &Value| list.iter().position(|other| is_same(key, other, item));
+    let mut named: Vec<(usize, Value)> = Vec::new();
+    let mut others: Vec<Value> = Vec::new();
+    for item in merged {
+        match place(order, &item) {
+            Some(at) => named.push((at, item)),
+            None => others.push(item),
+        }
+    }
+    named.sort_by_key(|(at, _)| *at);
+    let mut arranged = Vec::with_capacity(named.len() + others.len());
+    let mut others = others.into_iter().peekable();
+    for (_, item) in named {
+        let stood = place(before, &item);
+        while let Some(other) =
+            others.next_if(|other| matches!((place(before, other), stood), (Some(a), Some(b)) if a < b))
+        {
+            arranged.push(other);
+        }
+        arranged.push(item);
+    }
+    arranged.extend(others);
+    arranged
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+use schema::Schema;
+use serde_json::json;
+
+use super::*;
+
+fn run(ty: &str, object: Value, patch: Value) -> Result<Value> {
+    let (Value::Object(object), Value::Object(patch)) = (object, patch) else { panic!("objects") };
+    apply(&Schema::of(ty).unwrap().merge(), object, &patch).map(Value::Object)
+}
+
+/// Patches of a pod's spec with these containers.
+fn containers(stored: Value, patch: Value) -> Value {
+    let object = json!({"spec": {"containers": stored}});
+    run("core/v1.Pod", object, json!({"spec": patch})).unwrap()["spec"]["containers"].clone()
+}
+
+#[test]
+fn lists_merge_by_key() {
+    let stored = json!([{"name": "app", "image": "a", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
+                        {"name": "side", "image": "s"}]);
+    for (patch, want) in [
+        (
+            json!({"containers": [{"name": "side", "image": "t"}]}),
+            json!([stored[0], {"name": "side", "image": "t"}]),
+        ),
+        (
+            json!({"containers": [{"name": "app", "env": [{"name": "B", "value": "two"}, {"name": "C", "value": "3"}]}]}),
+            json!([{"name": "app", "image": "a", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "two"},
+                                                         {"name": "C", "value": "3"}]}, stored[1]]),
+        ),
+        // A new item comes before those that the patch does not name.
+        (
+            json!({"containers": [{"name": "new", "image": "n", "args": null}]}),
+            json!([{"name": "new", "image": "n"}, stored[0], stored[1]]),
+        ),
+        (json!({"containers": [{"name": "side", "image": null}]}), json!([stored[0], {"name": "side"}])),
+        (
+            json!({"containers": [{"name": "app", "env": [{"name": "A", "$patch": "delete"}]},
+                                  {"name": "side", "$patch": "delete"}, {"name": "none", "$patch": "delete"}]}),
+            json!([{"name": "app", "image": "a", "env": [{"name": "B", "value": "2"}]}]),
+        ),
+        (
+            json!({"containers": [{"$patch": "replace"}, {"name": "fresh", "image": "f"}]}),
+            json!([{"name": "fresh", "image": "f"}]),
+        ),
+        (
+            json!({"$setElementOrder/containers": [{"name": "side"}, {"name": "app"}],
+                   "containers": [{"name": "app", "image": "b"}]}),
+            json!([stored[1], {"name": "app", "image": "b", "env": stored[0]["env"]}]),
+        ),
+        (
+            json!({"$setElementOrder/containers": [{"name": "first"}, {"name": "app"}, {"name": "side"}],
+                   "containers": [{"name": "first", "image": "f"}]}),
+            json!([{"name": "first", "image": "f"}, stored[0], stored[1]]),
+        ),
+        (json!({"$setElementOrder/containers": [{"name": "app"}]}), stored.clone()),
+        (json!({"containers": "none"}), json!("none")),
+    ] {
+        assert_eq!(containers(stored.clone(), patch.clone()), want, "{patch}");
+    }
+    // The key is one field even where two tell items apart: the first of that port is meant.
+    let ports = run(
+        "core/v1.Service",
+        json!({"spec": {"ports": [{"name": "http", "port": 80}, {"name": "https", "port": 443}]}}),
+        json!({"spec": {"ports": [{"port": 53, "name": "dns"}, {"port": 443, "$patch": "delete"}]}}),
+    );
+    assert_eq!(
+        ports.unwrap(),
+        json!({"spec": {"ports": [{"port": 53, "name": "dns"}, {"name": "http", "port": 80}]}})
+    );
+}
+
+#[test]
+fn lists_of_scalars_are_sets_when_they_merge() {
+    let stored = json!({"metadata": {"finalizers": ["one", "two"]}});
+    for (patch, want) in [
+        (json!({"finalizers": ["two", "three"]}), json!(["one", "two", "three"])),
+        (json!({"$deleteFromPrimitiveList/finalizers": ["two", "none"]}), json!(["one"])),
+        (json!({"$setElementOrder/finalizers": ["two", "one"]}), json!(["two", "one"])),
+        (
+            json!({"$deleteFromPrimitiveList/finalizers": ["one"],
+                   "$setElementOrder/finalizers": ["four", "two"], "finalizers": ["four"]}),
+            json!(["four", "two"]),
+        ),
+        (json!({"finalizers": null}), Value::Null),
+    ] {
+        let merged = run("core/v1.Pod", stored.clone(), json!({"metadata": patch})).unwrap();
+        assert_eq!(merged["metadata"]["finalizers"], want, "{patch}");
+    }
+    let replaced = containers(
+        json!([{"name": "a", "args": ["x"]}]),
+        json!({"containers": [{"name": "a", "args": ["y"]}]}),
+    );
+    assert_eq!(replaced, json!([{"name": "a", "args": ["y"]}]));
+}
+
+#[test]
+fn maps_and_their_directives() {
+    for (ty, object, patch, want) in [
+        (
+            "core/v1.Pod",
+            json!({"metadata": {"labels": {"a": "1", "b": "2"}}}),
+            json!({"metadata": {"labels": {"$patch": "replace", "c": "3"}}}),
+            json!({"metadata": {"labels": {"c": "3"}}}),
+        ),
+        (
+            "core/v1.Pod",
+            json!({"metadata": {"labels": {"a": "1"}}}),
+            json!({"metadata": {"labels": {"$patch": "delete"}}}),
+            json!({"metadata": {"labels": {}}}),
+        ),
+        (
+            "core/v1.Service",
+            json!({"spec": {"selector": {"app": "x"}}}),
+            json!({"spec": {"selector": {"tier": "web"}}}),
+            json!({"spec": {"selector": {"app": "x", "tier": "web"}}}),
+        ),
+        (
+            "apps/v1.Deployment",
+            json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}}),
+            json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
+            json!({"spec": {"strategy": {"type": "Recreate"}}}),
+        ),
+    ] {
+        assert_eq!(run(ty, object, patch.clone()).unwrap(), want, "{patch}");
+    }
+}
+
+#[test]
+fn errors() {
+    let object = json!({"metadata": {"finalizers": ["a"]}, "spec": {"containers": [{"name": "a"}]}});
+    for (patch, malformed) in [
+        (json!({"spec": {"$retainKeys": ["nodeName"], "hostname": "h"}}), true),
+        (json!({"spec": {"$retainKeys": "x"}}), true),
+        (
+            json!({"spec": {"$setElementOrder/containers": [{"name": "b"}], "containers": [{"name": "a"}]}}),
+            true,
+        ),
+        (json!({"metadata": {"$deleteFromPrimitiveList/finalizers": "a"}}), true),
+        (json!({"spec": {"containers": [{"image": "x"}]}}), false),
+        (json!({"spec": {"containers": ["x"]}}), false),
+        (json!({"spec": {"$patch": "later"}}), false),
+    ] {
+        let error = run("core/v1.Pod", object.clone(), patch.clone()).unwrap_err();
+        assert_eq!(matches!(error, Error::Malformed(_)), malformed, "{patch}: {error}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Whether an applied object fits its type.
+
+use apimachinery::object::Value;
+use schema::merge::{Merge, Scalar};
+
+use super::{Fields, Form, child, form, items};
+use crate::path::Element;
+use crate::set::shown;
+
+/// Why an object cannot be applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {why}")]
+pub struct TypingError {
+    /// Where.
+    pub path: String,
+    /// What.
+    pub why: Why,
+}
+
+/// What is wrong with a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    /// The type has no such field.
+    #[error("field not declared in schema")]
+    Undeclared,
+    /// Another item of the list has the same key.
+    #[error("duplicate entries for key {0}")]
+    Duplicate(String),
+    /// Another JSON type.
+    #[error("expected {expected}, got {got}")]
+    Mismatch {
+        /// What the type wants.
+        expected: &'static str,
+        /// What was found.
+        got: &'static str,
+    },
+    /// An item of a keyed list that has no keys, or of a set that is no scalar.
+    #[error("{0}")]
+    Item(&'static str),
+}
+
+/// Whether an object fits its type.
+///
+/// # Errors
+///
+/// Everything that does not.
+pub fn check(ty: &Merge, object: &Fields) -> Result<(), Vec<TypingError>> {
+    let mut walk = Walk { path: Vec::new(), errors: Vec::new() };
+    walk.fields(ty, object);
+    if walk.errors.is_empty() { Ok(()) } else { Err(walk.errors) }
+}
+
+struct Walk {
+    path: Vec<Element>,
+    errors: Vec<TypingError>,
+}
+
+impl Walk {
+    fn error(&mut self, why: Why) {
+        self.errors.push(TypingError { path: shown(&self.path), why });
+    }
+
+    fn fields(&mut self, ty: &Merge, map: &Fields) {
+        for (name, value) in map {
+            self.path.push(Element::field(name));
+            match child(ty, name) {
+                Some((child, _)) => self.value(child, value),
+                None => self.error(Why::Undeclared),
+            }
+            self.path.pop();
+        }
+    }
+
+    fn value(&mut self, ty: &Merge, value: &Value) {
+        let expected = match (ty, value) {
+            (_, Value::Null) | (Merge::Untyped { .. }, _) => return,
+            (Merge::Scalar(Scalar::String), Value::String(_))
+            | (Merge::Scalar(Scalar::Number), Value::Number(_))
+            | (Merge::Scalar(Scalar::Bool), Value::Bool(_))
+            | (Merge::Scalar(Scalar::Any), Value::String(_) | Value::Number(_) | Value::Bool(_)) => return,
+            (Merge::Scalar(Scalar::String), _) => "string",
+            (Merge::Scalar(Scalar::Number), _) => "numeric (int or float)",
+            (Merge::Scalar(Scalar::Bool), _) => "boolean",
+            (Merge::Scalar(Scalar::Any), _) => "any scalar",
+            (Merge::Struct(_) | Merge::Map { .. }, Value::Object(map)) => return self.fields(ty, map),
+            (Merge::Struct(_) | Merge::Map { .. }, _) => "map",
+            (Merge::List { items, .. }, Value::Array(list)) => return self.list(ty, items, list, value),
+            (Merge::List { .. }, _) => "list",
+        };
+        self.error(Why::Mismatch { expected, got: json_type(value) });
+    }
+
+    fn list(&mut self, ty: &Merge, of: &Merge, list: &[Value], whole: &Value) {
+        let Form::List(_, how) = form(ty, Some(whole)) else {
+            for (i, item) in list.iter().enumerate() {
+                self.path.push(Element::Index(i64::try_from(i).unwrap_or(i64::MAX)));
+                self.value(of, item);
+                self.path.pop();
+            }
+            return;
+        };
+        for item in list {
+            let fits = match (how, item) {
+                (super::Items::Keyed(_), Value::Object(_)) => true,
+                (super::Items::Keyed(_), _) => {
+                    self.error(Why::Item("an item of a list with keys must be a map"));
+                    false
+                }
+                (super::Items::Set, Value::Null | Value::Array(_) | Value::Object(_)) => {
+                    self.error(Why::Item("an item of a set must be a scalar"));
+                    false
+                }
+                (super::Items::Set, _) => true,
+            };
+            if !fits {
+                return;
+            }
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for (element, item) in items(how, Some(whole)) {
+            if seen.contains(&element) {
+                self.error(Why::Duplicate(element.to_string()));
+                continue;
+            }
+            self.path.push(element.clone());
+            self.value(of, item);
+            self.path.pop();
+            seen.insert(element);
+        }
+    }
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "list",
+        Value::Object(_) => "map",
+    }
+}
+
+/// Removes fields that the type does not declare; their paths in the form of decoding errors: `spec.foo`,
+/// `spec.containers[0].bar`.
+pub fn drop_undeclared(ty: &Merge, object: &mut Fields) -> Vec<String> {
+    let mut dropped = Vec::new();
+    drop_fields(ty, object, "", &mut dropped);
+    dropped
+}
+
+fn drop_fields(ty: &Merge, map: &mut Fields, path: &str, dropped: &mut Vec<String>) {
+    map.retain(|name, value| {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let Some((child, _)) = child(ty, name) else {
+            dropped.push(path);
+            return false;
+        };
+        drop_values(child, value, &path, dropped);
+        true
+    });
+}
+
+fn drop_values(ty: &Merge, value: &mut Value, path: &str, dropped: &mut Vec<String>) {
+    match (ty, value) {
+        (Merge::Struct(_) | Merge::Map { .. }, Value::Object(map)) => drop_fields(ty, map, path, dropped),
+        (Merge::List { items, .. }, Value::Array(list)) => {
+            for (i, item) in list.iter_mut().enumerate() {
+                drop_values(items, item, &format!("{path}[{i}]"), dropped);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,189 @@
+//! What changed between two objects.
+
+use apimachinery::object::Value;
+use schema::merge::Merge;
+
+use super::{Fields, Form, child_or_any, form, is_empty, items, node};
+use crate::path::Element;
+use crate::set::{Node, Set};
+
+/// What changed between two objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Paths that only the new object has.
+    pub added: Set,
+    /// Leaves whose values differ.
+    pub modified: Set,
+    /// Paths that only the old object has.
+    pub removed: Set,
+}
+
+impl Comparison {
+    /// Whether the objects are the same.
+    pub fn is_same(&self) -> bool {
+        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
+    }
+
+    /// Without some paths and all below them.
+    #[must_use]
+    pub fn without(&self, ignored: &Set) -> Self {
+        Comparison {
+            added: self.added.recursive_difference(ignored),
+            modified: self.modified.recursive_difference(ignored),
+            removed: self.removed.recursive_difference(ignored),
+        }
+    }
+}
+
+/// Compares two objects of a type.
+pub fn compare(ty: &Merge, old: &Fields, new: &Fields) -> Comparison {
+    let mut all = Comparison::default();
+    maps(ty, Some(old), Some(new), &mut all);
+    all
+}
+
+/// The nodes of one place.
+#[derive(Default)]
+struct Nodes {
+    added: Node,
+    modified: Node,
+    removed: Node,
+}
+
+impl Nodes {
+    fn leaf(old: Option<&Value>, new: Option<&Value>) -> Self {
+        let mut nodes = Nodes::default();
+        match (old, new) {
+            (None, Some(_)) => nodes.added.member = true,
+            (Some(_), None) => nodes.removed.member = true,
+            (Some(old), Some(new)) if old != new => nodes.modified.member = true,
+            _ => {}
+        }
+        nodes
+    }
+
+    fn put(self, element: &Element, all: &mut Comparison) {
+        for (node, set) in [
+            (self.added, &mut all.added),
+            (self.modified, &mut all.modified),
+            (self.removed, &mut all.removed),
+        ] {
+            if !node.is_empty() {
+                set.add(element.clone(), node);
+            }
+        }
+    }
+
+    fn with_below(mut self, below: Comparison) -> Self {
+        self.added.below = self.added.below.union(&below.added);
+        self.modified.below = self.modified.below.union(&below.modified);
+        self.removed.below = self.removed.below.union(&below.removed);
+        self
+    }
+}
+
+fn maps(ty: &Merge, old: Option<&Fields>, new: Option<&Fields>, all: &mut Comparison) {
+    let changed = |name: &str, old: Option<&Value>, new: Option<&Value>, all: &mut Comparison| {
+        values(child_or_any(ty, name).0, old, new).put(&Element::field(name), all);
+    };
+    for (name, old) in old.into_iter().flatten() {
+        let new = new.and_then(|new| new.get(name));
+        if new != Some(old) {
+            changed(name, Some(old), new, all);
+        }
+    }
+    for (name, new) in new.into_iter().flatten() {
+        if old.is_none_or(|old| !old.contains_key(name)) {
+            changed(name, None, Some(new), all);
+        }
+    }
+}
+
+fn values(ty: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
+    let (form_old, form_new) = (form(ty, old.or(new)), form(ty, new.or(old)));
+    match (form_old, form_new) {
+        (Form::Map, Form::Leaf) | (Form::Leaf, Form::Map) => {
+            // What is not typed changed its form: all of the old went, all of the new came.
+            let mut nodes = Nodes::leaf(old, new);
+            if let (Form::Map, Some(old)) = (form_old, old) {
+                nodes.removed.below = node(ty, old).below;
+            }
+            if let (Form::Map, Some(new)) = (form_new, new) {
+                nodes.added.below = node(ty, new).below;
+            }
+            nodes
+        }
+        (Form::Leaf, _) => Nodes::leaf(old, new),
+        _ if is_empty(old) && is_empty(new) => Nodes::leaf(old, new),
+        (Form::Map, _) => {
+            let mut below = Comparison::default();
+            maps(ty, old.and_then(Value::as_object), new.and_then(Value::as_object), &mut below);
+            came_or_went(old, new).with_below(below)
+        }
+        (Form::List(of, how), _) => {
+            let mut old_items = items(how, old);
+            let mut new_items = items(how, new);
+            old_items.sort_by(|(a, _), (b, _)| a.cmp(b));
+            new_items.sort_by(|(a, _), (b, _)| a.cmp(b));
+            let mut below = Comparison::default();
+            lists(of, &old_items, &new_items, &mut below);
+            came_or_went(old, new).with_below(below)
+        }
+    }
+}
+
+/// The place itself, when the value is only in one of the objects.
+fn came_or_went(old: Option<&Value>, new: Option<&Value>) -> Nodes {
+    let mut nodes = Nodes::default();
+    nodes.added.member = old.is_none();
+    nodes.removed.member = new.is_none();
+    nodes
+}
+
+/// Items in the order of what tells them apart.
+fn lists(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)], all: &mut Comparison) {
+    let mut olds = old.chunk_by(|(a, _), (b, _)| a == b).peekable();
+    let mut news = new.chunk_by(|(a, _), (b, _)| a == b).peekable();
+    loop {
+        let order = match (olds.peek().and_then(|c| c.first()), news.peek().and_then(|c| c.first())) {
+            (Some((a, _)), Some((b, _))) => a.cmp(b),
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (None, None) => return,
+        };
+        let old = if order.is_le() { olds.next() } else { None }.unwrap_or_default();
+        let new = if order.is_ge() { news.next() } else { None }.unwrap_or_default();
+        let Some((element, _)) = old.first().or(new.first()) else { return };
+        let nodes = match (old, new) {
+            ([], [(_, new)]) => values_of_item(of, None, Some(new)),
+            ([(_, old)], []) => values_of_item(of, Some(old), None),
+            ([(_, old)], [(_, new)]) => values_of_item(of, Some(old), Some(new)),
+            _ => several(of, old, new),
+        };
+        nodes.put(element, all);
+    }
+}
+
+fn values_of_item(of: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
+    if old == new { Nodes::default() } else { values(of, old, new) }
+}
+
+/// Several items of one key are one thing without parts.
+fn several(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)]) -> Nodes {
+    let mut nodes = Nodes::default();
+    match (old, new) {
+        ([], _) => nodes.added.member = true,
+        (_, []) => nodes.removed.member = true,
+        _ if old == new => {}
+        _ => {
+            nodes.modified.member = true;
+            if let [(_, only)] = old {
+                nodes.removed.below = node(of, only).below;
+            }
+            if let [(_, only)] = new {
+                nodes.added.below = node(of, only).below;
+            }
+        }
+    }
+    nodes
+}

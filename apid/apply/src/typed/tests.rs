@@ -1,0 +1,153 @@
+use schema::Schema;
+use serde_json::json;
+
+use super::*;
+
+fn fields(value: Value) -> Fields {
+    match value {
+        Value::Object(fields) => fields,
+        other => panic!("{other}"),
+    }
+}
+
+fn ty(name: &str) -> Merge {
+    Schema::of(name).unwrap().merge()
+}
+
+#[test]
+fn paths_of_an_object() {
+    for (name, object, want) in [
+        ("core/v1.ConfigMap", json!({"data": {"k": "v"}}), json!({"f:data": {"f:k": {}}})),
+        ("core/v1.ConfigMap", json!({"data": {}}), json!({"f:data": {}})),
+        ("core/v1.ConfigMap", json!({"metadata": {"finalizers": []}}), json!({})),
+        (
+            "core/v1.ConfigMap",
+            json!({"metadata": {"finalizers": ["b/c", "a/b"]}}),
+            json!({"f:metadata": {"f:finalizers": {"v:\"a/b\"": {}, "v:\"b/c\"": {}}}}),
+        ),
+        ("core/v1.Service", json!({"spec": {"selector": {"a": "b"}}}), json!({"f:spec": {"f:selector": {}}})),
+        (
+            "core/v1.Service",
+            json!({"spec": {"ports": [{"port": 80, "name": "http"}]}}),
+            json!({"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}":
+                {".": {}, "f:name": {}, "f:port": {}}}}}),
+        ),
+        (
+            "core/v1.Pod",
+            json!({"spec": {"containers": [{"name": "a", "args": ["x"],
+                "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}]}}),
+            json!({"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {".": {}, "f:args": {}, "f:name": {},
+                "f:env": {"k:{\"name\":\"A\"}": {}}}}}}),
+        ),
+        (
+            "apps/v1.ControllerRevision",
+            json!({"data": {"deep": {"k": 1}, "l": [1]}}),
+            json!({"f:data": {"f:deep": {".": {}, "f:k": {}}, "f:l": {}}}),
+        ),
+    ] {
+        assert_eq!(field_set(&ty(name), &fields(object.clone())).to_value(), want, "{object}");
+    }
+}
+
+#[test]
+fn comparisons() {
+    for (name, old, new, added, modified, removed) in [
+        (
+            "core/v1.ConfigMap",
+            json!({}),
+            json!({"data": {"k": "v"}}),
+            json!({"f:data": {".": {}, "f:k": {}}}),
+            json!({}),
+            json!({}),
+        ),
+        (
+            "core/v1.ConfigMap",
+            json!({"data": {"k": "v", "l": "w"}}),
+            json!({"data": {"k": "x"}}),
+            json!({}),
+            json!({"f:data": {"f:k": {}}}),
+            json!({"f:data": {"f:l": {}}}),
+        ),
+        (
+            "core/v1.Service",
+            json!({"spec": {"selector": {"a": "1"}, "ports": [{"port": 80}]}}),
+            json!({"spec": {"selector": {"b": "1"}, "ports": [{"port": 80, "protocol": "UDP"}]}}),
+            json!({"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"UDP\"}":
+                {".": {}, "f:port": {}, "f:protocol": {}}}}}),
+            json!({"f:spec": {"f:selector": {}}}),
+            json!({"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}}}}),
+        ),
+        // Items in another order are the same.
+        (
+            "core/v1.Pod",
+            json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}),
+            json!({"spec": {"containers": [{"name": "b"}, {"name": "a"}]}}),
+            json!({}),
+            json!({}),
+            json!({}),
+        ),
+        // Several of a key are one thing.
+        (
+            "core/v1.Container",
+            json!({}),
+            json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}),
+            json!({"f:env": {".": {}, "k:{\"name\":\"A\"}": {}}}),
+            json!({}),
+            json!({}),
+        ),
+    ] {
+        let compared = compare(&ty(name), &fields(old), &fields(new.clone()));
+        assert_eq!(compared.added.to_value(), added, "added {new}");
+        assert_eq!(compared.modified.to_value(), modified, "modified {new}");
+        assert_eq!(compared.removed.to_value(), removed, "removed {new}");
+    }
+}
+
+#[test]
+fn order_of_merged_items() {
+    for (under, over, want) in [
+        ("a b", "b c", "a b c"),
+        ("a b c", "c a", "b c a"),
+        ("a b c d", "d x a", "b c d x a"),
+        ("a b", "x", "a b x"),
+        ("", "x y", "x y"),
+        ("a", "a", "a"),
+    ] {
+        let list = |text: &str| {
+            fields(json!({"metadata": {"finalizers": text.split_whitespace().collect::<Vec<_>>()}}))
+        };
+        let merged = merge(&ty("core/v1.ConfigMap"), &list(under), &list(over));
+        assert_eq!(Value::Object(merged), Value::Object(list(want)), "{under} | {over}");
+    }
+}
+
+#[test]
+fn parts_that_became_atomic_are_owned_whole() {
+    let set = Set::from_value(&json!({"f:spec": {"f:selector": {"f:a": {}}, "f:type": {}}})).unwrap();
+    let now = reconcile(&ty("core/v1.Service"), &set).unwrap();
+    assert_eq!(now.to_value(), json!({"f:spec": {"f:selector": {}, "f:type": {}}}));
+    assert_eq!(reconcile(&ty("core/v1.Service"), &now), None);
+}
+
+#[test]
+fn what_does_not_fit() {
+    for (object, want) in [
+        (json!({"dta": {}}), ".dta: field not declared in schema"),
+        (json!({"spec": {"hostname": 1}}), ".spec.hostname: expected string, got number"),
+        (json!({"spec": {"containers": {}}}), ".spec.containers: expected list, got map"),
+        (
+            json!({"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}),
+            ".spec.containers: duplicate entries for key [name=\"a\"]",
+        ),
+        (
+            json!({"spec": {"containers": [{"name": "a", "env": [{"name": "A"}, {"name": "A"}]}]}}),
+            ".spec.containers[name=\"a\"].env: duplicate entries for key [name=\"A\"]",
+        ),
+    ] {
+        let errors = check(&ty("core/v1.Pod"), &fields(object)).unwrap_err();
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [want]);
+    }
+    let mut object = fields(json!({"spec": {"containers": [{"name": "a", "bar": 1}]}, "foo": 1}));
+    assert_eq!(drop_undeclared(&ty("core/v1.Pod"), &mut object), ["foo", "spec.containers[0].bar"]);
+    assert_eq!(Value::Object(object), json!({"spec": {"containers": [{"name": "a"}]}}));
+}
