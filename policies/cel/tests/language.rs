@@ -8,7 +8,10 @@ use serde_json::json;
 fn outcome(source: &str) -> String {
     let program = match Environment::new().compile(source) {
         Ok(program) => program,
-        Err(error) => return format!("compile: {}", error.issues[0].message),
+        Err(error) => {
+            let first = error.issues.first().map(|issue| issue.message.clone());
+            return format!("compile: {}", first.unwrap_or_default());
+        }
     };
     let result = program.evaluate(&[], &mut Cost::limit(1_000_000));
     match result {

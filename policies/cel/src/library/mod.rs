@@ -2,14 +2,19 @@
 //! since which it exists, and one line in [`LIBRARIES`].
 
 mod conversions;
+mod formats;
+mod ips;
 mod lists;
 mod operators;
 mod optionals;
+mod quantities;
 mod regexes;
+mod semvers;
 mod sets;
 mod strings;
 mod text_format;
 mod times;
+mod urls;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -34,6 +39,12 @@ static LIBRARIES: &[&Library] = &[
     &regexes::LIBRARY,
     &optionals::LIBRARY,
     &sets::LIBRARY,
+    &urls::LIBRARY,
+    &ips::IP,
+    &ips::CIDR,
+    &quantities::LIBRARY,
+    &semvers::LIBRARY,
+    &formats::LIBRARY,
 ];
 
 /// Functions that came together.

@@ -1,0 +1,250 @@
+//! Named formats that text is validated against.
+//!
+//! `format.<name>()` is a format, `validate` the list of what is wrong with a text, or nothing.
+
+use std::any::Any;
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine as _;
+use regex::Regex;
+
+use crate::cost::CallCost::{Fixed, Own};
+use crate::cost::regex as regex_cost;
+use crate::error::EvalError;
+use crate::time;
+use crate::value::{Opaque, Value};
+
+use super::{Function, Library};
+
+/// What is wrong with a text, in words.
+type Rule = fn(&str) -> Vec<String>;
+
+/// A format: its name, its rule, and the length of the longest expression in it (which costs follow).
+#[derive(Clone, Copy)]
+struct Format {
+    name: &'static str,
+    rule: Rule,
+    pattern: u64,
+}
+
+/// Every format; its function is `format.<name>`.
+static FORMATS: &[Format] = &[
+    Format { name: "dns1123Label", rule: |s| dns_label(s, &LABEL_1123, 63), pattern: 30 },
+    Format { name: "dns1123Subdomain", rule: |s| dns_label(s, &SUBDOMAIN, 253), pattern: 60 },
+    Format { name: "dns1035Label", rule: |s| dns_label(s, &LABEL_1035, 63), pattern: 30 },
+    Format { name: "qualifiedName", rule: qualified_name, pattern: 60 },
+    Format {
+        name: "dns1123LabelPrefix",
+        rule: |s| dns_label(&without_dash(s), &LABEL_1123, 63),
+        pattern: 30,
+    },
+    Format {
+        name: "dns1123SubdomainPrefix",
+        rule: |s| dns_label(&without_dash(s), &SUBDOMAIN, 253),
+        pattern: 60,
+    },
+    Format {
+        name: "dns1035LabelPrefix",
+        rule: |s| dns_label(&without_dash(s), &LABEL_1035, 63),
+        pattern: 30,
+    },
+    Format { name: "labelValue", rule: label_value, pattern: 40 },
+    Format {
+        name: "uri",
+        rule: |s| refused(super::urls::is_url(s), "must be an absolute URL or path"),
+        pattern: 1_000,
+    },
+    Format { name: "uuid", rule: |s| matched(s, &UUID), pattern: 70 },
+    Format { name: "byte", rule: byte, pattern: 1_000 },
+    Format { name: "date", rule: date, pattern: 1_000 },
+    Format {
+        name: "datetime",
+        rule: |s| refused(time::parse_timestamp(s).is_ok(), "must be a date-time of RFC 3339"),
+        pattern: 1_000,
+    },
+];
+
+/// A function that gives the format of one name.
+macro_rules! named {
+    ($name:literal) => {
+        Function::new(&[concat!("format.", $name, "() -> format.Format")], Fixed(1), |_| {
+            find($name).map(Value::opaque).ok_or(EvalError::NoOverload)
+        })
+    };
+}
+
+/// Since 1.32.
+pub(super) static LIBRARY: Library = Library {
+    since: 32,
+    functions: &[
+        named!("dns1123Label"),
+        named!("dns1123Subdomain"),
+        named!("dns1035Label"),
+        named!("qualifiedName"),
+        named!("dns1123LabelPrefix"),
+        named!("dns1123SubdomainPrefix"),
+        named!("dns1035LabelPrefix"),
+        named!("labelValue"),
+        named!("uri"),
+        named!("uuid"),
+        named!("byte"),
+        named!("date"),
+        named!("datetime"),
+        Function::new(&["format.named(string) -> optional(format.Format)"], Fixed(1), |a| match a {
+            [Value::String(name)] => {
+                Ok(Value::Optional(find(name.as_str()).map(|format| Arc::new(Value::opaque(format)))))
+            }
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(
+            &[".format.Format.validate(string) -> optional(list(string))"],
+            Own(|a| match a {
+                [format, text] => {
+                    regex_cost(text.size(), format.downcast::<Format>().map_or(1, |f| f.pattern))
+                }
+                _ => 1,
+            }),
+            |a| match a {
+                [format, Value::String(text)] => {
+                    let format = format.downcast::<Format>().ok_or(EvalError::NoOverload)?;
+                    let wrong = (format.rule)(text.as_str());
+                    let list = Value::list(wrong.into_iter().map(Value::text).collect());
+                    Ok(Value::Optional((!list.is_zero()).then(|| Arc::new(list))))
+                }
+                _ => Err(EvalError::NoOverload),
+            },
+        ),
+    ],
+};
+
+impl Opaque for Format {
+    fn type_name(&self) -> &'static str {
+        "format.Format"
+    }
+
+    fn equals(&self, other: &dyn Opaque) -> bool {
+        other.as_any().downcast_ref::<Format>().is_some_and(|other| other.name == self.name)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn find(name: &str) -> Option<Format> {
+    FORMATS.iter().find(|format| format.name == name).copied()
+}
+
+/// A pattern and how messages call it.
+struct Pattern {
+    regex: Option<Regex>,
+    words: &'static str,
+}
+
+macro_rules! pattern {
+    ($id:ident, $pattern:literal, $words:literal) => {
+        static $id: LazyLock<Pattern> = LazyLock::new(|| Pattern {
+            regex: Regex::new($pattern).ok(),
+            words: concat!($words, " (", $pattern, ")"),
+        });
+    };
+}
+
+pattern!(
+    LABEL_1123,
+    "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+    "must be lower case letters, digits or '-', with a letter or digit at both ends"
+);
+pattern!(
+    LABEL_1035,
+    "^[a-z]([-a-z0-9]*[a-z0-9])?$",
+    "must be lower case letters, digits or '-', with a letter first and a letter or digit last"
+);
+pattern!(
+    SUBDOMAIN,
+    "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    "must be labels of lower case letters, digits or '-', separated by dots"
+);
+pattern!(
+    NAME_PART,
+    "^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$",
+    "must be letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+);
+pattern!(
+    UUID,
+    "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$",
+    "does not match the form of a UUID"
+);
+
+fn matched(s: &str, pattern: &Pattern) -> Vec<String> {
+    refused(pattern.regex.as_ref().is_some_and(|regex| regex.is_match(s)), pattern.words)
+}
+
+fn refused(good: bool, words: &str) -> Vec<String> {
+    if good { Vec::new() } else { vec![words.to_owned()] }
+}
+
+fn too_long(s: &str, longest: usize) -> Option<String> {
+    (s.len() > longest).then(|| format!("must be no more than {longest} bytes"))
+}
+
+fn dns_label(s: &str, pattern: &Pattern, longest: usize) -> Vec<String> {
+    let mut wrong: Vec<String> = too_long(s, longest).into_iter().collect();
+    wrong.extend(matched(s, pattern));
+    wrong
+}
+
+/// A prefix of a generated name may end with a dash; it is validated with a letter in its place.
+fn without_dash(s: &str) -> String {
+    match s.strip_suffix('-') {
+        Some(head) if !head.is_empty() => format!("{head}a"),
+        _ => s.to_owned(),
+    }
+}
+
+fn qualified_name(s: &str) -> Vec<String> {
+    let (mut wrong, name) = match s.split_once('/') {
+        None => (Vec::new(), s),
+        Some(("", name)) => (vec!["prefix part must be non-empty".to_owned()], name),
+        Some((prefix, name)) => (dns_label(prefix, &SUBDOMAIN, 253), name),
+    };
+    if name.is_empty() {
+        wrong.push("name part must be non-empty".to_owned());
+    }
+    wrong.extend(too_long(name, 63));
+    wrong.extend(matched(name, &NAME_PART));
+    wrong
+}
+
+fn label_value(s: &str) -> Vec<String> {
+    let mut wrong: Vec<String> = too_long(s, 63).into_iter().collect();
+    if !s.is_empty() {
+        wrong.extend(matched(s, &NAME_PART));
+    }
+    wrong
+}
+
+fn byte(s: &str) -> Vec<String> {
+    refused(base64::engine::general_purpose::STANDARD.decode(s).is_ok(), "must be base64")
+}
+
+fn date(s: &str) -> Vec<String> {
+    refused(s.len() == 10 && time::parse_field(s).is_ok(), "must be a date such as 2006-01-02")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_has_its_function_and_its_pattern_compiles() {
+        let declared: Vec<&str> = LIBRARY.functions.iter().flat_map(|f| f.declares.iter().copied()).collect();
+        for format in FORMATS {
+            let text = format!("format.{}() -> format.Format", format.name);
+            assert!(declared.contains(&text.as_str()), "{text}");
+        }
+        for pattern in [&LABEL_1123, &LABEL_1035, &SUBDOMAIN, &NAME_PART, &UUID] {
+            assert!(pattern.regex.is_some(), "{}", pattern.words);
+        }
+    }
+}

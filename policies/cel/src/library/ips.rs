@@ -1,0 +1,239 @@
+//! IP addresses and CIDR blocks. Addresses of IPv4 mapped into IPv6, zones and leading zeros are refused;
+//! a block has no bits set behind its prefix.
+
+use std::any::Any;
+use std::net::IpAddr;
+
+use crate::cost::CallCost::{Fixed, Own, Text};
+use crate::cost::reading;
+use crate::error::EvalError;
+use crate::value::{Opaque, Value};
+
+use super::{Function, Library};
+
+/// IP addresses, since 1.31.
+pub(super) static IP: Library = Library {
+    since: 31,
+    functions: &[
+        Function::new(&["isIP(string) -> bool"], Text(1), |a| match a {
+            [Value::String(s)] => Ok(Value::Bool(parse_ip(s.as_str()).is_some())),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(&["ip(string) -> net.IP"], Text(1), |a| match a {
+            [Value::String(s)] => require_ip(s.as_str()).map(|ip| Value::opaque(Ip(ip))),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(&["ip.isCanonical(string) -> bool"], Text(2), |a| match a {
+            [Value::String(s)] => Ok(Value::Bool(require_ip(s.as_str())?.to_string() == s.as_str())),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(&["string(net.IP) -> string"], Fixed(1), |a| ip(a, |ip| Value::text(ip.to_string()))),
+        Function::new(&[".net.IP.family() -> int"], Fixed(1), |a| {
+            ip(a, |ip| Value::Int(if ip.is_ipv4() { 4 } else { 6 }))
+        }),
+        Function::new(&[".net.IP.isUnspecified() -> bool"], Fixed(1), |a| {
+            ip(a, |ip| Value::Bool(ip.is_unspecified()))
+        }),
+        Function::new(&[".net.IP.isLoopback() -> bool"], Fixed(1), |a| {
+            ip(a, |ip| Value::Bool(ip.is_loopback()))
+        }),
+        Function::new(&[".net.IP.isLinkLocalMulticast() -> bool"], Fixed(1), |a| {
+            ip(a, |ip| {
+                Value::Bool(match ip {
+                    IpAddr::V4(v4) => v4.octets().starts_with(&[224, 0, 0]),
+                    IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xff0f == 0xff02),
+                })
+            })
+        }),
+        Function::new(&[".net.IP.isLinkLocalUnicast() -> bool"], Fixed(1), |a| {
+            ip(a, |ip| Value::Bool(link_local_unicast(ip)))
+        }),
+        Function::new(&[".net.IP.isGlobalUnicast() -> bool"], Fixed(1), |a| {
+            ip(a, |ip| {
+                let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
+                let special = ip.is_unspecified() || ip.is_loopback() || ip.is_multicast();
+                Value::Bool(!broadcast && !special && !link_local_unicast(ip))
+            })
+        }),
+    ],
+};
+
+/// CIDR blocks, since 1.31.
+pub(super) static CIDR: Library = Library {
+    since: 31,
+    functions: &[
+        Function::new(&["isCIDR(string) -> bool"], Text(1), |a| match a {
+            [Value::String(s)] => Ok(Value::Bool(parse_cidr(s.as_str()).is_some())),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(&["cidr(string) -> net.CIDR"], Text(1), |a| match a {
+            [Value::String(s)] => require_cidr(s.as_str()).map(Value::opaque),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(&["string(net.CIDR) -> string"], Fixed(1), |a| {
+            cidr(a, |block| Value::text(format!("{}/{}", block.base, block.prefix)))
+        }),
+        Function::new(&[".net.CIDR.ip() -> net.IP"], Fixed(1), |a| {
+            cidr(a, |block| Value::opaque(Ip(block.base)))
+        }),
+        Function::new(&[".net.CIDR.masked() -> net.CIDR"], Fixed(1), |a| {
+            cidr(a, |block| Value::opaque(*block))
+        }),
+        Function::new(&[".net.CIDR.prefixLength() -> int"], Fixed(1), |a| {
+            cidr(a, |block| Value::Int(i64::from(block.prefix)))
+        }),
+        Function::new(
+            &[".net.CIDR.containsIP(net.IP) -> bool", ".net.CIDR.containsIP(string) -> bool"],
+            Own(containment),
+            |a| match a {
+                [block, other] => {
+                    let block = block.downcast::<Cidr>().ok_or(EvalError::NoOverload)?;
+                    let ip = match (other.as_str(), other.downcast::<Ip>()) {
+                        (Some(text), _) => require_ip(text)?,
+                        (None, Some(ip)) => ip.0,
+                        _ => return Err(EvalError::NoOverload),
+                    };
+                    Ok(Value::Bool(block.contains(ip)))
+                }
+                _ => Err(EvalError::NoOverload),
+            },
+        ),
+        Function::new(
+            &[".net.CIDR.containsCIDR(net.CIDR) -> bool", ".net.CIDR.containsCIDR(string) -> bool"],
+            Own(|a| containment(a) + 1),
+            |a| match a {
+                [block, other] => {
+                    let block = block.downcast::<Cidr>().ok_or(EvalError::NoOverload)?;
+                    let other = match (other.as_str(), other.downcast::<Cidr>()) {
+                        (Some(text), _) => require_cidr(text)?,
+                        (None, Some(other)) => *other,
+                        _ => return Err(EvalError::NoOverload),
+                    };
+                    Ok(Value::Bool(block.prefix <= other.prefix && block.contains(other.base)))
+                }
+                _ => Err(EvalError::NoOverload),
+            },
+        ),
+    ],
+};
+
+/// Comparing the bytes of both; text is read once more to parse it.
+fn containment(arguments: &[Value<'_>]) -> u64 {
+    match arguments {
+        [block, other @ Value::String(_)] => reading(block.size() + other.size()) + reading(other.size()),
+        [block, other] => reading(block.size() + other.size()),
+        _ => 1,
+    }
+}
+
+struct Ip(IpAddr);
+
+impl Opaque for Ip {
+    fn type_name(&self) -> &'static str {
+        "net.IP"
+    }
+
+    fn equals(&self, other: &dyn Opaque) -> bool {
+        other.as_any().downcast_ref::<Ip>().is_some_and(|other| other.0 == self.0)
+    }
+
+    fn size(&self) -> u64 {
+        if self.0.is_ipv4() { 4 } else { 16 }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+struct Cidr {
+    base: IpAddr,
+    prefix: u8,
+}
+
+impl Opaque for Cidr {
+    fn type_name(&self) -> &'static str {
+        "net.CIDR"
+    }
+
+    fn equals(&self, other: &dyn Opaque) -> bool {
+        other.as_any().downcast_ref::<Cidr>() == Some(self)
+    }
+
+    fn size(&self) -> u64 {
+        u64::from(self.prefix.div_ceil(8)) + 1
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Cidr {
+    fn contains(&self, ip: IpAddr) -> bool {
+        self.base.is_ipv4() == ip.is_ipv4() && masked(ip, self.prefix) == self.base
+    }
+}
+
+/// The address with the bits behind the prefix cleared.
+fn masked(ip: IpAddr, prefix: u8) -> IpAddr {
+    match ip {
+        IpAddr::V4(v4) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+            IpAddr::V4((u32::from(v4) & mask).into())
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0);
+            IpAddr::V6((u128::from(v6) & mask).into())
+        }
+    }
+}
+
+fn link_local_unicast(ip: &IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+fn parse_ip(text: &str) -> Option<IpAddr> {
+    let ip: IpAddr = text.parse().ok()?;
+    match ip {
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => None,
+        ip => Some(ip),
+    }
+}
+
+fn require_ip(text: &str) -> Result<IpAddr, EvalError> {
+    let message = || format!("IP Address {text:?} parse error during conversion from string");
+    parse_ip(text).ok_or_else(|| EvalError::failed(message()))
+}
+
+fn parse_cidr(text: &str) -> Option<Cidr> {
+    let (address, length) = text.split_once('/')?;
+    let base = parse_ip(address)?;
+    let plain = length.bytes().all(|b| b.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
+    let prefix: u8 = length.parse().ok().filter(|_| plain)?;
+    let widest = if base.is_ipv4() { 32 } else { 128 };
+    (prefix <= widest && masked(base, prefix) == base).then_some(Cidr { base, prefix })
+}
+
+fn require_cidr(text: &str) -> Result<Cidr, EvalError> {
+    let message = || format!("network address parse error during conversion from string: {text:?}");
+    parse_cidr(text).ok_or_else(|| EvalError::failed(message()))
+}
+
+fn ip<'a>(arguments: &[Value<'a>], f: fn(&IpAddr) -> Value<'a>) -> Result<Value<'a>, EvalError> {
+    match arguments {
+        [value] => value.downcast::<Ip>().map(|ip| f(&ip.0)).ok_or(EvalError::NoOverload),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn cidr<'a>(arguments: &[Value<'a>], f: fn(&Cidr) -> Value<'a>) -> Result<Value<'a>, EvalError> {
+    match arguments {
+        [value] => value.downcast::<Cidr>().map(f).ok_or(EvalError::NoOverload),
+        _ => Err(EvalError::NoOverload),
+    }
+}

@@ -1,0 +1,187 @@
+//! Quantities such as `50m`, `1.5Gi` or `1e3`: exact to the nano, within 64 bits of whole units.
+
+use std::any::Any;
+
+use crate::cost::CallCost::{Fixed, Text};
+use crate::error::EvalError;
+use crate::value::{Opaque, Value};
+
+use super::{Function, Library};
+
+/// Nanos in a unit.
+const UNIT: i128 = 1_000_000_000;
+/// The largest quantity: larger ones are cut to it.
+const LARGEST: i128 = i64::MAX as i128 * UNIT;
+
+/// Since 1.29.
+pub(super) static LIBRARY: Library = Library {
+    since: 29,
+    functions: &[
+        Function::new(&["isQuantity(string) -> bool"], Text(1), |a| match a {
+            [Value::String(s)] => Ok(Value::Bool(parse(s.as_str()).is_some())),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(&["quantity(string) -> resource.Quantity"], Text(1), |a| match a {
+            [Value::String(s)] => match parse(s.as_str()) {
+                Some(quantity) => Ok(Value::opaque(quantity)),
+                None => Err(EvalError::failed(
+                    "quantities must match the regular expression \
+                     '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+                )),
+            },
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(
+            &["sign(resource.Quantity) -> int", ".resource.Quantity.sign() -> int"],
+            Fixed(1),
+            |a| one(a, |q| Ok(Value::Int(i64::try_from(q.0.signum()).unwrap_or_default()))),
+        ),
+        Function::new(&[".resource.Quantity.isInteger() -> bool"], Fixed(1), |a| {
+            one(a, |q| Ok(Value::Bool(q.0 % UNIT == 0)))
+        }),
+        Function::new(&[".resource.Quantity.asInteger() -> int"], Fixed(1), |a| {
+            one(a, |q| {
+                let whole = i64::try_from(q.0 / UNIT).ok().filter(|_| q.0 % UNIT == 0);
+                whole.map(Value::Int).ok_or_else(|| EvalError::failed("cannot convert value to integer"))
+            })
+        }),
+        Function::new(&[".resource.Quantity.asApproximateFloat() -> double"], Fixed(1), |a| {
+            #[expect(clippy::cast_precision_loss, reason = "the result is approximate by definition")]
+            one(a, |q| Ok(Value::Double(q.0 as f64 / UNIT as f64)))
+        }),
+        Function::new(
+            &[
+                ".resource.Quantity.add(resource.Quantity) -> resource.Quantity",
+                ".resource.Quantity.add(int) -> resource.Quantity",
+            ],
+            Fixed(1),
+            |a| two(a, |p, q| Value::opaque(bounded(p + q))),
+        ),
+        Function::new(
+            &[
+                ".resource.Quantity.sub(resource.Quantity) -> resource.Quantity",
+                ".resource.Quantity.sub(int) -> resource.Quantity",
+            ],
+            Fixed(1),
+            |a| two(a, |p, q| Value::opaque(bounded(p - q))),
+        ),
+        Function::new(&[".resource.Quantity.isLessThan(resource.Quantity) -> bool"], Fixed(1), |a| {
+            two(a, |p, q| Value::Bool(p < q))
+        }),
+        Function::new(&[".resource.Quantity.isGreaterThan(resource.Quantity) -> bool"], Fixed(1), |a| {
+            two(a, |p, q| Value::Bool(p > q))
+        }),
+        Function::new(&[".resource.Quantity.compareTo(resource.Quantity) -> int"], Fixed(1), |a| {
+            two(a, |p, q| Value::Int(p.cmp(&q) as i64))
+        }),
+    ],
+};
+
+/// A quantity in nanos.
+struct Quantity(i128);
+
+impl Opaque for Quantity {
+    fn type_name(&self) -> &'static str {
+        "resource.Quantity"
+    }
+
+    fn equals(&self, other: &dyn Opaque) -> bool {
+        other.as_any().downcast_ref::<Quantity>().is_some_and(|other| other.0 == self.0)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn bounded(nanos: i128) -> Quantity {
+    Quantity(nanos.clamp(-LARGEST, LARGEST))
+}
+
+/// Reads sign, decimal number and suffix.
+fn parse(text: &str) -> Option<Quantity> {
+    let (negative, rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    let (number, suffix) = rest.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return None;
+    }
+    // The value is digits × scale ÷ 10^decimals; both powers are bounded by what can matter.
+    let (scale, exponent): (i128, i32) = match suffix {
+        "n" => (1, -9),
+        "u" => (1, -6),
+        "m" => (1, -3),
+        "" => (1, 0),
+        "k" => (1, 3),
+        "M" => (1, 6),
+        "G" => (1, 9),
+        "T" => (1, 12),
+        "P" => (1, 15),
+        "E" => (1, 18),
+        "Ki" => (1 << 10, 0),
+        "Mi" => (1 << 20, 0),
+        "Gi" => (1 << 30, 0),
+        "Ti" => (1 << 40, 0),
+        "Pi" => (1 << 50, 0),
+        "Ei" => (1 << 60, 0),
+        other => {
+            let exponent = other.strip_prefix(['e', 'E'])?;
+            let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                return None;
+            }
+            (1, exponent.parse::<i32>().ok().filter(|e| e.abs() < 1_000_000)?)
+        }
+    };
+    let mut mantissa: i128 = 0;
+    let mut power = exponent + 9;
+    let mut lost = false;
+    for (decimal, digit) in whole.bytes().map(|b| (false, b)).chain(fraction.bytes().map(|b| (true, b))) {
+        if mantissa > LARGEST {
+            // Beyond what is kept: whole digits still scale, decimals only round up.
+            lost |= digit != b'0';
+            power += i32::from(!decimal);
+            continue;
+        }
+        mantissa = mantissa * 10 + i128::from(digit - b'0');
+        power -= i32::from(decimal);
+    }
+    let mut nanos = mantissa.saturating_mul(scale);
+    while power > 0 && nanos != 0 && nanos <= LARGEST {
+        nanos = nanos.saturating_mul(10);
+        power -= 1;
+    }
+    while power < 0 && nanos != 0 {
+        lost |= nanos % 10 != 0;
+        nanos /= 10;
+        power += 1;
+    }
+    // Smaller than a nano rounds away from zero.
+    lost |= mantissa != 0 && nanos == 0;
+    nanos += i128::from(lost);
+    Some(bounded(if negative { -nanos } else { nanos }))
+}
+
+fn one<'a>(
+    arguments: &[Value<'a>],
+    f: fn(&Quantity) -> Result<Value<'a>, EvalError>,
+) -> Result<Value<'a>, EvalError> {
+    match arguments {
+        [value] => f(value.downcast::<Quantity>().ok_or(EvalError::NoOverload)?),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn two<'a>(arguments: &[Value<'a>], f: fn(i128, i128) -> Value<'a>) -> Result<Value<'a>, EvalError> {
+    let [left, right] = arguments else { return Err(EvalError::NoOverload) };
+    let left = left.downcast::<Quantity>().ok_or(EvalError::NoOverload)?.0;
+    let right = match right {
+        Value::Int(i) => i128::from(*i) * UNIT,
+        other => other.downcast::<Quantity>().ok_or(EvalError::NoOverload)?.0,
+    };
+    Ok(f(left, right))
+}

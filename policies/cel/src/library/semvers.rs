@@ -1,0 +1,156 @@
+//! Semantic versions, as of Semantic Versioning 2.0.0.
+
+use std::any::Any;
+use std::cmp::Ordering;
+
+use crate::cost::CallCost::{Fixed, Text};
+use crate::error::EvalError;
+use crate::value::{Opaque, Value};
+
+use super::{Function, Library};
+
+/// Since 1.34: stored expressions may use it, new ones may not yet.
+pub(super) static LIBRARY: Library = Library {
+    since: 34,
+    functions: &[
+        Function::new(&["isSemver(string) -> bool", "isSemver(string, bool) -> bool"], Text(1), |a| {
+            let (text, normalize) = text_and_flag(a)?;
+            Ok(Value::Bool(Version::parse(text, normalize).is_some()))
+        }),
+        Function::new(
+            &["semver(string) -> semver.Version", "semver(string, bool) -> semver.Version"],
+            Text(1),
+            |a| {
+                let (text, normalize) = text_and_flag(a)?;
+                let message = || format!("{text:?} is not a semantic version");
+                Version::parse(text, normalize).map(Value::opaque).ok_or_else(|| EvalError::failed(message()))
+            },
+        ),
+        Function::new(&[".semver.Version.major() -> int"], Fixed(1), |a| part(a, |v| v.major)),
+        Function::new(&[".semver.Version.minor() -> int"], Fixed(1), |a| part(a, |v| v.minor)),
+        Function::new(&[".semver.Version.patch() -> int"], Fixed(1), |a| part(a, |v| v.patch)),
+        Function::new(&[".semver.Version.isLessThan(semver.Version) -> bool"], Fixed(1), |a| {
+            Ok(Value::Bool(order(a)? == Ordering::Less))
+        }),
+        Function::new(&[".semver.Version.isGreaterThan(semver.Version) -> bool"], Fixed(1), |a| {
+            Ok(Value::Bool(order(a)? == Ordering::Greater))
+        }),
+        Function::new(&[".semver.Version.compareTo(semver.Version) -> int"], Fixed(1), |a| {
+            Ok(Value::Int(order(a)? as i64))
+        }),
+    ],
+};
+
+struct Version {
+    major: u64,
+    minor: u64,
+    patch: u64,
+    /// Identifiers of the pre-release; none for a release.
+    before: Vec<String>,
+}
+
+impl Opaque for Version {
+    fn type_name(&self) -> &'static str {
+        "semver.Version"
+    }
+
+    fn equals(&self, other: &dyn Opaque) -> bool {
+        other
+            .as_any()
+            .downcast_ref::<Version>()
+            .is_some_and(|other| self.precedence(other) == Ordering::Equal)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Version {
+    /// Reads a version. Normalizing strips a leading `v` and leading zeros, and fills missing parts.
+    fn parse(text: &str, normalize: bool) -> Option<Version> {
+        let text = if normalize { text.strip_prefix('v').unwrap_or(text) } else { text };
+        let (text, build) = text.split_once('+').map_or((text, None), |(t, b)| (t, Some(b)));
+        let (core, before) = text.split_once('-').map_or((text, None), |(t, b)| (t, Some(b)));
+        let known =
+            |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        if build.is_some_and(|build| !build.split('.').all(known)) {
+            return None;
+        }
+        let number = |part: &str| {
+            let plain = part.bytes().all(|b| b.is_ascii_digit());
+            let short = part == "0" || !part.starts_with('0') || normalize;
+            part.parse::<u64>().ok().filter(|n| plain && short && i64::try_from(*n).is_ok())
+        };
+        let mut parts = core.split('.').map(number).collect::<Option<Vec<u64>>>()?;
+        if normalize {
+            while parts.len() < 3 {
+                parts.push(0);
+            }
+        }
+        let [major, minor, patch] = parts.try_into().ok()?;
+        let before: Vec<String> =
+            before.map(|b| b.split('.').map(str::to_owned).collect()).unwrap_or_default();
+        let numeric = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+        if !before
+            .iter()
+            .all(|part| known(part) && !(numeric(part) && part.len() > 1 && part.starts_with('0')))
+        {
+            return None;
+        }
+        Some(Version { major, minor, patch, before })
+    }
+
+    fn precedence(&self, other: &Version) -> Ordering {
+        let core = (self.major, self.minor, self.patch).cmp(&(other.major, other.minor, other.patch));
+        core.then_with(|| match (self.before.is_empty(), other.before.is_empty()) {
+            (true, true) => Ordering::Equal,
+            (true, false) => Ordering::Greater,
+            (false, true) => Ordering::Less,
+            (false, false) => {
+                let pairs = self.before.iter().zip(&other.before);
+                let decided = pairs.map(|(a, b)| identifiers(a, b)).find(|order| order.is_ne());
+                decided.unwrap_or_else(|| self.before.len().cmp(&other.before.len()))
+            }
+        })
+    }
+}
+
+/// Numbers by value and before words; words by their characters.
+fn identifiers(a: &str, b: &str) -> Ordering {
+    let number = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    match (number(a), number(b)) {
+        (true, true) => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
+        (true, false) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+        (false, false) => a.cmp(b),
+    }
+}
+
+fn text_and_flag<'v>(arguments: &'v [Value<'_>]) -> Result<(&'v str, bool), EvalError> {
+    match arguments {
+        [Value::String(s)] => Ok((s.as_str(), false)),
+        [Value::String(s), Value::Bool(normalize)] => Ok((s.as_str(), *normalize)),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn part<'a>(arguments: &[Value<'a>], f: fn(&Version) -> u64) -> Result<Value<'a>, EvalError> {
+    match arguments {
+        [value] => {
+            let version = value.downcast::<Version>().ok_or(EvalError::NoOverload)?;
+            Ok(Value::Int(i64::try_from(f(version)).unwrap_or(i64::MAX)))
+        }
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn order(arguments: &[Value<'_>]) -> Result<Ordering, EvalError> {
+    match arguments {
+        [left, right] => match (left.downcast::<Version>(), right.downcast::<Version>()) {
+            (Some(left), Some(right)) => Ok(left.precedence(right)),
+            _ => Err(EvalError::NoOverload),
+        },
+        _ => Err(EvalError::NoOverload),
+    }
+}
