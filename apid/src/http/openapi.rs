@@ -19,6 +19,11 @@ use crate::discovery::openapi::{OpenApi, Packed};
 
 const JSON: &str = "application/json";
 
+/// The media type of version 2 as Protobuf.
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// What clients ask for to get it: no media type, as `@` may not be in one.
+const PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
 /// How long a document that is named by its hash may be kept.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -30,13 +35,14 @@ pub(super) fn is_asked(exchange: &Exchange<'_>) -> bool {
 /// Answers it.
 pub(super) async fn answer(exchange: &Exchange<'_>) -> Result<Answer, Status> {
     let segments: Vec<&str> = exchange.info.segments.iter().map(String::as_str).collect();
-    if !matches!(segments.as_slice(), ["openapi", "v3", ..]) {
+    if !matches!(segments.as_slice(), ["openapi", "v2"] | ["openapi", "v3", ..]) {
         return Ok(not_found());
     }
     if !matches!(exchange.head.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
     match segments.as_slice() {
+        [_, "v2"] => version_2(exchange).await,
         [_, _] => {
             let index = make(exchange, OpenApi::v3_index).await?;
             deliver(exchange, &index, accept(exchange, &[(JSON, JSON)])?)
@@ -44,6 +50,16 @@ pub(super) async fn answer(exchange: &Exchange<'_>) -> Result<Answer, Status> {
         [_, _, rest @ ..] => group_version(exchange, rest.join("/")).await,
         _ => Ok(not_found()),
     }
+}
+
+async fn version_2(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+    let media_type = accept(exchange, &[(JSON, JSON), (PROTOBUF_ASKED, PROTOBUF), (PROTOBUF, PROTOBUF)])?;
+    let document = if media_type == PROTOBUF {
+        make(exchange, OpenApi::v2_protobuf).await?
+    } else {
+        make(exchange, OpenApi::v2).await?
+    };
+    deliver(exchange, &document, media_type)
 }
 
 async fn group_version(exchange: &Exchange<'_>, path: String) -> Result<Answer, Status> {

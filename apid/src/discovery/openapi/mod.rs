@@ -24,13 +24,16 @@ use serde_json::{Map, Value, json};
 
 use super::RELEASE;
 
+mod gnostic;
 mod kinds;
 mod operations;
 mod packed;
 mod parameters;
+mod protobuf;
 #[cfg(test)]
 mod tests;
 mod types;
+mod v2;
 mod v3;
 
 pub use packed::Packed;
@@ -41,6 +44,8 @@ pub struct OpenApi {
     registry: Arc<Registry>,
     names: Arc<Names>,
     kinds: OnceLock<kinds::Kinds>,
+    v2: OnceLock<Result<Packed, String>>,
+    v2_protobuf: OnceLock<Result<Packed, String>>,
     v3: OnceLock<Result<V3, String>>,
 }
 
@@ -78,7 +83,32 @@ impl Dialect {
 impl OpenApi {
     /// Over a registry. Makes nothing.
     pub fn new(registry: Arc<Registry>, names: Arc<Names>) -> Self {
-        OpenApi { registry, names, kinds: OnceLock::new(), v3: OnceLock::new() }
+        OpenApi {
+            registry,
+            names,
+            kinds: OnceLock::new(),
+            v2: OnceLock::new(),
+            v2_protobuf: OnceLock::new(),
+            v3: OnceLock::new(),
+        }
+    }
+
+    /// The document of version 2 as JSON.
+    ///
+    /// # Errors
+    ///
+    /// It could not be made; says why.
+    pub fn v2(&self) -> Result<Packed, String> {
+        self.v2.get_or_init(|| v2::json(self).map_err(|error| error.to_string())).clone()
+    }
+
+    /// The document of version 2 as Protobuf.
+    ///
+    /// # Errors
+    ///
+    /// It could not be made; says why.
+    pub fn v2_protobuf(&self) -> Result<Packed, String> {
+        self.v2_protobuf.get_or_init(|| v2::protobuf(self).map_err(|error| error.to_string())).clone()
     }
 
     /// The index of version 3: the paths of its documents, with their hashes.
@@ -105,7 +135,10 @@ impl OpenApi {
     }
 
     fn v3(&self) -> Result<&V3, String> {
-        self.v3.get_or_init(|| self.make_v3().map_err(|error| error.to_string())).as_ref().map_err(Clone::clone)
+        self.v3
+            .get_or_init(|| self.make_v3().map_err(|error| error.to_string()))
+            .as_ref()
+            .map_err(Clone::clone)
     }
 
     fn make_v3(&self) -> io::Result<V3> {
@@ -129,7 +162,11 @@ impl OpenApi {
         for resource in self.registry.resources() {
             let group = &resource.group_resource.group;
             for version in resource.kind.versions {
-                let path = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+                let path = if group.is_empty() {
+                    format!("api/{version}")
+                } else {
+                    format!("apis/{group}/{version}")
+                };
                 match all.iter_mut().find(|known| known.path == path) {
                     Some(known) => known.resources.push(Arc::clone(resource)),
                     None => all.push(GroupVersion {

@@ -58,8 +58,8 @@ const TEXT: &[&str] = &["text/plain", "application/json", "application/yaml"];
 const ANYTHING: &[&str] = &["*/*"];
 
 /// All types that operations refer to.
-pub(super) fn types(paths: &[Path]) -> impl Iterator<Item = &str> {
-    let operations = paths.iter().flat_map(|path| &path.operations);
+pub(super) fn types<'p>(paths: impl IntoIterator<Item = &'p Path>) -> impl Iterator<Item = &'p str> {
+    let operations = paths.into_iter().flat_map(|path| &path.operations);
     operations.flat_map(|operation| {
         let body = operation.body.as_ref().map(|(type_name, _)| type_name.as_str());
         body.into_iter().chain(operation.answer.as_deref())

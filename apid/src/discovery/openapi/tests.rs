@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::names::Preset;
+use prost::Message as _;
 
 use super::*;
+
+mod read_back;
 
 fn api(preset: Preset) -> OpenApi {
     let names = Names::new(preset, "example.test").unwrap();
@@ -211,6 +214,81 @@ fn schemas_of_version_3_tell_the_facts() {
         schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]["x-kubernetes-group-version-kind"]
             .as_array();
     assert!(options.unwrap().len() > 10, "of every group version");
+}
+
+#[test]
+fn version_2_is_whole_in_both_presets() {
+    for preset in [Preset::Kubernetes, Preset::Svc] {
+        let api = api(preset);
+        let document = read(&api.v2().unwrap());
+        check(&document, "/definitions", api.names.extension_prefix);
+        for (path, v3) in v3(&api) {
+            for (at, item) in v3["paths"].as_object().unwrap() {
+                let methods = |item: &Value| item.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+                assert_eq!(methods(&document["paths"][at]), methods(item), "{at}");
+            }
+            for (name, schema) in v3["components"]["schemas"].as_object().unwrap() {
+                let mut properties = schema["properties"].as_object().into_iter().flat_map(|p| p.keys());
+                assert!(
+                    properties
+                        .all(|property| document["definitions"][name]["properties"][property].is_object()),
+                    "{name} of {path}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn schemas_of_version_2_tell_what_merges() {
+    let document = read(&api(Preset::Kubernetes).v2().unwrap());
+    let definitions = &document["definitions"];
+    assert_eq!(
+        definitions["io.k8s.api.core.v1.Container"]["properties"]["env"],
+        json!({
+            "type": "array",
+            "items": {"$ref": "#/definitions/io.k8s.api.core.v1.EnvVar"},
+            "description": "Entries are told apart by `name` and have owners of their own.",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "x-kubernetes-patch-strategy": "merge",
+            "x-kubernetes-patch-merge-key": "name",
+        })
+    );
+    assert_eq!(
+        definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"],
+        json!({"type": "string", "format": "int-or-string"})
+    );
+    assert_eq!(
+        document["paths"]["/api/v1/namespaces/{namespace}/pods"]["post"]["parameters"],
+        json!([
+            {"name": "body", "in": "body", "required": true, "schema": {"$ref": "#/definitions/io.k8s.api.core.v1.Pod"}},
+            {"$ref": "#/parameters/dryRun"},
+            {"$ref": "#/parameters/fieldManager"},
+            {"$ref": "#/parameters/fieldValidation"},
+        ])
+    );
+    assert_eq!(document["parameters"]["fieldValidation"]["in"], "query");
+}
+
+#[test]
+fn the_protobuf_form_reads_back_as_the_json() {
+    for preset in [Preset::Kubernetes, Preset::Svc] {
+        let api = api(preset);
+        let json = read(&api.v2().unwrap());
+        let message = gnostic::Document::decode(api.v2_protobuf().unwrap().plain().unwrap()).unwrap();
+        let back = read_back::document(&message);
+        for part in ["swagger", "info", "parameters", "security", "securityDefinitions"] {
+            assert_eq!(back[part], json[part], "{part}");
+        }
+        for part in ["paths", "definitions"] {
+            let (back, json) = (back[part].as_object().unwrap(), json[part].as_object().unwrap());
+            assert!(back.keys().eq(json.keys()), "{part}");
+            for (name, value) in json {
+                assert_eq!(&back[name], value, "{part} {name}");
+            }
+        }
+    }
 }
 
 #[test]

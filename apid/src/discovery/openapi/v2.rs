@@ -1,0 +1,179 @@
+//! The document of version 2: all that is served in one.
+//!
+//! # Contract
+//!
+//! Its parts, one after another, in either encoding; the whole never stands in memory. Defaults are left out, as clients of
+//! this version do not know them beside references.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use prost::Message as _;
+use serde_json::{Map, Value, json};
+
+use super::operations::{self, Operation, Path};
+use super::packed::{Packed, Packer};
+use super::types::Types;
+use super::{Dialect, OpenApi, extensions, gnostic, parameters, protobuf, security_scheme};
+
+/// What stands at the head of the document.
+const VERSION: &str = "2.0";
+
+/// A path and the tag of its operations.
+struct Tagged {
+    path: Path,
+    tag: String,
+}
+
+fn paths(api: &OpenApi) -> BTreeMap<String, Tagged> {
+    let group_versions = api.group_versions();
+    let resources =
+        group_versions.iter().flat_map(|of| of.resources.iter().map(|r| (r, of.version.as_str())));
+    resources
+        .flat_map(|(resource, version)| {
+            let tag = operations::tag(resource, version);
+            let own = operations::paths(resource, version, &api.names);
+            own.into_iter().map(move |path| (path.path.clone(), Tagged { path, tag: tag.clone() }))
+        })
+        .collect()
+}
+
+fn definitions(paths: &BTreeMap<String, Tagged>, types: &Types<'_>) -> BTreeMap<String, Value> {
+    types.definitions(paths.values().flat_map(|tagged| operations::types([&tagged.path])))
+}
+
+fn types(api: &OpenApi) -> Types<'_> {
+    Types { dialect: Dialect::V2, names: &api.names, kinds: api.kinds() }
+}
+
+/// As JSON.
+pub(super) fn json(api: &OpenApi) -> io::Result<Packed> {
+    let types = types(api);
+    let paths = paths(api);
+    let mut packer = Packer::new();
+    write!(
+        packer,
+        "{{\"swagger\":\"{VERSION}\",\"info\":{},\"parameters\":{},\"security\":{},\"securityDefinitions\":{}",
+        api.info(),
+        general_parameters(),
+        security(),
+        json!({"BearerToken": security_scheme()}),
+    )?;
+    let items = paths.iter().map(|(name, tagged)| (name, item(tagged, &types)));
+    members(&mut packer, "paths", items)?;
+    members(&mut packer, "definitions", definitions(&paths, &types).iter())?;
+    packer.write_all(b"}")?;
+    packer.finish()
+}
+
+/// Writes a member of the document that is an object, entry by entry.
+fn members<'n>(
+    out: &mut impl Write,
+    name: &str,
+    entries: impl Iterator<Item = (&'n String, impl serde::Serialize)>,
+) -> io::Result<()> {
+    write!(out, ",\"{name}\":{{")?;
+    for (i, (name, value)) in entries.enumerate() {
+        if i > 0 {
+            out.write_all(b",")?;
+        }
+        serde_json::to_writer(&mut *out, name)?;
+        out.write_all(b":")?;
+        serde_json::to_writer(&mut *out, &value)?;
+    }
+    out.write_all(b"}")
+}
+
+/// As a Protobuf message of the type that clients read.
+pub(super) fn protobuf(api: &OpenApi) -> io::Result<Packed> {
+    let types = types(api);
+    let paths = paths(api);
+    let mut packer = Packer::new();
+    // A message may come in parts, which the reader joins: its fields, and the entries of its lists.
+    let mut part = |document: gnostic::Document| packer.write_all(&document.encode_to_vec());
+    part(gnostic::Document {
+        swagger: VERSION.to_owned(),
+        info: Some(protobuf::info(&api.info())),
+        parameters: Some(protobuf::parameters(&general_parameters())),
+        security: protobuf::security(&security()),
+        security_definitions: Some(protobuf::security_definitions("BearerToken", &security_scheme())),
+        ..gnostic::Document::default()
+    })?;
+    for (name, tagged) in &paths {
+        part(gnostic::Document {
+            paths: Some(gnostic::Paths { path: vec![protobuf::path_item(name, &item(tagged, &types))] }),
+            ..gnostic::Document::default()
+        })?;
+    }
+    for (name, definition) in definitions(&paths, &types) {
+        part(gnostic::Document {
+            definitions: Some(gnostic::Definitions {
+                additional_properties: vec![protobuf::named_schema(&name, &definition)],
+            }),
+            ..gnostic::Document::default()
+        })?;
+    }
+    packer.finish()
+}
+
+fn security() -> Value {
+    json!([{"BearerToken": []}])
+}
+
+/// The parameters that operations refer to.
+fn general_parameters() -> Value {
+    let all = parameters::all_general();
+    all.map(|parameter| (parameter.name.to_owned(), parameter.to_value(Dialect::V2))).collect()
+}
+
+fn item(tagged: &Tagged, types: &Types<'_>) -> Value {
+    let mut item = Map::new();
+    for operation in &tagged.path.operations {
+        item.insert(operation.method.to_owned(), operation_value(operation, types, &tagged.tag));
+    }
+    let own = tagged.path.parameters.iter().map(|parameter| match parameters::general(parameter.name) {
+        Some(general) if general == *parameter => reference(parameter.name),
+        _ => parameter.to_value(Dialect::V2),
+    });
+    item.insert("parameters".into(), own.collect());
+    Value::Object(item)
+}
+
+fn reference(parameter: &str) -> Value {
+    json!({"$ref": format!("#/parameters/{parameter}")})
+}
+
+fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value {
+    let mut value = Map::new();
+    value.insert("tags".into(), json!([tag]));
+    value.insert("description".into(), operation.description.as_str().into());
+    value.insert("operationId".into(), operation.id.as_str().into());
+    value.insert("schemes".into(), json!(["https"]));
+    value.insert("produces".into(), json!(operation.produces));
+    let consumes = if operation.consumes.is_empty() { &["*/*"] } else { operation.consumes };
+    value.insert("consumes".into(), json!(consumes));
+    let body = operation.body.iter().map(|(type_name, required)| {
+        let mut body = json!({"name": "body", "in": "body", "schema": types.reference(type_name)});
+        if let (true, Value::Object(body)) = (*required, &mut body) {
+            body.insert("required".into(), true.into());
+        }
+        body
+    });
+    let general = operation.general.iter().map(|name| reference(name));
+    let own = operation.own.iter().map(|parameter| parameter.to_value(Dialect::V2));
+    let parameters: Vec<Value> = body.chain(general).chain(own).collect();
+    if !parameters.is_empty() {
+        value.insert("parameters".into(), Value::Array(parameters));
+    }
+    let schema = match &operation.answer {
+        Some(type_name) => types.reference(type_name),
+        None => json!({"type": "string"}),
+    };
+    let answer =
+        |code: u16| (code.to_string(), json!({"description": super::reason(code), "schema": schema}));
+    let mut responses: Map<String, Value> = operation.codes.iter().map(|code| answer(*code)).collect();
+    responses.insert("401".into(), json!({"description": super::reason(401)}));
+    value.insert("responses".into(), Value::Object(responses));
+    extensions(operation, types.names, &mut value);
+    Value::Object(value)
+}
