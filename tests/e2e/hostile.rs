@@ -179,6 +179,34 @@ async fn path_tricks_have_one_reading() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_binding_to_no_kind_of_role_is_invalid() {
+    let plane = Plane::start(Options::default()).await;
+    let rbac = plane.names().group("rbac.authorization");
+    let path = format!("/apis/{rbac}/v1/namespaces/default/rolebindings");
+    for role_ref in [json!({"apiGroup": rbac, "kind": "Foo", "name": "x"}), json!({"name": "x"}), json!({})] {
+        let status = plane
+            .admin()
+            .post(&path, &json!({"metadata": {"name": "b"}, "roleRef": role_ref}))
+            .await
+            .expect(422);
+        assert_eq!(status["reason"], "Invalid", "{status}");
+    }
+    plane.admin().post(&path, &json!({"metadata": {"name": "b"}})).await.expect(422);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_representation_that_nobody_can_have_writes_nothing() {
+    let plane = Plane::start(Options::default()).await;
+    let admin = plane.admin();
+    let table = format!("application/json;as=Table;g={};v=v1", plane.names().meta_group());
+    let headers = [("accept", table.as_str()), ("content-type", "application/json")];
+    let body = br#"{"metadata":{"name":"unseen"}}"#;
+    let answer = admin.request("POST", &format!("{CONFIG_MAPS}?includeObject=bad"), &headers, body).await;
+    answer.expect(400);
+    admin.get(&format!("{CONFIG_MAPS}/unseen")).await.expect(404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn memory_does_not_grow_under_hostile_input() {
     let plane = Plane::start(Options::default()).await;
     let admin = plane.admin();

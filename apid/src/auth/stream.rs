@@ -30,6 +30,7 @@ use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::authority::{Authority, Undecided};
@@ -139,8 +140,17 @@ fn no_stream() -> Undecided {
     Undecided::Unreachable("no stream is open".to_owned())
 }
 
+/// A call that failed: the connection's fault, or an answer of authd that is none.
 fn broken(status: tonic::Status) -> Undecided {
-    Undecided::Unreachable(status.message().to_owned())
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
+            Undecided::Unreachable(status.message().to_owned())
+        }
+        code => {
+            tracing::error!(%code, message = status.message(), "authd could not make sense of a question");
+            Undecided::Malformed
+        }
+    }
 }
 
 #[async_trait]

@@ -177,41 +177,44 @@ async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) 
 
 async fn create(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::Object)?;
+    let representation = exchange.represent(call, negotiated.shape)?;
     let format = exchange.body_format()?;
     let options = params::write_options(exchange.query).validate("CreateOptions", &call.plane.names)?;
     let bytes = body.read().await?;
     let written = verbs::create(call, payload(&bytes, format), &options).await?;
-    exchange.written(call, negotiated, written)
+    answer_written(&representation, negotiated, written)
 }
 
 async fn update(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::Object)?;
+    let representation = exchange.represent(call, negotiated.shape)?;
     let format = exchange.body_format()?;
     let options = params::write_options(exchange.query).validate("UpdateOptions", &call.plane.names)?;
     let bytes = body.read().await?;
     let written = verbs::update(call, payload(&bytes, format), &options).await?;
-    exchange.written(call, negotiated, written)
+    answer_written(&representation, negotiated, written)
 }
 
 async fn patch(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let content_type = super::negotiate::media_type(exchange.head.headers.get(header::CONTENT_TYPE));
     let kind = Patch::kind(content_type.as_deref())?;
     let negotiated = exchange.accept(Offer::Object)?;
+    let representation = exchange.represent(call, negotiated.shape)?;
     let options = params::write_options(exchange.query).validate("PatchOptions", &call.plane.names)?;
     let bytes = body.read().await?;
     let patch = Patch::parse(kind, &bytes)?;
     let written = verbs::patch::patch(call, &patch, &options).await?;
-    exchange.written(call, negotiated, written)
+    answer_written(&representation, negotiated, written)
 }
 
 async fn delete(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::Object)?;
+    let representation = exchange.represent(call, negotiated.shape)?;
     let options = exchange.delete_options(body).await?;
     match verbs::delete(call, &options).await? {
         Deleted::Gone(status) => Ok(Answer::status(*status, negotiated.format)),
         Deleted::Object(shown) => {
-            let json = exchange.represent(call, negotiated.shape)?.object(&shown)?;
-            Ok(Answer::document(200, json, negotiated.format))
+            Ok(Answer::document(200, representation.object(&shown)?, negotiated.format))
         }
     }
 }
@@ -257,6 +260,17 @@ async fn review(
     Ok(Answer::document(201, json, negotiated.format).with_warnings(warnings))
 }
 
+/// The representation was made before the write, so that one nobody can have refuses it instead of hiding what was done.
+fn answer_written(
+    representation: &Representation<'_>,
+    negotiated: Negotiated,
+    written: Written,
+) -> Result<Answer, Status> {
+    let code = if written.created { 201 } else { 200 };
+    let json = representation.object(&written.object)?;
+    Ok(Answer::document(code, json, negotiated.format).with_warnings(written.warnings))
+}
+
 fn payload(bytes: &[u8], format: BodyFormat) -> Payload<'_> {
     match format {
         BodyFormat::Json => Payload::Json(bytes),
@@ -289,11 +303,5 @@ impl Exchange<'_> {
             shape,
             self.query.text("includeObject"),
         )
-    }
-
-    fn written(&self, call: &Call<'_>, negotiated: Negotiated, written: Written) -> Result<Answer, Status> {
-        let json = self.represent(call, negotiated.shape)?.object(&written.object)?;
-        let code = if written.created { 201 } else { 200 };
-        Ok(Answer::document(code, json, negotiated.format).with_warnings(written.warnings))
     }
 }

@@ -21,6 +21,10 @@ impl Call<'_> {
             return Ok(());
         }
         let escalation = if kind.resource.ends_with("bindings") {
+            // What refers to no kind of role gives nothing, and validation refuses it with its reasons.
+            if !matches!(new.str_at(&["roleRef", "kind"]), Some("Role" | "ClusterRole")) {
+                return Ok(());
+            }
             Escalation::Binding { object: new }
         } else {
             Escalation::Role { object: new }
