@@ -7,13 +7,22 @@ use super::{Fields, Form, child_or_any, element, form};
 use crate::path::Element;
 use crate::set::Set;
 
-/// The object without the paths of a set. Maps and lists of which nothing is left go too.
+/// The object without the paths of a set. Declared maps and lists of which nothing is left go too.
 pub fn remove(ty: &Merge, object: &Fields, paths: &Set) -> Fields {
     let mut left = Fields::new();
     for (name, value) in object {
         let kept = match paths.field(name) {
             Some(node) if node.member => None,
-            Some(node) => of_value(child_or_any(ty, name).0, value, &node.below),
+            Some(node) => {
+                let (child, declared) = child_or_any(ty, name);
+                // An entry of a map is there by its key, whatever is left of its value.
+                let entry = || match value {
+                    _ if declared => None,
+                    Value::Array(_) => Some(Value::Array(Vec::new())),
+                    _ => Some(Value::Object(Fields::new())),
+                };
+                of_value(child, value, &node.below).or_else(entry)
+            }
             None => Some(value.clone()),
         };
         if let Some(kept) = kept {
