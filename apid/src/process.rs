@@ -9,6 +9,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -106,6 +107,12 @@ struct Progress {
     stopping: AtomicBool,
 }
 
+/// Makes a folder that is its owner's alone, and takes others' rights to one that is there: what is stored holds secrets.
+fn private_folder(dir: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
+}
+
 async fn serve(config: Config) -> Result<(), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance: Arc<dyn Chance> = Arc::new(SystemChance);
@@ -113,7 +120,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let registry = Arc::new(Registry::new(&names));
     let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
     let admission = admission(&config, &names, &registry, &cache)?;
-    std::fs::create_dir_all(&config.data_dir).map_err(|e| format!("{}: {e}", config.data_dir.display()))?;
+    private_folder(&config.data_dir)
+        .map_err(|e| format!("data directory {}: {e}", config.data_dir.display()))?;
 
     let mut authd = start_authd(&config, &clock, &*chance)?;
     let revisions = Arc::new(PolicyRevisions::new(Reductions::new(&registry, &names)));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::{Options, Plane};
 
 /// kubectl of one release: `kubectl` on PATH if it is of that release, or `kubectl.<release>` beside it.
-fn installed(release: &str) -> Option<PathBuf> {
+pub fn installed(release: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let first = std::env::split_paths(&path).map(|dir| dir.join("kubectl")).find(|file| file.exists())?;
     let beside = first.canonicalize().ok()?.with_file_name(format!("kubectl.{release}"));
@@ -24,13 +24,14 @@ fn installed(release: &str) -> Option<PathBuf> {
 }
 
 /// kubectl with a configuration file for one user of the plane.
-struct Kubectl {
+pub struct Kubectl {
     program: PathBuf,
     config: PathBuf,
 }
 
 impl Kubectl {
-    fn new(program: PathBuf, plane: &Plane, user: &str) -> Self {
+    /// As a user of the plane.
+    pub fn new(program: PathBuf, plane: &Plane, user: &str) -> Self {
         let config = plane.dir().join(format!("{user}.kubeconfig"));
         let content = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "plane",
@@ -65,7 +66,7 @@ impl Kubectl {
     }
 
     /// Runs a command that must succeed; gives what it printed.
-    fn ok(&self, line: &str, stdin: &str) -> String {
+    pub fn ok(&self, line: &str, stdin: &str) -> String {
         let output = self.output(line, stdin);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "kubectl {line}\n{out}{err}");
@@ -73,8 +74,13 @@ impl Kubectl {
     }
 
     /// Runs a command that must fail; gives what it complained of.
-    fn refused(&self, line: &str) -> String {
-        let output = self.output(line, "");
+    pub fn refused(&self, line: &str) -> String {
+        self.refused_given(line, "")
+    }
+
+    /// The same with something to read.
+    pub fn refused_given(&self, line: &str, stdin: &str) -> String {
+        let output = self.output(line, stdin);
         assert!(
             !output.status.success(),
             "kubectl {line} succeeded: {}",
@@ -100,7 +106,7 @@ async fn kubectl_1_33_manages_objects() {
             manifest["metadata"]["name"].as_str().expect("a name"),
         );
         let resource = format!("{}/{name}", kind.to_lowercase());
-        kubectl.ok("create -n shop --validate=false -f -", &manifest.to_string());
+        kubectl.ok("create -n shop -f -", &manifest.to_string());
         assert!(
             kubectl.ok(&format!("get -n shop {}", kind.to_lowercase()), "").lines().count() >= 2,
             "a table of {kind}"
@@ -110,7 +116,7 @@ async fn kubectl_1_33_manages_objects() {
         let yaml = kubectl.ok(&format!("get -n shop {resource} -o yaml"), "");
         assert!(yaml.contains(&format!("kind: {kind}")) && yaml.contains("uid: "), "{yaml}");
         let replaced = yaml.replacen("metadata:\n", "metadata:\n  labels:\n    touched: \"yes\"\n", 1);
-        kubectl.ok("replace -n shop --validate=false -f -", &replaced);
+        kubectl.ok("replace -n shop -f -", &replaced);
         let label =
             kubectl.ok(&format!("get -n shop {resource} -o jsonpath={{.metadata.labels.touched}}"), "");
         assert_eq!(label, "yes", "{kind} replaced");
@@ -153,9 +159,8 @@ async fn kubectl_1_33_grants_and_asks() {
     assert!(alice.ok("auth whoami", "").contains("alice"));
     assert!(alice.refused("get configmaps -n default").contains("Forbidden"));
     assert!(alice.refused("auth can-i get configmaps -n default").contains("no"));
-    admin
-        .ok("create role reader -n default --verb=get,list,watch --resource=configmaps --validate=false", "");
-    admin.ok("create rolebinding readers -n default --role=reader --user=alice --validate=false", "");
+    admin.ok("create role reader -n default --verb=get,list,watch --resource=configmaps", "");
+    admin.ok("create rolebinding readers -n default --role=reader --user=alice", "");
     assert!(alice.ok("auth can-i get configmaps -n default", "").contains("yes"));
     alice.ok("get configmaps -n default", "");
     admin.ok("delete rolebinding readers -n default", "");
@@ -178,9 +183,9 @@ async fn kubectl_1_33_watches() {
         .expect("kubectl starts");
     let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
     // The watch is open when the first line came: an object made before it started is listed, one made after is an event.
-    kubectl.ok("create configmap first -n default --from-literal=a=b --validate=false", "");
+    kubectl.ok("create configmap first -n default --from-literal=a=b", "");
     assert_eq!(lines.next().expect("a line").expect("text"), "configmap/first");
-    kubectl.ok("create configmap second -n default --from-literal=a=b --validate=false", "");
+    kubectl.ok("create configmap second -n default --from-literal=a=b", "");
     assert_eq!(lines.next().expect("a line").expect("text"), "configmap/second");
     watch.kill().expect("kubectl is stopped");
     watch.wait().expect("kubectl ends");

@@ -19,4 +19,5 @@ mod deploy;
 mod fresh_policy;
 mod hostile;
 mod kubectl;
+mod openapi;
 mod process;

@@ -33,6 +33,8 @@ fn mistakes_are_told_together_and_end_the_start_with_64() {
         (&["--spawn-authd", "--enable-admission-plugins=NoSuch"], &["NoSuch"]),
         (&["--spawn-authd", "--enable-admission-plugins=PodSecurity"], &["PodSecurity", "not built"]),
         (&["--spawn-authd", "--feature-gates=NoSuch=true"], &["NoSuch"]),
+        (&["--spawn-authd", "--encryption-provider-config=/x"], &["encryption-provider-config", "not built"]),
+        (&["--spawn-authd", "--tls-min-version=VersionTLS13"], &["tls-min-version", "not built"]),
         (&["--spawn-authd", "--authorization-mode=Node,Webhook"], &["Webhook"]),
         (&["--spawn-authd", "--authorization-mode=RBAC,RBAC,Foo"], &["Foo", "RBAC"]),
         (&["--spawn-authd", "--token-auth-file=/nowhere/at/all"], &["/nowhere/at/all"]),
@@ -169,4 +171,29 @@ async fn authd_is_started_again_when_it_is_killed() {
 fn alive(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stored_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let plane = Plane::start(Options::default()).await;
+    let mode = std::fs::metadata(plane.data_dir()).expect("the data directory").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "secrets lie below");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_authd_that_hangs_is_lost() {
+    let plane = Plane::start(Options::default()).await;
+    plane.user("carol").get("/api").await.expect(200);
+    plane.signal_authd(rustix::process::Signal::STOP);
+    eventually("readiness tells it", || async {
+        (plane.anonymous().get("/readyz").await.status == 500).then_some(())
+    })
+    .await;
+    plane.signal_authd(rustix::process::Signal::CONT);
+    eventually("readiness comes back", || async {
+        (plane.anonymous().get("/readyz").await.status == 200).then_some(())
+    })
+    .await;
+    plane.user("carol").get("/api").await.expect(200);
 }

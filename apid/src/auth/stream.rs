@@ -38,6 +38,10 @@ use super::link::Link;
 
 /// Questions that may wait to be written.
 const QUEUE: usize = 4096;
+/// How often authd is asked for a sign of life, and how long it may take to give it: one that hangs is lost, so that what
+/// is cached of its answers does not serve for ever.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+const SILENCE: Duration = Duration::from_secs(3);
 /// How long a question waits for a stream that is being reopened.
 const REOPENING: Duration = Duration::from_millis(300);
 /// The first pause before reconnecting; doubled up to [`LONGEST_PAUSE`]: without authd nothing is served, and to find no
@@ -184,6 +188,9 @@ pub(super) async fn channel(socket: &std::path::Path) -> Result<Channel, tonic::
     let path = socket.to_owned();
     // The address stands in the `:authority` header only; the connector decides where to.
     Endpoint::from_static("http://authd")
+        .http2_keep_alive_interval(HEARTBEAT)
+        .keep_alive_timeout(SILENCE)
+        .keep_alive_while_idle(true)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .connect_with_connector(tower::service_fn(move |_: Uri| {

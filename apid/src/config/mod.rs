@@ -18,6 +18,7 @@ mod parse;
 mod table;
 
 use parse::Line;
+use table::State;
 
 /// Exit code for mistakes on the command line (`EX_USAGE`).
 pub const USAGE: u8 = 64;
@@ -193,8 +194,18 @@ impl Config {
             ]),
             prefixes: proxy(&["requestheader-extra-headers-prefix"]),
         };
-        let without_effect =
-            line.given().filter(|(flag, _)| !flag.built).map(|(flag, _)| flag.name.to_owned()).collect();
+        let in_state = |line: &Line, state| -> Vec<String> {
+            line.given()
+                .filter(|(flag, _)| flag.state == state)
+                .map(|(flag, _)| flag.name.to_owned())
+                .collect()
+        };
+        for name in in_state(line, State::Missed) {
+            line.mistakes.push(format!(
+                "`--{name}` is not built yet, and starting without what it promises is not safe"
+            ));
+        }
+        let without_effect = in_state(line, State::Later);
         let modes = line.list("authorization-mode");
         let allows_everything = (modes.is_empty() && line.value("authorization-config").is_none())
             || modes.iter().any(|mode| mode == "AlwaysAllow");

@@ -36,6 +36,17 @@ impl Owner {
     }
 }
 
+/// How far a flag is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It does what it says.
+    Built,
+    /// It does nothing yet: accepted, with a line in the log.
+    Later,
+    /// Whoever gives it relies on a protection that is not there yet: the start is refused.
+    Missed,
+}
+
 /// A flag.
 #[derive(Debug)]
 pub(super) struct Flag {
@@ -45,8 +56,8 @@ pub(super) struct Flag {
     pub(super) takes: Takes,
     /// Whose it is.
     pub(super) owner: Owner,
-    /// Whether it does anything yet. One that does not is accepted, with a line in the log.
-    pub(super) built: bool,
+    /// Whether it does anything yet.
+    pub(super) state: State,
     /// What it does, for `--help`.
     pub(super) help: &'static str,
 }
@@ -55,11 +66,15 @@ use Owner::{Apid, Authd, Both};
 use Takes::{List, Switch, Value, Words};
 
 const fn flag(name: &'static str, takes: Takes, owner: Owner, help: &'static str) -> Flag {
-    Flag { name, takes, owner, built: true, help }
+    Flag { name, takes, owner, state: State::Built, help }
 }
 
 const fn later(name: &'static str, takes: Takes, owner: Owner, help: &'static str) -> Flag {
-    Flag { name, takes, owner, built: false, help }
+    Flag { name, takes, owner, state: State::Later, help }
+}
+
+const fn missed(name: &'static str, takes: Takes, owner: Owner, help: &'static str) -> Flag {
+    Flag { name, takes, owner, state: State::Missed, help }
 }
 
 /// All flags, in the order of `--help`.
@@ -226,11 +241,11 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("controllers", List("NAMES"), Authd, "controllers to run (default *)"),
     later("runtime-config", List("VERSION=BOOL"), Apid, "API versions to switch on or off"),
     later("show-hidden-metrics-for-version", Value("VERSION"), Both, "show metrics hidden since a version"),
-    later("tls-min-version", Value("VERSION"), Apid, "least TLS version"),
-    later("tls-cipher-suites", List("SUITES"), Apid, "TLS cipher suites"),
+    missed("tls-min-version", Value("VERSION"), Apid, "least TLS version"),
+    missed("tls-cipher-suites", List("SUITES"), Apid, "TLS cipher suites"),
     later("tls-sni-cert-key", List("FILES"), Apid, "further certificates, by name"),
-    later("admission-control-config-file", Value("FILE"), Apid, "configuration of admission plugins"),
-    later("audit-policy-file", Value("FILE"), Apid, "what the audit log holds"),
+    missed("admission-control-config-file", Value("FILE"), Apid, "configuration of admission plugins"),
+    missed("audit-policy-file", Value("FILE"), Apid, "what the audit log holds"),
     later("audit-log-format", Value("FORMAT"), Apid, "format of the audit log"),
     later("audit-log-maxage", Value("DAYS"), Apid, "age of rotated audit logs"),
     later("audit-log-maxbackup", Value("COUNT"), Apid, "number of rotated audit logs"),
@@ -246,8 +261,8 @@ pub(super) const FLAGS: &[Flag] = &[
     later("event-ttl", Value("TIME"), Apid, "how long Events are kept"),
     later("service-cluster-ip-range", Value("RANGE"), Apid, "addresses of Services"),
     later("service-node-port-range", Value("RANGE"), Apid, "ports of Services"),
-    later("encryption-provider-config", Value("FILE"), Apid, "encryption at rest"),
-    later("etcd-servers", List("URLS"), Apid, "store in an etcd cluster"),
+    missed("encryption-provider-config", Value("FILE"), Apid, "encryption at rest"),
+    missed("etcd-servers", List("URLS"), Apid, "store in an etcd cluster"),
     later("profiling", Switch, Apid, "profiles over HTTP"),
 ];
 
@@ -269,7 +284,11 @@ pub(super) fn help() -> String {
             (_, Switch) => ("--", String::new()),
             (_, Value(what) | List(what) | Words(what)) => ("--", format!(" {what}")),
         };
-        let note = if flag.built { "" } else { " (accepted; does nothing yet)" };
+        let note = match flag.state {
+            State::Built => "",
+            State::Later => " (accepted; does nothing yet)",
+            State::Missed => " (not built yet: refused)",
+        };
         text.push_str(&format!("  {dashes}{}{value}\n        {}{note}\n", flag.name, flag.help));
     }
     text

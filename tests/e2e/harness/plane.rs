@@ -134,9 +134,14 @@ impl Plane {
 
     /// SIGKILL to authd alone; apid starts it again.
     pub fn kill_authd(&self) {
+        self.signal_authd(rustix::process::Signal::KILL);
+    }
+
+    /// A signal to authd alone.
+    pub fn signal_authd(&self, signal: rustix::process::Signal) {
         for pid in self.authd_pids() {
             let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
