@@ -88,10 +88,12 @@ impl Apply<'_> {
         }
         check(self.write.merge, &patch.0).map_err(ApplyError::Typing)?;
         let managed = Managed::of(live);
-        let managed = if managed.entries.is_empty() { self.write.before_first_apply(live)? } else { managed };
-        let managed = self.write.reconcile(managed);
+        let untracked = managed.entries.is_empty();
+        let managed = if untracked { self.write.before_first_apply(live)? } else { managed };
+        let (managed, reconciled) = self.write.reconcile(managed);
+        let owners = Owners { managed, as_stored: !untracked && !reconciled };
         let tool = self.last_applied.filter(|tool| tool.manager == self.write.manager);
-        let mut applied = match (self.lay(live, patch, &managed, self.force), tool) {
+        let mut applied = match (self.lay(live, patch, &owners, self.force), tool) {
             (Err(ApplyError::Conflicts(conflicts)), Some(tool)) => {
                 // What the tool itself wrote before it applied on the server, and nobody changed since.
                 let own = crate::last_applied::unchanged(self.write.merge, live, tool.annotation);
@@ -100,7 +102,7 @@ impl Apply<'_> {
                 if !foreign.is_empty() {
                     return Err(ApplyError::Conflicts(foreign));
                 }
-                self.lay(live, patch, &managed, true)?
+                self.lay(live, patch, &owners, true)?
             }
             (result, _) => result?,
         };
@@ -114,14 +116,15 @@ impl Apply<'_> {
         &self,
         live: &Object,
         patch: &Object,
-        managed: &Managed,
+        owners: &Owners,
         force: bool,
     ) -> Result<Applied, ApplyError> {
         let write = &self.write;
-        let set = field_set(write.merge, &patch.0).recursive_difference(write.ignored);
+        let mut set = field_set(write.merge, &patch.0);
+        if !write.ignored.is_empty() {
+            set = set.recursive_difference(write.ignored);
+        }
         let mut own = write.entry(write.manager, Operation::Apply, set);
-        let mut others = managed.clone();
-        let before = others.take(&own);
 
         let mut merged = Object(merge(write.merge, &live.0, &patch.0));
         // Clients in Go send a null of it with everything.
@@ -130,6 +133,12 @@ impl Apply<'_> {
         {
             merged.set_meta("creationTimestamp", at.clone());
         }
+        own.fields = without_bookkeeping(&own.fields);
+        if self.is_unchanged(live, &merged, &own, owners) {
+            return Ok(Applied { object: merged, changed: false });
+        }
+        let mut others = owners.managed.clone();
+        let before = others.take(&own);
         let mut new = match &before {
             Some(before) => self.prune(merged, &own, before, &others)?,
             None => merged,
@@ -151,11 +160,22 @@ impl Apply<'_> {
         if !changed {
             own.time = before.as_ref().and_then(|before| before.time);
         }
-        own.fields = without_bookkeeping(&own.fields);
         others.entries.push(own);
         others.write(&mut new);
         crate::managers::keep_times(live, &mut new);
         Ok(Applied { object: new, changed })
+    }
+
+    /// Whether neither values nor owners change, which spares comparing and writing them.
+    fn is_unchanged(&self, live: &Object, merged: &Object, own: &Entry, owners: &Owners) -> bool {
+        let is_served = |entry: &Entry| self.write.merge_of(&entry.api_version).is_some();
+        owners.as_stored
+            && owners
+                .managed
+                .find(own)
+                .is_some_and(|before| before.api_version == own.api_version && before.fields == own.fields)
+            && owners.managed.entries.iter().all(is_served)
+            && live.0 == merged.0
     }
 
     /// Removes what the manager applied before and does not any more, unless another owner has it.
@@ -222,6 +242,13 @@ impl Apply<'_> {
         }
         if at == before.api_version { Ok(pruned) } else { Ok(write.convert(&pruned, &before.api_version)?) }
     }
+}
+
+/// The owners before an apply.
+struct Owners {
+    managed: Managed,
+    /// Whether they are what the object says.
+    as_stored: bool,
 }
 
 fn named(ty: &schema::merge::Merge, object: &Fields) -> Set {

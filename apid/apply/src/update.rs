@@ -143,7 +143,7 @@ impl Write<'_> {
         new: &Object,
         managed: Managed,
     ) -> Result<Managed, OwnershipError> {
-        let mut managed = self.reconcile(managed);
+        let (mut managed, _) = self.reconcile(managed);
         let compared = self.compare_all(old, new, &managed)?;
         for (entry, changed) in managed.entries.iter_mut().zip(&compared.by_entry) {
             if let Some(changed) = compared.all.get(*changed) {
@@ -164,15 +164,17 @@ impl Write<'_> {
         Ok(managed)
     }
 
-    /// Owners as the types are now: parts that became atomic are owned as a whole.
-    pub(crate) fn reconcile(&self, mut managed: Managed) -> Managed {
+    /// Owners as the types are now: parts that became atomic are owned as a whole. And whether any did.
+    pub(crate) fn reconcile(&self, mut managed: Managed) -> (Managed, bool) {
+        let mut changed = false;
         for entry in &mut managed.entries {
             let merge = self.merge_of(&entry.api_version);
             if let Some(set) = merge.and_then(|merge| reconcile(merge, &entry.fields)) {
                 entry.fields = set;
+                changed = true;
             }
         }
-        managed
+        (managed, changed)
     }
 
     pub(crate) fn merge_of(&self, api_version: &str) -> Option<&Merge> {

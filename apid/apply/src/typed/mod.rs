@@ -181,37 +181,45 @@ pub fn with_named(ty: &Merge, set: &Set) -> Set {
 
 /// The set as it is when parts of the type that it knows as granular have become atomic; None when none has.
 pub fn reconcile(ty: &Merge, set: &Set) -> Option<Set> {
-    let mut changed = false;
+    has_parts_of_atomic(ty, set).then(|| reconciled(ty, set))
+}
+
+fn has_parts_of_atomic(ty: &Merge, set: &Set) -> bool {
+    set.nodes().filter(|(_, node)| !node.below.is_empty()).any(|(element, node)| {
+        part(ty, element).is_some_and(|part| is_atomic(part) || has_parts_of_atomic(part, &node.below))
+    })
+}
+
+fn reconciled(ty: &Merge, set: &Set) -> Set {
     let mut all = Set::default();
     for (element, node) in set.nodes() {
-        let child = match element {
-            Element::Field(name) => child(ty, name).map(|(child, _)| child),
-            _ => match ty {
-                Merge::List { items, .. } => Some(&**items),
-                _ => None,
-            },
+        let node = match part(ty, element) {
+            Some(part) if is_atomic(part) && !node.below.is_empty() => Node::leaf(),
+            Some(part) => Node { member: node.member, below: reconciled(part, &node.below) },
+            None => node.clone(),
         };
-        let Some(child) = child else {
-            all.add(element.clone(), node.clone());
-            continue;
-        };
-        let is_atomic = match child {
-            Merge::Struct(r) => r.is_atomic(),
-            Merge::Map { atomic, .. } => *atomic,
-            Merge::List { list, .. } => matches!(list, List::Atomic),
-            Merge::Scalar(_) | Merge::Untyped { .. } => false,
-        };
-        if is_atomic && !node.below.is_empty() {
-            changed = true;
-            all.add(element.clone(), Node::leaf());
-        } else if let Some(below) = reconcile(child, &node.below) {
-            changed = true;
-            all.add(element.clone(), Node { member: node.member, below });
-        } else {
-            all.add(element.clone(), node.clone());
-        }
+        all.add(element.clone(), node);
     }
-    changed.then_some(all)
+    all
+}
+
+/// The type of a part of a value.
+fn part<'s>(ty: &'s Merge, element: &Element) -> Option<&'s Merge> {
+    match (element, ty) {
+        (Element::Field(name), _) => child(ty, name).map(|(child, _)| child),
+        (_, Merge::List { items, .. }) => Some(items),
+        _ => None,
+    }
+}
+
+/// Whether the type says that values have one owner.
+fn is_atomic(ty: &Merge) -> bool {
+    match ty {
+        Merge::Struct(r) => r.is_atomic(),
+        Merge::Map { atomic, .. } => *atomic,
+        Merge::List { list, .. } => matches!(list, List::Atomic),
+        Merge::Scalar(_) | Merge::Untyped { .. } => false,
+    }
 }
 
 #[cfg(test)]
