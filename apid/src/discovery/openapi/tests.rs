@@ -176,6 +176,9 @@ fn schemas_of_version_3_tell_the_facts() {
     let field =
         |ty: &str, field: &str| schemas[format!("io.k8s.api.core.v1.{ty}")]["properties"][field].clone();
 
+    let containers = field("PodSpec", "containers");
+    assert_eq!(containers["x-kubernetes-list-type"], "map");
+    assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
     let ports = field("Container", "ports");
     assert_eq!(ports["type"], "array");
     assert_eq!(ports["x-kubernetes-list-type"], "map");
