@@ -233,3 +233,104 @@ fn the_status_has_a_cause_for_each_field() {
         json!({"causes": [{"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".data.k"}]})
     );
 }
+
+#[test]
+fn stored_lists_may_hold_several_items_of_a_key() {
+    let mut stored = Stored::new("core/v1.Pod");
+    let pod = |env: Value| json!({"spec": {"containers": [{"name": "main", "env": env}]}});
+    let twice = json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]);
+    let mut created = Object::from_value(pod(twice)).unwrap();
+    stored.write("tool").update(None, &mut created).unwrap();
+    stored.object = created;
+    stored.apply("one", false, pod(json!([{"name": "B", "value": "3"}]))).unwrap();
+    let env = |stored: &Stored| stored.object.get("spec").unwrap()["containers"][0]["env"].clone();
+    assert_eq!(
+        env(&stored),
+        json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}, {"name": "B", "value": "3"}])
+    );
+    assert!(stored.apply("one", false, pod(json!([{"name": "A", "value": "3"}]))).is_err());
+    stored.apply("one", true, pod(json!([{"name": "A", "value": "3"}]))).unwrap();
+    assert_eq!(env(&stored), json!([{"name": "A", "value": "3"}]));
+}
+
+/// `v1` has `replicas`, `v2` the same as `size`; other versions are gone.
+struct Renamed([Merge; 2]);
+
+impl Renamed {
+    fn new() -> Self {
+        Renamed(["replicas", "size"].map(|name| {
+            let field = |name: &str, ty: Merge| schema::merge::Field {
+                name: name.to_owned(),
+                ty,
+                patch: schema::merge::Patch::default(),
+            };
+            let number = Merge::Scalar(schema::merge::Scalar::Number);
+            let fields = vec![
+                field("metadata", Merge::Untyped { atomic: true }),
+                field("apiVersion", Merge::Scalar(schema::merge::Scalar::String)),
+                field(name, number.clone()),
+                field("other", number),
+            ];
+            let ty = schema::merge::StructType::new(fields, false, None);
+            Merge::Struct(schema::merge::StructRef::own(std::sync::Arc::new(ty)))
+        }))
+    }
+}
+
+impl crate::update::Versions for Renamed {
+    fn merge(&self, api_version: &str) -> Option<&Merge> {
+        match api_version {
+            "v1" => Some(&self.0[0]),
+            "v2" => Some(&self.0[1]),
+            _ => None,
+        }
+    }
+
+    fn convert(&self, object: &Object, to: &str) -> Result<Object, String> {
+        let mut object = object.clone();
+        let value = object.remove("replicas").or_else(|| object.remove("size"));
+        if let Some(value) = value {
+            object.set(if to == "v1" { "replicas" } else { "size" }, value);
+        }
+        object.set("apiVersion", to);
+        Ok(object)
+    }
+}
+
+#[test]
+fn owners_of_other_versions_count_in_theirs() {
+    let versions = Renamed::new();
+    let run = |live: &Object, manager: &str, version: &str, patch: Value| {
+        let write = Write {
+            manager,
+            api_version: version,
+            subresource: "",
+            now: Timestamp::from_second(1).unwrap(),
+            merge: crate::update::Versions::merge(&versions, version).unwrap(),
+            versions: &versions,
+            ignored: &Set::default(),
+            empty: &Object::default(),
+            reset_then_track: false,
+        };
+        let live = crate::update::Versions::convert(&versions, live, version).unwrap();
+        let patch = Object::from_value(patch).unwrap();
+        (Apply { write, force: false, last_applied: None }).run(&live, &patch).map(|applied| applied.object)
+    };
+    let first = run(&Object::default(), "one", "v1", json!({"replicas": 1, "other": 1})).unwrap();
+    assert_eq!(
+        run(&first, "two", "v2", json!({"size": 2})).unwrap_err().to_string(),
+        "Apply failed with 1 conflict: conflict with \"one\": .replicas"
+    );
+    // An applier has one entry, of the version it applied in last; what it gave up is removed there.
+    let second = run(&first, "one", "v2", json!({"size": 1})).unwrap();
+    assert_eq!((second.get("size"), second.get("other")), (Some(&json!(1)), None));
+    let managed = Managed::of(&second);
+    assert_eq!((managed.entries.len(), managed.entries[0].api_version.as_str()), (1, "v2"));
+    assert_eq!(managed.entries[0].fields.to_value(), json!({"f:size": {}}));
+
+    // What was owned in a version that is gone is nobody's.
+    let mut gone = second;
+    gone.meta_mut()["managedFields"][0]["apiVersion"] = json!("v0");
+    let third = run(&gone, "two", "v2", json!({"size": 2})).unwrap();
+    assert_eq!(Managed::of(&third).entries.iter().map(|e| e.manager.as_str()).collect::<Vec<_>>(), ["two"]);
+}
