@@ -43,6 +43,7 @@ mod names;
 mod numbers;
 mod parse;
 mod program;
+mod schema_types;
 mod time;
 mod types;
 mod value;
@@ -50,9 +51,14 @@ mod value;
 pub use cost::Cost;
 pub use env::Environment;
 pub use error::{CompileError, EvalError, Issue};
+pub use library::authorization::{
+    AUTHORIZER, Answer, Authorizer, Question, RESOURCE_CHECK, authorizer, request_resource,
+};
+pub use library::functions;
 pub use list::List;
 pub use map::Map;
 pub use names::escape;
 pub use program::Program;
+pub use schema_types::{Schema, SchemaType};
 pub use types::{Field, ListKind, ListType, ObjectType, Type};
 pub use value::{Opaque, Text, Value};

@@ -1,6 +1,8 @@
 //! Libraries with types of their own as tables: expression, and its value, its mistake or its error.
 
-use expressions::{Cost, Environment};
+use std::sync::Arc;
+
+use expressions::{AUTHORIZER, Answer, Authorizer, Cost, Environment, Question, authorizer, functions};
 
 fn outcome(environment: &Environment, source: &str) -> String {
     let program = match environment.compile(source) {
@@ -210,4 +212,70 @@ fn formats() {
             ),
         ],
     );
+}
+
+/// Allows `create` of pods, fails for secrets, and says what it was asked.
+struct Echo;
+
+impl Authorizer for Echo {
+    fn check(&self, question: &Question) -> Answer {
+        let error = (question.resource == "secrets").then(|| "no decision".to_owned());
+        let allowed = question.verb == "create" && question.resource == "pods";
+        Answer { allowed, reason: format!("{question:?}"), error }
+    }
+}
+
+#[test]
+fn authorizers() {
+    let environment = Environment::new().variable("authorizer", AUTHORIZER);
+    let wanted = Question {
+        service_account: Some(("ns".to_owned(), "sa".to_owned())),
+        verb: "get".to_owned(),
+        group: "apps".to_owned(),
+        resource: "pods".to_owned(),
+        subresource: "log".to_owned(),
+        namespace: "ns".to_owned(),
+        name: "n".to_owned(),
+        field_selector: Some("a=b".to_owned()),
+        label_selector: Some("c".to_owned()),
+        path: None,
+    };
+    let whole = "authorizer.serviceAccount('ns', 'sa').group('apps').resource('pods').subresource('log')\
+                 .namespace('ns').name('n').fieldSelector('a=b').labelSelector('c').check('get').reason()";
+    let path = Question { verb: "get".to_owned(), path: Some("/x".to_owned()), ..Question::default() };
+    let table = [
+        (
+            "authorizer.group('').resource('pods').namespace('ns').check('create').allowed()",
+            "true".to_owned(),
+        ),
+        ("authorizer.group('').resource('pods').check('get').allowed()", "false".to_owned()),
+        ("authorizer.group('').resource('secrets').check('get').errored()", "true".to_owned()),
+        ("authorizer.group('').resource('secrets').check('get').error()", "\"no decision\"".to_owned()),
+        (whole, format!("{:?}", format!("{wanted:?}"))),
+        ("authorizer.path('/x').check('get').reason()", format!("{:?}", format!("{path:?}"))),
+    ];
+    for (source, want) in table {
+        let program = environment.compile(source).unwrap();
+        let mut cost = Cost::limit(1_000_000);
+        let value = program.evaluate(&[("authorizer", authorizer(Arc::new(Echo)))], &mut cost).unwrap();
+        assert_eq!(format!("{value:?}"), want, "{source}");
+        assert!(cost.used() > 350_000, "{source}: {}", cost.used());
+    }
+    assert_eq!(
+        outcome(&environment, "authorizer.resource('pods')"),
+        "compile: found no matching overload for 'resource' applied to 'authorizer.Authorizer.(string)'"
+    );
+}
+
+/// The functions by release: `UPDATE=1` rewrites the list, whose changes are to be looked at.
+#[test]
+fn the_list_of_functions_is_golden() {
+    let mut lines: Vec<String> = functions().map(|(since, text)| format!("{since:>2} {text}\n")).collect();
+    lines.sort();
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/functions.txt");
+    let found = lines.concat();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &found).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), found);
 }

@@ -1,6 +1,7 @@
 //! The functions of expressions: each library is one file with declarations, code, cost and the release
 //! since which it exists, and one line in [`LIBRARIES`].
 
+pub(crate) mod authorization;
 mod conversions;
 mod formats;
 mod ips;
@@ -45,7 +46,18 @@ static LIBRARIES: &[&Library] = &[
     &quantities::LIBRARY,
     &semvers::LIBRARY,
     &formats::LIBRARY,
+    &authorization::LIBRARY,
+    &authorization::SELECTORS,
 ];
+
+/// Every overload in the notation of declarations, with the minor release since which new expressions may
+/// use it (0 for all), in the order of the table.
+pub fn functions() -> impl Iterator<Item = (u32, &'static str)> {
+    LIBRARIES.iter().flat_map(|library| {
+        let declared = library.functions.iter().flat_map(|function| function.declares.iter());
+        declared.map(|text| (library.since, *text))
+    })
+}
 
 /// Functions that came together.
 pub(crate) struct Library {

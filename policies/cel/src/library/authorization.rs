@@ -1,0 +1,270 @@
+//! The authorizer: expressions ask whether the user of the request may do something.
+//!
+//! # Contract
+//! The caller implements [`Authorizer`] and binds [`authorizer`] (and [`request_resource`] for the resource
+//! of the request) where the API field provides them; the functions exist for every expression, the
+//! variables only there.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::cost::CallCost::{Fixed, Text};
+use crate::error::EvalError;
+use crate::types::Type;
+use crate::value::{Opaque, Value};
+
+use super::{Function, Library};
+
+/// Cost of one question to the authorizer.
+const CHECK: u64 = 350_000;
+
+/// What an expression asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Question {
+    /// The service account to ask for, as namespace and name; the user of the request when there is none.
+    pub service_account: Option<(String, String)>,
+    /// The verb.
+    pub verb: String,
+    /// A path that is no resource; everything below is empty then.
+    pub path: Option<String>,
+    /// The group of the resource.
+    pub group: String,
+    /// The resource.
+    pub resource: String,
+    /// The subresource.
+    pub subresource: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The name of the object.
+    pub name: String,
+    /// The field selector, as written.
+    pub field_selector: Option<String>,
+    /// The label selector, as written.
+    pub label_selector: Option<String>,
+}
+
+/// The answer to a [`Question`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Whether it is allowed.
+    pub allowed: bool,
+    /// Why, in words of the authorizer.
+    pub reason: String,
+    /// Why there was no decision.
+    pub error: Option<String>,
+}
+
+/// Answers the questions of expressions.
+pub trait Authorizer: Send + Sync {
+    /// Decides; called while an expression runs.
+    fn check(&self, question: &Question) -> Answer;
+}
+
+/// The value of the variable `authorizer`.
+pub fn authorizer<'a>(authorizer: Arc<dyn Authorizer>) -> Value<'a> {
+    Value::opaque(Query { authorizer, question: Question::default(), stage: Stage::Authorizer })
+}
+
+/// The value of the variable `authorizer.requestResource`: a question about the resource of the request
+/// that lacks only its verb.
+pub fn request_resource<'a>(authorizer: Arc<dyn Authorizer>, question: Question) -> Value<'a> {
+    Value::opaque(Query { authorizer, question, stage: Stage::Resource })
+}
+
+/// The type of the variable `authorizer`.
+pub const AUTHORIZER: Type = Type::Opaque("authorizer.Authorizer");
+/// The type of the variable `authorizer.requestResource`.
+pub const RESOURCE_CHECK: Type = Type::Opaque("authorizer.ResourceCheck");
+
+/// Builds a step of a question.
+macro_rules! step {
+    ($declares:literal, $from:ident, $to:ident, $set:expr) => {
+        Function::new(&[$declares], Fixed(1), |a| advance(a, Stage::$from, Stage::$to, $set))
+    };
+}
+
+/// All releases.
+pub(super) static LIBRARY: Library = Library {
+    since: 0,
+    functions: &[
+        step!(
+            ".authorizer.Authorizer.path(string) -> authorizer.PathCheck",
+            Authorizer,
+            Path,
+            |question, path| question.path = Some(path)
+        ),
+        step!(
+            ".authorizer.Authorizer.group(string) -> authorizer.GroupCheck",
+            Authorizer,
+            Group,
+            |question, group| question.group = group
+        ),
+        Function::new(
+            &[".authorizer.Authorizer.serviceAccount(string, string) -> authorizer.Authorizer"],
+            Fixed(1),
+            |a| match a {
+                [query, Value::String(namespace), Value::String(name)] => {
+                    let query = of_stage(query, Stage::Authorizer)?;
+                    let mut question = query.question.clone();
+                    question.service_account =
+                        Some((namespace.as_str().to_owned(), name.as_str().to_owned()));
+                    Ok(Value::opaque(Query {
+                        authorizer: query.authorizer.clone(),
+                        question,
+                        stage: query.stage,
+                    }))
+                }
+                _ => Err(EvalError::NoOverload),
+            },
+        ),
+        step!(
+            ".authorizer.GroupCheck.resource(string) -> authorizer.ResourceCheck",
+            Group,
+            Resource,
+            |question, resource| question.resource = resource
+        ),
+        step!(
+            ".authorizer.ResourceCheck.subresource(string) -> authorizer.ResourceCheck",
+            Resource,
+            Resource,
+            |question, subresource| question.subresource = subresource
+        ),
+        step!(
+            ".authorizer.ResourceCheck.namespace(string) -> authorizer.ResourceCheck",
+            Resource,
+            Resource,
+            |question, namespace| question.namespace = namespace
+        ),
+        step!(
+            ".authorizer.ResourceCheck.name(string) -> authorizer.ResourceCheck",
+            Resource,
+            Resource,
+            |question, name| question.name = name
+        ),
+        Function::new(
+            &[".authorizer.ResourceCheck.check(string) -> authorizer.Decision"],
+            Fixed(CHECK),
+            |a| check(a, Stage::Resource),
+        ),
+        Function::new(&[".authorizer.PathCheck.check(string) -> authorizer.Decision"], Fixed(CHECK), |a| {
+            check(a, Stage::Path)
+        }),
+        Function::new(&[".authorizer.Decision.allowed() -> bool"], Fixed(1), |a| {
+            decision(a, |answer| Value::Bool(answer.allowed))
+        }),
+        Function::new(&[".authorizer.Decision.reason() -> string"], Fixed(1), |a| {
+            decision(a, |answer| Value::text(&answer.reason))
+        }),
+        Function::new(&[".authorizer.Decision.errored() -> bool"], Fixed(1), |a| {
+            decision(a, |answer| Value::Bool(answer.error.is_some()))
+        }),
+        Function::new(&[".authorizer.Decision.error() -> string"], Fixed(1), |a| {
+            decision(a, |answer| Value::text(answer.error.as_deref().unwrap_or_default()))
+        }),
+    ],
+};
+
+/// Selectors, since 1.31.
+pub(super) static SELECTORS: Library = Library {
+    since: 31,
+    functions: &[
+        Function::new(
+            &[".authorizer.ResourceCheck.fieldSelector(string) -> authorizer.ResourceCheck"],
+            Text(1),
+            |a| {
+                advance(a, Stage::Resource, Stage::Resource, |question, text| {
+                    question.field_selector = Some(text)
+                })
+            },
+        ),
+        Function::new(
+            &[".authorizer.ResourceCheck.labelSelector(string) -> authorizer.ResourceCheck"],
+            Text(1),
+            |a| {
+                advance(a, Stage::Resource, Stage::Resource, |question, text| {
+                    question.label_selector = Some(text)
+                })
+            },
+        ),
+    ],
+};
+
+/// How far a question is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Authorizer,
+    Group,
+    Resource,
+    Path,
+}
+
+struct Query {
+    authorizer: Arc<dyn Authorizer>,
+    question: Question,
+    stage: Stage,
+}
+
+impl Opaque for Query {
+    fn type_name(&self) -> &'static str {
+        match self.stage {
+            Stage::Authorizer => "authorizer.Authorizer",
+            Stage::Group => "authorizer.GroupCheck",
+            Stage::Resource => "authorizer.ResourceCheck",
+            Stage::Path => "authorizer.PathCheck",
+        }
+    }
+
+    fn equals(&self, other: &dyn Opaque) -> bool {
+        let other = other.as_any().downcast_ref::<Query>();
+        other.is_some_and(|other| other.stage == self.stage && other.question == self.question)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Opaque for Answer {
+    fn type_name(&self) -> &'static str {
+        "authorizer.Decision"
+    }
+
+    fn equals(&self, other: &dyn Opaque) -> bool {
+        other.as_any().downcast_ref::<Answer>() == Some(self)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn of_stage<'v>(value: &'v Value<'_>, stage: Stage) -> Result<&'v Query, EvalError> {
+    value.downcast::<Query>().filter(|query| query.stage == stage).ok_or(EvalError::NoOverload)
+}
+
+fn advance<'a>(
+    arguments: &[Value<'a>],
+    from: Stage,
+    to: Stage,
+    set: fn(&mut Question, String),
+) -> Result<Value<'a>, EvalError> {
+    let [query, Value::String(text)] = arguments else { return Err(EvalError::NoOverload) };
+    let query = of_stage(query, from)?;
+    let mut question = query.question.clone();
+    set(&mut question, text.as_str().to_owned());
+    Ok(Value::opaque(Query { authorizer: query.authorizer.clone(), question, stage: to }))
+}
+
+fn check<'a>(arguments: &[Value<'a>], stage: Stage) -> Result<Value<'a>, EvalError> {
+    let [query, Value::String(verb)] = arguments else { return Err(EvalError::NoOverload) };
+    let query = of_stage(query, stage)?;
+    let question = Question { verb: verb.as_str().to_owned(), ..query.question.clone() };
+    Ok(Value::opaque(query.authorizer.check(&question)))
+}
+
+fn decision<'a>(arguments: &[Value<'a>], f: fn(&Answer) -> Value<'a>) -> Result<Value<'a>, EvalError> {
+    match arguments {
+        [value] => value.downcast::<Answer>().map(f).ok_or(EvalError::NoOverload),
+        _ => Err(EvalError::NoOverload),
+    }
+}
