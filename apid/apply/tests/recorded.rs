@@ -1,0 +1,71 @@
+//! Recorded first applies: the owner that an apply makes on a new object is the one that the reference recorded.
+//!
+//! The recordings are found in `CONFORMANCE_DIR`, default `../shared/conformance` beside the repository; without them the
+//! test is left out, and says so.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+use std::fs;
+use std::path::Path;
+
+use apimachinery::object::{Object, Value};
+use apply::managers::Managed;
+use apply::path::Element;
+use apply::server_side::Apply;
+use apply::set::Set;
+use apply::update::{OneVersion, Write};
+use jiff::Timestamp;
+use schema::Schema;
+
+#[test]
+fn first_applies() {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/conformance");
+    let dir = std::env::var_os("CONFORMANCE_DIR").map_or(beside, Into::into);
+    let Ok(text) = fs::read_to_string(dir.join("cases/apply.json")) else {
+        println!("left out: no recordings; set CONFORMANCE_DIR");
+        return;
+    };
+    let file: Value = serde_json::from_str(&text).unwrap();
+    let mut compared = 0;
+    for case in file["cases"].as_array().unwrap() {
+        for step in case["steps"].as_array().unwrap() {
+            let answer = &step["answer"];
+            let body = &answer["body"];
+            let list = body["metadata"].get("managedFields").or_else(|| body.get("metadata.managedFields"));
+            let (Some(list), Value::Object(_)) = (list, &step["body"]) else { continue };
+            if answer["status"] != 201 || !step["path"].as_str().unwrap().contains("fieldManager=one") {
+                continue;
+            }
+            let patch = Object::from_value(step["body"].clone()).unwrap();
+            let Some(schema) = schema_of(&patch) else { continue };
+            assert_eq!(owned(schema, &patch), list[0]["fieldsV1"], "{}", case["name"]);
+            compared += 1;
+        }
+    }
+    assert!(compared > 10, "{compared}");
+}
+
+fn schema_of(object: &Object) -> Option<&'static Schema> {
+    let (group, version) = object.api_version().split_once('/').unwrap_or(("core", object.api_version()));
+    let group = group.split('.').next()?;
+    Schema::of(&format!("{group}/{version}.{}", object.kind()))
+}
+
+fn owned(schema: &'static Schema, patch: &Object) -> Value {
+    let merge = schema.merge();
+    let versions = OneVersion { api_version: patch.api_version().to_owned(), merge: merge.clone() };
+    let (ignored, empty) = (Set::of(&[Element::field("status")]), schema.empty());
+    let write = Write {
+        manager: "one",
+        api_version: patch.api_version(),
+        subresource: "",
+        now: Timestamp::UNIX_EPOCH,
+        merge: &merge,
+        versions: &versions,
+        ignored: &ignored,
+        empty: &empty,
+        reset_then_track: false,
+    };
+    let applied = Apply { write, force: false, last_applied: None }.run(&empty, patch).unwrap();
+    Managed::of(&applied.object).entries[0].fields.to_value()
+}
