@@ -17,12 +17,15 @@ use crate::value::Value;
 pub struct List<'a> {
     items: Items<'a>,
     kind: &'a ListKind,
+    weight: u64,
 }
 
 #[derive(Clone)]
 enum Items<'a> {
     Json(&'a [Json], &'a Type),
     Made(Arc<[Value<'a>]>),
+    /// A sequence behind another, neither copied.
+    Joined(Arc<(List<'a>, List<'a>)>),
 }
 
 static ATOMIC: ListKind = ListKind::Atomic;
@@ -31,13 +34,23 @@ static DYN: Type = Type::Dyn;
 impl<'a> List<'a> {
     pub(crate) fn json(items: &'a [Json], ty: &'a Type) -> List<'a> {
         match ty {
-            Type::List(list) => List { items: Items::Json(items, &list.element), kind: &list.kind },
-            _ => List { items: Items::Json(items, &DYN), kind: &ATOMIC },
+            Type::List(list) => List::of(Items::Json(items, &list.element), &list.kind, items.len() as u64),
+            _ => List::of(Items::Json(items, &DYN), &ATOMIC, items.len() as u64),
         }
     }
 
     pub(crate) fn made(items: Vec<Value<'a>>) -> List<'a> {
-        List { items: Items::Made(items.into()), kind: &ATOMIC }
+        let weight = weigh(items.iter());
+        List::of(Items::Made(items.into()), &ATOMIC, weight)
+    }
+
+    fn of(items: Items<'a>, kind: &'a ListKind, weight: u64) -> List<'a> {
+        List { items, kind, weight }
+    }
+
+    /// How many values there are in it, each as often as it occurs.
+    pub(crate) fn weight(&self) -> u64 {
+        self.weight
     }
 
     /// Number of elements.
@@ -45,6 +58,7 @@ impl<'a> List<'a> {
         match &self.items {
             Items::Json(items, _) => items.len(),
             Items::Made(items) => items.len(),
+            Items::Joined(parts) => parts.0.len().saturating_add(parts.1.len()),
         }
     }
 
@@ -58,6 +72,10 @@ impl<'a> List<'a> {
         match &self.items {
             Items::Json(items, ty) => items.get(index).map(|json| Value::of(json, ty)),
             Items::Made(items) => items.get(index).cloned().map(Ok),
+            Items::Joined(parts) => match index.checked_sub(parts.0.len()) {
+                None => parts.0.at(index),
+                Some(index) => parts.1.at(index),
+            },
         }
     }
 
@@ -93,6 +111,10 @@ impl<'a> List<'a> {
     }
 
     pub(crate) fn concat(&self, other: &List<'a>) -> Result<List<'a>, EvalError> {
+        if *self.kind == ListKind::Atomic {
+            let weight = self.weight.saturating_add(other.weight);
+            return Ok(List::of(Items::Joined(Arc::new((self.clone(), other.clone()))), self.kind, weight));
+        }
         let mut items = self.to_vec()?;
         for right in other.iter() {
             let right = right?;
@@ -109,8 +131,14 @@ impl<'a> List<'a> {
                 },
             }
         }
-        Ok(List { items: Items::Made(items.into()), kind: self.kind })
+        let weight = weigh(items.iter());
+        Ok(List::of(Items::Made(items.into()), self.kind, weight))
     }
+}
+
+/// The weight of a value that holds these.
+pub(crate) fn weigh<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> u64 {
+    values.fold(1, |sum, value| sum.saturating_add(value.weight()))
 }
 
 fn same_keys<'a>(left: &Value<'a>, right: &Value<'a>, keys: &[String]) -> bool {

@@ -15,7 +15,7 @@ pub struct Map<'a>(Inner<'a>);
 #[derive(Clone)]
 enum Inner<'a> {
     Json(&'a JsonMap<String, Json>, &'a Type),
-    Made(Arc<Vec<(Value<'a>, Value<'a>)>>),
+    Made(Arc<Vec<(Value<'a>, Value<'a>)>>, u64),
 }
 
 static DYN: Type = Type::Dyn;
@@ -27,14 +27,23 @@ impl<'a> Map<'a> {
 
     /// A map of entries whose keys are known to differ.
     pub(crate) fn made(entries: Vec<(Value<'a>, Value<'a>)>) -> Map<'a> {
-        Map(Inner::Made(Arc::new(entries)))
+        let weight = crate::list::weigh(entries.iter().map(|(_, value)| value));
+        Map(Inner::Made(Arc::new(entries), weight))
+    }
+
+    /// How many values there are in it, each as often as it occurs.
+    pub(crate) fn weight(&self) -> u64 {
+        match &self.0 {
+            Inner::Json(fields, _) => fields.len() as u64,
+            Inner::Made(_, weight) => *weight,
+        }
     }
 
     /// Number of entries; of an object, of the fields that are present.
     pub fn len(&self) -> usize {
         match &self.0 {
             Inner::Json(fields, _) => fields.len(),
-            Inner::Made(entries) => entries.len(),
+            Inner::Made(entries, _) => entries.len(),
         }
     }
 
@@ -57,7 +66,7 @@ impl<'a> Map<'a> {
                 let fields: &'a JsonMap<String, Json> = fields;
                 fields.get(key).and_then(|json| Some(Value::of(json, value_type(ty, key)?)))
             }
-            Inner::Made(entries) => {
+            Inner::Made(entries, _) => {
                 entries.iter().find(|(k, _)| k.as_str() == Some(key)).map(|(_, v)| Ok(v.clone()))
             }
         }
@@ -72,7 +81,7 @@ impl<'a> Map<'a> {
             (_, Value::String(text)) => self.field(text.as_str()).transpose(),
             (_, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_)) => match &self.0 {
                 Inner::Json(..) => Ok(None),
-                Inner::Made(entries) => {
+                Inner::Made(entries, _) => {
                     Ok(entries.iter().find(|(k, _)| k.equals(key)).map(|(_, v)| v.clone()))
                 }
             },
@@ -88,7 +97,7 @@ impl<'a> Map<'a> {
                 let known = fields.keys().filter(|key| value_type(ty, key).is_some());
                 known.map(|key| Value::String(Text::Borrowed(key))).collect()
             }
-            Inner::Made(entries) => entries.iter().map(|(k, _)| k.clone()).collect(),
+            Inner::Made(entries, _) => entries.iter().map(|(k, _)| k.clone()).collect(),
         }
     }
 
@@ -108,7 +117,7 @@ impl<'a> Map<'a> {
                 }
                 Ok(entries)
             }
-            Inner::Made(entries) => Ok(entries.to_vec()),
+            Inner::Made(entries, _) => Ok(entries.to_vec()),
         }
     }
 

@@ -190,6 +190,16 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// How many values there are in it, each as often as it occurs: what walking through it takes.
+    pub(crate) fn weight(&self) -> u64 {
+        match self {
+            Value::List(list) => list.weight(),
+            Value::Map(map) => map.weight(),
+            Value::Optional(Some(inner)) => inner.weight(),
+            _ => 1,
+        }
+    }
+
     /// Whether two values are equal. Values of different types are not, numbers apart.
     pub fn equals(&self, other: &Value<'a>) -> bool {
         match (self, other) {

@@ -422,3 +422,16 @@ fn sets() {
         ),
     ]);
 }
+
+/// Values that share their parts grow exponentially at a low cost: they are refused.
+#[test]
+fn values_stay_small() {
+    for grow in ["[x, x]", "x + x", "{'a': [x], 'b': [x]}.map(k, x)"] {
+        let mut source = String::from("x == x");
+        for _ in 0..36 {
+            source = format!("optional.of({grow}).optMap(x, {source})");
+        }
+        let source = format!("optional.of([1]).optMap(x, {source}) == optional.none()");
+        assert_eq!(outcome(&source), "error: the value is too large", "{grow}");
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! # Invariants
 //! INVARIANT (budget is final): [`EvalError::CostLimit`] ends the evaluation; no operator absorbs it.
+//! INVARIANT (bounded values): no value holds more than [`MAX_WEIGHT`] others, however cheaply it was made.
 
 mod access;
 mod fold;
@@ -14,6 +15,9 @@ use crate::library::Function;
 use crate::map::Map;
 use crate::program::Node;
 use crate::value::Value;
+
+/// The largest value: shared parts make values cheaply that take for ever to walk through.
+const MAX_WEIGHT: u64 = 4_000_000;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
@@ -35,6 +39,14 @@ struct Run<'a, 'c> {
 
 impl<'a> Run<'a, '_> {
     fn node(&mut self, node: &'a Node) -> Outcome<'a> {
+        let value = self.value(node)?;
+        if value.weight() > MAX_WEIGHT {
+            return Err(EvalError::failed("the value is too large"));
+        }
+        Ok(value)
+    }
+
+    fn value(&mut self, node: &'a Node) -> Outcome<'a> {
         match node {
             Node::Const(value) => Ok(value.clone()),
             Node::Slot(slot) => {
