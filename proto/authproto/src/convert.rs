@@ -73,7 +73,9 @@ impl From<auth::Attributes> for Attributes {
 
 fn selector_to_wire(selector: &ParsedSelector) -> (Vec<auth::SelectorRequirement>, String) {
     match selector {
-        ParsedSelector::Requirements(list) => (list.iter().map(auth::SelectorRequirement::from).collect(), String::new()),
+        ParsedSelector::Requirements(list) => {
+            (list.iter().map(auth::SelectorRequirement::from).collect(), String::new())
+        }
         ParsedSelector::Unparsable(raw) => (Vec::new(), raw.clone()),
     }
 }
@@ -88,7 +90,11 @@ fn selector_from_wire(list: Vec<auth::SelectorRequirement>, unparsable: String) 
 
 impl From<&Requirement> for auth::SelectorRequirement {
     fn from(r: &Requirement) -> Self {
-        auth::SelectorRequirement { key: r.key.clone(), operator: r.operator.as_str().to_owned(), values: r.values.clone() }
+        auth::SelectorRequirement {
+            key: r.key.clone(),
+            operator: r.operator.as_str().to_owned(),
+            values: r.values.clone(),
+        }
     }
 }
 

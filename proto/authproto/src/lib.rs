@@ -16,7 +16,13 @@ mod convert;
 mod redact;
 
 /// The generated messages, clients and servers of package `auth.v1`.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated from the .proto files")]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated from the .proto files"
+)]
 pub mod auth {
     tonic::include_proto!("auth.v1");
 }

@@ -1,3 +1,5 @@
+//! The entries of managedFields: reading, writing, order, cap and times.
+
 use serde_json::json;
 
 use super::*;

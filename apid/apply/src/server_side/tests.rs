@@ -1,3 +1,5 @@
+//! Server-side apply: merging, conflicts, force, shared and given-up ownership.
+
 use jiff::Timestamp;
 use schema::Schema;
 use schema::merge::Merge;

@@ -1,3 +1,5 @@
+//! Strategic merge patches: keys, directives and orders.
+
 use schema::Schema;
 use serde_json::json;
 

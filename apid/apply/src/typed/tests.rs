@@ -1,3 +1,5 @@
+//! Walking objects with their types: field sets, comparing, merging, removing.
+
 use schema::Schema;
 use serde_json::json;
 

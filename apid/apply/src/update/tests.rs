@@ -1,3 +1,5 @@
+//! Ownership moved by writes that are not apply.
+
 use schema::Schema;
 use serde_json::{Value, json};
 
