@@ -15,6 +15,7 @@ mod harness;
 
 mod background;
 mod curl;
+mod default_policy;
 mod deploy;
 mod fresh_policy;
 mod hostile;
