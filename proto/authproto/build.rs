@@ -7,6 +7,7 @@ const FILES: &[&str] = &[
     "auth/v1/authz.proto",
     "auth/v1/review.proto",
     "auth/v1/mirror.proto",
+    "grpc/health/v1/health.proto",
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

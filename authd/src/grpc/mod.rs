@@ -8,6 +8,7 @@
 mod authn;
 mod authz;
 mod decide;
+mod health;
 mod mirror;
 mod review;
 mod status;
@@ -23,6 +24,7 @@ use authproto::auth::authz_server::AuthzServer;
 use authproto::auth::decide_server::DecideServer;
 use authproto::auth::mirror_server::MirrorServer;
 use authproto::auth::review_server::ReviewServer;
+use authproto::health::health_server::HealthServer;
 use tokio::sync::Semaphore;
 use tonic::service::Routes;
 
@@ -82,6 +84,7 @@ pub fn services(parts: &Parts) -> Routes {
             AuthzServer::new(authz::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
         )
         .add_service(AuthnServer::new(authn::Service))
+        .add_service(HealthServer::new(health::Service(Arc::clone(&parts.mirror))))
         .add_service(
             ReviewServer::new(review::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
         );

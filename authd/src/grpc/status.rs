@@ -98,3 +98,8 @@ pub(super) fn other_names(ours: &str, theirs: &str) -> Status {
 pub(super) fn not_built(what: &str) -> Status {
     Status::unimplemented(format!("{what} is not built yet"))
 }
+
+/// A health check of a service that is not here.
+pub(super) fn unknown_service(name: &str) -> Status {
+    Status::not_found(format!("no service `{name}`: ask for `` or `auth.v1.Decide`"))
+}

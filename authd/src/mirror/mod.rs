@@ -126,6 +126,11 @@ impl Mirror {
         }
     }
 
+    /// Tells how far the mirror is, now and at each change.
+    pub fn changes(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
     /// How far the mirror is.
     pub fn progress(&self) -> Progress {
         *self.progress.borrow()

@@ -56,3 +56,30 @@ async fn a_second_process_does_not_take_the_socket() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     authd.decide().await;
 }
+
+#[tokio::test]
+async fn grpc_health_tells_whether_it_decides() {
+    use authproto::health::HealthCheckRequest;
+    use authproto::health::health_check_response::ServingStatus::{NotServing, ServiceUnknown, Serving};
+    use authproto::health::health_client::HealthClient;
+    let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
+    let mut client = HealthClient::new(authd.channel().await);
+    let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
+    assert_eq!(client.check(ask("")).await.unwrap().into_inner().status(), Serving);
+    assert_eq!(
+        client.check(ask("auth.v1.Decide")).await.unwrap().into_inner().status(),
+        NotServing,
+        "no apid yet"
+    );
+    assert_eq!(client.check(ask("other")).await.unwrap_err().code(), tonic::Code::NotFound);
+    let mut unknown = client.watch(ask("other")).await.unwrap().into_inner();
+    assert_eq!(unknown.message().await.unwrap().unwrap().status(), ServiceUnknown);
+
+    let mut watch = client.watch(ask("auth.v1.Decide")).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), NotServing);
+    let feed = authd.mirror().await;
+    feed.synced(7).await;
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), Serving);
+    drop(feed);
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), NotServing, "apid is gone");
+}

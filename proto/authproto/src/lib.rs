@@ -26,3 +26,15 @@ mod redact;
 pub mod auth {
     tonic::include_proto!("auth.v1");
 }
+
+/// The generated messages, clients and servers of package `grpc.health.v1`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated from the .proto files"
+)]
+pub mod health {
+    tonic::include_proto!("grpc.health.v1");
+}
