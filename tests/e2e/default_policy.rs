@@ -355,7 +355,13 @@ async fn more_is_logged_at_a_higher_level() {
     for flag in ["-v=0", "-v=5", "--v=5"] {
         let plane = Plane::start(Options::default().flag(flag)).await;
         plane.user("carol").get("/api/v1/namespaces").await.expect(403);
-        lines.push(plane.log().lines().filter(|line| line.contains("RBAC: no rule allows it") && line.contains("carol")).count());
+        lines.push(
+            plane
+                .log()
+                .lines()
+                .filter(|line| line.contains("RBAC: no rule allows it") && line.contains("carol"))
+                .count(),
+        );
     }
     assert_eq!(lines[0], 0, "no denial is told at level 0");
     assert!(lines[1] > 0 && lines[2] > 0, "RBAC's denial is told at level 5: {lines:?}");

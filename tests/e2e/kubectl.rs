@@ -190,3 +190,32 @@ async fn kubectl_1_33_watches() {
     watch.kill().expect("kubectl is stopped");
     watch.wait().expect("kubectl ends");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_1_33_changes_objects_by_patches() {
+    let Some(program) = installed("1.33") else {
+        println!("skipped: kubectl 1.33 is neither on PATH nor beside the kubectl there");
+        return;
+    };
+    let plane = Plane::start(Options::kubernetes()).await;
+    let kubectl = Kubectl::new(program, &plane, "admin");
+    let deployment = |containers: Value| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+               "spec": {"selector": {"matchLabels": {"app": "web"}},
+                        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}}})
+        .to_string()
+    };
+    let images = "get deployment web -n default -o jsonpath={.spec.template.spec.containers[*].image}";
+    kubectl
+        .ok("apply -f -", &deployment(json!([{"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}])));
+    kubectl.ok("set image deployment/web -n default a=a:2", "");
+    assert_eq!(kubectl.ok(images, ""), "a:2 b:1", "containers merge by name");
+    kubectl.ok("apply -f -", &deployment(json!([{"name": "a", "image": "a:3"}])));
+    assert_eq!(kubectl.ok(images, ""), "a:3", "a container that is applied no more is gone");
+    kubectl.ok("label deployment web -n default tier=front", "");
+    kubectl.ok("annotate deployment web -n default note=x", "");
+    kubectl.ok("patch deployment web -n default -p {\"spec\":{\"replicas\":2}}", "");
+    let shown =
+        kubectl.ok("get deployment web -n default -o jsonpath={.metadata.labels.tier}{.spec.replicas}", "");
+    assert_eq!(shown, "front2");
+}

@@ -7,17 +7,15 @@
 //!
 //! # Reference
 //!
-//! JSON Patch is RFC 6902, merge patch RFC 7386; where the reference server departs from them is said in `json`.
-
-mod json;
-mod merge;
+//! JSON Patch is RFC 6902, merge patch RFC 7386, strategic merge patch that of the reference; the algorithms are `apply`'s.
 
 use apimachinery::codec::{self, Limits};
 use apimachinery::field::{FieldError, FieldPath, quote};
 use apimachinery::gvk::GroupKind;
-use apimachinery::object::Object;
+use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Details, Reason, Status};
-use serde_json::Value;
+use apply::{json_patch, merge_patch, strategic};
+use schema::Schema;
 
 use super::modify::Modified;
 use super::options::{FieldValidation, WriteOptions};
@@ -31,6 +29,8 @@ pub enum Kind {
     Json,
     /// RFC 7386.
     Merge,
+    /// A merge that knows which lists merge by which key: built-in kinds only.
+    Strategic,
 }
 
 /// A patch that was read.
@@ -44,12 +44,14 @@ pub struct Patch {
 
 #[derive(Clone, Debug)]
 enum Document {
-    Json(Vec<json::Operation>),
+    Json(Vec<json_patch::Operation>),
     Merge(Value),
+    Strategic(Map<String, Value>),
 }
 
 /// The media types of patches.
-const MEDIA_TYPES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
+const MEDIA_TYPES: [&str; 3] =
+    ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
 
 /// Bytes of a patch that a message repeats.
 const SHOWN: usize = 1024;
@@ -64,6 +66,7 @@ impl Patch {
         match media_type {
             Some("application/json-patch+json") => Ok(Kind::Json),
             Some("application/merge-patch+json") => Ok(Kind::Merge),
+            Some("application/strategic-merge-patch+json") => Ok(Kind::Strategic),
             _ => Err(Status::unsupported_media_type(&MEDIA_TYPES)),
         }
     }
@@ -76,10 +79,11 @@ impl Patch {
     pub fn parse(kind: Kind, bytes: &[u8]) -> Result<Self, Status> {
         let decoded = codec::json::decode(bytes, Limits::BODY)
             .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
-        let document = match kind {
-            Kind::Json => Document::Json(json::parse(decoded.value)?),
-            Kind::Merge if decoded.value.is_object() => Document::Merge(decoded.value),
-            Kind::Merge => {
+        let document = match (kind, decoded.value) {
+            (Kind::Json, document) => Document::Json(json_patch::parse(document).map_err(json_failure)?),
+            (Kind::Merge, patch @ Value::Object(_)) => Document::Merge(patch),
+            (Kind::Strategic, Value::Object(patch)) => Document::Strategic(patch),
+            (Kind::Merge | Kind::Strategic, _) => {
                 return Err(Status::bad_request("error decoding patch: a merge patch is an object"));
             }
         };
@@ -91,12 +95,19 @@ impl Patch {
         })
     }
 
-    fn apply(&self, call: &Call<'_>, object: Value) -> Result<Value, Status> {
+    fn apply(&self, call: &Call<'_>, object: Map<String, Value>) -> Result<Value, Status> {
         match &self.document {
             Document::Json(operations) => {
-                json::apply(operations, object, call.plane.names.behaviour.replace_of_missing_key_succeeds)
+                let lenient = call.plane.names.behaviour.replace_of_missing_key_succeeds;
+                json_patch::apply(operations, Value::Object(object), lenient).map_err(json_failure)
             }
-            Document::Merge(patch) => Ok(merge::apply(object, patch)),
+            Document::Merge(patch) => Ok(merge_patch::apply(Value::Object(object), patch)),
+            Document::Strategic(patch) => {
+                let Some(schema) = Schema::of(call.collection.resource.kind.schema) else {
+                    return Err(Status::unsupported_media_type(&MEDIA_TYPES));
+                };
+                strategic::apply(&schema.merge(), object, patch).map(Value::Object).map_err(strategic_failure)
+            }
         }
     }
 
@@ -111,10 +122,25 @@ impl Patch {
     }
 }
 
-/// 422: an operation cannot be applied.
-fn rejected() -> Status {
-    let text = "the server rejected our request due to an error in our request";
-    Status::failure(Reason::Invalid, text).with_details(Details::default())
+fn json_failure(error: json_patch::Error) -> Status {
+    let text = error.to_string();
+    match error {
+        json_patch::Error::Malformed(_) => Status::bad_request(text),
+        json_patch::Error::Rejected => {
+            Status::failure(Reason::Invalid, text).with_details(Details::default())
+        }
+        json_patch::Error::TooLarge(_) => Status::too_large(text),
+    }
+}
+
+fn strategic_failure(error: strategic::Error) -> Status {
+    let text = error.to_string();
+    match error {
+        strategic::Error::Malformed(_) => Status::bad_request(text),
+        strategic::Error::Rejected(_) | strategic::Error::Unmergeable(_) => {
+            Status::failure(Reason::Invalid, text).with_details(Details::default())
+        }
+    }
 }
 
 /// Changes an object, or a subresource's part of it.
@@ -125,7 +151,7 @@ fn rejected() -> Status {
 pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Result<Written, Status> {
     let resource = &call.collection.resource;
     let wanted = |old: &Object| {
-        let value = patch.apply(call, Value::Object(old.0.clone()))?;
+        let value = patch.apply(call, old.0.clone())?;
         let mut new = Object::from_value(value).map_err(|_| patch.unfit("the result is not an object"))?;
         if (new.kind(), new.api_version()) != (old.kind(), old.api_version()) {
             return Err(Status::bad_request("a patch cannot change kind and apiVersion"));

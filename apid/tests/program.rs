@@ -1,0 +1,28 @@
+//! The program itself: its help and its mistakes. The end-to-end tests run the same binary, which this one has built.
+
+use std::process::{Command, Output};
+
+fn apid(flags: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_apid")).args(flags).output().unwrap()
+}
+
+#[test]
+fn help_names_the_flags_and_how_far_they_are_built() {
+    let output = apid(&["--help"]);
+    assert!(output.status.success(), "{output:?}");
+    let help = String::from_utf8(output.stdout).unwrap();
+    for flag in ["--names", "--data-dir", "--spawn-authd", "--token-auth-file", "--authorization-mode"] {
+        assert!(help.contains(flag), "{flag}:\n{help}");
+    }
+    let encryption = help.lines().position(|line| line.contains("--encryption-provider-config")).unwrap();
+    let described: Vec<&str> = help.lines().skip(encryption).take(2).collect();
+    assert!(described.concat().contains("not built yet"), "{described:?}");
+}
+
+#[test]
+fn mistakes_end_it_with_64() {
+    let output = apid(&["--names=other", "--no-such-flag"]);
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("no-such-flag") && told.contains("--names"), "{told}");
+}
