@@ -1,5 +1,7 @@
 //! The program itself: its help and its mistakes. The end-to-end tests run the same binary, which this one has built.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::process::{Command, Output};
 
 fn apid(flags: &[&str]) -> Output {
