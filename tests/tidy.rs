@@ -454,7 +454,7 @@ fn nothing_names_a_machines_folders() {
     report(&offences, "paths of one machine mean nothing on another");
 }
 
-/// Whether the folder stands at the start of a path and not inside one, as in `tests/work/x`.
+/// Whether the folder stands at the start of a path and not in the middle of a longer one.
 fn starts_a_path(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         line.get(..at).and_then(|before| before.chars().next_back()).is_none_or(|before| {

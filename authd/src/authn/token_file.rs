@@ -173,6 +173,13 @@ mod tests {
     }
 
     #[test]
+    fn the_example_file_is_accepted() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples/tokens.csv");
+        let error = load(&path, vec!["api".into()]).err();
+        assert_eq!(error, None);
+    }
+
+    #[test]
     fn lines_give_user_uid_and_groups_in_both_forms() {
         for (text, token, want) in [
             ("t1,jane,u-1", "t1", Some("jane u-1 []")),
