@@ -31,7 +31,7 @@ mod scalar;
 mod table;
 
 pub use error::TypeError;
-pub use protobuf::ProtobufError;
+pub use protobuf::{ProtobufError, write_message};
 pub use table::Schema;
 
 /// What [`Schema::conform`] dropped.

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use apimachinery::object::{Map, Number, Object, Value};
 
 use crate::merge::StructType;
+use crate::protobuf::Plan;
 
 static TABLE: &str = include_str!("../data/types.txt");
 
@@ -19,7 +20,7 @@ static INDEX: OnceLock<Box<[Slot]>> = OnceLock::new();
 /// A type and its schema once it has been used.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    name: &'static str,
+    pub(crate) name: &'static str,
     lines: &'static str,
     schema: OnceLock<Schema>,
 }
@@ -39,6 +40,8 @@ pub struct Schema {
     zero: OnceLock<Value>,
     /// How its values merge.
     pub(crate) merge: OnceLock<StructType>,
+    /// How it is written as Protobuf.
+    plan: OnceLock<Plan>,
 }
 
 /// A field of a type.
@@ -50,6 +53,8 @@ pub(crate) struct Field {
     /// Its Protobuf numbers, from the outside in: more than one when it belongs to an embedded type, which is nested in
     /// Protobuf only. Empty for what Protobuf does not carry.
     pub(crate) tags: Box<[u32]>,
+    /// Whether a list is in Protobuf a message of its items.
+    pub(crate) wrapped: bool,
 }
 
 /// When a field is left out.
@@ -112,7 +117,7 @@ impl Ref {
     }
 }
 
-fn index() -> &'static [Slot] {
+pub(crate) fn index() -> &'static [Slot] {
     INDEX.get_or_init(|| {
         let mut slots: Vec<Slot> = Vec::with_capacity(800);
         let mut rest = TABLE;
@@ -197,11 +202,17 @@ impl Schema {
                 .any(|group| slot.name.starts_with(group)),
             zero: OnceLock::new(),
             merge: OnceLock::new(),
+            plan: OnceLock::new(),
         }
     }
 
     pub(crate) fn field(&self, name: &str) -> Option<&Field> {
         self.fields.get(self.fields.binary_search_by(|field| field.name.cmp(name)).ok()?)
+    }
+
+    /// In which order its fields are written as Protobuf.
+    pub(crate) fn plan(&self) -> &Plan {
+        self.plan.get_or_init(|| Plan::new(&self.fields))
     }
 
     /// What is written of a value of the type that nobody sent.
@@ -230,7 +241,9 @@ fn read_fields(slot: &Slot, outer: Option<&[u32]>, fields: &mut Vec<Field>) {
                 Some("z") => Omitted::Zero,
                 _ => Omitted::Never,
             };
-            fields.push(Field { name, ty: Type::read(ty), omitted, tags: tags(outer, words.next()) });
+            let wire = words.next();
+            let wrapped = wire.is_some_and(|wire| wire.ends_with(":items"));
+            fields.push(Field { name, ty: Type::read(ty), omitted, tags: tags(outer, wire), wrapped });
         }
     }
 }

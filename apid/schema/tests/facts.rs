@@ -19,7 +19,7 @@ const HEAD: &str = "\
 # type      *T pointer, []T list, {}T map with string keys; string(X) is the string type X, ResourceList a map of
 #           quantities that are kept in thousandths
 # omitted   when the field is left out: - never, e when it is empty, z when it is zero
-# protobuf  number:wire type, or - when there is none
+# protobuf  number:wire type, or - when there is none; items is a message of the items of a list
 # facts     required (in OpenAPI), list=, keys=, map=, patch=, key= (of the merge), default=
 ";
 
@@ -91,7 +91,11 @@ fn generate(csv: &str) -> String {
 
 fn field_line(owner: &str, row: &BTreeMap<String, String>, known: &BTreeSet<String>) -> String {
     let base = resolve(owner, &row["base"], known);
-    let protobuf = if row["protobuf"].is_empty() { "-" } else { &row["protobuf"] };
+    let mut protobuf = if row["protobuf"].is_empty() { "-".to_owned() } else { row["protobuf"].clone() };
+    // A list with a type of its own is a message.
+    if row["shape"] == "value" && row["base"] == "list of string" {
+        protobuf = protobuf.replace(":bytes", ":items");
+    }
     if row["field"] == "(inline)" {
         return format!(" = {base} {protobuf}\n");
     }

@@ -1,4 +1,4 @@
-//! Protobuf messages of the API's types, read into the object tree (requirements D-PB).
+//! Reading: from bytes to the object tree.
 //!
 //! # Contract
 //!
@@ -10,11 +10,6 @@
 //!
 //! INVARIANT (bounded): nesting is limited to [`DEPTH`] levels, and the tree is no larger than a small multiple of the
 //! input, since every value takes bytes of it.
-//!
-//! # Reference
-//!
-//! proto2 as the reference's generated code writes and reads it: repeated scalars singly or packed, maps as repeated
-//! pairs, times, quantities and int-or-strings as messages of their own, raw values as their JSON.
 
 use apimachinery::codec::{self, Limits};
 use apimachinery::object::{Map, Number, Object, Value};
@@ -26,7 +21,7 @@ use crate::Schema;
 use crate::table::Type;
 
 /// Levels of messages within messages.
-const DEPTH: usize = 100;
+pub(super) const DEPTH: usize = 100;
 
 /// Why bytes are no message of a type.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -146,7 +141,12 @@ fn message(
             let outer: Vec<u32> = outer.iter().copied().chain([number]).collect();
             message(schema, &outer, submessage(wire, field.name)?, into, depth + 1)?;
         } else {
-            add(&field.ty, wire, field.name, into, depth)?;
+            match &field.ty {
+                Type::List(of) if field.wrapped => {
+                    drop(into.insert(field.name.to_owned(), wrapped(of, wire, field.name, depth)?));
+                }
+                ty => add(ty, wire, field.name, into, depth)?,
+            }
         }
     }
     Ok(())
@@ -231,19 +231,23 @@ fn pair<'a>(
 /// The value of a map's entry; a list is wrapped in a message of its own.
 fn value_of_pair(ty: &'static Type, wire: Option<Wire<'_>>, name: &str, depth: usize) -> Result<Value> {
     match (ty, wire) {
-        (Type::List(of), wire) => {
-            let mut items = Vec::new();
-            let mut fields = Fields(wire.map_or(Ok(&[][..]), |wire| submessage(wire, name))?);
-            while let Some((number, wire)) = fields.next()? {
-                if number == 1 {
-                    items_of(of, wire, name, &mut items, depth + 1)?;
-                }
-            }
-            Ok(Value::Array(items))
-        }
+        (Type::List(of), Some(wire)) => wrapped(of, wire, name, depth),
+        (Type::List(_), None) => Ok(Value::Array(Vec::new())),
         (ty, Some(wire)) => single(ty, wire, name, depth),
         (ty, None) => Ok(ty.zero()),
     }
+}
+
+/// A message of the items of a list.
+fn wrapped(of: &'static Type, wire: Wire<'_>, name: &str, depth: usize) -> Result<Value> {
+    let mut items = Vec::new();
+    let mut fields = Fields(submessage(wire, name)?);
+    while let Some((number, wire)) = fields.next()? {
+        if number == 1 {
+            items_of(of, wire, name, &mut items, depth + 1)?;
+        }
+    }
+    Ok(Value::Array(items))
 }
 
 /// One value that is no list and no map.
@@ -388,109 +392,4 @@ fn schema_or(
         (None, Type::SchemaOrBool(_)) => Value::Bool(allows),
         (None, _) => Value::Array(list),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    /// Length-delimited field.
-    fn bytes(number: u8, content: &[u8]) -> Vec<u8> {
-        let mut out = vec![number << 3 | 2];
-        let mut length = content.len();
-        while length >= 0x80 {
-            out.push((length & 0x7f) as u8 | 0x80);
-            length >>= 7;
-        }
-        out.push(length as u8);
-        out.extend_from_slice(content);
-        out
-    }
-
-    fn read(ty: &str, parts: &[Vec<u8>]) -> Result<Value> {
-        Schema::of(ty).unwrap().read_protobuf(&parts.concat()).map(Object::into_value)
-    }
-
-    #[test]
-    fn messages_become_the_tree_of_their_json() {
-        let time = [8, 0x80, 0x8c, 0xa0, 0xbb, 6].to_vec();
-        let meta = [
-            bytes(1, b"x"),
-            bytes(8, &time),
-            bytes(11, &[bytes(1, b"k"), bytes(2, b"v")].concat()),
-            vec![10 << 3, 30],
-        ]
-        .concat();
-        let data = [bytes(1, b"a"), bytes(2, b"\x00\x01")].concat();
-        assert_eq!(
-            read("core/v1.Secret", &[bytes(1, &meta), bytes(2, &data), bytes(3, b"Opaque"), vec![5 << 3, 1]])
-                .unwrap(),
-            json!({
-                "metadata": {
-                    "name": "x",
-                    "creationTimestamp": "2024-12-22T12:28:48Z",
-                    "labels": {"k": "v"},
-                    "deletionGracePeriodSeconds": 30,
-                },
-                "data": {"a": "AAE="},
-                "type": "Opaque",
-                "immutable": true,
-            })
-        );
-        let rule = [bytes(1, b"get"), bytes(1, b"list"), bytes(2, b""), bytes(3, b"pods")].concat();
-        assert_eq!(
-            read("rbac/v1.Role", &[bytes(1, b""), bytes(2, &rule)]).unwrap(),
-            json!({"metadata": {}, "rules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}]})
-        );
-        let port = [vec![8, 1], bytes(3, b"http")].concat();
-        let service_port = [bytes(4, &port), vec![3 << 3, 80]].concat();
-        assert_eq!(
-            read("core/v1.ServicePort", &[service_port]).unwrap(),
-            json!({"targetPort": "http", "port": 80})
-        );
-        let extra = [bytes(1, b"k"), bytes(2, &[bytes(1, b"v1"), bytes(1, b"v2")].concat())].concat();
-        assert_eq!(
-            read("authentication/v1.UserInfo", &[bytes(4, &extra)]).unwrap(),
-            json!({"extra": {"k": ["v1", "v2"]}})
-        );
-        let negative = [vec![9 << 3], vec![0xff; 9], vec![1]].concat();
-        assert_eq!(read("core/v1.PodSpec", &[]).unwrap(), json!({}));
-        assert_eq!(read("core/v1.ConfigMap", &[negative]).unwrap(), json!({}), "an unknown number");
-    }
-
-    #[test]
-    fn embedded_types_are_flat_in_json() {
-        let reference = bytes(1, b"name");
-        assert_eq!(
-            read("core/v1.SecretEnvSource", &[bytes(1, &reference), vec![2 << 3, 1]]).unwrap(),
-            json!({"name": "name", "optional": true})
-        );
-    }
-
-    #[test]
-    fn what_is_no_message_is_refused() {
-        for (parts, error) in [
-            (vec![vec![10]], ProtobufError::Truncated),
-            (vec![vec![10, 5, 1]], ProtobufError::Truncated),
-            (vec![vec![10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]], ProtobufError::Truncated),
-            (vec![vec![0x80; 11]], ProtobufError::Malformed),
-            (vec![vec![11]], ProtobufError::Malformed),
-            (vec![vec![2, 0]], ProtobufError::Malformed),
-            (vec![vec![8, 1]], ProtobufError::WireType("metadata".into())),
-            (vec![bytes(1, &bytes(1, b"\xff"))], ProtobufError::Utf8("name".into())),
-        ] {
-            assert_eq!(read("core/v1.ConfigMap", &parts), Err(error), "{parts:?}");
-        }
-        // `not`, again and again.
-        let nested = |levels| {
-            (0..levels)
-                .fold(Vec::new(), |inner: Vec<u8>, _| [vec![0xe2, 1], bytes(1, &inner).split_off(1)].concat())
-        };
-        assert!(read("apiextensions/v1.JSONSchemaProps", &[nested(DEPTH)]).is_ok());
-        assert_eq!(
-            read("apiextensions/v1.JSONSchemaProps", &[nested(DEPTH + 1)]),
-            Err(ProtobufError::TooDeep)
-        );
-    }
 }
