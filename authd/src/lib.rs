@@ -24,6 +24,7 @@ pub mod mirror;
 mod monitoring;
 pub mod review;
 pub mod rules;
+pub mod tokens;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,0 +1,261 @@
+//! JSON Web Signatures in compact form (RFC 7515), with the nine asymmetric algorithms of RFC 7518 and no others.
+//!
+//! # Contract
+//!
+//! [`Signed::parse`] takes a token apart without believing it; [`Signed::verify`] gives the payload when a key's signature
+//! holds. Base64url is without padding and canonical, the header has no member twice, no critical extension, and no
+//! `b64`.
+
+use aws_lc_rs::signature::{
+    self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, VerificationAlgorithm,
+};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+
+/// Bytes of a token: more than any provider issues, and what a request header may hold anyway.
+pub const LARGEST: usize = 256 * 1024;
+/// Bytes of a decoded header.
+const LARGEST_HEADER: usize = 8 * 1024;
+
+/// A signature algorithm (RFC 7518 section 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are the registered ones")]
+pub enum Algorithm {
+    RS256,
+    RS384,
+    RS512,
+    ES256,
+    ES384,
+    ES512,
+    PS256,
+    PS384,
+    PS512,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Algorithm; 9] = [
+        Algorithm::RS256,
+        Algorithm::RS384,
+        Algorithm::RS512,
+        Algorithm::ES256,
+        Algorithm::ES384,
+        Algorithm::ES512,
+        Algorithm::PS256,
+        Algorithm::PS384,
+        Algorithm::PS512,
+    ];
+
+    /// The registered name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Algorithm::RS256 => "RS256",
+            Algorithm::RS384 => "RS384",
+            Algorithm::RS512 => "RS512",
+            Algorithm::ES256 => "ES256",
+            Algorithm::ES384 => "ES384",
+            Algorithm::ES512 => "ES512",
+            Algorithm::PS256 => "PS256",
+            Algorithm::PS384 => "PS384",
+            Algorithm::PS512 => "PS512",
+        }
+    }
+
+    /// The algorithm of a registered name; None for all others, `none` and the HMACs among them.
+    pub fn parse(name: &str) -> Option<Self> {
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.as_str() == name)
+    }
+
+    /// How aws-lc-rs checks it.
+    pub(super) fn verification(self) -> &'static dyn VerificationAlgorithm {
+        match self {
+            Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+            Algorithm::RS384 => &signature::RSA_PKCS1_2048_8192_SHA384,
+            Algorithm::RS512 => &signature::RSA_PKCS1_2048_8192_SHA512,
+            Algorithm::ES256 => &ECDSA_P256_SHA256_FIXED,
+            Algorithm::ES384 => &ECDSA_P384_SHA384_FIXED,
+            Algorithm::ES512 => &ECDSA_P521_SHA512_FIXED,
+            Algorithm::PS256 => &signature::RSA_PSS_2048_8192_SHA256,
+            Algorithm::PS384 => &signature::RSA_PSS_2048_8192_SHA384,
+            Algorithm::PS512 => &signature::RSA_PSS_2048_8192_SHA512,
+        }
+    }
+}
+
+impl std::fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a token is not a signed one that we can read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// It does not have three parts.
+    #[error("it is not a signed token of three parts")]
+    NotCompact,
+    /// It is longer than [`LARGEST`], or its header than 8 KiB.
+    #[error("it is too long")]
+    TooLong,
+    /// A part is not base64url without padding.
+    #[error("its {0} is not base64url without padding")]
+    Base64(&'static str),
+    /// The header is not the JSON it must be.
+    #[error("its header cannot be read: {0}")]
+    Header(String),
+    /// No algorithm that we accept from anybody.
+    #[error("its algorithm `{0}` is not accepted")]
+    Algorithm(String),
+    /// A header that changes what the token means.
+    #[error("it has critical header parameters")]
+    Critical,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    #[serde(default)]
+    kid: Option<String>,
+    #[serde(default)]
+    typ: Option<String>,
+    #[serde(default)]
+    crit: Option<serde::de::IgnoredAny>,
+    #[serde(default)]
+    b64: Option<serde::de::IgnoredAny>,
+}
+
+/// A token taken apart. Holds its text: no `Debug`.
+pub struct Signed<'a> {
+    /// What is signed: header and payload as they came.
+    input: &'a str,
+    /// Of the header.
+    pub algorithm: Algorithm,
+    /// The key's name; None when the token does not say.
+    pub kid: Option<String>,
+    /// The declared type, as it is.
+    pub typ: Option<String>,
+    payload: Vec<u8>,
+    signature: Vec<u8>,
+}
+
+impl<'a> Signed<'a> {
+    /// Takes a token apart.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`].
+    pub fn parse(token: &'a str) -> Result<Self, Malformed> {
+        if token.len() > LARGEST {
+            return Err(Malformed::TooLong);
+        }
+        let (input, signature) = token.rsplit_once('.').ok_or(Malformed::NotCompact)?;
+        let (header, payload) = input.split_once('.').ok_or(Malformed::NotCompact)?;
+        if payload.contains('.') {
+            return Err(Malformed::NotCompact);
+        }
+        if header.len() > LARGEST_HEADER {
+            return Err(Malformed::TooLong);
+        }
+        let decode = |text: &str, what| URL_SAFE_NO_PAD.decode(text).map_err(|_| Malformed::Base64(what));
+        let header = decode(header, "header")?;
+        // A derived reader refuses a member that comes twice.
+        let header: Header =
+            serde_json::from_slice(&header).map_err(|error| Malformed::Header(error.to_string()))?;
+        if header.crit.is_some() || header.b64.is_some() {
+            return Err(Malformed::Critical);
+        }
+        let Some(algorithm) = Algorithm::parse(&header.alg) else {
+            return Err(Malformed::Algorithm(header.alg.chars().take(32).collect()));
+        };
+        Ok(Signed {
+            input,
+            algorithm,
+            kid: header.kid,
+            typ: header.typ,
+            payload: decode(payload, "payload")?,
+            signature: decode(signature, "signature")?,
+        })
+    }
+
+    /// The payload, which nobody has vouched for yet.
+    pub fn unverified_payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The payload, if the signature is this key's.
+    pub fn verify(&self, key: &super::keys::VerifyingKey) -> Option<&[u8]> {
+        key.verify(self.algorithm, self.input.as_bytes(), &self.signature).then_some(&self.payload)
+    }
+}
+
+/// Signs claims: the compact form.
+pub(super) fn sign(
+    key: &super::keys::SigningKey,
+    header: &serde_json::Value,
+    claims: &[u8],
+) -> Result<String, aws_lc_rs::error::Unspecified> {
+    let mut token = URL_SAFE_NO_PAD.encode(header.to_string());
+    token.push('.');
+    URL_SAFE_NO_PAD.encode_string(claims, &mut token);
+    let signature = key.sign(token.as_bytes())?;
+    token.push('.');
+    URL_SAFE_NO_PAD.encode_string(signature, &mut token);
+    Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(header: &str) -> String {
+        format!("{}.{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode("{}"), "c2ln")
+    }
+
+    fn refusal(token: &str) -> String {
+        Signed::parse(token).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_not_a_signed_token_is_told_apart() {
+        for (text, want) in [
+            ("", "it is not a signed token of three parts"),
+            ("a.b", "it is not a signed token of three parts"),
+            ("a.b.c.d", "it is not a signed token of three parts"),
+            ("!.e30.e30", "its header is not base64url without padding"),
+            ("e30=.e30.e30", "its header is not base64url without padding"),
+        ] {
+            assert_eq!(refusal(text), want, "{text}");
+        }
+        for (header, want) in [
+            (r#"{"alg":"none"}"#, "its algorithm `none` is not accepted"),
+            (r#"{"alg":"None"}"#, "its algorithm `None` is not accepted"),
+            (r#"{"alg":"HS256"}"#, "its algorithm `HS256` is not accepted"),
+            (r#"{"alg":"EdDSA"}"#, "its algorithm `EdDSA` is not accepted"),
+            (r#"{"alg":"rs256"}"#, "its algorithm `rs256` is not accepted"),
+            (r#"{"alg":"RS256","crit":["exp"]}"#, "it has critical header parameters"),
+            (r#"{"alg":"RS256","b64":false}"#, "it has critical header parameters"),
+        ] {
+            assert_eq!(refusal(&token(header)), want, "{header}");
+        }
+        for header in [r#"{"alg":"RS256","alg":"none"}"#, r#"{}"#, "[]", "{", r#"{"alg":1}"#] {
+            assert!(refusal(&token(header)).starts_with("its header cannot be read"), "{header}");
+        }
+        assert_eq!(refusal(&"a".repeat(LARGEST + 1)), "it is too long");
+        assert_eq!(refusal(""), Malformed::NotCompact.to_string());
+        let long = format!(r#"{{"alg":"RS256","x":"{}"}}"#, "a".repeat(LARGEST_HEADER));
+        assert_eq!(refusal(&token(&long)), "it is too long");
+    }
+
+    #[test]
+    fn all_nine_algorithms_have_their_names() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(Algorithm::parse(algorithm.as_str()), Some(algorithm));
+            let header = format!(r#"{{"alg":"{algorithm}","kid":"k","typ":"JWT"}}"#);
+            let token = token(&header);
+            let signed = Signed::parse(&token).map_err(|error| error.to_string()).unwrap();
+            assert_eq!((signed.algorithm, signed.kid.as_deref()), (algorithm, Some("k")));
+            assert_eq!(signed.unverified_payload(), b"{}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Keys that sign and verify tokens: RSA and ECDSA, from PEM, as JSON Web Keys.
+//!
+//! # Contract
+//!
+//! [`read`] takes every key of a PEM text: private ones (PKCS #8, PKCS #1, SEC 1), public ones (SubjectPublicKeyInfo)
+//! and certificates (requirements A-SA-3 to -5). A private key also verifies what it signed. A key's name is the
+//! SHA-256 of its SubjectPublicKeyInfo, as the reference names them, so that both verify each other's tokens.
+//!
+//! # Invariants
+//!
+//! INVARIANT (strong enough): RSA keys have 2,048 to 8,192 bits, ECDSA keys lie on P-256, P-384 or P-521.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa;
+use aws_lc_rs::signature::{
+    self, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, ECDSA_P521_SHA512_FIXED_SIGNING,
+    EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair, ParsedPublicKey,
+};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rustls_pki_types::pem::{PemObject, SectionKind};
+use serde_json::{Value, json};
+use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
+use x509_parser::public_key::PublicKey;
+
+use super::jose::Algorithm;
+
+/// RSA algorithms; the first is the one we sign with.
+const RSA: &[Algorithm] = &[
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+];
+
+/// A public key.
+pub struct VerifyingKey {
+    /// Its name.
+    pub kid: String,
+    /// The algorithms it can verify, each ready to be used.
+    parsed: Vec<(Algorithm, ParsedPublicKey)>,
+    jwk: Value,
+}
+
+impl std::fmt::Debug for VerifyingKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VerifyingKey").field("kid", &self.kid).finish_non_exhaustive()
+    }
+}
+
+impl VerifyingKey {
+    /// Of a DER SubjectPublicKeyInfo.
+    fn of(spki: &[u8]) -> Result<Self, String> {
+        let (rest, info) =
+            SubjectPublicKeyInfo::from_der(spki).map_err(|_| "the public key cannot be parsed".to_owned())?;
+        if !rest.is_empty() {
+            return Err("bytes follow the public key".to_owned());
+        }
+        let parsed = info.parsed().map_err(|_| "the public key cannot be parsed".to_owned())?;
+        let base64 = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let (algorithms, mut jwk) = match &parsed {
+            PublicKey::RSA(key) => {
+                let modulus = without_leading_zeros(key.modulus);
+                let bits = modulus.len() * 8;
+                if !(2048..=8192).contains(&bits) {
+                    return Err(format!(
+                        "an RSA key of {bits} bits is not accepted: it must have 2048 to 8192"
+                    ));
+                }
+                let exponent = without_leading_zeros(key.exponent);
+                (RSA, json!({"kty": "RSA", "n": base64(modulus), "e": base64(exponent)}))
+            }
+            PublicKey::EC(point) => {
+                let (&form, coordinates) = point.data().split_first().ok_or("the EC point is empty")?;
+                let (algorithm, curve): (&[Algorithm], _) = match (form, coordinates.len()) {
+                    (4, 64) => (&[Algorithm::ES256], "P-256"),
+                    (4, 96) => (&[Algorithm::ES384], "P-384"),
+                    (4, 132) => (&[Algorithm::ES512], "P-521"),
+                    _ => {
+                        return Err(
+                            "an EC key must be an uncompressed point on P-256, P-384 or P-521".to_owned()
+                        );
+                    }
+                };
+                let (x, y) = coordinates.split_at(coordinates.len() / 2);
+                (algorithm, json!({"kty": "EC", "crv": curve, "x": base64(x), "y": base64(y)}))
+            }
+            _ => return Err("neither an RSA nor an ECDSA key".to_owned()),
+        };
+        let mut ready = Vec::new();
+        for &algorithm in algorithms {
+            let key = ParsedPublicKey::new(algorithm.verification(), spki)
+                .map_err(|error| format!("the public key is not accepted: {error}"))?;
+            ready.push((algorithm, key));
+        }
+        let kid = base64(digest::digest(&digest::SHA256, spki).as_ref());
+        if let (Value::Object(jwk), Some(first)) = (&mut jwk, algorithms.first()) {
+            jwk.insert("use".to_owned(), "sig".into());
+            jwk.insert("kid".to_owned(), kid.as_str().into());
+            jwk.insert("alg".to_owned(), first.as_str().into());
+        }
+        Ok(VerifyingKey { kid, parsed: ready, jwk })
+    }
+
+    /// The key as a JSON Web Key (RFC 7517).
+    pub fn jwk(&self) -> &Value {
+        &self.jwk
+    }
+
+    /// Whether the signature is this key's, with an algorithm that the key has.
+    pub(super) fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
+        let key = self.parsed.iter().find(|(known, _)| *known == algorithm);
+        key.is_some_and(|(_, key)| key.verify_sig(message, signature).is_ok())
+    }
+}
+
+fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    bytes.get(zeros..).unwrap_or_default()
+}
+
+/// A private key and its public one.
+pub struct SigningKey {
+    pair: Pair,
+    /// What verifies its signatures.
+    pub public: Arc<VerifyingKey>,
+    /// What it signs with.
+    pub algorithm: Algorithm,
+}
+
+enum Pair {
+    Rsa(rsa::KeyPair),
+    Ecdsa(EcdsaKeyPair),
+}
+
+impl std::fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SigningKey").field("kid", &self.public.kid).finish_non_exhaustive()
+    }
+}
+
+impl SigningKey {
+    fn rsa(pair: rsa::KeyPair) -> Result<Self, String> {
+        let spki = pair.public_key().as_der().map_err(|_| "the key has no public half".to_owned())?;
+        let public = VerifyingKey::of(spki.as_ref())?;
+        Ok(SigningKey { pair: Pair::Rsa(pair), public: Arc::new(public), algorithm: Algorithm::RS256 })
+    }
+
+    fn ecdsa(
+        read: impl Fn(&'static EcdsaSigningAlgorithm) -> Option<EcdsaKeyPair>,
+    ) -> Option<Result<Self, String>> {
+        let curves = [
+            (&ECDSA_P256_SHA256_FIXED_SIGNING, Algorithm::ES256),
+            (&ECDSA_P384_SHA384_FIXED_SIGNING, Algorithm::ES384),
+            (&ECDSA_P521_SHA512_FIXED_SIGNING, Algorithm::ES512),
+        ];
+        let (pair, algorithm) =
+            curves.into_iter().find_map(|(curve, algorithm)| Some((read(curve)?, algorithm)))?;
+        let spki = pair.public_key().as_der().map_err(|_| "the key has no public half".to_owned());
+        Some(spki.and_then(|spki| VerifyingKey::of(spki.as_ref())).map(|public| SigningKey {
+            pair: Pair::Ecdsa(pair),
+            public: Arc::new(public),
+            algorithm,
+        }))
+    }
+
+    /// The signature of a message, in the form of JOSE.
+    pub(super) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Unspecified> {
+        let random = SystemRandom::new();
+        match &self.pair {
+            Pair::Rsa(pair) => {
+                let mut out = vec![0; pair.public_modulus_len()];
+                pair.sign(&signature::RSA_PKCS1_SHA256, &random, message, &mut out)?;
+                Ok(out)
+            }
+            Pair::Ecdsa(pair) => Ok(pair.sign(&random, message)?.as_ref().to_vec()),
+        }
+    }
+}
+
+/// A key of a PEM text.
+#[derive(Debug)]
+pub enum Key {
+    /// It signs and verifies.
+    Private(Arc<SigningKey>),
+    /// It verifies.
+    Public(Arc<VerifyingKey>),
+}
+
+impl Key {
+    /// What verifies.
+    pub fn public(&self) -> &Arc<VerifyingKey> {
+        match self {
+            Key::Private(key) => &key.public,
+            Key::Public(key) => key,
+        }
+    }
+}
+
+/// All keys of a PEM text, in their order; other sections (EC parameters) are passed over.
+///
+/// # Errors
+///
+/// Which section cannot be used, and why; that there is no key.
+pub fn read(pem: &[u8]) -> Result<Vec<Key>, String> {
+    let mut keys = Vec::new();
+    for (at, section) in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).enumerate() {
+        let (kind, der) = section.map_err(|error| format!("section {}: {error}", at + 1))?;
+        let key = match kind {
+            SectionKind::PrivateKey => Some(pkcs8(&der)),
+            SectionKind::RsaPrivateKey => Some(
+                rsa::KeyPair::from_der(&der)
+                    .map_err(|error| format!("the RSA key is not accepted: {error}"))
+                    .and_then(SigningKey::rsa)
+                    .map(private),
+            ),
+            SectionKind::EcPrivateKey => Some(
+                SigningKey::ecdsa(|curve| EcdsaKeyPair::from_private_key_der(curve, &der).ok())
+                    .unwrap_or_else(|| Err("the EC key is not on P-256, P-384 or P-521".to_owned()))
+                    .map(private),
+            ),
+            SectionKind::PublicKey => Some(VerifyingKey::of(&der).map(public)),
+            SectionKind::Certificate => Some(
+                X509Certificate::from_der(&der)
+                    .map_err(|_| "the certificate cannot be parsed".to_owned())
+                    .and_then(|(_, certificate)| VerifyingKey::of(certificate.public_key().raw))
+                    .map(public),
+            ),
+            _ => None,
+        };
+        if let Some(key) = key {
+            keys.push(key.map_err(|mistake| format!("section {}: {mistake}", at + 1))?);
+        }
+    }
+    if keys.is_empty() { Err("no key in the file".to_owned()) } else { Ok(keys) }
+}
+
+fn private(key: SigningKey) -> Key {
+    Key::Private(Arc::new(key))
+}
+
+fn public(key: VerifyingKey) -> Key {
+    Key::Public(Arc::new(key))
+}
+
+fn pkcs8(der: &[u8]) -> Result<Key, String> {
+    if let Ok(pair) = rsa::KeyPair::from_pkcs8(der) {
+        return SigningKey::rsa(pair).map(private);
+    }
+    SigningKey::ecdsa(|curve| EcdsaKeyPair::from_pkcs8(curve, der).ok())
+        .unwrap_or_else(|| {
+            Err("neither an RSA key of 2048 bits or more nor an ECDSA key on P-256, P-384 or P-521"
+                .to_owned())
+        })
+        .map(private)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::jose::{Signed, sign};
+    use super::*;
+
+    fn generated() -> Vec<(Algorithm, String, String)> {
+        [
+            (Algorithm::RS256, rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256)),
+            (Algorithm::ES256, rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)),
+            (Algorithm::ES384, rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)),
+            (Algorithm::ES512, rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512)),
+        ]
+        .into_iter()
+        .map(|(algorithm, pair)| {
+            let pair = pair.unwrap();
+            (algorithm, pair.serialize_pem(), pair.public_key_pem())
+        })
+        .collect()
+    }
+
+    fn one(pem: &str) -> Key {
+        read(pem.as_bytes()).unwrap().pop().unwrap()
+    }
+
+    #[test]
+    fn what_a_key_signs_its_public_half_verifies_and_no_other() {
+        let keys = generated();
+        for (algorithm, pem, public_pem) in &keys {
+            let Key::Private(signing) = one(pem) else { panic!("{algorithm} is public") };
+            assert_eq!(signing.algorithm, *algorithm);
+            let public = one(public_pem);
+            assert_eq!(public.public().kid, signing.public.kid);
+            let header = json!({"alg": algorithm.as_str(), "kid": signing.public.kid});
+            let token = sign(&signing, &header, br#"{"a":1}"#).unwrap();
+            let signed = Signed::parse(&token).map_err(|error| error.to_string()).unwrap();
+            assert_eq!(signed.verify(public.public()), Some(br#"{"a":1}"#.as_slice()));
+            for (other, _, other_pem) in keys.iter().filter(|(other, ..)| other != algorithm) {
+                assert_eq!(signed.verify(one(other_pem).public()), None, "{algorithm} by {other}");
+            }
+            for (at, _) in token.char_indices().filter(|(at, _)| at % 7 == 0) {
+                let mut bent = token.clone().into_bytes();
+                bent[at] = if bent[at] == b'A' { b'B' } else { b'A' };
+                let bent = String::from_utf8(bent).unwrap();
+                let verified =
+                    Signed::parse(&bent).ok().is_some_and(|signed| signed.verify(public.public()).is_some());
+                assert!(!verified, "{algorithm}: changed at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_holds_several_keys_and_says_what_is_wrong() {
+        let keys = generated();
+        let all: String =
+            keys.iter().flat_map(|(_, private, public)| [private.as_str(), public.as_str()]).collect();
+        assert_eq!(read(all.as_bytes()).unwrap().len(), keys.len() * 2);
+        assert_eq!(read(b"").unwrap_err(), "no key in the file");
+        let broken = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n";
+        assert_eq!(read(broken.as_bytes()).unwrap_err(), "section 1: the public key cannot be parsed");
+        let ed25519 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        assert!(read(ed25519.serialize_pem().as_bytes()).unwrap_err().contains("neither an RSA key"));
+        assert!(read(ed25519.public_key_pem().as_bytes()).unwrap_err().contains("neither an RSA nor"));
+    }
+
+    #[test]
+    fn web_keys_have_the_members_of_their_type() {
+        for (algorithm, pem, _) in generated() {
+            let key = one(&pem);
+            let jwk = key.public().jwk();
+            assert_eq!(jwk["alg"], algorithm.as_str());
+            assert_eq!(jwk["use"], "sig");
+            assert_eq!(jwk["kid"], key.public().kid.as_str());
+            let members: &[&str] = if jwk["kty"] == "RSA" { &["n", "e"] } else { &["crv", "x", "y"] };
+            assert!(members.iter().all(|member| jwk[member].is_string()), "{jwk}");
+            assert!(!format!("{key:?}").contains("PRIVATE"));
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! Service-account tokens: what they claim, how one is issued, and how one is read.
+//!
+//! # Contract
+//!
+//! [`Issuer::issue`] signs a token for an account, bound to a Pod, Secret or Node when asked to; whether those exist is
+//! the caller's to know. [`Issuer::read`] gives the [`Claims`] of a token that one of the keys signed for one of our
+//! issuers, and that is valid now; [`Issuer::read`] is None for tokens of others. The claims stand as in requirements
+//! A-SA-22, the private ones under the domain of the preset's labels.
+//!
+//! # Reference
+//!
+//! Requirements A-SA. Lifetimes: ten minutes to 2^32 seconds, an hour unless asked otherwise; a request for 3,607 seconds
+//! (what clients of old mount) may get a year, with `warnafter` where it would have ended.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::names::Names;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::jose::{self, Signed};
+use super::keys::{SigningKey, VerifyingKey};
+
+/// Seconds of a token whose request does not say.
+pub const DEFAULT_SECONDS: i64 = 3600;
+/// What clients ask for whose tokens may be extended.
+const EXTENDABLE_SECONDS: i64 = 3607;
+/// To what they are extended.
+const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
+/// How far a clock may be behind ours.
+const SKEW_SECONDS: i64 = 60;
+
+/// An object that a token names.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Named {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    #[serde(default)]
+    pub uid: String,
+}
+
+/// The private claims.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Private {
+    /// The account's namespace.
+    pub namespace: String,
+    /// The node of the pod, or the node that the token is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Named>,
+    /// The pod that the token is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Named>,
+    /// The Secret that the token is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Named>,
+    /// The account.
+    pub serviceaccount: Named,
+    /// From when on its use is logged as stale, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warnafter: Option<i64>,
+}
+
+/// What a token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims {
+    /// For whom it is valid.
+    pub audiences: Vec<String>,
+    /// When it ends; None for tokens of Secrets.
+    pub expires: Option<Timestamp>,
+    /// Its own id; `""` for tokens of Secrets.
+    pub id: String,
+    /// Whose it is, and what it is bound to.
+    pub private: Private,
+    /// The Secret whose data it must be: tokens of Secrets alone.
+    pub legacy: bool,
+}
+
+/// What a token is issued for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The account's namespace.
+    pub namespace: String,
+    /// The account.
+    pub account: Named,
+    /// For whom; empty means the API itself.
+    pub audiences: Vec<String>,
+    /// Seconds asked for; 0 takes the default.
+    pub seconds: i64,
+    /// What it is bound to.
+    pub bound: Option<(Bound, Named)>,
+    /// The node of a bound pod.
+    pub node: Option<Named>,
+}
+
+/// What a token may be bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the kinds' names")]
+pub enum Bound {
+    Pod,
+    Secret,
+    Node,
+}
+
+/// A token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Issued {
+    /// The text. Secret.
+    pub token: String,
+    /// When the client should have another one.
+    pub expires: Timestamp,
+    /// Its seconds, which may be fewer than asked for.
+    pub seconds: i64,
+    /// For whom.
+    pub audiences: Vec<String>,
+    /// Its id.
+    pub id: String,
+}
+
+impl std::fmt::Debug for Issued {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Issued").field("id", &self.id).field("expires", &self.expires).finish_non_exhaustive()
+    }
+}
+
+/// Settings of an [`Issuer`].
+#[derive(Debug, Default)]
+pub struct Options {
+    /// The issuers: the first is named by new tokens, all are accepted.
+    pub issuers: Vec<String>,
+    /// The API's own audiences.
+    pub audiences: Vec<String>,
+    /// The key that signs. None: no tokens are issued.
+    pub signing: Option<Arc<SigningKey>>,
+    /// The keys that verify, besides the one that signs.
+    pub verifying: Vec<Arc<VerifyingKey>>,
+    /// The longest life of a token.
+    pub longest: Option<Duration>,
+    /// Whether tokens of clients of old are extended.
+    pub extend: bool,
+    /// Where the discovery document says the keys are.
+    pub jwks_uri: Option<String>,
+}
+
+/// Issues and reads tokens.
+#[derive(Debug)]
+pub struct Issuer {
+    options: Options,
+    /// The claim that holds the private ones.
+    claim: String,
+    /// The issuer of tokens of Secrets.
+    legacy: String,
+    by_kid: HashMap<String, Arc<VerifyingKey>>,
+    keys: Vec<Arc<VerifyingKey>>,
+}
+
+impl Issuer {
+    /// Of checked settings.
+    pub fn new(options: Options, names: &Names) -> Self {
+        let mut keys: Vec<Arc<VerifyingKey>> = Vec::new();
+        let signing = options.signing.iter().map(|key| &key.public);
+        for key in signing.chain(&options.verifying) {
+            if keys.iter().all(|known| known.kid != key.kid) {
+                keys.push(Arc::clone(key));
+            }
+        }
+        let by_kid = keys.iter().map(|key| (key.kid.clone(), Arc::clone(key))).collect();
+        let claim = names.expand("<labels>");
+        Issuer { options, claim, legacy: format!("{}/serviceaccount", names.api_service), by_kid, keys }
+    }
+
+    /// The API's own audiences.
+    pub fn audiences(&self) -> &[String] {
+        &self.options.audiences
+    }
+
+    /// Whether tokens can be issued.
+    pub fn signs(&self) -> bool {
+        self.options.signing.is_some()
+    }
+
+    /// Signs a token. `id` is its own, new one.
+    ///
+    /// # Errors
+    ///
+    /// There is no key that signs, or it failed.
+    pub fn issue(&self, request: Request, id: String, now: Timestamp) -> Result<Issued, String> {
+        let key = self.options.signing.as_ref().ok_or("no key signs service-account tokens")?;
+        let issuer = self.options.issuers.first().ok_or("no issuer of service-account tokens is set")?;
+        let own = request.audiences.is_empty();
+        let audiences = if own { self.options.audiences.clone() } else { request.audiences };
+        let mut seconds = if request.seconds == 0 { DEFAULT_SECONDS } else { request.seconds };
+        if let Some(longest) = self.options.longest {
+            seconds = seconds.min(i64::try_from(longest.as_secs()).unwrap_or(i64::MAX));
+        }
+        let start = now.as_second();
+        let extended = self.options.extend
+            && seconds == EXTENDABLE_SECONDS
+            && audiences.iter().any(|audience| self.options.audiences.contains(audience));
+        let ends = start.saturating_add(if extended { EXTENDED_SECONDS } else { seconds });
+        let (mut pod, mut secret, mut node) = (None, None, request.node);
+        match request.bound {
+            Some((Bound::Pod, named)) => pod = Some(named),
+            Some((Bound::Secret, named)) => secret = Some(named),
+            Some((Bound::Node, named)) => node = Some(named),
+            None => {}
+        }
+        let subject = subject(&request.namespace, &request.account.name);
+        let private = Private {
+            namespace: request.namespace,
+            node,
+            pod,
+            secret,
+            serviceaccount: request.account,
+            warnafter: extended.then(|| start.saturating_add(seconds)),
+        };
+        let claims = json!({
+            "aud": audiences, "exp": ends, "iat": start, "iss": issuer, "jti": id,
+            self.claim.as_str(): private, "nbf": start, "sub": subject,
+        });
+        let token = self.sign(key, &claims)?;
+        let expires =
+            Timestamp::from_second(start.saturating_add(seconds)).map_err(|error| error.to_string())?;
+        Ok(Issued { token, expires, seconds, audiences, id })
+    }
+
+    /// A token for a Secret: it has no end, and lasts as long as the Secret holds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Issuer::issue`].
+    pub fn issue_for_secret(&self, namespace: &str, account: &Named, secret: &str) -> Result<String, String> {
+        let key = self.options.signing.as_ref().ok_or("no key signs service-account tokens")?;
+        let claim = |name: &str| format!("{}/serviceaccount/{name}", self.claim);
+        let claims = json!({
+            "iss": self.legacy,
+            claim("namespace").as_str(): namespace,
+            claim("secret.name").as_str(): secret,
+            claim("service-account.name").as_str(): account.name,
+            claim("service-account.uid").as_str(): account.uid,
+            "sub": subject(namespace, &account.name),
+        });
+        self.sign(key, &claims)
+    }
+
+    fn sign(&self, key: &SigningKey, claims: &Value) -> Result<String, String> {
+        let header = json!({"alg": key.algorithm.as_str(), "kid": key.public.kid});
+        let claims = claims.to_string();
+        jose::sign(key, &header, claims.as_bytes()).map_err(|_| "the key could not sign".to_owned())
+    }
+
+    /// The claims of a token of ours. None: another's token, or none at all.
+    ///
+    /// # Errors
+    ///
+    /// It claims to be ours and a check failed: which one, for the log.
+    pub fn read(&self, token: &str, now: Timestamp) -> Option<Result<Claims, String>> {
+        let signed = Signed::parse(token).ok()?;
+        let issuer = issuer_of(signed.unverified_payload())?;
+        let legacy = issuer == self.legacy;
+        if !legacy && !self.options.issuers.contains(&issuer) {
+            return None;
+        }
+        Some(self.verified(&signed).and_then(|payload| {
+            let claims = claims(payload)?;
+            if legacy { self.of_secret(&claims) } else { self.bound(&claims, now) }
+        }))
+    }
+
+    fn verified<'s>(&self, signed: &'s Signed<'_>) -> Result<&'s [u8], String> {
+        let by_name = signed.kid.as_ref().and_then(|kid| self.by_kid.get(kid));
+        // A token may leave the name out, or have one that another server gave to the same key.
+        let candidates = by_name.into_iter().chain(self.keys.iter().filter(|_| by_name.is_none()));
+        candidates
+            .into_iter()
+            .find_map(|key| signed.verify(key))
+            .ok_or_else(|| "no key of --service-account-key-file verifies the signature".to_owned())
+    }
+
+    fn bound(&self, claims: &Map<String, Value>, now: Timestamp) -> Result<Claims, String> {
+        let private =
+            claims.get(&self.claim).ok_or_else(|| format!("the claim `{}` is missing", self.claim))?;
+        let private: Private = serde_json::from_value(private.clone())
+            .map_err(|error| format!("the claim `{}` cannot be read: {error}", self.claim))?;
+        agrees(claims, &private)?;
+        let seconds = |name: &str| claims.get(name).and_then(Value::as_f64);
+        let expires = seconds("exp").ok_or("the claim `exp` is missing")?;
+        let at = now.as_millisecond() as f64 / 1000.0;
+        if at >= expires {
+            return Err("the token has expired".to_owned());
+        }
+        let early = |name| seconds(name).is_some_and(|time| time > at + SKEW_SECONDS as f64);
+        if early("nbf") || early("iat") {
+            return Err("the token is not valid yet".to_owned());
+        }
+        Ok(Claims {
+            audiences: audiences(claims),
+            // A conversion from a float saturates.
+            expires: Timestamp::from_second(expires as i64).ok(),
+            id: claims.get("jti").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            private,
+            legacy: false,
+        })
+    }
+
+    fn of_secret(&self, claims: &Map<String, Value>) -> Result<Claims, String> {
+        let text = |name: &str| {
+            let name = format!("{}/serviceaccount/{name}", self.claim);
+            let value = claims.get(&name).and_then(Value::as_str).filter(|value| !value.is_empty());
+            value.map(str::to_owned).ok_or(format!("the claim `{name}` is missing"))
+        };
+        let private = Private {
+            namespace: text("namespace")?,
+            node: None,
+            pod: None,
+            secret: Some(Named { name: text("secret.name")?, uid: String::new() }),
+            serviceaccount: Named { name: text("service-account.name")?, uid: text("service-account.uid")? },
+            warnafter: None,
+        };
+        agrees(claims, &private)?;
+        Ok(Claims { audiences: audiences(claims), expires: None, id: String::new(), private, legacy: true })
+    }
+
+    /// `/openid/v1/jwks`.
+    pub fn jwks(&self) -> Value {
+        json!({"keys": self.keys.iter().map(|key| key.jwk()).collect::<Vec<_>>()})
+    }
+
+    /// `/.well-known/openid-configuration`. None when the issuer is no https URL. `address` is that of apid, for the
+    /// place of the keys when none was set.
+    pub fn discovery(&self, address: &str) -> Option<Value> {
+        let issuer = self.options.issuers.first().filter(|issuer| issuer.starts_with("https://"))?;
+        let mut algorithms: Vec<&str> =
+            self.keys.iter().filter_map(|key| key.jwk().get("alg")?.as_str()).collect();
+        algorithms.sort_unstable();
+        algorithms.dedup();
+        let jwks_uri =
+            self.options.jwks_uri.clone().unwrap_or_else(|| format!("https://{address}/openid/v1/jwks"));
+        Some(json!({
+            "issuer": issuer,
+            "jwks_uri": jwks_uri,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": algorithms,
+        }))
+    }
+}
+
+/// `system:serviceaccount:<namespace>:<name>`.
+pub fn subject(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
+}
+
+/// The issuer that a payload names. None when it is no object, or names none.
+pub fn issuer_of(payload: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Issuer {
+        iss: String,
+    }
+    serde_json::from_slice::<Issuer>(payload).ok().map(|issuer| issuer.iss)
+}
+
+fn claims(payload: &[u8]) -> Result<Map<String, Value>, String> {
+    serde_json::from_slice(payload).map_err(|error| format!("the claims cannot be read: {error}"))
+}
+
+/// The audiences of a token: one text or a list.
+fn audiences(claims: &Map<String, Value>) -> Vec<String> {
+    match claims.get("aud") {
+        Some(Value::String(one)) => vec![one.clone()],
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The subject says the same as the private claims.
+fn agrees(claims: &Map<String, Value>, private: &Private) -> Result<(), String> {
+    let said = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+    if said == subject(&private.namespace, &private.serviceaccount.name) {
+        Ok(())
+    } else {
+        Err("the claim `sub` names another account than the private claims".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::super::keys::{self, Key};
+    use super::*;
+
+    fn key() -> Arc<SigningKey> {
+        let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        match keys::read(pem.as_bytes()).unwrap().pop() {
+            Some(Key::Private(key)) => key,
+            _ => panic!("a generated key signs"),
+        }
+    }
+
+    fn issuer(signing: &Arc<SigningKey>, change: impl FnOnce(&mut Options)) -> Issuer {
+        let mut options = Options {
+            issuers: vec!["https://one.test".into(), "https://old.test".into()],
+            audiences: vec!["api".into()],
+            signing: Some(Arc::clone(signing)),
+            extend: true,
+            ..Options::default()
+        };
+        change(&mut options);
+        Issuer::new(options, &Names::new(Preset::Kubernetes, "").unwrap())
+    }
+
+    fn named(name: &str, uid: &str) -> Named {
+        Named { name: name.into(), uid: uid.into() }
+    }
+
+    fn request() -> Request {
+        Request {
+            namespace: "team".into(),
+            account: named("robot", "u-1"),
+            audiences: Vec::new(),
+            seconds: 0,
+            bound: None,
+            node: None,
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn an_issued_token_is_read_until_it_ends() {
+        let issuer = issuer(&key(), |_| {});
+        let bound = Request {
+            bound: Some((Bound::Pod, named("p", "u-2"))),
+            node: Some(named("n", "u-3")),
+            ..request()
+        };
+        let issued = issuer.issue(bound, "id-1".into(), at(1000)).unwrap();
+        assert_eq!((issued.expires, issued.seconds), (at(4600), 3600));
+        let claims = issuer.read(&issued.token, at(1000)).unwrap().unwrap();
+        assert_eq!(claims.audiences, ["api"]);
+        assert_eq!((claims.expires, claims.id.as_str(), claims.legacy), (Some(at(4600)), "id-1", false));
+        assert_eq!(claims.private.pod, Some(named("p", "u-2")));
+        assert_eq!(claims.private.node, Some(named("n", "u-3")));
+        assert!(issuer.read(&issued.token, at(4599)).unwrap().is_ok());
+        assert_eq!(issuer.read(&issued.token, at(4600)).unwrap(), Err("the token has expired".into()));
+        assert_eq!(issuer.read(&issued.token, at(900)).unwrap(), Err("the token is not valid yet".into()));
+    }
+
+    #[test]
+    fn tokens_of_other_issuers_concern_others_and_those_of_other_keys_fail() {
+        let signing = key();
+        let ours = issuer(&signing, |_| {});
+        let theirs = issuer(&signing, |options| options.issuers = vec!["https://other.test".into()]);
+        let token = theirs.issue(request(), "i".into(), at(0)).unwrap().token;
+        assert_eq!(ours.read(&token, at(0)), None);
+        assert_eq!(ours.read("no-token", at(0)), None);
+        let old = issuer(&signing, |options| options.issuers = vec!["https://old.test".into()]);
+        let token = old.issue(request(), "i".into(), at(0)).unwrap().token;
+        assert!(ours.read(&token, at(0)).unwrap().is_ok(), "an issuer of old is accepted");
+        let forged = issuer(&key(), |_| {}).issue(request(), "i".into(), at(0)).unwrap().token;
+        assert!(ours.read(&forged, at(0)).unwrap().unwrap_err().contains("signature"));
+        let rotated = issuer(&key(), |options| options.verifying = vec![Arc::clone(&signing.public)]);
+        let token = ours.issue(request(), "i".into(), at(0)).unwrap().token;
+        assert!(rotated.read(&token, at(0)).unwrap().is_ok(), "a key that only verifies");
+    }
+
+    #[test]
+    fn lifetimes_are_bounded_and_old_clients_extended() {
+        let signing = key();
+        for (longest, extend, asked, seconds, exp, warns) in [
+            (None, true, 0, 3600, 3600, None),
+            (None, true, 600, 600, 600, None),
+            (Some(1000), true, 7200, 1000, 1000, None),
+            (None, true, 3607, 3607, EXTENDED_SECONDS, Some(3607)),
+            (None, false, 3607, 3607, 3607, None),
+        ] {
+            let issuer = issuer(&signing, |options| {
+                options.longest = longest.map(Duration::from_secs);
+                options.extend = extend;
+            });
+            let issued = issuer.issue(Request { seconds: asked, ..request() }, "i".into(), at(0)).unwrap();
+            assert_eq!((issued.seconds, issued.expires), (seconds, at(seconds)), "{asked}");
+            let claims = issuer.read(&issued.token, at(0)).unwrap().unwrap();
+            assert_eq!((claims.expires, claims.private.warnafter), (Some(at(exp)), warns), "{asked}");
+        }
+        let elsewhere = issuer(&signing, |_| {});
+        let request = Request { seconds: 3607, audiences: vec!["vault".into()], ..request() };
+        assert_eq!(elsewhere.issue(request, "i".into(), at(0)).unwrap().seconds, 3607);
+    }
+
+    #[test]
+    fn tokens_of_secrets_have_no_end() {
+        let issuer = issuer(&key(), |_| {});
+        let token = issuer.issue_for_secret("team", &named("robot", "u-1"), "robot-token").unwrap();
+        let claims = issuer.read(&token, at(1 << 33)).unwrap().unwrap();
+        assert!(claims.legacy && claims.expires.is_none() && claims.audiences.is_empty());
+        assert_eq!(claims.private.secret, Some(named("robot-token", "")));
+    }
+
+    #[test]
+    fn the_documents_name_issuer_and_keys() {
+        let signing = key();
+        let issuer = issuer(&signing, |_| {});
+        let keys = issuer.jwks();
+        assert_eq!(keys["keys"][0]["kid"], signing.public.kid.as_str());
+        let document = issuer.discovery("10.0.0.1:443").unwrap();
+        assert_eq!(document["issuer"], "https://one.test");
+        assert_eq!(document["jwks_uri"], "https://10.0.0.1:443/openid/v1/jwks");
+        assert_eq!(document["id_token_signing_alg_values_supported"], json!(["ES256"]));
+        let plain = self::issuer(&signing, |options| options.issuers = vec!["svc/serviceaccount".into()]);
+        assert_eq!(plain.discovery("a"), None);
+    }
+
+    #[test]
+    fn a_token_whose_subject_lies_is_refused() {
+        let signing = key();
+        let issuer = issuer(&signing, |_| {});
+        let claims = json!({
+            "iss": "https://one.test", "sub": "system:serviceaccount:team:admin", "aud": ["api"], "exp": 10,
+            "kubernetes.io": {"namespace": "team", "serviceaccount": {"name": "robot", "uid": "u"}},
+        });
+        let token = issuer.sign(&signing, &claims).unwrap();
+        assert!(issuer.read(&token, at(0)).unwrap().unwrap_err().contains("another account"));
+    }
+}
