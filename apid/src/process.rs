@@ -32,12 +32,12 @@ use tokio::sync::{oneshot, watch};
 
 use crate::audit::AuditLog;
 use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
-use crate::background;
+use crate::background::{self, AdmissionWrites};
 use crate::config::{Authd, Config, USAGE};
 use crate::http::Api;
 use crate::plane::{Cache, Health, Parts, Plane};
 use crate::spawn::{self, Supervised};
-use crate::verbs::Namespaces;
+use crate::verbs::Surroundings;
 
 /// How often certificate files are looked at.
 const RELOAD: Duration = Duration::from_secs(10);
@@ -119,7 +119,19 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let names = Arc::new(config.names.clone());
     let registry = Arc::new(Registry::new(&names));
     let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
-    let admission = admission(&config, &names, &registry, &cache)?;
+    let surroundings = Arc::new(Surroundings::new(&registry, &cache));
+    let admission_writes = Arc::new(AdmissionWrites::default());
+    let admission = admission(
+        &config,
+        Environment {
+            names: Arc::clone(&names),
+            clock: Arc::clone(&clock),
+            chance: Arc::clone(&chance),
+            reader: surroundings.clone(),
+            writer: admission_writes.clone(),
+            authorizer: surroundings.clone(),
+        },
+    )?;
     private_folder(&config.data_dir)
         .map_err(|e| format!("data directory {}: {e}", config.data_dir.display()))?;
 
@@ -173,6 +185,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
         request_timeout: config.request_timeout,
         min_watch_timeout: config.min_request_timeout,
     }));
+    surroundings.attach(&plane);
+    admission_writes.attach(&plane);
     let (drain, draining) = oneshot::channel::<()>();
     let options = ServerOptions { drain: DRAIN, ..ServerOptions::default() };
     let server = tokio::spawn(serving::server::serve(
@@ -251,16 +265,14 @@ async fn ask_to_stop() -> Result<(), String> {
     Ok(())
 }
 
-fn admission(
-    config: &Config,
-    names: &Arc<Names>,
-    registry: &Registry,
-    cache: &Cache,
-) -> Result<Chain, Failure> {
-    let environment =
-        Environment { names: Arc::clone(names), reader: Arc::new(Namespaces::new(registry, cache)) };
-    let chain = Chain::new(&config.enable_admission, &config.disable_admission, &environment)
-        .map_err(|errors| Failure::Usage(errors.iter().map(ToString::to_string).collect()))?;
+fn admission(config: &Config, environment: Environment) -> Result<Chain, Failure> {
+    let chain = Chain::new(
+        &config.enable_admission,
+        &config.disable_admission,
+        &config.admission_configuration,
+        &environment,
+    )
+    .map_err(|errors| Failure::Usage(errors.iter().map(ToString::to_string).collect()))?;
     for plugin in chain.without_effect() {
         tracing::warn!("admission plugin `{plugin}` is accepted and has no effect yet");
     }

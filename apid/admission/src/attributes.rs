@@ -1,10 +1,14 @@
 //! What plugins are told of a write.
 
+use std::sync::Arc;
+
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::Resource;
 use parking_lot::Mutex;
+
+use crate::ObjectKind;
 
 /// What a write does to its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +24,10 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// All of them.
+    pub(crate) const ALL: [Operation; 4] =
+        [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
+
     /// The word of webhooks and policies.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -49,19 +57,21 @@ pub struct Attributes<'a> {
     /// The stored object that is updated or deleted.
     pub old: Option<&'a Object>,
     /// Who writes.
-    pub user: &'a UserInfo,
+    pub user: &'a Arc<UserInfo>,
     /// Nothing will be stored: plugins have no side effects.
     pub dry_run: bool,
     /// The options of the request: `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions`.
     pub options: &'a Value,
+    /// Plugins after this one changed the object, and this is its second look at it (webhooks and policies ask for it).
+    pub reinvoked: bool,
     /// What plugins have to say beside yes and no.
     pub notes: &'a Notes,
 }
 
 impl Attributes<'_> {
-    /// Whether the write is one of this kind, given the stem of its group.
-    pub fn is_kind(&self, group: &str, kind: &str) -> bool {
-        self.resource.kind.group == group && self.resource.kind.kind == kind
+    /// Whether the write is one of this kind, whatever the subresource.
+    pub fn is_of(&self, kind: ObjectKind) -> bool {
+        self.resource.kind.group == kind.group && self.resource.kind.kind == kind.kind
     }
 
     /// 403: `configmaps "x" is forbidden: <why>`.

@@ -15,6 +15,7 @@
 
 mod attributes;
 mod chain;
+mod configuration;
 mod eventual;
 mod namespace_lifecycle;
 mod plugin;
@@ -23,9 +24,12 @@ mod reader;
 
 pub use attributes::{Attributes, Notes, Operation};
 pub use chain::{Chain, ConfigError};
+pub use configuration::{Configuration, Fields, Given};
 pub use eventual::Eventual;
-pub use plugin::{Environment, Plugin};
-pub use reader::{NamespaceState, Reader};
+pub use plugin::{Environment, Interest, Place, Plugin};
+pub use reader::{Authorizer, Found, ObjectKind, Reader, Writer};
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use apimachinery::object::Object;
 use apimachinery::status::{Cause, Status};
 use kinds::Storage;
 
-use crate::{Attributes, Environment, Eventual, NamespaceState, Operation, Plugin, Reader};
+use crate::{Attributes, Environment, Eventual, ObjectKind, Operation, Plugin, Reader};
 
 pub(crate) struct NamespaceLifecycle {
     reader: Arc<dyn Reader>,
@@ -40,7 +40,7 @@ impl Plugin for NamespaceLifecycle {
         attributes: &'a Attributes<'a>,
         _object: Option<&'a mut Object>,
     ) -> Eventual<'a, Result<(), Status>> {
-        let is_namespace = attributes.is_kind("", "Namespace");
+        let is_namespace = attributes.is_of(ObjectKind::NAMESPACE);
         if attributes.operation == Operation::Delete {
             let refused = is_namespace && self.immortal.contains(&attributes.name);
             let refusal = || attributes.forbidden("this namespace may not be deleted");
@@ -50,18 +50,30 @@ impl Plugin for NamespaceLifecycle {
         if attributes.namespace.is_empty() || is_namespace || is_review {
             return Eventual::Now(Ok(()));
         }
-        self.reader.namespace(attributes.namespace).map(|state| decide(attributes, state?))
+        match self.reader.get(ObjectKind::NAMESPACE, "", attributes.namespace) {
+            Eventual::Now(Ok(Some(namespace))) => Eventual::Now(decide(attributes, Some(&namespace))),
+            known => Eventual::later(async move {
+                // Another process may have made it just now.
+                let namespace = match known.get().await? {
+                    Some(namespace) => Some(namespace),
+                    None => {
+                        self.reader.get_fresh(ObjectKind::NAMESPACE, "", attributes.namespace).get().await?
+                    }
+                };
+                decide(attributes, namespace.as_deref())
+            }),
+        }
     }
 }
 
-fn decide(attributes: &Attributes<'_>, state: Option<NamespaceState>) -> Result<(), Status> {
+fn decide(attributes: &Attributes<'_>, stored: Option<&Object>) -> Result<(), Status> {
     let namespace = attributes.namespace;
-    match (state, attributes.operation) {
+    match (stored, attributes.operation) {
         (None, _) => {
             let namespaces = GroupResource { group: String::new(), resource: "namespaces".to_owned() };
             Err(Status::not_found(&namespaces, namespace))
         }
-        (Some(NamespaceState::Terminating), Operation::Create) => {
+        (Some(stored), Operation::Create) if stored.is_terminating() => {
             let why = format!(
                 "unable to create new content in namespace {namespace} because it is being terminated"
             );

@@ -2,25 +2,51 @@
 
 use std::sync::Arc;
 
+use apimachinery::clock::{Chance, Clock};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
-use crate::{Attributes, Eventual, Operation, Reader};
+use crate::{Attributes, Authorizer, Eventual, ObjectKind, Operation, Reader, Writer};
 
 /// What plugins are built of.
 #[derive(Clone)]
 pub struct Environment {
     /// Names of the preset.
     pub names: Arc<Names>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub chance: Arc<dyn Chance>,
     /// Other objects.
     pub reader: Arc<dyn Reader>,
+    /// Writes of the server itself.
+    pub writer: Arc<dyn Writer>,
+    /// What users may do.
+    pub authorizer: Arc<dyn Authorizer>,
 }
 
-/// A plugin. Both methods answer yes unless they are implemented.
+/// A resource and its subresource (`""` for the main resource).
+pub type Place = (ObjectKind, &'static str);
+
+/// The writes that may concern a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Those of any resource and subresource.
+    All,
+    /// Those of these alone.
+    Only(&'static [Place]),
+}
+
+/// A plugin. Both phases answer yes unless they are implemented.
 pub trait Plugin: Send + Sync + 'static {
-    /// Whether it has a say in such writes.
+    /// Whether it has a say in such writes. Asked once, when the chain is made.
     fn handles(&self, operation: Operation) -> bool;
+
+    /// The resources it has a say in. Asked once, when the chain is made.
+    fn interest(&self) -> Interest {
+        Interest::All
+    }
 
     /// May change the object, and may refuse the write. Deletions have no object.
     fn mutate<'a>(

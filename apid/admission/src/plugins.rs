@@ -1,7 +1,7 @@
 //! The table of plugins, in the order in which they run: names, defaults, and how those that exist are built.
 
 use crate::namespace_lifecycle::NamespaceLifecycle;
-use crate::{Environment, Plugin};
+use crate::{Environment, Given, Plugin};
 
 /// A plugin of the table.
 pub struct Entry {
@@ -17,6 +17,8 @@ pub struct Entry {
 pub enum State {
     /// It is built so.
     Built(fn(&Environment) -> Box<dyn Plugin>),
+    /// It is built so, of what the configuration file says about it. The error names the place and what is wrong with it.
+    Configured(fn(&Environment, Option<&Given>) -> Result<Box<dyn Plugin>, String>),
     /// Naming it is accepted and has no effect, since what it would narrow is not there.
     WithoutEffect,
     /// Naming it is an error.

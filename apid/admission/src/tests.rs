@@ -9,33 +9,55 @@ use apimachinery::user::UserInfo;
 use kinds::{Registry, Resource};
 
 use crate::plugins::{PLUGINS, State};
+use crate::testing::Fake;
 use crate::{
-    Attributes, Chain, ConfigError, Environment, Eventual, NamespaceState, Notes, Operation, Plugin, Reader,
+    Attributes, Chain, ConfigError, Configuration, Environment, Eventual, Found, Notes, ObjectKind,
+    Operation, Plugin, Reader,
 };
 
-/// Namespaces by the letter they begin with: `a`ctive, `t`erminating, `l`ooked up later, `b`roken.
+/// Namespaces by the letter they begin with: `a`ctive, `t`erminating, `l`ooked up later, `f`resh ones that the cache does
+/// not show yet, `b`roken.
 struct ByLetter;
 
+impl ByLetter {
+    fn look(name: &str) -> Found {
+        let mut namespace = Object::default();
+        match name.chars().next() {
+            Some('a' | 'l' | 'f') => {}
+            Some('t') => namespace.set_meta("deletionTimestamp", "2026-01-01T00:00:00Z"),
+            Some('b') => return Err(Status::unavailable("the store is closed", 1)),
+            _ => return Ok(None),
+        }
+        Ok(Some(Arc::new(namespace)))
+    }
+}
+
 impl Reader for ByLetter {
-    fn namespace<'a>(&'a self, name: &'a str) -> Eventual<'a, Result<Option<NamespaceState>, Status>> {
-        Eventual::Now(Ok(match name.chars().next() {
-            Some('a') => Some(NamespaceState::Active),
-            Some('t') => Some(NamespaceState::Terminating),
-            Some('l') => return Eventual::later(async { Ok(Some(NamespaceState::Active)) }),
-            Some('b') => return Eventual::Now(Err(Status::unavailable("the store is closed", 1))),
-            _ => None,
-        }))
+    fn get<'a>(&'a self, kind: ObjectKind, _: &'a str, name: &'a str) -> Eventual<'a, Found> {
+        assert_eq!(kind, ObjectKind::NAMESPACE);
+        match name.chars().next() {
+            Some('f') => Eventual::Now(Ok(None)),
+            Some('l') => Eventual::later(async { ByLetter::look(name) }),
+            _ => Eventual::Now(ByLetter::look(name)),
+        }
+    }
+
+    fn list<'a>(&'a self, _: ObjectKind, _: &'a str) -> Eventual<'a, Result<Vec<Arc<Object>>, Status>> {
+        Eventual::Now(Ok(Vec::new()))
+    }
+
+    fn get_fresh<'a>(&'a self, _: ObjectKind, _: &'a str, name: &'a str) -> Eventual<'a, Found> {
+        Eventual::Now(ByLetter::look(name))
     }
 }
 
 fn environment(preset: Preset) -> Environment {
-    let names = Names::new(preset, "example.test").unwrap();
-    Environment { names: Arc::new(names), reader: Arc::new(ByLetter) }
+    Environment { reader: Arc::new(ByLetter), ..Fake::new(preset).environment() }
 }
 
 fn chain(enabled: &[&str], disabled: &[&str]) -> Result<Chain, Vec<ConfigError>> {
     let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    Chain::new(&list(enabled), &list(disabled), &environment(Preset::Kubernetes))
+    Chain::new(&list(enabled), &list(disabled), &Configuration::default(), &environment(Preset::Kubernetes))
 }
 
 #[test]
@@ -87,7 +109,7 @@ struct Write<'a> {
 
 /// What the default chain says to a write, in both phases.
 async fn admit(chain: &Chain, write: Write<'_>) -> Result<(), Status> {
-    let (notes, user, options) = (Notes::default(), UserInfo::anonymous(), Value::Null);
+    let (notes, user, options) = (Notes::default(), Arc::new(UserInfo::anonymous()), Value::Null);
     let attributes = Attributes {
         operation: write.operation,
         resource: write.resource,
@@ -99,6 +121,7 @@ async fn admit(chain: &Chain, write: Write<'_>) -> Result<(), Status> {
         user: &user,
         dry_run: false,
         options: &options,
+        reinvoked: false,
         notes: &notes,
     };
     let mut object = Object::default();
@@ -116,11 +139,12 @@ async fn namespaces_open_and_close() {
             let resources = registry.resources();
             resources.iter().find(|r| r.kind.kind == kind).map(|r| &**r).unwrap()
         };
-        let chain = Chain::new(&[], &[], &environment).unwrap();
+        let chain = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
         let (system, public) = (environment.names.system_namespace, environment.names.public_namespace);
         for (operation, kind, namespace, name, code) in [
             (Operation::Create, "ConfigMap", "active", "x", 0),
             (Operation::Create, "ConfigMap", "later", "x", 0),
+            (Operation::Create, "ConfigMap", "fresh", "x", 0),
             (Operation::Create, "ConfigMap", "terminating", "x", 403),
             (Operation::Create, "ConfigMap", "missing", "x", 404),
             (Operation::Create, "ConfigMap", "broken", "x", 503),
@@ -222,7 +246,7 @@ async fn plugins_run_in_order_and_validate_what_all_have_changed() {
     let chain =
         Chain::of(["a", "b", "c"].map(|letter| (letter, Box::new(Letter(letter)) as Box<dyn Plugin>)).into());
     let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
-    let (user, options) = (UserInfo::anonymous(), Value::Null);
+    let (user, options) = (Arc::new(UserInfo::anonymous()), Value::Null);
     for (operation, name, seen, annotated, refusal) in [
         (Operation::Create, "x", Some("abc"), 3, None),
         (Operation::Create, "b", Some("abc"), 2, Some("configmaps \"b\" is forbidden: b")),
@@ -240,6 +264,7 @@ async fn plugins_run_in_order_and_validate_what_all_have_changed() {
             user: &user,
             dry_run: false,
             options: &options,
+            reinvoked: false,
             notes: &notes,
         };
         let mut object = Object::default();

@@ -331,6 +331,16 @@ impl Auth {
         self.authorize(&who, attributes, "").await
     }
 
+    /// Whether a user may do something that is no request of theirs: what admission asks about.
+    ///
+    /// # Errors
+    ///
+    /// 503 when authd cannot say.
+    pub async fn decision(&self, user: &Arc<UserInfo>, attributes: Attributes) -> Result<Decision, Status> {
+        let decided = self.decide(user, &Arc::new(attributes), "").await?;
+        Ok(decided.decision.clone())
+    }
+
     /// A decision that holds now: kept, or asked for.
     async fn decide(
         &self,

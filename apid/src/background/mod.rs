@@ -11,11 +11,13 @@ use std::sync::Arc;
 use crate::plane::Plane;
 
 mod actor;
+mod admission_writes;
 mod follow;
 pub mod namespaces;
 mod policy_writes;
 mod service_accounts;
 
+pub use admission_writes::AdmissionWrites;
 pub use policy_writes::PolicyWrites;
 
 /// Starts the loops. `own_accounts`: each writes as a service account of its own.

@@ -78,6 +78,8 @@ pub struct Config {
     pub enable_admission: Vec<String>,
     /// Admission plugins to leave out.
     pub disable_admission: Vec<String>,
+    /// What admission plugins are told.
+    pub admission_configuration: admission::Configuration,
     /// Feature gates.
     pub gates: FeatureGates,
     /// Audit log; `-` is standard output.
@@ -209,12 +211,14 @@ impl Config {
         let modes = line.list("authorization-mode");
         let allows_everything = (modes.is_empty() && line.value("authorization-config").is_none())
             || modes.iter().any(|mode| mode == "AlwaysAllow");
+        let names = names?;
+        let admission_configuration = read_admission(line, &names);
         let path = |name: &str| line.value(name).map(PathBuf::from);
         let data_dir = data_dir?;
         Some(Config {
             port_file: path("port-file").unwrap_or_else(|| data_dir.join("apid.port")),
             cert_dir: path("cert-dir").unwrap_or_else(|| data_dir.join("certs")),
-            names: names?,
+            names,
             bind_address: bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             secure_port: secure_port.unwrap_or(6443),
             tls,
@@ -230,6 +234,7 @@ impl Config {
             livez_grace,
             enable_admission: line.list("enable-admission-plugins"),
             disable_admission: line.list("disable-admission-plugins"),
+            admission_configuration,
             gates: gates?,
             audit_log: line.value("audit-log-path").map(str::to_owned),
             controllers_have_accounts: line.switch("use-service-account-credentials"),
@@ -242,6 +247,23 @@ impl Config {
             data_dir,
         })
     }
+}
+
+/// What the file of `--admission-control-config-file` says, read whole before anything serves.
+fn read_admission(line: &mut Line, names: &Names) -> admission::Configuration {
+    let Some(file) = line.value("admission-control-config-file").map(PathBuf::from) else {
+        return admission::Configuration::default();
+    };
+    let folder = file.parent().map(PathBuf::from).unwrap_or_default();
+    let read = |path: &str| std::fs::read(folder.join(path)).map_err(|error| error.to_string());
+    let parsed = std::fs::read(&file)
+        .map_err(|error| vec![format!("file `{}`: {error}", file.display())])
+        .and_then(|text| admission::Configuration::parse(&file.display().to_string(), &text, names, &read));
+    parsed.unwrap_or_else(|mistakes| {
+        let told = mistakes.iter().map(|mistake| format!("`--admission-control-config-file`: {mistake}"));
+        line.mistakes.extend(told);
+        admission::Configuration::default()
+    })
 }
 
 fn read_authd(line: &mut Line, warnings: &mut Vec<String>) -> Option<Authd> {

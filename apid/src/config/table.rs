@@ -141,6 +141,12 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
     flag("enable-admission-plugins", List("NAMES"), Apid, "admission plugins to add to the default ones"),
     flag("disable-admission-plugins", List("NAMES"), Apid, "admission plugins to leave out"),
+    flag(
+        "admission-control-config-file",
+        Value("FILE"),
+        Apid,
+        "what admission plugins are told: an AdmissionConfiguration in YAML or JSON",
+    ),
     flag("feature-gates", Words("GATE=BOOL"), Both, "feature gates"),
     flag("audit-log-path", Value("FILE"), Apid, "audit log, one JSON line a request; - is standard output"),
     flag(
@@ -244,7 +250,6 @@ pub(super) const FLAGS: &[Flag] = &[
     missed("tls-min-version", Value("VERSION"), Apid, "least TLS version"),
     missed("tls-cipher-suites", List("SUITES"), Apid, "TLS cipher suites"),
     later("tls-sni-cert-key", List("FILES"), Apid, "further certificates, by name"),
-    missed("admission-control-config-file", Value("FILE"), Apid, "configuration of admission plugins"),
     missed("audit-policy-file", Value("FILE"), Apid, "what the audit log holds"),
     later("audit-log-format", Value("FORMAT"), Apid, "format of the audit log"),
     later("audit-log-maxage", Value("DAYS"), Apid, "age of rotated audit logs"),

@@ -33,7 +33,7 @@ mod update;
 mod version;
 mod watch;
 
-pub use admit::Namespaces;
+pub use admit::Surroundings;
 pub use create::create;
 pub use decode::Payload;
 pub use delete::{Deleted, delete};

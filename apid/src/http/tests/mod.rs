@@ -8,7 +8,7 @@ mod versions;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::{Chain, Environment};
+use admission::{Chain, Configuration, Environment};
 use apimachinery::clock::{SeededChance, SystemClock};
 use apimachinery::names::{Names, Preset};
 use bytes::Bytes;
@@ -27,8 +27,9 @@ use tokio::sync::watch;
 use super::{Api, RequestBody};
 use crate::audit::AuditLog;
 use crate::auth::Auth;
+use crate::background::AdmissionWrites;
 use crate::plane::{Cache, Health, Parts, Plane};
-use crate::verbs::Namespaces;
+use crate::verbs::Surroundings;
 
 /// A server without a socket, under the neutral names.
 pub(super) struct Server {
@@ -80,14 +81,24 @@ impl Server {
         let cache = Arc::new(Cache::new(Limits::default()));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
         cache.attach(&store);
-        let reader = Arc::new(Namespaces::new(&registry, &cache));
-        let admission = Chain::new(&[], &[], &Environment { names: names.clone(), reader }).unwrap();
+        let chance: Arc<SeededChance> = Arc::new(SeededChance::new(7));
+        let surroundings = Arc::new(Surroundings::new(&registry, &cache));
+        let writes = Arc::new(AdmissionWrites::default());
+        let environment = Environment {
+            names: names.clone(),
+            clock: clock.clone(),
+            chance: chance.clone(),
+            reader: surroundings.clone(),
+            writer: writes.clone(),
+            authorizer: surroundings.clone(),
+        };
+        let admission = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
         let (stop, stopping) = watch::channel(false);
         let checks = || Checks::new().with("ping", || Ok(()));
         let plane = Arc::new(Plane::new(Parts {
             names,
             clock: clock.clone(),
-            chance: Arc::new(SeededChance::new(7)),
+            chance,
             registry,
             store,
             cache,
@@ -102,6 +113,8 @@ impl Server {
             request_timeout: Duration::from_secs(60),
             min_watch_timeout: Duration::from_secs(1800),
         }));
+        surroundings.attach(&plane);
+        writes.attach(&plane);
         Server { api: Api::new(plane.clone()), plane, stop }
     }
 

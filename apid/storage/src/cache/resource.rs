@@ -74,6 +74,16 @@ impl<D: Decode> Resource<D> {
         self.loaded(|loaded, revision| Snapshot::new(revision, loaded.items.clone())).await
     }
 
+    /// The newest state of a key, without waiting; None while the resource is not loaded.
+    pub fn get_now(&self, key: &str) -> Option<Option<Arc<Item<D>>>> {
+        self.if_loaded(|loaded, _| loaded.items.get(key).map(Arc::clone))
+    }
+
+    /// The newest state of all keys, without waiting; None while the resource is not loaded.
+    pub fn snapshot_now(&self) -> Option<Snapshot<D>> {
+        self.if_loaded(|loaded, revision| Snapshot::new(revision, loaded.items.clone()))
+    }
+
     /// Items of a scope, not before the key `start`, at most `limit` (0: all), at a revision that is now or past: the next
     /// chunk of a list, or a list at an exact revision. Read from memory if the resource has not changed since, else
     /// from the engine; `Compacted` and `Future` when the revision is not to be had.

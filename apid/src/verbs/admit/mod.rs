@@ -1,17 +1,15 @@
 //! Where the verbs ask admission, and what admission may read.
 
-use std::sync::Arc;
+mod surroundings;
 
-use admission::{Attributes, Eventual, NamespaceState, Operation, Reader};
+pub use surroundings::Surroundings;
+
+use admission::{Attributes, Operation};
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use kinds::Registry;
-use kinds::entry::Decoder;
 use serde_json::Value;
 
 use super::Call;
-use super::shown::entry;
-use crate::plane::{Cache, Items};
 
 /// A write on its way through admission.
 pub(super) struct Admission<'a> {
@@ -63,33 +61,8 @@ impl Admission<'_> {
             user: call.by.user(),
             dry_run: self.dry_run,
             options: &self.options,
+            reinvoked: false,
             notes: call.notes,
         }
-    }
-}
-
-/// What admission knows of namespaces: the watch cache.
-pub struct Namespaces(Option<Arc<Items>>);
-
-impl Namespaces {
-    /// Of the registry's namespaces.
-    pub fn new(registry: &Registry, cache: &Cache) -> Self {
-        let resource = registry.find_kind("", "Namespace");
-        Namespaces(resource.map(|resource| cache.resource(&resource.key_prefix, Decoder::new(resource))))
-    }
-}
-
-impl Reader for Namespaces {
-    fn namespace<'a>(&'a self, name: &'a str) -> Eventual<'a, Result<Option<NamespaceState>, Status>> {
-        let Some(items) = &self.0 else { return Eventual::Now(Ok(None)) };
-        Eventual::later(async move {
-            let (item, _) = items
-                .get(&format!("{}{name}", items.prefix()))
-                .await
-                .map_err(|error| Status::unavailable(format!("storage is unavailable: {error}"), 1))?;
-            let Some(item) = item else { return Ok(None) };
-            let terminating = entry(&item)?.is_terminating();
-            Ok(Some(if terminating { NamespaceState::Terminating } else { NamespaceState::Active }))
-        })
     }
 }

@@ -1,0 +1,293 @@
+//! The file of `--admission-control-config-file`: what plugins are told beside their flags.
+//!
+//! # Contract
+//!
+//! A file is read as a whole, before anything serves: an object `AdmissionConfiguration` of the group `apiserver.config`,
+//! in YAML or JSON, whose list `plugins` names plugins, each with a `configuration` inside the file or a `path` to one of
+//! its own. Unknown fields, unknown plugins and keys given twice are mistakes; every message names the file and the field.
+
+use std::collections::BTreeMap;
+
+use apimachinery::codec::{Limits, yaml};
+use apimachinery::names::Names;
+use serde_json::{Map, Value};
+
+use crate::plugins::PLUGINS;
+
+/// What plugins are told. Empty without a file.
+#[derive(Clone, Debug, Default)]
+pub struct Configuration(BTreeMap<String, Given>);
+
+/// What one plugin is told.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// Where it stands: ``file `admission.yaml`, plugins[0].configuration``.
+    place: String,
+    value: Value,
+}
+
+impl Configuration {
+    /// Reads the text of a file. `name` is how messages call it; `read` reads a file that it refers to, a relative path
+    /// being relative to the first.
+    ///
+    /// # Errors
+    ///
+    /// All mistakes, a line each.
+    pub fn parse(
+        name: &str,
+        text: &[u8],
+        names: &Names,
+        read: &dyn Fn(&str) -> Result<Vec<u8>, String>,
+    ) -> Result<Self, Vec<String>> {
+        let whole = Given::read(name, text).map_err(|mistake| vec![mistake])?;
+        let mut fields = whole
+            .typed(names, "apiserver.config", &["v1", "v1alpha1"], "AdmissionConfiguration")
+            .map_err(|mistake| vec![mistake])?;
+        let mut mistakes = Vec::new();
+        let mut plugins = BTreeMap::new();
+        for mut entry in fields.objects("plugins").unwrap_or_else(|mistake| {
+            mistakes.push(mistake);
+            Vec::new()
+        }) {
+            match plugin(&mut entry, read) {
+                Ok((plugin, given)) => {
+                    if !PLUGINS.iter().any(|known| known.name == plugin) {
+                        mistakes.push(format!("{}: plugin `{plugin}` is unknown", entry.place));
+                    } else if plugins.insert(plugin.clone(), given).is_some() {
+                        mistakes.push(format!("{}: plugin `{plugin}` is configured twice", entry.place));
+                    }
+                }
+                Err(mistake) => mistakes.push(mistake),
+            }
+        }
+        mistakes.extend(fields.end().err());
+        if mistakes.is_empty() { Ok(Configuration(plugins)) } else { Err(mistakes) }
+    }
+
+    /// What a plugin is told.
+    pub fn of(&self, plugin: &str) -> Option<&Given> {
+        self.0.get(plugin)
+    }
+
+    /// The plugins that are told something.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+fn plugin(
+    entry: &mut Fields,
+    read: &dyn Fn(&str) -> Result<Vec<u8>, String>,
+) -> Result<(String, Given), String> {
+    let name = entry.text("name")?.ok_or_else(|| entry.mistake("name", "must be set"))?;
+    let path: Option<String> = entry.text("path")?.filter(|path| !path.is_empty());
+    let given = match (entry.take("configuration"), path) {
+        (Some(_), Some(_)) => return Err(entry.mistake("path", "may not be set beside `configuration`")),
+        (Some(value), None) => Given { place: entry.place_of("configuration"), value },
+        (None, Some(path)) => {
+            let text = read(&path).map_err(|why| entry.mistake("path", &why))?;
+            Given::read(&path, &text)?
+        }
+        (None, None) => Given { place: entry.place.clone(), value: Value::Null },
+    };
+    entry.end()?;
+    Ok((name, given))
+}
+
+impl Given {
+    /// The one document of a file.
+    fn read(name: &str, text: &[u8]) -> Result<Self, String> {
+        let place = format!("file `{name}`");
+        let decoded = yaml::decode(text, Limits::BODY).map_err(|error| format!("{place}: {error}"))?;
+        match decoded.duplicates.first() {
+            Some(key) => Err(format!("{place}: `{key}` is given twice")),
+            None => Ok(Given { place, value: decoded.value }),
+        }
+    }
+
+    /// Its fields.
+    ///
+    /// # Errors
+    ///
+    /// It is no object.
+    pub fn fields(&self) -> Result<Fields, String> {
+        Fields::of(self.place.clone(), self.value.clone())
+    }
+
+    /// The fields of an object that says which kind it is, in one of the versions of a group, whose stem is given.
+    /// `kind` and `apiVersion` are taken.
+    ///
+    /// # Errors
+    ///
+    /// It is no object, or another one.
+    pub fn typed(&self, names: &Names, group: &str, versions: &[&str], kind: &str) -> Result<Fields, String> {
+        let mut fields = self.fields()?;
+        let group = names.group(group);
+        let have = (fields.text("apiVersion")?.unwrap_or_default(), fields.text("kind")?.unwrap_or_default());
+        let fits = versions.iter().any(|version| have.0 == format!("{group}/{version}"));
+        if !fits || have.1 != kind {
+            let versions: Vec<_> = versions.iter().map(|version| format!("`{group}/{version}`")).collect();
+            return Err(format!(
+                "{}: is `{}` of `{}` and not `{kind}` of {}",
+                self.place,
+                have.1,
+                have.0,
+                versions.join(" or ")
+            ));
+        }
+        Ok(fields)
+    }
+}
+
+/// The fields of an object that is read strictly: each is taken once, and what is left at the end is a mistake. A null is
+/// as good as nothing.
+#[derive(Clone, Debug)]
+pub struct Fields {
+    place: String,
+    map: Map<String, Value>,
+}
+
+impl Fields {
+    fn of(place: String, value: Value) -> Result<Self, String> {
+        match value {
+            Value::Object(map) => Ok(Fields { place, map }),
+            Value::Null => Ok(Fields { place, map: Map::new() }),
+            _ => Err(format!("{place}: must be an object")),
+        }
+    }
+
+    /// A message about a field.
+    pub fn mistake(&self, field: &str, what: &str) -> String {
+        format!("{}: {what}", self.place_of(field))
+    }
+
+    fn place_of(&self, field: &str) -> String {
+        let separator =
+            if self.place.starts_with("file `") && self.place.ends_with('`') { ", " } else { "." };
+        format!("{}{separator}{field}", self.place)
+    }
+
+    /// Takes a field as it is; None when it is not set.
+    pub fn take(&mut self, field: &str) -> Option<Value> {
+        self.map.remove(field).filter(|value| !value.is_null())
+    }
+
+    fn typed<T>(
+        &mut self,
+        field: &str,
+        what: &str,
+        convert: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        match self.take(field) {
+            None => Ok(None),
+            Some(value) => convert(value).map(Some).ok_or_else(|| self.mistake(field, what)),
+        }
+    }
+
+    /// Takes a text.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn text(&mut self, field: &str) -> Result<Option<String>, String> {
+        self.typed(field, "must be a string", |value| match value {
+            Value::String(text) => Some(text),
+            _ => None,
+        })
+    }
+
+    /// Takes a whole number.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn integer(&mut self, field: &str) -> Result<Option<i64>, String> {
+        self.typed(field, "must be a whole number", |value| value.as_i64())
+    }
+
+    /// Takes a boolean.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn boolean(&mut self, field: &str) -> Result<Option<bool>, String> {
+        self.typed(field, "must be true or false", |value| value.as_bool())
+    }
+
+    /// Takes a list of texts; empty when it is not set.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn texts(&mut self, field: &str) -> Result<Vec<String>, String> {
+        let list = self.typed(field, "must be a list of strings", |value| match value {
+            Value::Array(items) => items
+                .into_iter()
+                .map(|item| match item {
+                    Value::String(text) => Some(text),
+                    _ => None,
+                })
+                .collect(),
+            _ => None,
+        })?;
+        Ok(list.unwrap_or_default())
+    }
+
+    /// Takes an object of texts; empty when it is not set.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn text_map(&mut self, field: &str) -> Result<BTreeMap<String, String>, String> {
+        let map = self.typed(field, "must be an object of strings", |value| match value {
+            Value::Object(map) => map
+                .into_iter()
+                .map(|(key, value)| match value {
+                    Value::String(text) => Some((key, text)),
+                    _ => None,
+                })
+                .collect(),
+            _ => None,
+        })?;
+        Ok(map.unwrap_or_default())
+    }
+
+    /// Takes an object; empty when it is not set.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn object(&mut self, field: &str) -> Result<Fields, String> {
+        let place = self.place_of(field);
+        let value = self.take(field).unwrap_or(Value::Null);
+        Fields::of(place, value)
+    }
+
+    /// Takes a list of objects; empty when it is not set.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn objects(&mut self, field: &str) -> Result<Vec<Fields>, String> {
+        let place = self.place_of(field);
+        let items = match self.take(field) {
+            None => Vec::new(),
+            Some(Value::Array(items)) => items,
+            Some(_) => return Err(format!("{place}: must be a list")),
+        };
+        let each = items.into_iter().enumerate();
+        each.map(|(i, item)| Fields::of(format!("{place}[{i}]"), item)).collect()
+    }
+
+    /// That nothing is left.
+    ///
+    /// # Errors
+    ///
+    /// A field that nobody took.
+    pub fn end(&self) -> Result<(), String> {
+        match self.map.keys().next() {
+            None => Ok(()),
+            Some(field) => Err(self.mistake(field, "is unknown")),
+        }
+    }
+}

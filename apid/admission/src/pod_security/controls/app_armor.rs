@@ -1,0 +1,49 @@
+//! AppArmor: the profile of the runtime is not switched off, whether by field or by annotation.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::quote;
+use apimachinery::object::Value;
+
+use super::{Violation, plural, quoted, setters};
+use crate::pod_security::pod::Pod;
+
+pub(super) fn profile(pod: &Pod<'_>) -> Option<Violation> {
+    let mut bad = BTreeSet::new();
+    let mut is_bad = |kind: Option<&Value>| {
+        let kind = kind.map(|kind| kind.as_str().unwrap_or(""));
+        let forbidden = kind.filter(|kind| !matches!(*kind, "RuntimeDefault" | "Localhost"));
+        forbidden.is_some_and(|kind| {
+            bad.insert(kind.to_owned());
+            true
+        })
+    };
+    let of_pod = is_bad(pod.security(&["appArmorProfile", "type"]));
+    let of_containers = pod.containers_that(|c| is_bad(c.security(&["appArmorProfile", "type"])));
+    let mut setters: Vec<String> = setters(of_pod, &of_containers).into_iter().collect();
+    let mut annotations: Vec<String> = pod
+        .annotations()
+        .filter(|(key, value)| key.starts_with(&pod.keys.app_armor_prefix) && !may_stand_there(value))
+        .map(|(key, value)| format!("{key}={}", quote(value)))
+        .collect();
+    annotations.sort_unstable();
+    if !annotations.is_empty() {
+        setters.push(plural(annotations.len(), "annotation", "annotations").to_owned());
+    }
+    if setters.is_empty() {
+        return None;
+    }
+    let values: Vec<String> = bad.into_iter().chain(annotations).collect();
+    Some(Violation {
+        reason: plural(values.len(), "forbidden AppArmor profile", "forbidden AppArmor profiles"),
+        detail: format!(
+            "{} must not set AppArmor profile type to {}",
+            setters.join(" and "),
+            quoted(values.iter().map(String::as_str))
+        ),
+    })
+}
+
+fn may_stand_there(profile: &str) -> bool {
+    profile.is_empty() || profile == "runtime/default" || profile.starts_with("localhost/")
+}

@@ -1,0 +1,66 @@
+//! Capabilities: none beyond those of a usual container, or none at all.
+
+use std::collections::BTreeSet;
+
+use super::{Violation, containers, quoted};
+use crate::pod_security::pod::{Container, Pod};
+
+/// What containers usually have.
+const DEFAULT: &[&str] = &[
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+];
+
+pub(super) fn no_more_than_default(pod: &Pod<'_>) -> Option<Violation> {
+    let detail = added_beyond(pod, DEFAULT)?;
+    Some(Violation { reason: "non-default capabilities", detail })
+}
+
+pub(super) fn all_dropped(pod: &Pod<'_>) -> Option<Violation> {
+    let keeps = |c: &Container<'_>| !c.security_list(&["capabilities", "drop"]).any(|name| name == "ALL");
+    let keeping = pod.containers_that(keeps);
+    let mut details = Vec::new();
+    if !keeping.is_empty() {
+        details
+            .push(format!("{} must set securityContext.capabilities.drop=[\"ALL\"]", containers(&keeping)));
+    }
+    details.extend(added_beyond(pod, &["NET_BIND_SERVICE"]));
+    if details.is_empty() {
+        return None;
+    }
+    Some(Violation { reason: "unrestricted capabilities", detail: details.join("; ") })
+}
+
+/// Windows has no capabilities.
+pub(super) fn all_dropped_1_25(pod: &Pod<'_>) -> Option<Violation> {
+    if pod.is_windows() { None } else { all_dropped(pod) }
+}
+
+fn added_beyond(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
+    let mut beyond = BTreeSet::new();
+    let adding = pod.containers_that(|container| {
+        let added = container.security_list(&["capabilities", "add"]);
+        let mut more = added.filter(|name| !allowed.contains(name)).peekable();
+        let has_more = more.peek().is_some();
+        beyond.extend(more);
+        has_more
+    });
+    (!adding.is_empty()).then(|| {
+        format!(
+            "{} must not include {} in securityContext.capabilities.add",
+            containers(&adding),
+            quoted(beyond)
+        )
+    })
+}

@@ -1,0 +1,49 @@
+//! The host: its namespaces, its ports and, on Windows, its processes stay its own.
+
+use std::collections::BTreeSet;
+
+use apimachinery::object::Value;
+
+use super::{Violation, containers, plural, setters};
+use crate::pod_security::pod::Pod;
+
+pub(super) fn namespaces(pod: &Pod<'_>) -> Option<Violation> {
+    let shared = ["hostNetwork", "hostPID", "hostIPC"].into_iter().filter(|field| pod.flag(field));
+    let shared: Vec<String> = shared.map(|field| format!("{field}=true")).collect();
+    if shared.is_empty() {
+        return None;
+    }
+    Some(Violation { reason: "host namespaces", detail: shared.join(", ") })
+}
+
+pub(super) fn ports(pod: &Pod<'_>) -> Option<Violation> {
+    let mut used = BTreeSet::new();
+    let using = pod.containers_that(|container| {
+        let ports = container.ports().filter_map(|port| port.get("hostPort").and_then(Value::as_i64));
+        let mut taken = ports.filter(|port| *port != 0).map(|port| port.to_string()).peekable();
+        let takes = taken.peek().is_some();
+        used.extend(taken);
+        takes
+    });
+    if using.is_empty() {
+        return None;
+    }
+    let count = used.len();
+    let used: Vec<String> = used.into_iter().collect();
+    let detail = format!(
+        "{} {} {} {}",
+        containers(&using),
+        plural(using.len(), "uses", "use"),
+        plural(count, "hostPort", "hostPorts"),
+        used.join(", ")
+    );
+    Some(Violation { reason: "hostPort", detail })
+}
+
+pub(super) fn process(pod: &Pod<'_>) -> Option<Violation> {
+    const PATH: &[&str] = &["windowsOptions", "hostProcess"];
+    let is_set = |value: Option<&Value>| value.and_then(Value::as_bool) == Some(true);
+    let setters = setters(is_set(pod.security(PATH)), &pod.containers_that(|c| is_set(c.security(PATH))))?;
+    let detail = format!("{setters} must not set securityContext.windowsOptions.hostProcess=true");
+    Some(Violation { reason: "hostProcess", detail })
+}

@@ -1,0 +1,31 @@
+//! Privileges: containers do not have them and cannot get them.
+
+use apimachinery::object::Value;
+
+use super::{Violation, containers};
+use crate::pod_security::pod::Pod;
+
+pub(super) fn privileged(pod: &Pod<'_>) -> Option<Violation> {
+    let bad =
+        pod.containers_that(|c| c.security(&["privileged"]).and_then(Value::as_bool).unwrap_or(false));
+    if bad.is_empty() {
+        return None;
+    }
+    let detail = format!("{} must not set securityContext.privileged=true", containers(&bad));
+    Some(Violation { reason: "privileged", detail })
+}
+
+pub(super) fn escalation(pod: &Pod<'_>) -> Option<Violation> {
+    let may = |value: Option<&Value>| value.and_then(Value::as_bool) != Some(false);
+    let bad = pod.containers_that(|c| may(c.security(&["allowPrivilegeEscalation"])));
+    if bad.is_empty() {
+        return None;
+    }
+    let detail = format!("{} must set securityContext.allowPrivilegeEscalation=false", containers(&bad));
+    Some(Violation { reason: "allowPrivilegeEscalation != false", detail })
+}
+
+/// Windows knows no such thing.
+pub(super) fn escalation_1_25(pod: &Pod<'_>) -> Option<Violation> {
+    if pod.is_windows() { None } else { escalation(pod) }
+}

@@ -1,0 +1,24 @@
+//! `/proc` is masked as runtimes mask it.
+
+use std::collections::BTreeSet;
+
+use apimachinery::object::Value;
+
+use super::{Violation, containers, quoted};
+use crate::pod_security::pod::Pod;
+
+pub(super) fn default_only(pod: &Pod<'_>) -> Option<Violation> {
+    let mut mounts = BTreeSet::new();
+    let bad = pod.containers_that(|container| {
+        let mount = container.security(&["procMount"]).and_then(Value::as_str);
+        let other = mount.filter(|mount| *mount != "Default");
+        mounts.extend(other);
+        other.is_some()
+    });
+    if bad.is_empty() {
+        return None;
+    }
+    let detail =
+        format!("{} must not set securityContext.procMount to {}", containers(&bad), quoted(mounts));
+    Some(Violation { reason: "procMount", detail })
+}

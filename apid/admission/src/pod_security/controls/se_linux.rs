@@ -1,0 +1,47 @@
+//! SELinux: containers run as one of the types that are made for them, as nobody in particular.
+
+use std::collections::BTreeSet;
+
+use apimachinery::object::Value;
+
+use super::{Violation, plural, quoted, setters};
+use crate::pod_security::pod::{Pod, text};
+
+pub(super) fn options(pod: &Pod<'_>) -> Option<Violation> {
+    with_types(pod, &["container_t", "container_init_t", "container_kvm_t"])
+}
+
+pub(super) fn options_1_31(pod: &Pod<'_>) -> Option<Violation> {
+    with_types(pod, &["container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
+}
+
+fn with_types(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
+    let (mut types, mut user, mut role) = (BTreeSet::new(), false, false);
+    let mut is_bad = |options: Option<&Value>| {
+        let Some(options) = options else { return false };
+        let kind = text(options, &["type"]);
+        let bad_type = !kind.is_empty() && !allowed.contains(&kind);
+        if bad_type {
+            types.insert(kind.to_owned());
+        }
+        let sets = |field| !text(options, &[field]).is_empty();
+        user |= sets("user");
+        role |= sets("role");
+        bad_type || sets("user") || sets("role")
+    };
+    let of_pod = is_bad(pod.security(&["seLinuxOptions"]));
+    let of_containers = pod.containers_that(|c| is_bad(c.security(&["seLinuxOptions"])));
+    let setters = setters(of_pod, &of_containers)?;
+    let mut faults = Vec::new();
+    if !types.is_empty() {
+        let kinds = quoted(types.iter().map(String::as_str));
+        faults.push(format!("{} {kinds}", plural(types.len(), "type", "types")));
+    }
+    for (set, field) in [(user, "user"), (role, "role")] {
+        if set {
+            faults.push(format!("{field} may not be set"));
+        }
+    }
+    let detail = format!("{setters} set forbidden securityContext.seLinuxOptions: {}", faults.join("; "));
+    Some(Violation { reason: "seLinuxOptions", detail })
+}

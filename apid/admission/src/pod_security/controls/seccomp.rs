@@ -1,0 +1,74 @@
+//! Seccomp: the profile of the runtime, or one of the node, is not switched off; strictly, there is one.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::quote;
+use apimachinery::object::Value;
+
+use super::{Violation, containers, plural, quoted, setters};
+use crate::pod_security::pod::Pod;
+
+const REASON: &str = "seccompProfile";
+const FIELD: &[&str] = &["seccompProfile", "type"];
+
+/// Until release 1.19 profiles were annotations.
+pub(super) fn annotations(pod: &Pod<'_>) -> Option<Violation> {
+    let of_containers = pod.containers().map(|c| format!("{}{}", pod.keys.seccomp_prefix, c.name));
+    let mut bad = BTreeSet::new();
+    for key in std::iter::once(pod.keys.seccomp_pod.clone()).chain(of_containers) {
+        if let Some(profile) = pod.annotation(&key).filter(|profile| !may_stand_there(profile)) {
+            bad.insert(format!("{key}={}", quote(profile)));
+        }
+    }
+    if bad.is_empty() {
+        return None;
+    }
+    let noun = plural(bad.len(), "annotation", "annotations");
+    let bad: Vec<String> = bad.into_iter().collect();
+    Some(Violation { reason: REASON, detail: format!("forbidden {noun} {}", bad.join(", ")) })
+}
+
+fn may_stand_there(profile: &str) -> bool {
+    matches!(profile, "runtime/default" | "docker/default") || profile.starts_with("localhost/")
+}
+
+pub(super) fn not_unconfined(pod: &Pod<'_>) -> Option<Violation> {
+    let mut values = BTreeSet::new();
+    let mut is_bad = |kind: Option<&Value>| {
+        let kind = kind.map(|kind| kind.as_str().unwrap_or(""));
+        let forbidden = kind.filter(|kind| !matches!(*kind, "RuntimeDefault" | "Localhost"));
+        forbidden.is_some_and(|kind| {
+            values.insert(kind.to_owned());
+            true
+        })
+    };
+    let of_pod = is_bad(pod.security(FIELD));
+    let of_containers = pod.containers_that(|c| is_bad(c.security(FIELD)));
+    let setters = setters(of_pod, &of_containers)?;
+    let values = quoted(values.iter().map(String::as_str));
+    let detail = format!("{setters} must not set securityContext.seccompProfile.type to {values}");
+    Some(Violation { reason: REASON, detail })
+}
+
+pub(super) fn confined(pod: &Pod<'_>) -> Option<Violation> {
+    if let Some(explicit) = not_unconfined(pod) {
+        return Some(explicit);
+    }
+    if pod.security(FIELD).is_some() {
+        return None;
+    }
+    let bad = pod.containers_that(|c| c.security(FIELD).is_none());
+    if bad.is_empty() {
+        return None;
+    }
+    let detail = format!(
+        "pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"",
+        containers(&bad)
+    );
+    Some(Violation { reason: REASON, detail })
+}
+
+/// Windows has no seccomp.
+pub(super) fn confined_1_25(pod: &Pod<'_>) -> Option<Violation> {
+    if pod.is_windows() { None } else { confined(pod) }
+}

@@ -1,0 +1,49 @@
+//! Sysctls: only those that a kernel keeps apart for each pod.
+
+use apimachinery::object::Value;
+
+use super::Violation;
+use crate::pod_security::pod::{Pod, text};
+
+/// Every safe one and the minor release since which it counts as safe.
+const SAFE: &[(u64, &str)] = &[
+    (0, "kernel.shm_rmid_forced"),
+    (0, "net.ipv4.ip_local_port_range"),
+    (0, "net.ipv4.tcp_syncookies"),
+    (0, "net.ipv4.ping_group_range"),
+    (0, "net.ipv4.ip_unprivileged_port_start"),
+    (27, "net.ipv4.ip_local_reserved_ports"),
+    (29, "net.ipv4.tcp_keepalive_time"),
+    (29, "net.ipv4.tcp_fin_timeout"),
+    (29, "net.ipv4.tcp_keepalive_intvl"),
+    (29, "net.ipv4.tcp_keepalive_probes"),
+    (32, "net.ipv4.tcp_rmem"),
+    (32, "net.ipv4.tcp_wmem"),
+];
+
+pub(super) fn safe(pod: &Pod<'_>) -> Option<Violation> {
+    safe_in(pod, 0)
+}
+
+pub(super) fn safe_1_27(pod: &Pod<'_>) -> Option<Violation> {
+    safe_in(pod, 27)
+}
+
+pub(super) fn safe_1_29(pod: &Pod<'_>) -> Option<Violation> {
+    safe_in(pod, 29)
+}
+
+pub(super) fn safe_1_32(pod: &Pod<'_>) -> Option<Violation> {
+    safe_in(pod, 32)
+}
+
+fn safe_in(pod: &Pod<'_>, release: u64) -> Option<Violation> {
+    let sysctls = pod.security(&["sysctls"]).and_then(Value::as_array);
+    let names = sysctls.into_iter().flatten().map(|sysctl| text(sysctl, &["name"]));
+    let is_safe = |name: &str| SAFE.iter().any(|(since, safe)| *since <= release && *safe == name);
+    let unsafe_ones: Vec<&str> = names.filter(|name| !is_safe(name)).collect();
+    if unsafe_ones.is_empty() {
+        return None;
+    }
+    Some(Violation { reason: "forbidden sysctls", detail: unsafe_ones.join(", ") })
+}

@@ -1,0 +1,83 @@
+//! Volumes: nothing of the host, and strictly nothing but what the cluster hands out.
+
+use std::collections::BTreeSet;
+
+use apimachinery::object::{Map, Value};
+
+use super::{Violation, plural, quoted};
+use crate::pod_security::pod::Pod;
+
+/// The sources that any pod may have.
+const ALLOWED: &[&str] = &[
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+];
+
+/// The sources that messages name; others are `unknown`.
+const NAMED: &[&str] = &[
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "gitRepo",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "rbd",
+    "flexVolume",
+    "cinder",
+    "cephfs",
+    "flocker",
+    "fc",
+    "azureFile",
+    "vsphereVolume",
+    "quobyte",
+    "azureDisk",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "scaleIO",
+    "storageos",
+];
+
+pub(super) fn host_path(pod: &Pod<'_>) -> Option<Violation> {
+    let names: Vec<&str> = pod.volumes().filter(|volume| has(volume, "hostPath")).map(name).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let detail = format!("{} {}", plural(names.len(), "volume", "volumes"), quoted(names));
+    Some(Violation { reason: "hostPath volumes", detail })
+}
+
+pub(super) fn restricted(pod: &Pod<'_>) -> Option<Violation> {
+    let bad: Vec<_> =
+        pod.volumes().filter(|volume| !ALLOWED.iter().any(|source| has(volume, source))).collect();
+    if bad.is_empty() {
+        return None;
+    }
+    let source = |volume: &&Map<String, Value>| {
+        NAMED.iter().find(|source| has(volume, source)).copied().unwrap_or("unknown")
+    };
+    let sources: BTreeSet<&str> = bad.iter().map(source).collect();
+    let detail = format!(
+        "{} {} {} {} {}",
+        plural(bad.len(), "volume", "volumes"),
+        quoted(bad.iter().map(|volume| name(volume))),
+        plural(bad.len(), "uses", "use"),
+        plural(sources.len(), "restricted volume type", "restricted volume types"),
+        quoted(sources)
+    );
+    Some(Violation { reason: "restricted volume types", detail })
+}
+
+fn has(volume: &Map<String, Value>, source: &str) -> bool {
+    volume.get(source).is_some_and(|source| !source.is_null())
+}
+
+fn name(volume: &Map<String, Value>) -> &str {
+    volume.get("name").and_then(Value::as_str).unwrap_or("")
+}

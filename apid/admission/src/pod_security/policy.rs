@@ -1,0 +1,238 @@
+//! What a namespace asks for: a level and a release for each of the three modes, from its labels.
+
+use std::fmt;
+
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::names::Names;
+
+/// How strict a policy is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// Anything goes.
+    #[default]
+    Privileged,
+    /// Known ways out of a container are closed.
+    Baseline,
+    /// Pods are hardened.
+    Restricted,
+}
+
+impl Level {
+    const ALL: [Level; 3] = [Level::Privileged, Level::Baseline, Level::Restricted];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Level::Privileged => "privileged",
+            Level::Baseline => "baseline",
+            Level::Restricted => "restricted",
+        }
+    }
+
+    /// Reads a label.
+    ///
+    /// # Errors
+    ///
+    /// What it may be.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        let level = Level::ALL.into_iter().find(|level| level.as_str() == text);
+        level.ok_or("must be one of privileged, baseline, restricted")
+    }
+}
+
+/// The release whose controls count: the minor number of a `v1.x`, or the newest there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Version {
+    /// `v1.x`, of the past or of the future.
+    Minor(u64),
+    /// `latest`.
+    #[default]
+    Latest,
+}
+
+impl Version {
+    /// Reads a label.
+    ///
+    /// # Errors
+    ///
+    /// What it may be.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        const WANTED: &str = "must be \"latest\" or \"v1.x\"";
+        if text == "latest" {
+            return Ok(Version::Latest);
+        }
+        let minor = text.strip_prefix("v1.").ok_or(WANTED)?;
+        let is_plain = minor.bytes().all(|b| b.is_ascii_digit()) && (minor == "0" || !minor.starts_with('0'));
+        if !is_plain {
+            return Err(WANTED);
+        }
+        minor.parse().map(Version::Minor).map_err(|_| WANTED)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Version::Latest => f.write_str("latest"),
+            Version::Minor(minor) => write!(f, "v1.{minor}"),
+        }
+    }
+}
+
+/// The controls of a level as of a release: `restricted:latest`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Standard {
+    pub(super) level: Level,
+    pub(super) version: Version,
+}
+
+impl fmt::Display for Standard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.level.as_str(), self.version)
+    }
+}
+
+/// What a violation leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// The pod is refused.
+    Enforce,
+    /// The audit event says so.
+    Audit,
+    /// The client is warned.
+    Warn,
+}
+
+impl Mode {
+    /// In the order in which mistakes are listed.
+    pub(super) const ALL: [Mode; 3] = [Mode::Enforce, Mode::Audit, Mode::Warn];
+
+    /// The name of its labels and of its defaults.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::Audit => "audit",
+            Mode::Warn => "warn",
+        }
+    }
+}
+
+/// The standard of each mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Policy {
+    pub(super) enforce: Standard,
+    pub(super) audit: Standard,
+    pub(super) warn: Standard,
+}
+
+impl Policy {
+    /// The standard of a mode.
+    pub(super) fn of(&self, mode: Mode) -> Standard {
+        match mode {
+            Mode::Enforce => self.enforce,
+            Mode::Audit => self.audit,
+            Mode::Warn => self.warn,
+        }
+    }
+
+    /// The standard of a mode, to set it.
+    pub(super) fn of_mut(&mut self, mode: Mode) -> &mut Standard {
+        match mode {
+            Mode::Enforce => &mut self.enforce,
+            Mode::Audit => &mut self.audit,
+            Mode::Warn => &mut self.warn,
+        }
+    }
+
+    /// Whether these modes ask for nothing.
+    pub(super) fn asks_nothing(&self, modes: &[Mode]) -> bool {
+        modes.iter().all(|mode| self.of(*mode).level == Level::Privileged)
+    }
+
+    /// Whether both come to the same: the release of a level that asks for nothing does not count.
+    pub(super) fn is_equivalent(&self, other: &Policy) -> bool {
+        Mode::ALL.iter().all(|mode| {
+            let (one, other) = (self.of(*mode), other.of(*mode));
+            one == other || (one.level == other.level && one.level == Level::Privileged)
+        })
+    }
+}
+
+/// The keys of the labels.
+#[derive(Clone, Debug)]
+pub(super) struct Labels([(Mode, String, String); 3]);
+
+/// What the labels of a namespace say.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Reading {
+    /// The policy that holds, also when some label cannot be read: then enforcing is as strict as can be, and warning and
+    /// audit ask for nothing.
+    pub(super) policy: Policy,
+    /// The labels that cannot be read.
+    pub(super) mistakes: Vec<FieldError>,
+}
+
+impl Labels {
+    pub(super) fn new(names: &Names) -> Self {
+        Labels(Mode::ALL.map(|mode| {
+            let key = names.label_sub_key("pod-security", mode.as_str());
+            let version = format!("{key}-version");
+            (mode, key, version)
+        }))
+    }
+
+    /// The policy of a namespace with these labels. Defaults stand in for labels that are absent, and a namespace that
+    /// only says what it enforces warns of it too, unless the default warns of more.
+    pub(super) fn read<'a>(&self, label: impl Fn(&str) -> Option<&'a str>, defaults: Policy) -> Reading {
+        let mut reading = Reading { policy: defaults, mistakes: Vec::new() };
+        let path = FieldPath::new("metadata").child("labels");
+        let (mut enforces, mut warns, mut warns_version) = (false, false, false);
+        for (mode, level_key, version_key) in &self.0 {
+            let standard = reading.policy.of_mut(*mode);
+            let mut mistake = |key: &str, value: &str, why: &str| {
+                reading.mistakes.push(FieldError::invalid(&path.key(key), value, why));
+            };
+            if let Some(value) = label(level_key) {
+                let parsed = Level::parse(value);
+                let strictest = if *mode == Mode::Enforce { Level::Restricted } else { Level::Privileged };
+                standard.level = parsed.unwrap_or(strictest);
+                match mode {
+                    Mode::Enforce => enforces = parsed.is_ok(),
+                    Mode::Warn => warns = true,
+                    Mode::Audit => {}
+                }
+                if let Err(why) = parsed {
+                    mistake(level_key, value, why);
+                }
+            }
+            if let Some(value) = label(version_key) {
+                let parsed = Version::parse(value);
+                standard.version = parsed.unwrap_or(Version::Latest);
+                warns_version |= *mode == Mode::Warn;
+                if let Err(why) = parsed {
+                    mistake(version_key, value, why);
+                }
+            }
+        }
+        let policy = &mut reading.policy;
+        if enforces && !warns && policy.enforce.level > policy.warn.level {
+            policy.warn.level = policy.enforce.level;
+            if !warns_version {
+                policy.warn.version = policy.enforce.version;
+            }
+        }
+        reading
+    }
+
+    /// The modes that ask for something because a label says so, with what they ask for.
+    pub(super) fn said<'a>(
+        &self,
+        label: impl Fn(&str) -> Option<&'a str>,
+        policy: &Policy,
+    ) -> Vec<(Mode, Standard)> {
+        let labelled = self.0.iter().filter(|(_, level, version)| {
+            [level, version].into_iter().any(|key| label(key).is_some())
+        });
+        let standards = labelled.map(|(mode, ..)| (*mode, policy.of(*mode)));
+        standards.filter(|(_, standard)| standard.level != Level::Privileged).collect()
+    }
+}

@@ -1,0 +1,238 @@
+//! The surroundings of plugins in tests: objects from JSON, writes that are kept, answers by rule.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use apimachinery::attributes::Attributes as Question;
+use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::decision::{Decision, Verdict};
+use apimachinery::gvk::GroupResource;
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use kinds::Registry;
+use parking_lot::Mutex;
+
+use crate::{
+    Attributes, Authorizer, Environment, Eventual, Found, Notes, ObjectKind, Operation, Plugin, Reader,
+    Writer,
+};
+
+/// What there is beside the write.
+pub(crate) struct Fake {
+    pub(crate) names: Arc<Names>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) world: Arc<World>,
+}
+
+/// Objects and rights.
+#[derive(Default)]
+pub(crate) struct World {
+    /// By kind, namespace and name.
+    objects: Mutex<BTreeMap<(&'static str, &'static str, String, String), Arc<Object>>>,
+    /// What users may do: `user verb resource name`; `*` for any word.
+    rights: Mutex<Vec<String>>,
+    /// The objects created through the writer.
+    pub(crate) created: Mutex<Vec<Object>>,
+}
+
+/// How a write is asked about.
+pub(crate) struct Write<'a> {
+    pub(crate) operation: Operation,
+    /// Stem of the group and kind.
+    pub(crate) kind: (&'a str, &'a str),
+    pub(crate) subresource: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) user: UserInfo,
+    pub(crate) old: Option<Value>,
+    pub(crate) dry_run: bool,
+}
+
+impl Default for Write<'_> {
+    fn default() -> Self {
+        let user = UserInfo { name: "alice".to_owned(), ..UserInfo::default() };
+        Write {
+            operation: Operation::Create,
+            kind: ("", "Pod"),
+            subresource: "",
+            namespace: "team",
+            user,
+            old: None,
+            dry_run: false,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The refusal, if there was one.
+    pub(crate) result: Result<(), Status>,
+    /// The object after both phases.
+    pub(crate) object: Value,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) annotations: Vec<(String, String)>,
+}
+
+impl Answer {
+    /// The message of the refusal, `""` when there was none.
+    pub(crate) fn message(&self) -> &str {
+        self.result.as_ref().err().map_or("", |status| &status.message)
+    }
+}
+
+impl Fake {
+    pub(crate) fn new(preset: Preset) -> Self {
+        Fake {
+            names: Arc::new(Names::new(preset, "example.test").unwrap()),
+            clock: Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap())),
+            world: Arc::default(),
+        }
+    }
+
+    /// Adds objects, given the stem of their group and their kind.
+    pub(crate) fn with(self, group: &'static str, kind: &'static str, objects: &[Value]) -> Self {
+        for object in objects {
+            self.world.put(group, kind, object.clone());
+        }
+        self
+    }
+
+    /// Adds a right: `user verb resource name`, with `*` for any word.
+    pub(crate) fn with_right(self, right: &str) -> Self {
+        self.world.rights.lock().push(right.to_owned());
+        self
+    }
+
+    pub(crate) fn environment(&self) -> Environment {
+        Environment {
+            names: Arc::clone(&self.names),
+            clock: self.clock.clone(),
+            chance: Arc::new(SeededChance::new(1)),
+            reader: self.world.clone(),
+            writer: self.world.clone(),
+            authorizer: self.world.clone(),
+        }
+    }
+
+    /// Asks a plugin about a write of `object` (null: a deletion has none), both phases.
+    pub(crate) async fn ask(&self, plugin: &dyn Plugin, write: Write<'_>, object: Value) -> Answer {
+        let registry = Registry::new(&self.names);
+        let group = self.names.group(write.kind.0);
+        let resource = registry.find_kind(&group, write.kind.1).unwrap();
+        let old = write.old.map(|old| Object::from_value(old).unwrap());
+        let mut object = Object::from_value(object).ok();
+        let name = object.as_ref().or(old.as_ref()).map(|o| o.name().to_owned()).unwrap_or_default();
+        let (notes, options, user) = (Notes::default(), Value::Null, Arc::new(write.user));
+        let attributes = Attributes {
+            operation: write.operation,
+            resource,
+            version: resource.kind.versions[0],
+            subresource: write.subresource,
+            namespace: if resource.kind.namespaced { write.namespace } else { "" },
+            name: &name,
+            old: old.as_ref(),
+            user: &user,
+            dry_run: write.dry_run,
+            options: &options,
+            reinvoked: false,
+            notes: &notes,
+        };
+        assert!(plugin.handles(write.operation), "the plugin has no say in {}", write.operation.as_str());
+        let mut result = plugin.mutate(&attributes, object.as_mut()).get().await;
+        if result.is_ok() {
+            result = plugin.validate(&attributes, object.as_ref()).get().await;
+        }
+        Answer {
+            result,
+            object: object.map_or(Value::Null, Object::into_value),
+            warnings: notes.take_warnings(),
+            annotations: notes.take_annotations(),
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn put(&self, group: &'static str, kind: &'static str, object: Value) {
+        let object = Object::from_value(object).unwrap();
+        let key = (group, kind, object.namespace().to_owned(), object.name().to_owned());
+        self.objects.lock().insert(key, Arc::new(object));
+    }
+
+    fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        let key = (kind.group, kind.kind, namespace.to_owned(), name.to_owned());
+        self.objects.lock().get(&key).cloned()
+    }
+}
+
+impl Reader for World {
+    fn get<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found> {
+        Eventual::Now(Ok(self.find(kind, namespace, name)))
+    }
+
+    fn list<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+    ) -> Eventual<'a, Result<Vec<Arc<Object>>, Status>> {
+        let objects = self.objects.lock();
+        let of_kind = objects.iter().filter(|((group, name, place, _), _)| {
+            (*group, *name) == (kind.group, kind.kind) && (namespace.is_empty() || place == namespace)
+        });
+        Eventual::Now(Ok(of_kind.map(|(_, object)| Arc::clone(object)).collect()))
+    }
+
+    fn get_fresh<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found> {
+        self.get(kind, namespace, name)
+    }
+}
+
+impl Writer for World {
+    fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> Eventual<'a, Result<(), Status>> {
+        self.created.lock().push(object.clone());
+        self.put(kind.group, kind.kind, object.into_value());
+        Eventual::Now(Ok(()))
+    }
+
+    fn update_status<'a>(
+        &'a self,
+        kind: ObjectKind,
+        mut object: Object,
+    ) -> Eventual<'a, Result<Arc<Object>, Status>> {
+        let what = GroupResource { group: kind.group.to_owned(), resource: kind.kind.to_lowercase() };
+        let current = self.find(kind, object.namespace(), object.name());
+        Eventual::Now(match current {
+            None => Err(Status::not_found(&what, object.name())),
+            Some(current) if current.resource_version() != object.resource_version() => {
+                Err(Status::stale(&what, object.name()))
+            }
+            Some(current) => {
+                let next = current.resource_version().parse::<u64>().unwrap_or(0) + 1;
+                object.set_meta("resourceVersion", next.to_string());
+                self.put(kind.group, kind.kind, object.clone().into_value());
+                Ok(Arc::new(object))
+            }
+        })
+    }
+}
+
+impl Authorizer for World {
+    fn decide<'a>(
+        &'a self,
+        user: &'a Arc<UserInfo>,
+        question: Question,
+    ) -> Eventual<'a, Result<Decision, Status>> {
+        let resource = match question.subresource.as_str() {
+            "" => question.resource.clone(),
+            subresource => format!("{}/{subresource}", question.resource),
+        };
+        let asked = [user.name.as_str(), &question.verb, &resource, &question.name];
+        let allowed = self.rights.lock().iter().any(|right| {
+            let words: Vec<&str> = right.split(' ').collect();
+            words.len() == 4 && words.iter().zip(asked).all(|(word, asked)| *word == "*" || *word == asked)
+        });
+        let verdict = if allowed { Verdict::Allow } else { Verdict::NoOpinion };
+        Eventual::Now(Ok(Decision { verdict, ..Decision::default() }))
+    }
+}

@@ -1,0 +1,60 @@
+//! What admission plugins write: through the verbs, in the name of the server itself.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use admission::{Eventual, ObjectKind, Writer};
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+
+use super::actor::{Actor, Target};
+use crate::plane::{Collection, Plane};
+
+/// Writes for the plugins. It is made before the plane, whose part the plugins are, and attached to it after.
+#[derive(Default)]
+pub struct AdmissionWrites(OnceLock<Weak<Plane>>);
+
+impl AdmissionWrites {
+    /// Says whose objects are written. Until then writes are refused.
+    pub fn attach(&self, plane: &Arc<Plane>) {
+        let _ = self.0.set(Arc::downgrade(plane));
+    }
+
+    fn actor(&self) -> Result<Actor, Status> {
+        let plane = self.0.get().and_then(Weak::upgrade);
+        plane.map(Actor::apiserver).ok_or_else(|| Status::unavailable("the server is not ready", 1))
+    }
+}
+
+fn collection(plane: &Plane, kind: ObjectKind) -> Result<&Collection, Status> {
+    let resource = plane.registry.find_kind(&plane.names.group(kind.group), kind.kind);
+    resource
+        .and_then(|resource| plane.collection(resource))
+        .ok_or_else(|| Status::internal(format!("objects of kind {} are not served", kind.kind)))
+}
+
+impl Writer for AdmissionWrites {
+    fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> Eventual<'a, Result<(), Status>> {
+        Eventual::later(async move {
+            let actor = self.actor()?;
+            let namespace = object.namespace().to_owned();
+            let collection = collection(actor.plane(), kind)?;
+            let target = Target { collection, namespace: &namespace, name: "", subresource: "" };
+            actor.create(target, object).await.map(drop)
+        })
+    }
+
+    fn update_status<'a>(
+        &'a self,
+        kind: ObjectKind,
+        object: Object,
+    ) -> Eventual<'a, Result<Arc<Object>, Status>> {
+        Eventual::later(async move {
+            let actor = self.actor()?;
+            let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
+            let collection = collection(actor.plane(), kind)?;
+            let target = Target { collection, namespace: &namespace, name: &name, subresource: "status" };
+            let written = actor.update(target, object).await?;
+            written.object.object().map(Arc::new)
+        })
+    }
+}

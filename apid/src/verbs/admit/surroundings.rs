@@ -1,0 +1,184 @@
+//! What admission knows of everything but the write: other objects, from the watch cache, and what users may do.
+//!
+//! # Invariants
+//!
+//! INVARIANT (nothing waits for nothing): once a kind is loaded, a read of it is a look into memory; an object that is read
+//! again and has not changed is not decoded again.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock, Weak};
+
+use admission::{Authorizer, Eventual, Found, ObjectKind, Reader};
+use apimachinery::attributes::Attributes;
+use apimachinery::decision::Decision;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use kinds::entry::Decoder;
+use kinds::{Registry, Resource};
+use parking_lot::Mutex;
+use storage::Revision;
+
+use crate::plane::{Cache, Item, Items, Plane};
+use crate::verbs::shown::tree;
+
+/// Decoded objects kept of a kind.
+const KEPT: usize = 1024;
+/// Objects of a list that is kept decoded; a longer one is read for one decision and forgotten.
+const KEPT_LIST: usize = 64;
+
+/// The surroundings of a write. Made before the plane, whose part the plugins are, and attached to it after.
+pub struct Surroundings {
+    kinds: HashMap<(&'static str, &'static str), Objects>,
+    plane: OnceLock<Weak<Plane>>,
+}
+
+/// The objects of a kind.
+struct Objects {
+    resource: Arc<Resource>,
+    items: Arc<Items>,
+    decoded: Mutex<HashMap<Arc<str>, (Revision, Arc<Object>)>>,
+}
+
+impl Surroundings {
+    /// Over the cached objects of every stored kind.
+    pub fn new(registry: &Registry, cache: &Cache) -> Self {
+        let objects = |resource: &Arc<Resource>| Objects {
+            resource: Arc::clone(resource),
+            items: cache.resource(&resource.key_prefix, Decoder::new(resource)),
+            decoded: Mutex::default(),
+        };
+        let kinds = registry.stored().map(|r| ((r.kind.group, r.kind.kind), objects(r))).collect();
+        Surroundings { kinds, plane: OnceLock::new() }
+    }
+
+    /// Says whose store is read afresh and whose authorization is asked. Until then both are refused.
+    pub fn attach(&self, plane: &Arc<Plane>) {
+        let _ = self.plane.set(Arc::downgrade(plane));
+    }
+
+    fn plane(&self) -> Result<Arc<Plane>, Status> {
+        let plane = self.plane.get().and_then(Weak::upgrade);
+        plane.ok_or_else(|| Status::unavailable("the server is not ready", 1))
+    }
+
+    fn objects(&self, kind: ObjectKind) -> Result<&Objects, Status> {
+        let known = self.kinds.get(&(kind.group, kind.kind));
+        known.ok_or_else(|| Status::internal(format!("objects of kind {} are not served", kind.kind)))
+    }
+}
+
+fn unavailable(error: storage::Error) -> Status {
+    Status::unavailable(format!("storage is unavailable: {error}"), 1)
+}
+
+thread_local! {
+    /// Where keys are put together.
+    static KEY: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+impl Objects {
+    /// Calls with the key of an object, or with the scope of all objects when `name` is empty.
+    fn with_key<R>(&self, namespace: &str, name: &str, read: impl FnOnce(&str) -> R) -> R {
+        KEY.with_borrow_mut(|key| {
+            key.clear();
+            key.push_str(&self.resource.key_prefix);
+            if self.resource.kind.namespaced && !namespace.is_empty() {
+                let _ = write!(key, "{namespace}/");
+            }
+            key.push_str(name);
+            read(key)
+        })
+    }
+
+    fn decode(&self, item: &Item) -> Result<Arc<Object>, Status> {
+        if let Some((revision, object)) = self.decoded.lock().get(item.key())
+            && *revision == item.revision()
+        {
+            return Ok(Arc::clone(object));
+        }
+        let object = Arc::new(tree(item, item.revision())?);
+        let mut decoded = self.decoded.lock();
+        if decoded.len() >= KEPT {
+            decoded.clear();
+        }
+        decoded.insert(Arc::clone(item.key()), (item.revision(), Arc::clone(&object)));
+        Ok(object)
+    }
+
+    fn decode_all(&self, snapshot: &crate::plane::Snapshot, scope: &str) -> Result<Vec<Arc<Object>>, Status> {
+        if snapshot.is_empty() {
+            return Ok(Vec::new());
+        }
+        let items: Vec<&Arc<Item>> = snapshot.scope(scope, "").collect();
+        let keep = items.len() <= KEPT_LIST;
+        let object = |item: &&Arc<Item>| match keep {
+            true => self.decode(item),
+            false => tree(item, item.revision()).map(Arc::new),
+        };
+        items.iter().map(object).collect()
+    }
+}
+
+impl Reader for Surroundings {
+    fn get<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found> {
+        let objects = match self.objects(kind) {
+            Ok(objects) => objects,
+            Err(status) => return Eventual::Now(Err(status)),
+        };
+        if let Some(found) = objects.with_key(namespace, name, |key| objects.items.get_now(key)) {
+            return Eventual::Now(found.map(|item| objects.decode(&item)).transpose());
+        }
+        Eventual::later(async move {
+            let key = objects.resource.key(namespace, name);
+            let (item, _) = objects.items.get(&key).await.map_err(unavailable)?;
+            item.map(|item| objects.decode(&item)).transpose()
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+    ) -> Eventual<'a, Result<Vec<Arc<Object>>, Status>> {
+        let objects = match self.objects(kind) {
+            Ok(objects) => objects,
+            Err(status) => return Eventual::Now(Err(status)),
+        };
+        if let Some(snapshot) = objects.items.snapshot_now() {
+            return Eventual::Now(
+                objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope)),
+            );
+        }
+        Eventual::later(async move {
+            let snapshot = objects.items.snapshot().await.map_err(unavailable)?;
+            objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope))
+        })
+    }
+
+    fn get_fresh<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found> {
+        Eventual::later(async move {
+            let objects = self.objects(kind)?;
+            let key = objects.resource.key(namespace, name);
+            let row = self.plane()?.store.get(&key, None).await.map_err(unavailable)?;
+            let Some(row) = row else { return Ok(None) };
+            let object = kinds::entry::decode(&row.value, row.revision).map_err(|error| {
+                tracing::error!(%key, %error, "a stored object cannot be read");
+                Status::internal("a stored object cannot be read")
+            })?;
+            Ok(Some(Arc::new(object)))
+        })
+    }
+}
+
+impl Authorizer for Surroundings {
+    fn decide<'a>(
+        &'a self,
+        user: &'a Arc<UserInfo>,
+        question: Attributes,
+    ) -> Eventual<'a, Result<Decision, Status>> {
+        Eventual::later(async move { self.plane()?.auth.decision(user, question).await })
+    }
+}
