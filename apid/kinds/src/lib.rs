@@ -7,7 +7,7 @@
 //! [`Strategy`], and the rules of metadata that all kinds share are [`metadata`]'s; the verbs reach both through the
 //! methods of [`Resource`], in this order:
 //!
-//! 1. [`Resource::conform`]: types, unknown fields, stored form (400);
+//! 1. [`Resource::conform`]: types, unknown fields, stored form (400), then [`Resource::to_stored`] from another version;
 //! 2. [`Resource::default`];
 //! 3. [`Resource::prepare_create`] or [`Resource::prepare_update`];
 //! 4. admission, then [`Resource::canonicalize`];
@@ -23,6 +23,7 @@
 use apimachinery::clock::{Chance, Clock};
 use apimachinery::names::Names;
 
+mod conversion;
 pub mod entry;
 pub mod format;
 pub mod labels;
@@ -45,6 +46,7 @@ mod certificates;
 mod coordination;
 mod core;
 mod discovery;
+mod events;
 mod flowcontrol;
 mod networking;
 mod node;
@@ -53,8 +55,9 @@ mod rbac;
 mod scheduling;
 mod storage;
 
+pub use conversion::Conversion;
 pub use registry::{Registry, Resource};
-pub use strategy::{Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
+pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
 pub use table::{Column, Table};
 
 /// The static facts of a built-in kind.
@@ -97,6 +100,12 @@ pub enum Storage {
     Review,
     /// It is an order: its creation changes another object and is answered with a Status, and nothing is kept.
     Order,
+    /// It is how a subresource shows an object that is stored as another kind, and has no path of its own.
+    View,
+    /// It is another version of the kind with the same plural in the group of this stem, and stored as that one: its
+    /// [`Strategy::conversion`] leads there and back. The rules of writes are those of the stored kind; its own strategy
+    /// says what is shown.
+    Shared(&'static str),
 }
 
 /// The API verbs of discovery.

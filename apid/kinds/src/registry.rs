@@ -9,13 +9,14 @@ use apimachinery::object::Object;
 use schema::{Conformed, Schema, TypeError};
 use serde_json::Value;
 
-use crate::{Context, Generation, Kind, MetadataChecks, NameRule, Storage, metadata, status};
+use crate::{Context, Generation, Kind, MetadataChecks, NameRule, Storage, Subresource, metadata, status};
 
 /// The groups in the order in which discovery lists them, each with its kinds.
 const GROUPS: &[&[Kind]] = &[
     crate::core::KINDS,
     crate::apiregistration::KINDS,
     crate::apps::KINDS,
+    crate::events::KINDS,
     crate::authentication::KINDS,
     crate::authorization::KINDS,
     crate::autoscaling::KINDS,
@@ -34,6 +35,9 @@ const GROUPS: &[&[Kind]] = &[
     crate::flowcontrol::KINDS,
 ];
 
+/// The kinds of subresources' bodies that are no resources themselves.
+const VIEWS: &[Kind] = &[crate::scale::KIND];
+
 /// A kind as it is served: full group name, storage key.
 pub struct Resource {
     /// The facts and rules.
@@ -44,17 +48,74 @@ pub struct Resource {
     pub group_kind: GroupKind,
     /// Prefix of its storage keys, with the trailing slash. Made of the group's stem, so that it does not depend on the preset.
     pub key_prefix: String,
+    /// The kind that it is stored as, when it is another version of that.
+    stored: Option<Arc<Resource>>,
 }
 
 impl Resource {
     fn new(kind: &'static Kind, names: &Names) -> Self {
         let group = names.group(kind.group);
-        let stem = if kind.group.is_empty() { "core" } else { kind.group };
+        let stem = match kind.storage {
+            Storage::Shared(stem) => stem,
+            _ => kind.group,
+        };
+        let stem = if stem.is_empty() { "core" } else { stem };
         Resource {
             kind,
             group_resource: GroupResource { group: group.clone(), resource: kind.resource.to_owned() },
             group_kind: GroupKind { group, kind: kind.kind.to_owned() },
             key_prefix: format!("{stem}/{}/", kind.resource),
+            stored: None,
+        }
+    }
+
+    /// The kind that it is stored as: itself, unless it is another version of a stored kind.
+    pub fn stored(&self) -> &Resource {
+        self.stored.as_deref().unwrap_or(self)
+    }
+
+    /// Whether it is another version of a stored kind, so that stored objects are converted before they are shown.
+    pub fn is_converted(&self) -> bool {
+        self.stored.is_some()
+    }
+
+    /// Makes an object of this version, in stored form, into one of the stored version.
+    ///
+    /// # Errors
+    ///
+    /// It says something in the words of the stored version that is none of that.
+    pub fn to_stored(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
+        let (Some(stored), Some(conversion)) = (&self.stored, self.kind.strategy.conversion()) else {
+            return Ok(());
+        };
+        conversion.to_stored(object, names);
+        object.set_type(&stored.api_version(), stored.kind.kind);
+        stored.conform(object).map(drop)
+    }
+
+    /// Makes a stored object into one of this version.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be said in this version: the store is corrupt.
+    pub fn show(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
+        let (true, Some(conversion)) = (self.is_converted(), self.kind.strategy.conversion()) else {
+            return Ok(());
+        };
+        conversion.show(object, names);
+        object.set_type(&self.api_version(), self.kind.kind);
+        self.conform(object).map(drop)
+    }
+
+    /// What the stored version calls a field that objects of this version are selected by; None when they are not
+    /// selected by it. `metadata.name` and `metadata.namespace` are the same everywhere.
+    pub fn stored_field<'a>(&self, field: &'a str) -> Option<&'a str> {
+        if matches!(field, "metadata.name" | "metadata.namespace") {
+            return Some(field);
+        }
+        match self.kind.strategy.conversion() {
+            Some(conversion) => conversion.stored_field(field),
+            None => self.kind.strategy.selectable_fields().contains(&field).then_some(field),
         }
     }
 
@@ -187,6 +248,12 @@ impl Resource {
     }
 }
 
+impl std::fmt::Debug for Resource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} in {:?}", self.group_resource, self.kind.versions)
+    }
+}
+
 /// A field of the metadata; an empty one counts as absent.
 fn metadata_field<'a>(object: &'a Object, field: &str) -> Option<&'a Value> {
     let value = object.meta().and_then(|metadata| metadata.get(field));
@@ -211,6 +278,7 @@ fn same_spec(a: &Object, b: &Object) -> bool {
 /// All resources served.
 pub struct Registry {
     resources: Vec<Arc<Resource>>,
+    views: Vec<Arc<Resource>>,
 }
 
 impl Registry {
@@ -221,8 +289,41 @@ impl Registry {
 
     /// The built-in kinds and others, which come after them in discovery.
     pub fn with(names: &Names, others: &[&'static [Kind]]) -> Self {
-        let kinds = GROUPS.iter().chain(others).flat_map(|kinds| kinds.iter());
-        Registry { resources: kinds.map(|kind| Arc::new(Resource::new(kind, names))).collect() }
+        let kinds = || GROUPS.iter().chain(others).flat_map(|kinds| kinds.iter());
+        let stored = kinds().filter(|kind| kind.storage == Storage::Stored);
+        let stored: Vec<_> = stored.map(|kind| Arc::new(Resource::new(kind, names))).collect();
+        let resource = |kind: &'static Kind| {
+            let new = Resource::new(kind, names);
+            let of_key = stored.iter().find(|resource| resource.key_prefix == new.key_prefix);
+            match (kind.storage, of_key) {
+                (Storage::Stored, Some(resource)) => Arc::clone(resource),
+                (Storage::Shared(_), of_key) => Arc::new(Resource { stored: of_key.cloned(), ..new }),
+                _ => Arc::new(new),
+            }
+        };
+        let views = VIEWS.iter().map(|kind| Arc::new(Resource::new(kind, names))).collect();
+        Registry { resources: kinds().map(resource).collect(), views }
+    }
+
+    /// The kind of a subresource's bodies, when it is another than that of the resource: a resource of its own, or a view.
+    pub fn body(
+        &self,
+        resource: &Resource,
+        subresource: &Subresource,
+        names: &Names,
+    ) -> Option<&Arc<Resource>> {
+        let group = match subresource.group_version {
+            Some((stem, _)) => names.group(stem),
+            None => resource.group_resource.group.clone(),
+        };
+        let fits = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind == subresource.kind;
+        self.views.iter().chain(&self.resources).find(fits)
+    }
+
+    /// The version of a kind that objects of this type are of, if it is stored like a resource.
+    pub fn version_of(&self, resource: &Resource, api_version: &str) -> Option<&Arc<Resource>> {
+        let like = |r: &&Arc<Resource>| r.key_prefix == resource.key_prefix && r.api_version() == api_version;
+        self.resources.iter().find(like)
     }
 
     /// All resources, in discovery's order: group by group, alphabetically in a group.
@@ -270,7 +371,10 @@ mod tests {
         for (i, resource) in resources.iter().enumerate() {
             let kind = resource.kind;
             assert!(Schema::of(kind.schema).is_some(), "{} has no schema", kind.kind);
-            assert_eq!(kind.verbs == REVIEW_VERBS, kind.storage != Storage::Stored, "{}", kind.kind);
+            let is_object = matches!(kind.storage, Storage::Stored | Storage::Shared(_));
+            assert_eq!(kind.verbs == REVIEW_VERBS, !is_object, "{}", kind.kind);
+            assert_eq!(resource.is_converted(), matches!(kind.storage, Storage::Shared(_)), "{}", kind.kind);
+            assert_eq!(resource.is_converted(), kind.strategy.conversion().is_some(), "{}", kind.kind);
             assert!(
                 kind.subresources.iter().all(|sub| sub.verbs.is_sorted_by_key(|verb| verb.as_str())),
                 "{}",
@@ -282,7 +386,11 @@ mod tests {
                 registry.find(&resource.group_resource.group, kind.versions[0], kind.resource).unwrap();
             assert!(Arc::ptr_eq(found, resource));
             for other in resources.iter().skip(i + 1) {
-                assert_ne!(resource.key_prefix, other.key_prefix);
+                if resource.key_prefix == other.key_prefix {
+                    // Two versions of one kind; lookups by kind find the one that is stored.
+                    assert!(std::ptr::eq(other.stored(), resource.stored()), "{}", kind.kind);
+                    continue;
+                }
                 assert_ne!(resource.group_kind, other.group_kind);
                 if other.kind.group == kind.group {
                     assert!(

@@ -2,21 +2,58 @@
 //!
 //! # Contract
 //!
-//! [`of`] reads the Scale of an object that keeps its number in `spec.replicas`. A write to it is a body brought into
-//! form by [`conform`], checked by [`validate`], whose number [`apply`] puts into the object: an ordinary update from
-//! there on, with `scale` as its subresource. Nothing else of the body counts but the preconditions in its metadata.
+//! [`of`] reads the Scale of an object that keeps its number in `spec.replicas`. A write to it is a body of the kind
+//! Scale, checked by [`validate`], whose number [`apply`] puts into the object: an ordinary update from there on, with
+//! `scale` as its subresource. Nothing else of the body counts but the preconditions in its metadata.
 
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::{Map, Object};
-use schema::{Conformed, Schema, TypeError};
 use serde_json::{Value, json};
 
 use crate::table::cell::{self, NONE, Read};
+use crate::table::{AGE, NAME, age};
+use crate::{Column, Kind, Storage, Strategy, Table};
 
 /// The kind of its bodies.
-pub const KIND: &str = "Scale";
+pub(crate) const KIND: Kind = Kind {
+    group: "autoscaling",
+    versions: &["v1"],
+    kind: "Scale",
+    resource: "scale",
+    singular: "scale",
+    short_names: &[],
+    categories: &[],
+    namespaced: true,
+    storage: Storage::View,
+    verbs: &[],
+    subresources: &[],
+    schema: "autoscaling/v1.Scale",
+    strategy: &Scale,
+};
+
 /// The API version of its bodies. The group has the same name in all presets.
-pub const API_VERSION: &str = "autoscaling/v1";
+const API_VERSION: &str = "autoscaling/v1";
+
+struct Scale;
+
+impl Strategy for Scale {
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::integer("Desired", "Pods wanted."),
+        Column::integer("Available", "Pods there are."),
+        AGE,
+    ],
+    cells: |scale, clock| {
+        let replicas = |part: &str| json!(scale.integer(&format!("{part}.replicas")));
+        vec![json!(scale.name()), replicas("spec"), replicas("status"), age(scale, clock)]
+    },
+};
 
 /// Metadata that a Scale shows of its object.
 const METADATA: [&str; 5] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
@@ -39,7 +76,7 @@ pub fn of(object: &Object) -> Object {
         status.insert("selector".to_owned(), selector.into());
     }
     let mut scale = Object::default();
-    scale.set_type(API_VERSION, KIND);
+    scale.set_type(API_VERSION, KIND.kind);
     scale.set("metadata", metadata);
     scale.set("spec", spec);
     scale.set("status", status);
@@ -55,16 +92,6 @@ fn selector(object: &Object) -> String {
     } else {
         cell::labels(object, "spec.selector")
     }
-}
-
-/// Checks types, drops unknown fields and brings a decoded Scale into stored form.
-///
-/// # Errors
-///
-/// A value of a wrong type.
-pub fn conform(scale: &mut Object) -> Result<Conformed, TypeError> {
-    Schema::of("autoscaling/v1.Scale")
-        .map_or_else(|| Ok(Conformed::default()), |schema| schema.conform(scale))
 }
 
 /// What is wrong with a Scale.
@@ -92,6 +119,10 @@ mod tests {
 
     fn object(value: Value) -> Object {
         Object::from_value(value).unwrap()
+    }
+
+    fn schema() -> &'static schema::Schema {
+        schema::Schema::of(KIND.schema).unwrap()
     }
 
     #[test]
@@ -131,7 +162,7 @@ mod tests {
                 "spec": want_spec, "status": want_status});
             assert_eq!(scale.clone().into_value(), want);
             let mut again = scale.clone();
-            assert_eq!(conform(&mut again).unwrap().unknown, [""; 0]);
+            assert_eq!(schema().conform(&mut again).unwrap().unknown, [""; 0]);
             assert_eq!(again, scale, "it is in stored form");
         }
     }
@@ -141,7 +172,7 @@ mod tests {
         let mut deployment =
             object(json!({"spec": {"replicas": 3, "paused": true}, "status": {"replicas": 3}}));
         let mut scale = object(json!({"spec": {"replicas": 5}, "status": {"replicas": 9}}));
-        conform(&mut scale).unwrap();
+        schema().conform(&mut scale).unwrap();
         assert!(validate(&scale).is_empty());
         apply(&mut deployment, &scale);
         assert_eq!(
@@ -150,8 +181,6 @@ mod tests {
         );
         apply(&mut deployment, &object(json!({})));
         assert_eq!(deployment.find("spec.replicas"), Some(&json!(0)), "a Scale that says nothing says none");
-        let mut wrong = object(json!({"spec": {"replicas": "5"}}));
-        assert!(conform(&mut wrong).is_err());
         let errors = validate(&object(json!({"spec": {"replicas": -1}})));
         assert_eq!(
             errors.iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -4,7 +4,7 @@ use apimachinery::field::FieldError;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
-use crate::{Context, Table};
+use crate::{Context, Conversion, Table};
 
 /// What names of a kind may look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,17 @@ pub enum StatusWrites {
     Alone,
 }
 
+/// What becomes of dependents when a delete does not say it, neither in its options nor by a finalizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultPropagation {
+    /// They end after their owner.
+    Background,
+    /// They stay, and their owner waits until they are told.
+    Orphan,
+    /// There are none, whatever a delete says.
+    Never,
+}
+
 /// The rules of a kind. Called through the methods of [`crate::Resource`], which also apply the rules of metadata.
 /// Objects have been conformed to the schema before any of these sees them; `null` never stands for a missing field
 /// that the schema omits.
@@ -81,6 +92,22 @@ pub trait Strategy: Send + Sync {
     /// DELETE answers the object instead of a Status.
     fn delete_returns_object(&self) -> bool {
         false
+    }
+
+    /// Seconds that an object is given to end, of a kind that ends gracefully: those that were asked for, or its own. None
+    /// for all other kinds: they end at once.
+    fn grace(&self, _object: &Object, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// What becomes of dependents when a delete does not say it.
+    fn default_propagation(&self) -> DefaultPropagation {
+        DefaultPropagation::Background
+    }
+
+    /// Said to clients that leave dependents to the default.
+    fn default_propagation_warning(&self) -> Option<&'static str> {
+        None
     }
 
     /// Whether `metadata.generation` is kept.
@@ -157,6 +184,11 @@ pub trait Strategy: Send + Sync {
 
     /// Called on an object that is not removed at once, when its deletion begins: metadata is already marked.
     fn begin_deletion(&self, _object: &mut Object) {}
+
+    /// The way to the stored version and back, of a version that is stored as another one ([`crate::Storage::Shared`]).
+    fn conversion(&self) -> Option<&'static dyn Conversion> {
+        None
+    }
 
     /// Said with every answer about a kind that should not be used any more.
     fn deprecation(&self, _names: &Names) -> Option<String> {

@@ -36,7 +36,7 @@ impl Strategy for HorizontalPodAutoscaler {
     }
 }
 
-static TABLE: Table = Table {
+pub(super) static TABLE: Table = Table {
     columns: &[
         NAME,
         Column::text("Reference", "What it scales."),

@@ -3,6 +3,7 @@
 use crate::Kind;
 
 mod horizontal_pod_autoscaler;
+mod horizontal_pod_autoscaler_v1;
 
 /// Its kinds, in discovery's order.
-pub(crate) const KINDS: &[Kind] = &[horizontal_pod_autoscaler::KIND];
+pub(crate) const KINDS: &[Kind] = &[horizontal_pod_autoscaler::KIND, horizontal_pod_autoscaler_v1::KIND];

@@ -8,7 +8,8 @@ use crate::table::cell::{Read, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers};
 use crate::table::{AGE, NAME, age, between, since};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    Column, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
+    Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -32,6 +33,18 @@ struct Job;
 impl Strategy for Job {
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
+    }
+
+    /// The pods of a job are how people read its output.
+    fn default_propagation(&self) -> DefaultPropagation {
+        DefaultPropagation::Orphan
+    }
+
+    fn default_propagation_warning(&self) -> Option<&'static str> {
+        Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
+             them or set propagationPolicy=Orphan to suppress this warning",
+        )
     }
 
     fn generation(&self) -> Generation {

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::table::since;
 use crate::{
-    Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy, Table, format, labels,
+    Column, Context, DefaultPropagation, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy,
+    Table, format, labels,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -42,6 +43,10 @@ impl Strategy for Event {
 
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::General
+    }
+
+    fn default_propagation(&self) -> DefaultPropagation {
+        DefaultPropagation::Never
     }
 
     fn create_on_update(&self) -> bool {
@@ -150,7 +155,7 @@ fn validate_timed(object: &Object) -> Vec<FieldError> {
     errors
 }
 
-static TABLE: Table = Table {
+pub(crate) static TABLE: Table = Table {
     columns: &[
         Column::text("Last Seen", "Time since it was last seen."),
         Column::text("Type", "Normal, Warning, or a type of its own."),

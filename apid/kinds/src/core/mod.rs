@@ -22,6 +22,8 @@ mod secret;
 mod service;
 mod service_account;
 
+pub(crate) use event::TABLE as EVENTS;
+
 /// Its kinds, in discovery's order.
 pub(crate) const KINDS: &[Kind] = &[
     binding::KIND,

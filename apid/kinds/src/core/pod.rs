@@ -69,6 +69,9 @@ pub(super) const KIND: Kind = Kind {
     strategy: &Pod,
 };
 
+/// Seconds that a pod is given to end when it does not say.
+const GRACE: i64 = 30;
+
 struct Pod;
 
 impl Strategy for Pod {
@@ -78,6 +81,17 @@ impl Strategy for Pod {
 
     fn delete_returns_object(&self) -> bool {
         true
+    }
+
+    /// What is on no node, or has ended, has nothing to wait for.
+    fn grace(&self, pod: &Object, asked: Option<i64>) -> Option<i64> {
+        let ended = matches!(pod.text("status.phase"), "Failed" | "Succeeded");
+        if pod.text("spec.nodeName").is_empty() || ended {
+            return Some(0);
+        }
+        let own = || pod.find("spec.terminationGracePeriodSeconds").and_then(Value::as_i64);
+        let seconds = asked.or_else(own).unwrap_or(GRACE);
+        Some(if seconds < 0 { 1 } else { seconds })
     }
 
     fn generation(&self) -> Generation {

@@ -8,7 +8,8 @@ use crate::table::cell::{Read, labels};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers, replicas};
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    Column, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
+    Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -32,6 +33,10 @@ struct ReplicationController;
 impl Strategy for ReplicationController {
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
+    }
+
+    fn default_propagation(&self) -> DefaultPropagation {
+        DefaultPropagation::Orphan
     }
 
     fn generation(&self) -> Generation {

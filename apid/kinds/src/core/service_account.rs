@@ -5,7 +5,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, REVIEW_VERBS, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -18,7 +18,12 @@ pub(super) const KIND: Kind = Kind {
     namespaced: true,
     storage: Storage::Stored,
     verbs: STANDARD_VERBS,
-    subresources: &[],
+    subresources: &[Subresource {
+        name: "token",
+        verbs: REVIEW_VERBS,
+        kind: "TokenRequest",
+        group_version: Some(("authentication", "v1")),
+    }],
     schema: "core/v1.ServiceAccount",
     strategy: &ServiceAccount,
 };

@@ -1,0 +1,336 @@
+//! HorizontalPodAutoscaler of `autoscaling/v1`, which knows one metric: the use of processors.
+//!
+//! # Reference
+//!
+//! What version 1 cannot say stands in annotations of `autoscaling.alpha.<d>`, as JSON of the fields' first names. Read from
+//! version 1, the metric of processors comes after the others. An annotation that is not such JSON says nothing and is
+//! dropped.
+
+use apimachinery::names::Names;
+use apimachinery::object::{Map, Object};
+use schema::Schema;
+use schema::facts::Shape;
+use serde_json::{Value, json};
+
+use super::horizontal_pod_autoscaler::TABLE;
+use crate::conversion::ordered;
+use crate::table::cell::Read;
+use crate::{Conversion, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "autoscaling",
+    versions: &["v1"],
+    kind: "HorizontalPodAutoscaler",
+    resource: "horizontalpodautoscalers",
+    singular: "horizontalpodautoscaler",
+    short_names: &["hpa"],
+    categories: &["all"],
+    namespaced: true,
+    storage: Storage::Shared("autoscaling"),
+    verbs: STANDARD_VERBS,
+    subresources: &[Subresource::status("HorizontalPodAutoscaler")],
+    schema: "autoscaling/v1.HorizontalPodAutoscaler",
+    strategy: &HorizontalPodAutoscaler,
+};
+
+/// What is measured, for both versions: a source, and its fields as the annotations and version 2 name them. `*` stands for
+/// `target` in a metric and `current` in what was measured; a name that ends with `!` is always written.
+const SOURCES: [(&str, &[(&str, &str)]); 5] = [
+    (
+        "object",
+        &[
+            ("target", "describedObject"),
+            ("metricName", "metric.name"),
+            ("*Value!", "*.value"),
+            ("selector", "metric.selector"),
+            ("averageValue", "*.averageValue"),
+        ],
+    ),
+    (
+        "pods",
+        &[
+            ("metricName", "metric.name"),
+            ("*AverageValue!", "*.averageValue"),
+            ("selector", "metric.selector"),
+        ],
+    ),
+    (
+        "resource",
+        &[
+            ("name", "name"),
+            ("*AverageUtilization", "*.averageUtilization"),
+            ("*AverageValue", "*.averageValue"),
+        ],
+    ),
+    (
+        "containerResource",
+        &[
+            ("name", "name"),
+            ("*AverageUtilization", "*.averageUtilization"),
+            ("*AverageValue", "*.averageValue"),
+            ("container", "container"),
+        ],
+    ),
+    (
+        "external",
+        &[
+            ("metricName", "metric.name"),
+            ("metricSelector", "metric.selector"),
+            ("*Value", "*.value"),
+            ("*AverageValue", "*.averageValue"),
+        ],
+    ),
+];
+
+/// A metric that is wanted, or one that was measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Target,
+    Current,
+}
+
+impl Side {
+    fn word(self) -> &'static str {
+        match self {
+            Side::Target => "target",
+            Side::Current => "current",
+        }
+    }
+
+    fn type_name(self) -> &'static str {
+        match self {
+            Side::Target => "autoscaling/v2.MetricSpec",
+            Side::Current => "autoscaling/v2.MetricStatus",
+        }
+    }
+}
+
+/// The annotations and where version 2 has what they say.
+const METRICS: &str = "metrics";
+const CURRENT_METRICS: &str = "current-metrics";
+const CONDITIONS: &str = "conditions";
+const BEHAVIOR: &str = "behavior";
+const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
+
+const CONDITION: &str = "autoscaling/v2.HorizontalPodAutoscalerCondition";
+const BEHAVIOR_TYPE: &str = "autoscaling/v2.HorizontalPodAutoscalerBehavior";
+
+struct HorizontalPodAutoscaler;
+
+impl Strategy for HorizontalPodAutoscaler {
+    fn conversion(&self) -> Option<&'static dyn Conversion> {
+        Some(&HorizontalPodAutoscaler)
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
+
+impl Conversion for HorizontalPodAutoscaler {
+    fn to_stored(&self, object: &mut Object, names: &Names) {
+        let said = |name: &str| {
+            let text = object.annotation(&key(names, name))?;
+            serde_json::from_str::<Value>(text).ok()
+        };
+        let metrics = said(METRICS).and_then(|list| each(list, |metric| from_first(metric, Side::Target)));
+        let measured =
+            said(CURRENT_METRICS).and_then(|list| each(list, |metric| from_first(metric, Side::Current)));
+        let conditions = said(CONDITIONS).and_then(|list| each(list, |value| typed(value, CONDITION)));
+        let behavior = said(BEHAVIOR).and_then(|value| typed(value, BEHAVIOR_TYPE));
+        for name in ANNOTATIONS {
+            remove_annotation(object, &key(names, name));
+        }
+
+        let spec = part(object, "spec");
+        let mut all = metrics.unwrap_or_default();
+        if let Some(percent) = spec.remove("targetCPUUtilizationPercentage").filter(|value| !value.is_null())
+        {
+            all.push(of_processors("target", json!({"type": "Utilization", "averageUtilization": percent})));
+        }
+        if !all.is_empty() {
+            spec.insert("metrics".to_owned(), all.into());
+        }
+        if let Some(behavior) = behavior {
+            spec.insert("behavior".to_owned(), behavior);
+        }
+        let status = part(object, "status");
+        let percent = status.remove("currentCPUUtilizationPercentage").filter(|value| !value.is_null());
+        let percent =
+            percent.map(|percent| vec![of_processors("current", json!({"averageUtilization": percent}))]);
+        // The annotation holds all that was measured.
+        if let Some(measured) = measured.or(percent) {
+            status.insert("currentMetrics".to_owned(), measured.into());
+        }
+        if let Some(conditions) = conditions {
+            status.insert("conditions".to_owned(), conditions.into());
+        }
+    }
+
+    fn show(&self, object: &mut Object, names: &Names) {
+        let spec = part(object, "spec");
+        let metrics = spec.remove("metrics");
+        let behavior = spec.remove("behavior");
+        let (processors, others): (Vec<Value>, Vec<Value>) =
+            items(metrics).into_iter().partition(|metric| is_of_processors(metric, "target"));
+        if let Some(percent) = processors.first().and_then(|m| m.find("resource.target.averageUtilization")) {
+            spec.insert("targetCPUUtilizationPercentage".to_owned(), percent.clone());
+        }
+        let status = part(object, "status");
+        let measured = items(status.remove("currentMetrics"));
+        let conditions = items(status.remove("conditions"));
+        let processors = measured.iter().rfind(|metric| is_of_processors(metric, "current"));
+        if let Some(percent) = processors.and_then(|m| m.find("resource.current.averageUtilization")) {
+            status.insert("currentCPUUtilizationPercentage".to_owned(), percent.clone());
+        }
+
+        let mut say = |name: &str, text: String| annotate(object, &key(names, name), text);
+        let list = |texts: Vec<String>| format!("[{}]", texts.join(","));
+        if !others.is_empty() {
+            say(METRICS, list(others.iter().map(|metric| to_first(metric, Side::Target)).collect()));
+        }
+        if !measured.is_empty() {
+            say(CURRENT_METRICS, list(measured.iter().map(|m| to_first(m, Side::Current)).collect()));
+        }
+        if !conditions.is_empty() {
+            let shape = Shape::Named(CONDITION);
+            say(CONDITIONS, list(conditions.iter().map(|condition| ordered(condition, &shape)).collect()));
+        }
+        if let Some(behavior) = behavior.filter(Value::is_object) {
+            say(BEHAVIOR, ordered(&behavior, &Shape::Named(BEHAVIOR_TYPE)));
+        }
+    }
+
+    fn stored_field(&self, _field: &str) -> Option<&'static str> {
+        None
+    }
+}
+
+fn key(names: &Names, name: &str) -> String {
+    names.label_sub_key("autoscaling.alpha", name)
+}
+
+/// The metric that version 1 has a field for. `word`: `target` or `current`.
+fn of_processors(word: &str, measure: Value) -> Value {
+    json!({"type": "Resource", "resource": {"name": "cpu", word: measure}})
+}
+
+/// Whether it is the metric that version 1 has a field for. `word`: `target` or `current`.
+fn is_of_processors(metric: &Value, word: &str) -> bool {
+    metric.text("type") == "Resource"
+        && metric.text("resource.name") == "cpu"
+        && metric.find(&format!("resource.{word}.averageUtilization")).is_some_and(Value::is_number)
+}
+
+/// A metric of version 2 in the words of the annotations.
+fn to_first(metric: &Value, side: Side) -> String {
+    let mut pairs = vec![format!("\"type\":{}", Value::from(metric.text("type")))];
+    for (source, fields) in SOURCES {
+        let Some(tree) = metric.get(source).filter(|tree| tree.is_object()) else { continue };
+        let fields = fields.iter().filter_map(|(first, path)| {
+            let (name, always) = first_name(first, side);
+            let value = match tree.find(&path.replace('*', side.word())) {
+                Some(value) => value.clone(),
+                None if always => json!("0"),
+                None => return None,
+            };
+            let shape = match *path {
+                "describedObject" => "autoscaling/v2.CrossVersionObjectReference",
+                _ => "meta/v1.LabelSelector",
+            };
+            Some(format!("{}:{}", Value::from(name), ordered(&value, &Shape::Named(shape))))
+        });
+        pairs.push(format!("{}:{{{}}}", Value::from(source), fields.collect::<Vec<_>>().join(",")));
+    }
+    format!("{{{}}}", pairs.join(","))
+}
+
+/// The name of a field in an annotation, and whether it is always written there.
+fn first_name(pattern: &str, side: Side) -> (String, bool) {
+    let name = pattern.trim_end_matches('!');
+    (name.replace('*', side.word()), name.len() != pattern.len())
+}
+
+/// A metric in the words of the annotations as one of version 2; None when it is none.
+fn from_first(metric: Value, side: Side) -> Option<Value> {
+    if !metric.is_object() {
+        return None;
+    }
+    let mut out = Object::default();
+    out.set("type", metric.text("type"));
+    for (source, fields) in SOURCES {
+        let Some(tree) = metric.get(source).filter(|tree| !tree.is_null()) else { continue };
+        let mut converted = Object::default();
+        for (first, path) in fields {
+            let Some(value) = tree.get(first_name(first, side).0) else { continue };
+            let path = path.replace('*', side.word());
+            match path.split_once('.') {
+                Some((outer, inner)) => {
+                    drop(part(&mut converted, outer).insert(inner.to_owned(), value.clone()))
+                }
+                None => converted.set(&path, value.clone()),
+            }
+        }
+        if side == Side::Target {
+            let has = |field: &str| converted.find(&format!("target.{field}")).is_some();
+            let kind = match source {
+                "resource" | "containerResource" if has("averageUtilization") => "Utilization",
+                "external" if has("value") => "Value",
+                "object" if !has("averageValue") => "Value",
+                _ => "AverageValue",
+            };
+            part(&mut converted, "target").insert("type".to_owned(), kind.into());
+        }
+        out.set(source, converted.into_value());
+    }
+    typed(out.into_value(), side.type_name())
+}
+
+/// All items of a list in another form; None when one of them has none.
+fn each(list: Value, convert: impl Fn(Value) -> Option<Value>) -> Option<Vec<Value>> {
+    match list {
+        Value::Array(items) => items.into_iter().map(convert).collect(),
+        _ => None,
+    }
+}
+
+/// A value in the stored form of its type; None when it does not fit.
+fn typed(value: Value, type_name: &str) -> Option<Value> {
+    let mut object = Object::from_value(value).ok()?;
+    Schema::of(type_name)?.conform(&mut object).ok()?;
+    Some(object.into_value())
+}
+
+fn items(list: Option<Value>) -> Vec<Value> {
+    match list {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
+/// A part of an object, made when it is not there.
+fn part<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
+    let value = object.0.entry(field).or_insert_with(|| json!({}));
+    if !value.is_object() {
+        *value = json!({});
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("it was made an object"),
+    }
+}
+
+fn annotate(object: &mut Object, key: &str, text: String) {
+    let annotations = object.meta_mut().entry("annotations").or_insert_with(|| json!({}));
+    if let Value::Object(annotations) = annotations {
+        annotations.insert(key.to_owned(), text.into());
+    }
+}
+
+fn remove_annotation(object: &mut Object, key: &str) {
+    let Some(Value::Object(annotations)) = object.meta_mut().get_mut("annotations") else { return };
+    annotations.remove(key);
+    if annotations.is_empty() {
+        object.remove_meta("annotations");
+    }
+}

@@ -1,0 +1,210 @@
+//! Kinds that are served in two versions: nothing is lost on the way from one to the other and back.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use kinds::{Registry, Resource, Storage};
+use serde_json::json;
+
+fn names(preset: Preset) -> Names {
+    Names::new(preset, "example.test").unwrap()
+}
+
+/// An object of a version in its stored form.
+fn conformed(resource: &Resource, mut value: Value) -> Object {
+    value["kind"] = resource.kind.kind.into();
+    value["apiVersion"] = resource.api_version().into();
+    let mut object = Object::from_value(value).unwrap();
+    let conformed = resource.conform(&mut object).unwrap();
+    assert_eq!(conformed.unknown, [""; 0]);
+    object
+}
+
+fn shown(resource: &Resource, stored: &Object, names: &Names) -> Object {
+    let mut object = stored.clone();
+    resource.show(&mut object, names).unwrap();
+    assert_eq!(object.api_version(), resource.api_version());
+    object
+}
+
+fn stored(resource: &Resource, served: &Object, names: &Names) -> Object {
+    let mut object = served.clone();
+    resource.to_stored(&mut object, names).unwrap();
+    assert_eq!(object.api_version(), resource.stored().api_version());
+    object
+}
+
+/// Each version of a kind in the place of another is a resource whose objects have the keys of the stored one.
+#[test]
+fn versions_share_their_objects() {
+    let names = names(Preset::Svc);
+    let registry = Registry::new(&names);
+    let mut count = 0;
+    for resource in registry.resources().iter().filter(|r| r.is_converted()) {
+        let of = resource.stored();
+        assert_eq!((of.kind.storage, of.kind.kind), (Storage::Stored, resource.kind.kind));
+        assert_eq!(resource.key("team", "x"), of.key("team", "x"));
+        assert_ne!(resource.api_version(), of.api_version());
+        assert_eq!(registry.of_key(&resource.key("team", "x")).unwrap().api_version(), of.api_version());
+        let same = registry.version_of(of, &resource.api_version()).unwrap();
+        assert_eq!(same.api_version(), resource.api_version());
+        count += 1;
+    }
+    assert_eq!(count, 2);
+}
+
+const METRICS: &str = r#"[{"type":"Resource","resource":{"name":"memory","targetAverageValue":"1Gi"}},{"type":"Object","object":{"target":{"kind":"Service","name":"s","apiVersion":"v1"},"metricName":"hits","targetValue":"10","selector":{"matchLabels":{"a":"b"}}}},{"type":"Pods","pods":{"metricName":"rps","targetAverageValue":"500m"}},{"type":"ContainerResource","containerResource":{"name":"cpu","targetAverageUtilization":40,"container":"c"}},{"type":"External","external":{"metricName":"q","targetAverageValue":"30"}}]"#;
+
+fn full() -> Value {
+    json!({
+        "metadata": {"name": "h", "annotations": {"keep": "me"}},
+        "spec": {
+            "scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"},
+            "minReplicas": 2, "maxReplicas": 5,
+            "metrics": [
+                {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}},
+                {"type": "Object", "object": {
+                    "describedObject": {"kind": "Service", "name": "s", "apiVersion": "v1"},
+                    "metric": {"name": "hits", "selector": {"matchLabels": {"a": "b"}}},
+                    "target": {"type": "Value", "value": "10"}}},
+                {"type": "Pods", "pods": {"metric": {"name": "rps"}, "target": {"type": "AverageValue", "averageValue": "500m"}}},
+                {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "c",
+                    "target": {"type": "Utilization", "averageUtilization": 40}}},
+                {"type": "External", "external": {"metric": {"name": "q"}, "target": {"type": "AverageValue", "averageValue": "30"}}},
+                {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 65}}},
+            ],
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 10, "selectPolicy": "Max",
+                "policies": [{"type": "Pods", "value": 1, "periodSeconds": 20}]}},
+        },
+        "status": {
+            "currentReplicas": 2, "desiredReplicas": 3,
+            "currentMetrics": [
+                {"type": "Resource", "resource": {"name": "cpu", "current": {"averageValue": "21m", "averageUtilization": 42}}},
+                {"type": "Object", "object": {
+                    "describedObject": {"kind": "Service", "name": "s"},
+                    "metric": {"name": "hits"}, "current": {"value": "7"}}},
+            ],
+            "conditions": [{"type": "AbleToScale", "status": "True", "lastTransitionTime": "2024-01-02T03:04:05Z",
+                "reason": "Ready", "message": "m"}],
+        },
+    })
+}
+
+#[test]
+fn an_autoscaler_says_in_annotations_what_version_1_cannot() {
+    for (preset, domain) in [(Preset::Svc, "example.test"), (Preset::Kubernetes, "kubernetes.io")] {
+        let names = names(preset);
+        let registry = Registry::new(&names);
+        let v1 = registry.find("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
+        let v2 = conformed(v1.stored(), full());
+        let old = shown(v1, &v2, &names);
+        let annotation = |name: &str| old.annotation(&format!("autoscaling.alpha.{domain}/{name}"));
+        assert_eq!(annotation("metrics"), Some(METRICS));
+        assert_eq!(
+            annotation("current-metrics"),
+            Some(
+                r#"[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":42,"currentAverageValue":"21m"}},{"type":"Object","object":{"target":{"kind":"Service","name":"s"},"metricName":"hits","currentValue":"7"}}]"#
+            )
+        );
+        assert_eq!(
+            annotation("conditions"),
+            Some(
+                r#"[{"type":"AbleToScale","status":"True","lastTransitionTime":"2024-01-02T03:04:05Z","reason":"Ready","message":"m"}]"#
+            )
+        );
+        assert_eq!(
+            annotation("behavior"),
+            Some(
+                r#"{"scaleDown":{"stabilizationWindowSeconds":10,"selectPolicy":"Max","policies":[{"type":"Pods","value":1,"periodSeconds":20}]}}"#
+            )
+        );
+        let target = json!({"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"});
+        assert_eq!(
+            old.get("spec"),
+            Some(
+                &json!({"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 5, "targetCPUUtilizationPercentage": 65})
+            )
+        );
+        assert_eq!(
+            old.get("status"),
+            Some(&json!({"currentReplicas": 2, "desiredReplicas": 3, "currentCPUUtilizationPercentage": 42}))
+        );
+        assert_eq!(stored(v1, &old, &names), v2, "back");
+    }
+}
+
+#[test]
+fn an_autoscaler_of_version_1_comes_back() {
+    let names = names(Preset::Kubernetes);
+    let registry = Registry::new(&names);
+    let v1 = registry.find("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
+    let metrics = "autoscaling.alpha.kubernetes.io/metrics";
+    let pods = r#"[{"type":"Pods","pods":{"metricName":"rps","targetAverageValue":"10"}}]"#;
+    let spec = |percent: Value| json!({"maxReplicas": 5, "scaleTargetRef": {"kind": "X", "name": "x"}, "targetCPUUtilizationPercentage": percent});
+    let status = json!({"currentReplicas": 1, "desiredReplicas": 1, "currentCPUUtilizationPercentage": 9});
+    for (annotations, percent, kinds) in [
+        (json!({}), json!(50), vec!["Resource"]),
+        (json!({"keep": "me"}), Value::Null, vec![]),
+        (json!({"keep": "me", metrics: pods}), json!(50), vec!["Pods", "Resource"]),
+        (json!({metrics: pods}), Value::Null, vec!["Pods"]),
+    ] {
+        let object = conformed(
+            v1,
+            json!({"metadata": {"name": "h", "annotations": annotations}, "spec": spec(percent), "status": status}),
+        );
+        let v2 = stored(v1, &object, &names);
+        let types = v2.at(&["spec", "metrics"]).and_then(Value::as_array).cloned().unwrap_or_default();
+        assert_eq!(types.iter().map(|m| m["type"].as_str().unwrap()).collect::<Vec<_>>(), kinds);
+        assert!(v2.annotation(metrics).is_none());
+        let mut again = shown(v1, &v2, &names);
+        // What was measured is kept whole beside the one number.
+        let measured = "autoscaling.alpha.kubernetes.io/current-metrics";
+        assert_eq!(
+            again.annotation(measured),
+            Some(r#"[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":9}}]"#)
+        );
+        again.meta_mut().get_mut("annotations").and_then(Value::as_object_mut).unwrap().remove(measured);
+        let again = conformed(v1, again.into_value());
+        assert_eq!(again, object);
+    }
+    // What is no list of metrics says nothing.
+    for nonsense in ["not json", "{}", r#"[{"type":"Pods","pods":{"metricName":3}}]"#, "[1]"] {
+        let object = conformed(
+            v1,
+            json!({"metadata": {"name": "h", "annotations": {metrics: nonsense}}, "spec": spec(Value::Null)}),
+        );
+        let v2 = stored(v1, &object, &names);
+        assert_eq!((v2.at(&["spec", "metrics"]), v2.annotation(metrics)), (None, None), "{nonsense}");
+    }
+}
+
+#[test]
+fn an_event_is_the_same_in_both_groups() {
+    let names = names(Preset::Svc);
+    let registry = Registry::new(&names);
+    let newer = registry.find("events.example.test", "v1", "events").unwrap();
+    for event in [
+        json!({"metadata": {"name": "e", "namespace": "n"}, "involvedObject": {"kind": "Pod", "name": "p"}, "reason": "A",
+            "message": "m", "source": {"component": "c", "host": "h"}, "firstTimestamp": "2024-01-02T03:04:05Z",
+            "lastTimestamp": "2024-01-02T03:04:06Z", "count": 2, "type": "Normal"}),
+        json!({"metadata": {"name": "e"}, "involvedObject": {}, "eventTime": "2024-05-06T07:08:09.123456Z", "action": "B",
+            "reportingComponent": "example.com/ctl", "reportingInstance": "ctl-0", "related": {"kind": "Node", "name": "n"},
+            "series": {"count": 2, "lastObservedTime": "2024-05-06T07:08:10.654321Z"}}),
+    ] {
+        let core = conformed(newer.stored(), event);
+        let other = shown(newer, &core, &names);
+        for field in ["involvedObject", "message", "source", "firstTimestamp", "count", "reportingComponent"]
+        {
+            assert!(other.get(field).is_none(), "{field}");
+        }
+        assert_eq!(other.get("regarding"), core.get("involvedObject"));
+        assert_eq!(other.get("deprecatedSource"), core.get("source"));
+        assert_eq!(other.get("deprecatedLastTimestamp"), core.get("lastTimestamp"));
+        assert_eq!(stored(newer, &other, &names), core, "back");
+    }
+    assert_eq!(newer.stored_field("regarding.name"), Some("involvedObject.name"));
+    assert_eq!(newer.stored_field("metadata.name"), Some("metadata.name"));
+    assert_eq!(newer.stored_field("involvedObject.name"), None);
+    assert_eq!(newer.stored().stored_field("involvedObject.name"), Some("involvedObject.name"));
+}
