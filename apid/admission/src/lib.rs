@@ -20,6 +20,7 @@ mod eventual;
 mod namespace_lifecycle;
 mod plugin;
 pub mod plugins;
+mod pod_security;
 mod reader;
 
 pub use attributes::{Attributes, Notes, Operation};

@@ -1,6 +1,7 @@
 //! The table of plugins, in the order in which they run: names, defaults, and how those that exist are built.
 
 use crate::namespace_lifecycle::NamespaceLifecycle;
+use crate::pod_security::PodSecurity;
 use crate::{Environment, Given, Plugin};
 
 /// A plugin of the table.
@@ -46,7 +47,12 @@ pub static PLUGINS: &[Entry] = &[
     on("TaintNodesByCondition", State::Missing),
     off("AlwaysPullImages", State::Missing),
     off("ImagePolicyWebhook", State::Missing),
-    on("PodSecurity", State::Missing),
+    on(
+        "PodSecurity",
+        State::Configured(|environment, given| {
+            PodSecurity::new(environment, given).map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
+        }),
+    ),
     off("PodNodeSelector", State::Missing),
     on("Priority", State::Missing),
     on("DefaultTolerationSeconds", State::Missing),

@@ -229,9 +229,10 @@ impl Labels {
         label: impl Fn(&str) -> Option<&'a str>,
         policy: &Policy,
     ) -> Vec<(Mode, Standard)> {
-        let labelled = self.0.iter().filter(|(_, level, version)| {
-            [level, version].into_iter().any(|key| label(key).is_some())
-        });
+        let labelled = self
+            .0
+            .iter()
+            .filter(|(_, level, version)| [level, version].into_iter().any(|key| label(key).is_some()));
         let standards = labelled.map(|(mode, ..)| (*mode, policy.of(*mode)));
         standards.filter(|(_, standard)| standard.level != Level::Privileged).collect()
     }

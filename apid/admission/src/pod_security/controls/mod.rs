@@ -88,10 +88,7 @@ pub(super) static CONTROLS: &[Control] = &[
     Control::baseline("privileged", &[(0, privileges::privileged)]),
     Control::baseline("procMount", &[(0, proc_mount::default_only)]),
     Control::baseline("seLinuxOptions", &[(0, se_linux::options), (31, se_linux::options_1_31)]),
-    Control::baseline(
-        "seccompProfile_baseline",
-        &[(0, seccomp::annotations), (19, seccomp::not_unconfined)],
-    ),
+    Control::baseline("seccompProfile_baseline", &[(0, seccomp::annotations), (19, seccomp::not_unconfined)]),
     Control::baseline(
         "sysctls",
         &[(0, sysctls::safe), (27, sysctls::safe_1_27), (29, sysctls::safe_1_29), (32, sysctls::safe_1_32)],

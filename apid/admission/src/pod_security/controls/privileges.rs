@@ -6,8 +6,7 @@ use super::{Violation, containers};
 use crate::pod_security::pod::Pod;
 
 pub(super) fn privileged(pod: &Pod<'_>) -> Option<Violation> {
-    let bad =
-        pod.containers_that(|c| c.security(&["privileged"]).and_then(Value::as_bool).unwrap_or(false));
+    let bad = pod.containers_that(|c| c.security(&["privileged"]).and_then(Value::as_bool).unwrap_or(false));
     if bad.is_empty() {
         return None;
     }

@@ -18,7 +18,6 @@ pub(super) fn default_only(pod: &Pod<'_>) -> Option<Violation> {
     if bad.is_empty() {
         return None;
     }
-    let detail =
-        format!("{} must not set securityContext.procMount to {}", containers(&bad), quoted(mounts));
+    let detail = format!("{} must not set securityContext.procMount to {}", containers(&bad), quoted(mounts));
     Some(Violation { reason: "procMount", detail })
 }

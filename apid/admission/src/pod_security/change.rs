@@ -1,0 +1,32 @@
+//! Which updates of a pod can matter to a control.
+
+use apimachinery::object::{Object, Value};
+
+use super::pod::{Keys, text};
+
+/// Whether an update of a pod has to be looked at.
+pub(super) fn matters(new: &Object, old: &Object, keys: &Keys) -> bool {
+    let annotation_changed = |key: &str| new.annotation(key) != old.annotation(key);
+    if annotation_changed(&keys.seccomp_pod) {
+        return true;
+    }
+    let container_changed = |new: &Value, old: &Value| {
+        text(new, &["image"]) != text(old, &["image"])
+            || annotation_changed(&format!("{}{}", keys.seccomp_prefix, text(new, &["name"])))
+    };
+    for list in ["containers", "initContainers"] {
+        let (new, old) = (containers(new, list), containers(old, list));
+        if new.len() != old.len() || new.iter().zip(old).any(|(new, old)| container_changed(new, old)) {
+            return true;
+        }
+    }
+    let before = containers(old, "ephemeralContainers");
+    containers(new, "ephemeralContainers").iter().any(|container| {
+        let same = before.iter().find(|old| text(old, &["name"]) == text(container, &["name"]));
+        same.is_none_or(|old| container_changed(container, old))
+    })
+}
+
+fn containers<'a>(pod: &'a Object, list: &str) -> &'a [Value] {
+    pod.at(&["spec", list]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

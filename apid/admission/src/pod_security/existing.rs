@@ -1,0 +1,153 @@
+//! Writes of namespaces: labels that can be read, and what pods that are there would come to under new ones.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::gvk::GroupKind;
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+
+use super::controls::violations;
+use super::pod::Pod;
+use super::policy::{Level, Policy, Standard};
+use super::{PodSecurity, Violation};
+use crate::{Attributes, Eventual, ObjectKind, Operation};
+
+/// The pods that are looked at for one write of a namespace.
+const MOST_PODS: usize = 3_000;
+/// How long they are looked at.
+const MOST_TIME: Duration = Duration::from_secs(1);
+
+impl PodSecurity {
+    /// A namespace that is created or updated.
+    pub(super) fn namespace<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: &'a Object,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let new = self.read(object);
+        let old = attributes.old.filter(|_| attributes.operation == Operation::Update);
+        let old = old.map(|old| self.read(old));
+        let was_so = old.as_ref().is_some_and(|old| old.mistakes == new.mistakes);
+        if !new.mistakes.is_empty() && !was_so {
+            let kind = &attributes.resource.kind;
+            let kind = GroupKind { group: String::new(), kind: kind.kind.to_owned() };
+            return Eventual::Now(Err(Status::invalid(&kind, attributes.name, &new.mistakes)));
+        }
+        let asks_more = old.is_none_or(|old| is_more(new.policy.enforce, old.policy.enforce));
+        if !asks_more {
+            return Eventual::Now(Ok(()));
+        }
+        if self.settings.namespaces.iter().any(|exempt| exempt == object.name()) {
+            if let Some(warning) = self.in_vain(object, &new.policy) {
+                attributes.notes.warn(warning);
+            } else if attributes.operation == Operation::Update {
+                attributes.notes.annotate(self.audit.exempt.clone(), "namespace");
+            }
+            return Eventual::Now(Ok(()));
+        }
+        if attributes.operation == Operation::Create {
+            return Eventual::Now(Ok(()));
+        }
+        let enforce = new.policy.enforce;
+        self.reader.list(ObjectKind::new("", "Pod"), object.name()).map(move |pods| {
+            let warnings = match pods {
+                Ok(pods) => self.judge_existing(object.name(), pods, enforce),
+                Err(_) => vec!["failed to list pods while checking new PodSecurity enforce level".to_owned()],
+            };
+            warnings.into_iter().for_each(|warning| attributes.notes.warn(warning));
+            Ok(())
+        })
+    }
+
+    /// What to say of labels on a namespace that is exempt.
+    fn in_vain(&self, namespace: &Object, policy: &Policy) -> Option<String> {
+        if policy.is_equivalent(&self.settings.defaults) || policy.is_equivalent(&Policy::default()) {
+            return None;
+        }
+        let said = self.labels.said(|key| namespace.label(key), policy);
+        let said: Vec<String> =
+            said.iter().map(|(mode, standard)| format!("{}={standard}", mode.as_str())).collect();
+        Some(format!(
+            "namespace {:?} is exempt from Pod Security, and the policy ({}) will be ignored",
+            namespace.name(),
+            said.join(", ")
+        ))
+    }
+
+    /// What the pods of a namespace would come to: a line for each combination of faults, naming the first of its pods.
+    fn judge_existing(&self, namespace: &str, pods: Vec<Arc<Object>>, enforce: Standard) -> Vec<String> {
+        let pods = self.one_of_each_controller_first(pods);
+        let total = pods.len();
+        let until = self.clock.monotonic() + MOST_TIME;
+        let mut checked = 0;
+        let mut faults: BTreeMap<String, (usize, &str)> = BTreeMap::new();
+        for pod in pods.iter().take(MOST_PODS) {
+            checked += 1;
+            let found = violations(enforce, &self.view(pod));
+            if !found.is_empty() {
+                let (count, first) = faults.entry(in_short(&found)).or_insert((0, pod.name()));
+                *count += 1;
+                *first = pod.name().min(first);
+            }
+            if self.clock.monotonic() >= until {
+                break;
+            }
+        }
+        let mut warnings = Vec::new();
+        if checked < total {
+            warnings.push(format!(
+                "new PodSecurity enforce level only checked against the first {checked} of {total} existing pods"
+            ));
+        }
+        if !faults.is_empty() {
+            warnings.push(format!(
+                "existing pods in namespace {namespace:?} violate the new PodSecurity enforce level \"{enforce}\""
+            ));
+        }
+        let mut lines: Vec<String> = faults
+            .iter()
+            .map(|(faults, (count, first))| match count {
+                1 => format!("{first}: {faults}"),
+                2 => format!("{first} (and 1 other pod): {faults}"),
+                _ => format!("{first} (and {} other pods): {faults}", count - 1),
+            })
+            .collect();
+        lines.sort_unstable();
+        warnings.append(&mut lines);
+        warnings
+    }
+
+    /// Pods of one controller are alike, so the others come last; those of an exempt runtime class do not come at all.
+    fn one_of_each_controller_first(&self, pods: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
+        let mut seen = HashSet::new();
+        let judged = pods.into_iter().filter(|pod| !self.is_exempt_class(&self.view(pod)));
+        let (mut first, mut more): (Vec<_>, Vec<_>) =
+            judged.partition(|pod| controller(pod).is_none_or(|uid| seen.insert(uid.to_owned())));
+        first.append(&mut more);
+        first
+    }
+
+    fn view<'a>(&'a self, pod: &'a Object) -> Pod<'a> {
+        Pod::new(&self.keys, pod.get("metadata"), pod.get("spec"))
+    }
+}
+
+/// Whether pods that were let in by the one standard may be refused by the other.
+fn is_more(new: Standard, old: Standard) -> bool {
+    let relaxed = new.version == old.version && new.level <= old.level;
+    new != old && new.level != Level::Privileged && !relaxed
+}
+
+fn in_short(violations: &[Violation]) -> String {
+    let reasons: Vec<&str> = violations.iter().map(|violation| violation.reason).collect();
+    reasons.join(", ")
+}
+
+/// The uid of the controller of an object.
+fn controller(object: &Object) -> Option<&str> {
+    let owners = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array);
+    let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
+    owners.into_iter().flatten().find(is_controller)?.get("uid")?.as_str()
+}

@@ -1,0 +1,291 @@
+//! PodSecurity: pods keep to the published Pod Security Standards as far as their namespace asks for it.
+//!
+//! # Contract
+//!
+//! Labels of a namespace name a level (`privileged`, `baseline`, `restricted`) and a release for each of three modes:
+//! *enforce* refuses pods, *audit* notes violations in the audit event, *warn* tells the client. Templates of pods are
+//! audited and warned of, never refused: their pods will be. Labels that say nothing sensible are refused when they are
+//! written. A namespace that begins to enforce more is told which of its pods would be refused now.
+//!
+//! # Invariants
+//!
+//! INVARIANT (stored labels fail closed): a level that cannot be read enforces `restricted`.
+//! INVARIANT (pinned releases stay): the rules of a release never change; see [`controls`].
+//!
+//! # Reference
+//!
+//! Updates of pods count only when an image, a seccomp annotation or the number of containers changes: nothing else that
+//! a pod can change matters to a control.
+
+use std::sync::Arc;
+
+use apimachinery::clock::Clock;
+use apimachinery::field::FieldError;
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+
+use crate::Given;
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Place, Plugin, Reader};
+
+mod change;
+mod controls;
+mod existing;
+mod pod;
+mod policy;
+mod settings;
+
+#[cfg(test)]
+mod tests;
+
+use controls::{Violation, violations};
+use pod::{Keys, Pod};
+use policy::{Labels, Level, Mode, Reading, Standard};
+use settings::Settings;
+
+/// The writes it looks at. Of a pod's subresources those that can change its containers.
+const PLACES: &[Place] = &[
+    (ObjectKind::NAMESPACE, ""),
+    (ObjectKind::new("", "Pod"), ""),
+    (ObjectKind::new("", "Pod"), "ephemeralcontainers"),
+    (ObjectKind::new("", "Pod"), "resize"),
+    (ObjectKind::new("", "PodTemplate"), ""),
+    (ObjectKind::new("", "ReplicationController"), ""),
+    (ObjectKind::new("apps", "DaemonSet"), ""),
+    (ObjectKind::new("apps", "Deployment"), ""),
+    (ObjectKind::new("apps", "ReplicaSet"), ""),
+    (ObjectKind::new("apps", "StatefulSet"), ""),
+    (ObjectKind::new("batch", "CronJob"), ""),
+    (ObjectKind::new("batch", "Job"), ""),
+];
+
+/// The plugin.
+pub(crate) struct PodSecurity {
+    reader: Arc<dyn Reader>,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    labels: Labels,
+    keys: Keys,
+    audit: AuditKeys,
+}
+
+/// Keys of the annotations of audit events.
+struct AuditKeys {
+    enforced: String,
+    violations: String,
+    exempt: String,
+    error: String,
+}
+
+impl AuditKeys {
+    fn new(names: &Names) -> Self {
+        let key = |name: &str| names.label_sub_key("pod-security", name);
+        AuditKeys {
+            enforced: key("enforce-policy"),
+            violations: key("audit-violations"),
+            exempt: key("exempt"),
+            error: key("error"),
+        }
+    }
+}
+
+impl PodSecurity {
+    /// Configured by `given`, if anything is.
+    ///
+    /// # Errors
+    ///
+    /// The mistake in the configuration.
+    pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
+        let names = &*environment.names;
+        Ok(PodSecurity {
+            reader: Arc::clone(&environment.reader),
+            clock: Arc::clone(&environment.clock),
+            settings: given.map(|given| Settings::read(given, names)).transpose()?.unwrap_or_default(),
+            labels: Labels::new(names),
+            keys: Keys::new(names),
+            audit: AuditKeys::new(names),
+        })
+    }
+
+    /// The policy of a namespace.
+    fn read(&self, namespace: &Object) -> Reading {
+        self.labels.read(|key| namespace.label(key), self.settings.defaults)
+    }
+
+    /// Whether the write is not looked at, which the audit event then says.
+    fn is_exempt(&self, attributes: &Attributes<'_>) -> bool {
+        let is_listed = |list: &[String], name: &str| list.iter().any(|listed| listed == name);
+        let why = if is_listed(&self.settings.namespaces, attributes.namespace) {
+            "namespace"
+        } else if is_listed(&self.settings.users, &attributes.user.name) {
+            "user"
+        } else {
+            return false;
+        };
+        attributes.notes.annotate(self.audit.exempt.clone(), why);
+        true
+    }
+
+    fn is_exempt_class(&self, pod: &Pod<'_>) -> bool {
+        let class = pod.text("runtimeClassName");
+        !class.is_empty() && self.settings.runtime_classes.iter().any(|exempt| exempt == class)
+    }
+
+    fn pod<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: &'a Object,
+    ) -> Eventual<'a, Result<(), Status>> {
+        if self.is_exempt(attributes) {
+            return Eventual::Now(Ok(()));
+        }
+        self.reader.get(ObjectKind::NAMESPACE, "", attributes.namespace).map(move |namespace| {
+            let lost = || Status::internal(format!("failed to lookup namespace {:?}", attributes.namespace));
+            let reading = self.read(&*namespace?.ok_or_else(lost)?);
+            if reading.mistakes.is_empty() && reading.policy.asks_nothing(&Mode::ALL) {
+                attributes.notes.annotate(self.audit.enforced.clone(), Standard::default().to_string());
+                return Ok(());
+            }
+            if let (Operation::Update, Some(old)) = (attributes.operation, attributes.old)
+                && !change::matters(object, old, &self.keys)
+            {
+                return Ok(());
+            }
+            let pod = Pod::new(&self.keys, object.get("metadata"), object.get("spec"));
+            self.judge(attributes, &reading, &pod, true)
+        })
+    }
+
+    fn template<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: &'a Object,
+    ) -> Eventual<'a, Result<(), Status>> {
+        if self.is_exempt(attributes) {
+            return Eventual::Now(Ok(()));
+        }
+        self.reader.get(ObjectKind::NAMESPACE, "", attributes.namespace).map(move |namespace| {
+            let namespace = match namespace {
+                Ok(Some(namespace)) => namespace,
+                // The object will make no pods then; it is not refused for that.
+                Ok(None) | Err(_) => {
+                    let why = format!("failed to lookup namespace {:?}", attributes.namespace);
+                    attributes.notes.annotate(self.audit.error.clone(), why);
+                    return Ok(());
+                }
+            };
+            let reading = self.read(&namespace);
+            if reading.mistakes.is_empty() && reading.policy.asks_nothing(&[Mode::Audit, Mode::Warn]) {
+                return Ok(());
+            }
+            let path: &[&str] = match attributes.resource.kind.kind {
+                "PodTemplate" => &["template"],
+                "CronJob" => &["spec", "jobTemplate", "spec", "template"],
+                _ => &["spec", "template"],
+            };
+            let Some(template) = object.at(path).filter(|template| template.is_object()) else {
+                return Ok(());
+            };
+            let pod = Pod::new(&self.keys, template.get("metadata"), template.get("spec"));
+            self.judge(attributes, &reading, &pod, false)
+        })
+    }
+
+    /// Holds a pod against the policy; `enforce` says whether it may be refused.
+    fn judge(
+        &self,
+        attributes: &Attributes<'_>,
+        reading: &Reading,
+        pod: &Pod<'_>,
+        enforce: bool,
+    ) -> Result<(), Status> {
+        let notes = attributes.notes;
+        if self.is_exempt_class(pod) {
+            notes.annotate(self.audit.exempt.clone(), "runtimeClass");
+            return Ok(());
+        }
+        let policy = &reading.policy;
+        if !reading.mistakes.is_empty() {
+            let why = format!("Failed to parse policy: {}", listed(&reading.mistakes));
+            notes.annotate(self.audit.error.clone(), why);
+        }
+        let mut judged = Judged::default();
+        if enforce {
+            notes.annotate(self.audit.enforced.clone(), policy.enforce.to_string());
+        }
+        let refusal = match enforce {
+            true => judged.faults(policy.enforce, pod),
+            false => None,
+        };
+        if let Some(faults) = judged.faults(policy.audit, pod) {
+            let said = format!("would violate PodSecurity \"{}\": {faults}", policy.audit);
+            notes.annotate(self.audit.violations.clone(), said);
+        }
+        if let Some(faults) = refusal {
+            let why = format!("violates PodSecurity \"{}\": {faults}", policy.enforce);
+            return Err(attributes.forbidden(&why));
+        }
+        if let Some(faults) = judged.faults(policy.warn, pod) {
+            notes.warn(format!("would violate PodSecurity \"{}\": {faults}", policy.warn));
+        }
+        Ok(())
+    }
+}
+
+impl Plugin for PodSecurity {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(PLACES)
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        match (object, attributes.resource.kind.kind) {
+            (None, _) => Eventual::Now(Ok(())),
+            (Some(object), "Namespace") => self.namespace(attributes, object),
+            (Some(object), "Pod") => self.pod(attributes, object),
+            (Some(object), _) => self.template(attributes, object),
+        }
+    }
+}
+
+/// What standards find wrong with one pod, each asked once.
+#[derive(Default)]
+struct Judged(Vec<(Standard, Option<String>)>);
+
+impl Judged {
+    fn faults(&mut self, standard: Standard, pod: &Pod<'_>) -> Option<String> {
+        if standard.level == Level::Privileged {
+            return None;
+        }
+        if let Some((_, known)) = self.0.iter().find(|(judged, _)| *judged == standard) {
+            return known.clone();
+        }
+        let found = violations(standard, pod);
+        let faults = (!found.is_empty()).then(|| in_detail(&found));
+        self.0.push((standard, faults.clone()));
+        faults
+    }
+}
+
+/// `privileged (container "a" must not …), host namespaces (hostPID=true)`.
+fn in_detail(violations: &[Violation]) -> String {
+    let texts: Vec<String> =
+        violations.iter().map(|Violation { reason, detail }| format!("{reason} ({detail})")).collect();
+    texts.join(", ")
+}
+
+/// One mistake as it is, several in brackets.
+fn listed(mistakes: &[FieldError]) -> String {
+    let texts: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    match texts.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}

@@ -1,0 +1,81 @@
+//! What the admission configuration says: the policy of namespaces without labels, and who is not asked.
+
+use apimachinery::names::Names;
+use kinds::format;
+
+use super::policy::{Level, Mode, Policy, Version};
+use crate::Fields;
+use crate::Given;
+
+/// The configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// The policy where no label says otherwise.
+    pub(super) defaults: Policy,
+    /// Whose writes are not looked at.
+    pub(super) users: Vec<String>,
+    /// Where nothing is looked at.
+    pub(super) namespaces: Vec<String>,
+    /// The pods that are not looked at.
+    pub(super) runtime_classes: Vec<String>,
+}
+
+impl Settings {
+    /// Reads a `PodSecurityConfiguration`.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake.
+    pub(super) fn read(given: &Given, names: &Names) -> Result<Self, String> {
+        let versions = ["v1", "v1beta1", "v1alpha1"];
+        let mut fields =
+            given.typed(names, "pod-security.admission.config", &versions, "PodSecurityConfiguration")?;
+        let mut settings = Settings::default();
+        let mut defaults = fields.object("defaults")?;
+        for mode in Mode::ALL {
+            let standard = settings.defaults.of_mut(mode);
+            if let Some(level) = said(&mut defaults, mode.as_str())? {
+                standard.level = Level::parse(&level).map_err(|why| defaults.mistake(mode.as_str(), why))?;
+            }
+            let field = format!("{}-version", mode.as_str());
+            if let Some(version) = said(&mut defaults, &field)? {
+                standard.version = Version::parse(&version).map_err(|why| defaults.mistake(&field, why))?;
+            }
+        }
+        defaults.end()?;
+        let mut exemptions = fields.object("exemptions")?;
+        settings.users = exempt(&mut exemptions, "usernames", |name| match name {
+            "" => vec!["must not be empty".to_owned()],
+            _ => Vec::new(),
+        })?;
+        settings.namespaces = exempt(&mut exemptions, "namespaces", format::label)?;
+        settings.runtime_classes = exempt(&mut exemptions, "runtimeClasses", format::subdomain)?;
+        exemptions.end()?;
+        fields.end()?;
+        Ok(settings)
+    }
+}
+
+/// A text that says something: an empty one is as good as none.
+fn said(fields: &mut Fields, field: &str) -> Result<Option<String>, String> {
+    Ok(fields.text(field)?.filter(|text| !text.is_empty()))
+}
+
+fn exempt(
+    fields: &mut Fields,
+    field: &str,
+    check: impl Fn(&str) -> Vec<String>,
+) -> Result<Vec<String>, String> {
+    let mut all: Vec<String> = Vec::new();
+    for (i, name) in fields.texts(field)?.into_iter().enumerate() {
+        let place = format!("{field}[{i}]");
+        if let Some(why) = check(&name).first() {
+            return Err(fields.mistake(&place, why));
+        }
+        if all.contains(&name) {
+            return Err(fields.mistake(&place, &format!("`{name}` is given twice")));
+        }
+        all.push(name);
+    }
+    Ok(all)
+}

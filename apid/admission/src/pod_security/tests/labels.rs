@@ -1,0 +1,132 @@
+//! What labels say, and what is wrong with them.
+
+use apimachinery::names::{Names, Preset};
+
+use crate::Configuration;
+use crate::pod_security::policy::{Labels, Policy, Version};
+use crate::pod_security::settings::Settings;
+
+fn names() -> Names {
+    Names::new(Preset::Kubernetes, "").unwrap()
+}
+
+fn show(policy: &Policy) -> String {
+    format!("{} {} {}", policy.enforce, policy.audit, policy.warn)
+}
+
+#[test]
+fn labels_make_a_policy() {
+    let names = names();
+    let labels = Labels::new(&names);
+    let defaults = {
+        let text = r#"{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [
+            {"name": "PodSecurity", "configuration": {
+                "apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+                "defaults": {"enforce": "baseline", "enforce-version": "v1.30", "audit": "restricted", "warn": "restricted", "warn-version": "v1.29"}}}]}"#;
+        let file = Configuration::parse("f", text.as_bytes(), &names, &|_| Err("none".into())).unwrap();
+        Settings::read(file.of("PodSecurity").unwrap(), &names).unwrap().defaults
+    };
+    let none = Policy::default();
+    for (said, given, wanted, mistakes) in [
+        ("", none, "privileged:latest privileged:latest privileged:latest", 0),
+        ("enforce=baseline", none, "baseline:latest privileged:latest baseline:latest", 0),
+        (
+            "enforce=restricted enforce-version=v1.22",
+            none,
+            "restricted:v1.22 privileged:latest restricted:v1.22",
+            0,
+        ),
+        (
+            "enforce=restricted enforce-version=v1.22 warn-version=v1.20",
+            none,
+            "restricted:v1.22 privileged:latest restricted:v1.20",
+            0,
+        ),
+        (
+            "enforce=restricted warn=privileged",
+            none,
+            "restricted:latest privileged:latest privileged:latest",
+            0,
+        ),
+        ("audit=baseline audit-version=v1.0", none, "privileged:latest baseline:v1.0 privileged:latest", 0),
+        ("", defaults, "baseline:v1.30 restricted:latest restricted:v1.29", 0),
+        ("enforce=privileged", defaults, "privileged:v1.30 restricted:latest restricted:v1.29", 0),
+        ("enforce=Baseline", none, "restricted:latest privileged:latest privileged:latest", 1),
+        ("audit=x warn=y", none, "privileged:latest privileged:latest privileged:latest", 2),
+        (
+            "enforce=baseline enforce-version=1.22",
+            none,
+            "baseline:latest privileged:latest baseline:latest",
+            1,
+        ),
+    ] {
+        let said: Vec<(String, &str)> = said
+            .split_whitespace()
+            .map(|pair| pair.split_once('=').unwrap())
+            .map(|(key, value)| (format!("pod-security.kubernetes.io/{key}"), value))
+            .collect();
+        let label = |key: &str| said.iter().find(|(k, _)| k == key).map(|(_, value)| *value);
+        let reading = labels.read(label, given);
+        assert_eq!(show(&reading.policy), wanted, "{said:?}");
+        assert_eq!(reading.mistakes.len(), mistakes, "{said:?}");
+    }
+}
+
+#[test]
+fn versions_are_latest_or_of_the_first_major() {
+    for (text, wanted) in [
+        ("latest", Some(Version::Latest)),
+        ("v1.0", Some(Version::Minor(0))),
+        ("v1.33", Some(Version::Minor(33))),
+        ("v1.1000", Some(Version::Minor(1000))),
+        ("v1.01", None),
+        ("v1.", None),
+        ("v1.-1", None),
+        ("v1.+1", None),
+        ("1.22", None),
+        ("v2.0", None),
+        ("v1.22.1", None),
+        ("v1.99999999999999999999", None),
+        ("", None),
+        ("Latest", None),
+    ] {
+        assert_eq!(Version::parse(text).ok(), wanted, "{text}");
+    }
+    assert!(Version::Minor(u64::MAX) < Version::Latest);
+}
+
+#[test]
+fn a_configuration_is_read_strictly() {
+    let names = names();
+    let read = |body: &str| {
+        let text = format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: PodSecurity\n  configuration: {body}\n"
+        );
+        let file = Configuration::parse("f.yaml", text.as_bytes(), &names, &|_| Err("none".into())).unwrap();
+        Settings::read(file.of("PodSecurity").unwrap(), &names)
+    };
+    let typed = |rest: &str| {
+        read(&format!(
+            "{{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration{rest}}}"
+        ))
+    };
+    assert_eq!(typed("").unwrap(), Settings::default());
+    assert_eq!(typed(", defaults: {enforce: ''}").unwrap(), Settings::default());
+    let full =
+        typed(", exemptions: {usernames: [a, b], namespaces: [team], runtimeClasses: [kata.x]}").unwrap();
+    assert_eq!((full.users.len(), full.namespaces.len(), full.runtime_classes.len()), (2, 1, 1));
+    for (rest, word) in [
+        (", defaults: {enforce: strict}", "defaults.enforce"),
+        (", defaults: {warn-version: '1.2'}", "defaults.warn-version"),
+        (", defaults: {deny: baseline}", "defaults.deny"),
+        (", exemptions: {usernames: ['']}", "exemptions.usernames[0]"),
+        (", exemptions: {usernames: [a, a]}", "given twice"),
+        (", exemptions: {namespaces: [Big]}", "exemptions.namespaces[0]"),
+        (", exemptions: {runtimeClasses: [a_b]}", "exemptions.runtimeClasses[0]"),
+        (", exempt: {}", "exempt"),
+    ] {
+        let mistake = typed(rest).unwrap_err();
+        assert!(mistake.contains(word), "{rest}: {mistake}");
+    }
+    assert!(read("{apiVersion: v1, kind: Pod}").is_err());
+}

@@ -1,0 +1,279 @@
+//! What becomes of requests: pods, templates, namespaces, and those that are not looked at.
+
+use apimachinery::names::Preset;
+use apimachinery::user::UserInfo;
+use serde_json::{Value, json};
+
+use super::{container, over, pod};
+use crate::pod_security::PodSecurity;
+use crate::testing::{Answer, Fake, Write};
+use crate::{Configuration, Operation};
+
+const CONFIGURATION: &str = "
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: PodSecurity
+  configuration:
+    apiVersion: pod-security.admission.config.k8s.io/v1
+    kind: PodSecurityConfiguration
+    defaults: {}
+    exemptions: {usernames: [root], namespaces: [loose], runtimeClasses: [kata]}
+";
+
+fn namespace(name: &str, labels: &[(&str, &str)]) -> Value {
+    let labels =
+        labels.iter().map(|(key, value)| (format!("pod-security.kubernetes.io/{key}"), json!(value)));
+    json!({"metadata": {"name": name, "labels": Value::Object(labels.collect())}})
+}
+
+fn fake(labels: &[(&str, &str)]) -> Fake {
+    Fake::new(Preset::Kubernetes).with(
+        "",
+        "Namespace",
+        &[namespace("team", labels), namespace("loose", labels)],
+    )
+}
+
+fn plugin(fake: &Fake) -> PodSecurity {
+    let file =
+        Configuration::parse("f", CONFIGURATION.as_bytes(), &fake.names, &|_| Err("none".into())).unwrap();
+    PodSecurity::new(&fake.environment(), file.of("PodSecurity")).unwrap()
+}
+
+async fn ask(labels: &[(&str, &str)], write: Write<'_>, object: Value) -> Answer {
+    let fake = fake(labels);
+    fake.ask(&plugin(&fake), write, object).await
+}
+
+fn annotation<'a>(answer: &'a Answer, key: &str) -> Option<&'a str> {
+    let key = format!("pod-security.kubernetes.io/{key}");
+    answer.annotations.iter().find(|(k, _)| *k == key).map(|(_, value)| value.as_str())
+}
+
+fn privileged() -> Value {
+    pod(&json!({"spec": {"containers": [container("c", json!({"privileged": true}))]}}))
+}
+
+const FAULT: &str = "privileged (container \"c\" must not set securityContext.privileged=true)";
+
+#[tokio::test]
+async fn pods_are_refused_warned_of_and_audited() {
+    let answer = ask(&[], Write::default(), privileged()).await;
+    assert_eq!((answer.message(), annotation(&answer, "enforce-policy")), ("", Some("privileged:latest")));
+    assert!(answer.warnings.is_empty());
+
+    let answer = ask(&[("enforce", "baseline"), ("audit", "baseline")], Write::default(), privileged()).await;
+    let refusal = format!("pods \"p\" is forbidden: violates PodSecurity \"baseline:latest\": {FAULT}");
+    assert_eq!(answer.message(), refusal);
+    assert_eq!(answer.result.as_ref().unwrap_err().code, 403);
+    assert!(answer.warnings.is_empty(), "a refusal says it already");
+    assert_eq!(annotation(&answer, "enforce-policy"), Some("baseline:latest"));
+    let would = format!("would violate PodSecurity \"baseline:latest\": {FAULT}");
+    assert_eq!(annotation(&answer, "audit-violations"), Some(would.as_str()));
+
+    let answer =
+        ask(&[("warn", "baseline"), ("warn-version", "v1.20")], Write::default(), privileged()).await;
+    assert_eq!(answer.message(), "");
+    assert_eq!(answer.warnings, [would.replace("latest", "v1.20")]);
+    assert_eq!(annotation(&answer, "audit-violations"), None);
+
+    let answer = ask(&[("enforce", "restricted")], Write::default(), pod(&json!({}))).await;
+    assert_eq!((answer.message(), answer.warnings.len()), ("", 0));
+
+    let answer = ask(&[("enforce", "odd")], Write::default(), privileged()).await;
+    assert!(answer.message().contains("violates PodSecurity \"restricted:latest\""), "{}", answer.message());
+    let error = annotation(&answer, "error").unwrap();
+    assert!(error.starts_with("Failed to parse policy: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"odd\": must be one of privileged, baseline, restricted"), "{error}");
+
+    let lost = ask(&[], Write { namespace: "gone", ..Write::default() }, privileged()).await;
+    assert_eq!(lost.result.unwrap_err().code, 500);
+}
+
+#[tokio::test]
+async fn updates_count_when_containers_change() {
+    let good = pod(&json!({}));
+    for (patch, sub, refused) in [
+        (json!({"metadata": {"labels": {"a": "b"}}}), "", false),
+        (json!({"spec": {"activeDeadlineSeconds": 5}}), "", false),
+        (json!({"metadata": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "x"}}}), "", true),
+        (
+            json!({"metadata": {"annotations": {"container.seccomp.security.alpha.kubernetes.io/c": "x"}}}),
+            "",
+            true,
+        ),
+        (
+            json!({"metadata": {"annotations": {"container.seccomp.security.alpha.kubernetes.io/x": "x"}}}),
+            "",
+            false,
+        ),
+        (json!({"spec": {"ephemeralContainers": [{"name": "e"}]}}), "ephemeralcontainers", true),
+        (json!({"spec": {"initContainers": [{"name": "i"}]}}), "", true),
+        (json!({"spec": {"resources": {"limits": {"cpu": "1"}}}}), "resize", false),
+    ] {
+        let old = over(good.clone(), &json!({"spec": {"hostPID": true}}));
+        let new = over(old.clone(), &patch);
+        let write =
+            Write { operation: Operation::Update, subresource: sub, old: Some(old), ..Write::default() };
+        let answer = ask(&[("enforce", "baseline")], write, new).await;
+        assert_eq!(answer.result.is_err(), refused, "{patch}");
+    }
+    let image = over(privileged(), &json!({"spec": {"containers": [{"name": "c", "image": "other"}]}}));
+    let write = Write { operation: Operation::Update, old: Some(privileged()), ..Write::default() };
+    let answer = ask(&[("enforce", "restricted")], write, image).await;
+    assert!(answer.result.is_err(), "another image");
+}
+
+#[tokio::test]
+async fn templates_are_warned_of_wherever_they_stand() {
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": privileged()["spec"]});
+    let plain = json!({"spec": {"template": template}});
+    let labels = [("enforce", "baseline"), ("audit", "baseline")];
+    for (group, kind, object) in [
+        ("apps", "Deployment", &plain),
+        ("apps", "ReplicaSet", &plain),
+        ("apps", "StatefulSet", &plain),
+        ("apps", "DaemonSet", &plain),
+        ("batch", "Job", &plain),
+        ("", "ReplicationController", &plain),
+        ("batch", "CronJob", &json!({"spec": {"jobTemplate": {"spec": {"template": template}}}})),
+        ("", "PodTemplate", &json!({"template": template})),
+    ] {
+        let answer = ask(&labels, Write { kind: (group, kind), ..Write::default() }, object.clone()).await;
+        let would = format!("would violate PodSecurity \"baseline:latest\": {FAULT}");
+        assert_eq!(answer.message(), "", "{kind}");
+        assert_eq!(answer.warnings, [would.as_str()], "{kind}");
+        assert_eq!(annotation(&answer, "audit-violations"), Some(would.as_str()), "{kind}");
+        assert_eq!(annotation(&answer, "enforce-policy"), None, "{kind}: nothing is enforced here");
+    }
+    let kind = ("", "ReplicationController");
+    let answer = ask(&labels, Write { kind, ..Write::default() }, json!({"spec": {}})).await;
+    assert!(answer.warnings.is_empty(), "no template, no fault");
+    let answer = ask(&labels, Write { kind, namespace: "gone", ..Write::default() }, plain.clone()).await;
+    assert!(answer.result.is_ok() && annotation(&answer, "error").is_some());
+}
+
+#[tokio::test]
+async fn exempt_writes_pass_and_say_why() {
+    let labels = [("enforce", "restricted")];
+    let root = || UserInfo { name: "root".to_owned(), ..UserInfo::default() };
+    let kata = over(privileged(), &json!({"spec": {"runtimeClassName": "kata"}}));
+    for (write, object, why) in [
+        (Write { user: root(), ..Write::default() }, privileged(), "user"),
+        (Write { namespace: "loose", ..Write::default() }, privileged(), "namespace"),
+        (Write::default(), kata, "runtimeClass"),
+        (
+            Write { kind: ("apps", "Deployment"), user: root(), ..Write::default() },
+            json!({"spec": {"template": privileged()}}),
+            "user",
+        ),
+    ] {
+        let answer = ask(&labels, write, object).await;
+        assert_eq!((answer.message(), annotation(&answer, "exempt")), ("", Some(why)));
+        assert!(answer.warnings.is_empty());
+    }
+    let other = over(privileged(), &json!({"spec": {"runtimeClassName": "runc"}}));
+    assert!(ask(&labels, Write::default(), other).await.result.is_err());
+}
+
+fn write_namespace(old: Option<Value>) -> Write<'static> {
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    Write { kind: ("", "Namespace"), operation, old, ..Write::default() }
+}
+
+#[tokio::test]
+async fn labels_that_say_nothing_sensible_are_refused_when_they_are_written() {
+    let bad = namespace("n", &[("enforce", "strict"), ("warn-version", "1.2")]);
+    let answer = ask(&[], write_namespace(None), bad.clone()).await;
+    assert_eq!(
+        answer.message(),
+        "Namespace \"n\" is invalid: [metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"strict\": must be one of privileged, baseline, restricted, metadata.labels[pod-security.kubernetes.io/warn-version]: Invalid value: \"1.2\": must be \"latest\" or \"v1.x\"]"
+    );
+    assert_eq!(answer.result.unwrap_err().code, 422);
+    let again = over(bad.clone(), &json!({"metadata": {"annotations": {"a": "b"}}}));
+    assert!(ask(&[], write_namespace(Some(bad.clone())), again).await.result.is_ok(), "as bad as before");
+    let worse = namespace("n", &[("enforce", "stricter"), ("warn-version", "1.2")]);
+    assert!(ask(&[], write_namespace(Some(bad)), worse).await.result.is_err());
+}
+
+#[tokio::test]
+async fn a_namespace_that_asks_for_more_is_told_of_its_pods() {
+    let of = |name: &str, owner: Option<&str>, patch: Value| {
+        let owners = owner.map(|uid| json!([{"uid": uid, "controller": true}]));
+        let named = json!({"metadata": {"name": name, "namespace": "n", "ownerReferences": owners}});
+        over(over(pod(&json!({})), &named), &patch)
+    };
+    let bare = json!({"spec": {"containers": [{"name": "c"}]}});
+    let host = json!({"spec": {"hostPID": true}});
+    let kata = json!({"spec": {"hostPID": true, "runtimeClassName": "kata"}});
+    let fake = fake(&[]).with(
+        "",
+        "Pod",
+        &[
+            of("fine", None, json!({})),
+            of("b", Some("1"), host.clone()),
+            of("a", Some("1"), host.clone()),
+            of("c", Some("2"), host.clone()),
+            of("y", None, bare.clone()),
+            of("x", None, bare),
+            of("w", None, over(host, &json!({"spec": {"hostIPC": true, "containers": [container("c", json!({"privileged": true}))]}}))),
+            of("v", None, kata),
+        ],
+    );
+    let plugin = plugin(&fake);
+    let (before, after) = (namespace("n", &[]), namespace("n", &[("enforce", "restricted")]));
+    let answer = fake.ask(&plugin, write_namespace(Some(before.clone())), after.clone()).await;
+    assert_eq!(
+        answer.warnings,
+        [
+            "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"restricted:latest\"",
+            "a (and 2 other pods): host namespaces",
+            "w: host namespaces, privileged",
+            "x (and 1 other pod): allowPrivilegeEscalation != false, unrestricted capabilities",
+        ]
+    );
+    for (old, new, warned) in [
+        (after.clone(), namespace("n", &[("enforce", "baseline")]), false),
+        (after.clone(), after.clone(), false),
+        (after.clone(), namespace("n", &[("enforce", "baseline"), ("enforce-version", "v1.20")]), true),
+        (after, namespace("n", &[("enforce", "privileged"), ("enforce-version", "v1.20")]), false),
+        (before.clone(), namespace("n", &[("warn", "restricted")]), false),
+    ] {
+        let answer = fake.ask(&plugin, write_namespace(Some(old)), new.clone()).await;
+        assert_eq!(!answer.warnings.is_empty(), warned, "{new}");
+    }
+
+    let labelled =
+        namespace("loose", &[("enforce", "baseline"), ("audit-version", "v1.3"), ("warn", "restricted")]);
+    for old in [None, Some(namespace("loose", &[]))] {
+        let answer = fake.ask(&plugin, write_namespace(old), labelled.clone()).await;
+        assert_eq!(
+            answer.warnings,
+            [
+                "namespace \"loose\" is exempt from Pod Security, and the policy (enforce=baseline:latest, warn=restricted:latest) will be ignored"
+            ]
+        );
+    }
+}
+
+#[tokio::test]
+async fn only_so_many_pods_are_looked_at_one_of_each_controller_first() {
+    let bad = |name: String, uid: &str| {
+        over(
+            pod(&json!({"spec": {"hostPID": true}})),
+            &json!({"metadata": {"name": name, "namespace": "n", "ownerReferences": [{"uid": uid, "controller": true}]}}),
+        )
+    };
+    let many: Vec<Value> = (0..3_005).map(|i| bad(format!("a{i:04}"), "same")).collect();
+    let fake = fake(&[]).with("", "Pod", &many).with("", "Pod", &[bad("z".to_owned(), "other")]);
+    let (before, after) = (namespace("n", &[]), namespace("n", &[("enforce", "baseline")]));
+    let answer = fake.ask(&plugin(&fake), write_namespace(Some(before)), after).await;
+    assert_eq!(
+        answer.warnings,
+        [
+            "new PodSecurity enforce level only checked against the first 3000 of 3006 existing pods",
+            "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"",
+            "a0000 (and 2999 other pods): host namespaces",
+        ]
+    );
+}
