@@ -19,9 +19,25 @@ const OPERATIONS_MAX: usize = 10_000;
 /// Bytes that all `copy` operations of a patch may add: without a bound a small patch doubles a document at each step.
 const COPIED_MAX: usize = 3 * 1024 * 1024;
 
-/// Values that all `move` operations of a patch may carry further down: each is looked at to the ground then, so that a
-/// small patch could keep a large document moving for seconds.
-const MOVED_MAX: usize = 1_000_000;
+/// Steps of work that all operations of a patch may make of places in the document: without a bound a small patch keeps a
+/// large document busy for minutes. A step is an item of a list that makes room or closes up, some nanoseconds.
+const WORK_MAX: usize = 32_000_000;
+
+/// Steps for a value that a `move` carries further down: each is looked at then, to the ground.
+const CARRIED: usize = 32;
+
+/// What is left of [`WORK_MAX`].
+struct Work(usize);
+
+impl Work {
+    fn spend(&mut self, steps: usize) -> Result<(), Error> {
+        let left = self.0.checked_sub(steps);
+        self.0 = left.ok_or_else(|| {
+            Error::TooLarge(format!("a JSON patch may move at most {WORK_MAX} items of lists"))
+        })?;
+        Ok(())
+    }
+}
 
 /// Why a patch changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -126,15 +142,24 @@ impl Pointer {
 /// # Errors
 ///
 /// One cannot be applied; copies grow the document beyond reason.
-pub fn apply(operations: &[Operation], mut document: Value, replace_missing: bool) -> Result<Value, Error> {
-    let (mut copied, mut moved) = (0, 0);
+pub fn apply(operations: &[Operation], document: Value, replace_missing: bool) -> Result<Value, Error> {
+    run(operations, document, replace_missing, &mut Work(WORK_MAX))
+}
+
+fn run(
+    operations: &[Operation],
+    mut document: Value,
+    replace_missing: bool,
+    work: &mut Work,
+) -> Result<Value, Error> {
+    let mut copied = 0;
     for operation in operations {
         match operation {
             Operation::Add(path, value) => {
                 fits(path, value)?;
-                add(&mut document, path, value.clone())?;
+                add(&mut document, path, value.clone(), work)?;
             }
-            Operation::Remove(path) => drop(remove(&mut document, path)?),
+            Operation::Remove(path) => drop(remove(&mut document, path, work)?),
             Operation::Replace(path, value) => {
                 fits(path, value)?;
                 replace(&mut document, path, value.clone(), replace_missing)?;
@@ -143,18 +168,13 @@ pub fn apply(operations: &[Operation], mut document: Value, replace_missing: boo
                 if path.0.starts_with(&from.0) && path != from {
                     return Err(Error::Rejected);
                 }
-                let value = remove(&mut document, from)?;
+                let value = remove(&mut document, from, work)?;
                 // What does not go further down makes nothing deeper.
                 if path.0.len() > from.0.len() {
-                    moved += size(&value);
-                    if moved > MOVED_MAX {
-                        return Err(Error::TooLarge(format!(
-                            "moves in a JSON patch may carry at most {MOVED_MAX} values further down"
-                        )));
-                    }
+                    work.spend(CARRIED * size(&value))?;
                     fits(path, &value)?;
                 }
-                add(&mut document, path, value)?;
+                add(&mut document, path, value, work)?;
             }
             Operation::Copy(from, path) => {
                 let value = find(&document, &from.0).ok_or(Error::Rejected)?.clone();
@@ -165,7 +185,7 @@ pub fn apply(operations: &[Operation], mut document: Value, replace_missing: boo
                     )));
                 }
                 fits(path, &value)?;
-                add(&mut document, path, value)?;
+                add(&mut document, path, value, work)?;
             }
             Operation::Test(path, value) => {
                 if find(&document, &path.0).unwrap_or(&Value::Null) != value {
@@ -233,7 +253,7 @@ fn number(token: &str) -> Option<usize> {
     plain.then(|| token.parse().ok()).flatten()
 }
 
-fn add(document: &mut Value, path: &Pointer, value: Value) -> Result<(), Error> {
+fn add(document: &mut Value, path: &Pointer, value: Value, work: &mut Work) -> Result<(), Error> {
     let Some((parents, last)) = path.split() else {
         *document = value;
         return Ok(());
@@ -245,6 +265,7 @@ fn add(document: &mut Value, path: &Pointer, value: Value) -> Result<(), Error> 
             // A negative place is that of the list with the new item.
             let at = index(last, items.len() + usize::from(last.starts_with('-')));
             let at = at.filter(|at| *at <= items.len()).ok_or(Error::Rejected)?;
+            work.spend(items.len() - at)?;
             items.insert(at, value);
         }
         _ => return Err(Error::Rejected),
@@ -252,12 +273,14 @@ fn add(document: &mut Value, path: &Pointer, value: Value) -> Result<(), Error> 
     Ok(())
 }
 
-fn remove(document: &mut Value, path: &Pointer) -> Result<Value, Error> {
+fn remove(document: &mut Value, path: &Pointer, work: &mut Work) -> Result<Value, Error> {
     let (parents, last) = path.split().ok_or(Error::Rejected)?;
     let removed = match find_mut(document, parents) {
         Some(Value::Object(map)) => map.remove(last),
         Some(Value::Array(items)) => {
-            index(last, items.len()).filter(|at| *at < items.len()).map(|at| items.remove(at))
+            let at = index(last, items.len()).filter(|at| *at < items.len()).ok_or(Error::Rejected)?;
+            work.spend(items.len() - at)?;
+            Some(items.remove(at))
         }
         _ => None,
     };
@@ -286,7 +309,7 @@ fn replace(document: &mut Value, path: &Pointer, value: Value, missing: bool) ->
 mod tests {
     use super::*;
 
-    fn run(document: &str, patch: &str, replace_missing: bool) -> Result<Value, u16> {
+    fn code_of(document: &str, patch: &str, replace_missing: bool) -> Result<Value, u16> {
         let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         let code = |error| match error {
             Error::Malformed(_) => 400,
@@ -320,7 +343,7 @@ mod tests {
             (r#"{"a":1}"#, r#"[{"op":"add","path":"","value":{"b":1}}]"#, r#"{"b":1}"#),
             (r#"{"a":1}"#, r#"null"#, r#"{"a":1}"#),
         ] {
-            assert_eq!(run(document, patch, false).unwrap().to_string(), want, "{patch}");
+            assert_eq!(code_of(document, patch, false).unwrap().to_string(), want, "{patch}");
         }
     }
 
@@ -341,20 +364,48 @@ mod tests {
             (r#"{"a":1}"#, r#"{"op":"remove","path":"/a"}"#, 400),
             (r#"{"a":1}"#, r#"[1]"#, 400),
         ] {
-            assert_eq!(run(document, patch, false), Err(code), "{patch}");
+            assert_eq!(code_of(document, patch, false), Err(code), "{patch}");
         }
-        let replaced = run(r#"{"a":1}"#, r#"[{"op":"replace","path":"/b","value":1}]"#, true);
+        let replaced = code_of(r#"{"a":1}"#, r#"[{"op":"replace","path":"/b","value":1}]"#, true);
         assert_eq!(replaced.unwrap().to_string(), r#"{"a":1,"b":1}"#);
+    }
+
+    #[test]
+    fn a_patch_cannot_keep_a_list_moving() {
+        let values = vec!["0"; 200_000].join(",");
+        let document: Value = serde_json::from_str(&format!(r#"{{"a":[{values}]}}"#)).unwrap();
+        for (operation, each) in [
+            (r#"{"op":"add","path":"/a/0","value":1}"#, 200_000),
+            (r#"{"op":"remove","path":"/a/0"}"#, 199_000),
+            (r#"{"op":"move","from":"/a/0","path":"/a/100000"}"#, 290_000),
+            (r#"{"op":"copy","from":"/a/0","path":"/a/100000"}"#, 100_000),
+            (r#"{"op":"remove","path":"/a/-1"}"#, 1),
+            (r#"{"op":"add","path":"/a/-","value":1}"#, 0),
+            (r#"{"op":"replace","path":"/a/0","value":1}"#, 0),
+        ] {
+            let spent = |count: usize| {
+                let patch = format!("[{}]", vec![operation; count].join(","));
+                let operations = parse(serde_json::from_str(&patch).unwrap()).unwrap();
+                let mut work = Work(WORK_MAX);
+                let result = run(&operations, document.clone(), false, &mut work).map(drop);
+                (result, WORK_MAX - work.0)
+            };
+            let (result, steps) = spent(100);
+            assert!(result.is_ok() && steps >= 100 * each, "{operation}: {steps}");
+            let (result, steps) = spent(1_000);
+            assert_eq!(result.is_err(), each > 50_000, "{operation}");
+            assert!(steps <= WORK_MAX);
+        }
     }
 
     #[test]
     fn a_patch_cannot_grow_without_bound() {
         let many = format!("[{}]", vec![r#"{"op":"test","path":"/a"}"#; OPERATIONS_MAX + 1].join(","));
-        assert_eq!(run(r#"{"a":null}"#, &many, false), Err(413));
+        assert_eq!(code_of(r#"{"a":null}"#, &many, false), Err(413));
         let doubling = format!("[{}]", vec![r#"{"op":"copy","from":"/a","path":"/a/-"}"#; 60].join(","));
-        assert_eq!(run(r#"{"a":["xxxxxxxxxxxxxxxx"]}"#, &doubling, false), Err(413));
+        assert_eq!(code_of(r#"{"a":["xxxxxxxxxxxxxxxx"]}"#, &doubling, false), Err(413));
         let nesting = format!("[{}]", vec![r#"{"op":"copy","from":"","path":"/a"}"#; 101].join(","));
-        assert_eq!(run(r#"{"b":1}"#, &nesting, false), Err(422));
+        assert_eq!(code_of(r#"{"b":1}"#, &nesting, false), Err(422));
         let values = vec!["0"; 200_000].join(",");
         let document = format!(r#"{{"a":[{values}],"b":{{}}}}"#);
         let moves = |there: &str, turns: usize| {
@@ -363,12 +414,12 @@ mod tests {
             );
             format!("[{}]", vec![turn.as_str(); turns].join(","))
         };
-        assert!(run(&document, &moves("/c", 5_000), false).is_ok(), "it gets no deeper");
-        assert!(run(&document, &moves("/b/c", 3), false).is_ok());
-        assert_eq!(run(&document, &moves("/b/c", 10), false), Err(413));
+        assert!(code_of(&document, &moves("/c", 5_000), false).is_ok(), "it gets no deeper");
+        assert!(code_of(&document, &moves("/b/c", 3), false).is_ok());
+        assert_eq!(code_of(&document, &moves("/b/c", 10), false), Err(413));
         let deep = format!("{}1{}", "[".repeat(60), "]".repeat(60));
         let path = "/0".repeat(60);
         let twice = format!(r#"[{{"op":"replace","path":"/a{path}","value":{deep}}}]"#);
-        assert_eq!(run(&format!(r#"{{"a":{deep}}}"#), &twice, false), Err(422));
+        assert_eq!(code_of(&format!(r#"{{"a":{deep}}}"#), &twice, false), Err(422));
     }
 }

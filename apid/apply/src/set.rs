@@ -252,11 +252,21 @@ impl Set {
         let Value::Object(map) = value else {
             return if value.is_null() { Ok(set) } else { Err(Malformed(value.to_string())) };
         };
-        set.nodes.reserve_exact(map.len());
+        let mut nodes: Vec<(Element, Node)> = Vec::with_capacity(map.len());
         for (name, below) in map.iter().filter(|(name, _)| *name != ".") {
             let Some(element) = Element::parse(name)? else { continue };
             let member = below.as_object().is_none_or(|map| map.is_empty() || map.contains_key("."));
-            set.add(element, Node { member, below: Set::from_value(below)? });
+            let node = Node { member, below: Set::from_value(below)? };
+            if !node.is_empty() {
+                nodes.push((element, node));
+            }
+        }
+        // Names are in the order of texts, elements in that of their values.
+        if !nodes.is_sorted_by(|(a, _), (b, _)| a < b) {
+            nodes.sort_by(|(a, _), (b, _)| a.cmp(b));
+        }
+        for (element, node) in nodes {
+            set.add(element, node);
         }
         Ok(set)
     }

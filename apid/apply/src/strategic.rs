@@ -12,6 +12,8 @@
 //! of the patch and another one, they keep their order; a new item comes before the others that are left. Values of
 //! another JSON type than the stored ones replace them, for the schema to judge.
 
+use std::collections::{HashMap, HashSet};
+
 use apimachinery::object::{Map, Value};
 use schema::merge::{Merge, Patch};
 
@@ -161,6 +163,7 @@ fn delete_from(original: &mut Fields, list: &str, gone: &Value) -> Result<()> {
         return Err(Error::Malformed(format!("{DELETE_FROM}{list} must be a list of values")));
     };
     if let Some(Value::Array(items)) = original.get_mut(list) {
+        let gone: HashSet<&Value> = gone.iter().collect();
         items.retain(|item| !gone.contains(item));
     }
     Ok(())
@@ -219,12 +222,17 @@ fn ordered(
     Ok(())
 }
 
-/// Whether two items are one: by the key, or by value.
-fn is_same(key: Option<&str>, a: &Value, b: &Value) -> bool {
+/// What an item is told by: the value of the key, or all of it. None: it does not have the key.
+fn identity<'v>(key: Option<&str>, item: &'v Value) -> Option<&'v Value> {
     match key {
-        Some(key) => a.get(key).is_some_and(|value| b.get(key) == Some(value)),
-        None => a == b,
+        Some(key) => item.get(key),
+        None => Some(item),
     }
+}
+
+/// Whether two items are one.
+fn is_same(key: Option<&str>, a: &Value, b: &Value) -> bool {
+    identity(key, a).is_some_and(|value| identity(key, b) == Some(value))
 }
 
 fn lists(ty: Option<&Merge>, how: &Patch, mut original: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>> {
@@ -232,16 +240,14 @@ fn lists(ty: Option<&Merge>, how: &Patch, mut original: Vec<Value>, patch: &[Val
         if patch.iter().chain(&original).any(Value::is_array) {
             return Err(Error::Rejected("lists of lists are not supported".to_owned()));
         }
-        let before = original.clone();
-        for item in patch {
-            if !original.contains(item) {
-                original.push(item.clone());
-            }
-        }
-        return Ok(arrange(original, patch, &before, None));
+        let mut seen: HashSet<&Value> = original.iter().collect();
+        let new: Vec<Value> = patch.iter().filter(|item| seen.insert(item)).cloned().collect();
+        let merged = original.iter().cloned().chain(new).collect();
+        return Ok(arrange(merged, patch, &original, None));
     };
     let mut replace = false;
     let mut wanted: Vec<&Value> = Vec::with_capacity(patch.len());
+    let mut gone: HashSet<&Value> = HashSet::new();
     for item in patch {
         let Value::Object(fields) = item else {
             return Err(Error::Unmergeable(
@@ -251,25 +257,30 @@ fn lists(ty: Option<&Merge>, how: &Patch, mut original: Vec<Value>, patch: &[Val
         match fields.get(DIRECTIVE) {
             None => wanted.push(item),
             Some(Value::String(what)) if what == "delete" => {
-                if fields.get(key).is_none() {
-                    return Err(no_key(key));
-                }
-                original.retain(|stored| !is_same(Some(key), stored, item));
+                gone.insert(fields.get(key).ok_or_else(|| no_key(key))?);
             }
             Some(Value::String(what)) if what == "replace" => replace = true,
             Some(other) => return Err(unknown_directive(other)),
         }
     }
-    let before = if replace { Vec::new() } else { original.clone() };
+    original.retain(|stored| stored.get(key).is_none_or(|value| !gone.contains(value)));
+    let before = if replace { Vec::new() } else { original };
     let mut merged = before.clone();
-    for item in wanted.iter().copied() {
-        if item.get(key).is_none() {
-            return Err(no_key(key));
+    let mut places: HashMap<&Value, usize> = HashMap::with_capacity(merged.len());
+    for (at, item) in before.iter().enumerate() {
+        if let Some(value) = item.get(key) {
+            places.entry(value).or_insert(at);
         }
+    }
+    for item in wanted.iter().copied() {
+        let value = item.get(key).ok_or_else(|| no_key(key))?;
         let Value::Object(fields) = item else { continue };
-        match merged.iter_mut().find(|stored| is_same(Some(key), stored, item)) {
+        match places.get(value).and_then(|at| merged.get_mut(*at)) {
             Some(Value::Object(stored)) => *stored = maps(ty, std::mem::take(stored), fields)?,
-            _ => merged.push(Value::Object(maps(ty, Fields::new(), fields)?)),
+            _ => {
+                places.insert(value, merged.len());
+                merged.push(Value::Object(maps(ty, Fields::new(), fields)?));
+            }
         }
     }
     let order: Vec<Value> = wanted.into_iter().cloned().collect();
@@ -282,11 +293,12 @@ fn no_key(key: &str) -> Error {
 
 /// Items that `order` names in its order, the others in theirs between them, as they stood in `before`.
 fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
-    let place = |list: &[Value], item: &Value| list.iter().position(|other| is_same(key, other, item));
+    let (wanted, stood) = (places(order, key), places(before, key));
+    let place = |list: &HashMap<&Value, usize>, item: &Value| list.get(identity(key, item)?).copied();
     let mut named: Vec<(usize, Value)> = Vec::new();
     let mut others: Vec<Value> = Vec::new();
     for item in merged {
-        match place(order, &item) {
+        match place(&wanted, &item) {
             Some(at) => named.push((at, item)),
             None => others.push(item),
         }
@@ -295,9 +307,9 @@ fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&s
     let mut arranged = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for (_, item) in named {
-        let stood = place(before, &item);
+        let at = place(&stood, &item);
         while let Some(other) =
-            others.next_if(|other| matches!((place(before, other), stood), (Some(a), Some(b)) if a < b))
+            others.next_if(|other| matches!((place(&stood, other), at), (Some(a), Some(b)) if a < b))
         {
             arranged.push(other);
         }
@@ -305,6 +317,17 @@ fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&s
     }
     arranged.extend(others);
     arranged
+}
+
+/// Where items stand in a list; of several that are one, the first.
+fn places<'v>(list: &'v [Value], key: Option<&str>) -> HashMap<&'v Value, usize> {
+    let mut places = HashMap::with_capacity(list.len());
+    for (at, item) in list.iter().enumerate() {
+        if let Some(identity) = identity(key, item) {
+            places.entry(identity).or_insert(at);
+        }
+    }
+    places
 }
 
 #[cfg(test)]

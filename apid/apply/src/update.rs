@@ -22,7 +22,7 @@ use crate::typed::{Comparison, compare, reconcile};
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// The other versions in which owners of a kind's fields wrote.
-pub trait Versions {
+pub trait Versions: Sync {
     /// How objects of a version merge; None when the version is not served any more.
     fn merge(&self, api_version: &str) -> Option<&Merge>;
 

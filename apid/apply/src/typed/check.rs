@@ -39,6 +39,13 @@ pub enum Why {
     Item(&'static str),
 }
 
+impl TypingError {
+    /// Whether two items of a list have the same key.
+    pub fn is_duplicate(&self) -> bool {
+        matches!(self.why, Why::Duplicate(_))
+    }
+}
+
 /// Whether an object fits its type.
 ///
 /// # Errors

@@ -1,5 +1,7 @@
 //! What changed between two objects.
 
+use std::cmp::Ordering;
+
 use apimachinery::object::Value;
 use schema::merge::Merge;
 
@@ -75,9 +77,9 @@ impl Nodes {
     }
 
     fn with_below(mut self, below: Comparison) -> Self {
-        self.added.below = self.added.below.union(&below.added);
-        self.modified.below = self.modified.below.union(&below.modified);
-        self.removed.below = self.removed.below.union(&below.removed);
+        self.added.below = below.added;
+        self.modified.below = below.modified;
+        self.removed.below = below.removed;
         self
     }
 }
@@ -86,15 +88,21 @@ fn maps(ty: &Merge, old: Option<&Fields>, new: Option<&Fields>, all: &mut Compar
     let changed = |name: &str, old: Option<&Value>, new: Option<&Value>, all: &mut Comparison| {
         values(child_or_any(ty, name).0, old, new).put(&Element::field(name), all);
     };
-    for (name, old) in old.into_iter().flatten() {
-        let new = new.and_then(|new| new.get(name));
-        if new != Some(old) {
-            changed(name, Some(old), new, all);
-        }
-    }
-    for (name, new) in new.into_iter().flatten() {
-        if old.is_none_or(|old| !old.contains_key(name)) {
-            changed(name, None, Some(new), all);
+    // Both in the order of their names, so that sets are filled in order.
+    let (mut old, mut new) = (old.into_iter().flatten().peekable(), new.into_iter().flatten().peekable());
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (Some((a, _)), Some((b, _))) => a.cmp(b),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return,
+        };
+        let before = if order.is_le() { old.next() } else { None };
+        let after = if order.is_ge() { new.next() } else { None };
+        let Some((name, _)) = before.or(after) else { return };
+        let (before, after) = (before.map(|(_, value)| value), after.map(|(_, value)| value));
+        if before != after {
+            changed(name, before, after, all);
         }
     }
 }
@@ -147,8 +155,8 @@ fn lists(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)], all: 
     loop {
         let order = match (olds.peek().and_then(|c| c.first()), news.peek().and_then(|c| c.first())) {
             (Some((a, _)), Some((b, _))) => a.cmp(b),
-            (Some(_), None) => std::cmp::Ordering::Less,
-            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
             (None, None) => return,
         };
         let old = if order.is_le() { olds.next() } else { None }.unwrap_or_default();
