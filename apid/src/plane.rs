@@ -23,7 +23,7 @@ use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::discovery::Discovery;
 use crate::discovery::openapi::OpenApi;
-use crate::http::RequestMetrics;
+use crate::http::{Messages, RequestMetrics};
 
 /// The watch cache of this process.
 pub type Cache = storage::cache::Cache<Decoder>;
@@ -38,10 +38,12 @@ pub type Snapshot = storage::cache::Snapshot<Decoder>;
 /// The changes of a scope.
 pub type Watcher = storage::cache::Watcher<Decoder>;
 
-/// A stored kind and its objects.
+/// A stored kind and its objects, as one of its versions.
 pub struct Collection {
-    /// The kind under the preset's names.
+    /// The kind as it is stored, under the preset's names.
     pub resource: Arc<Resource>,
+    /// The kind as clients see it: the same, or another version of it.
+    pub served: Arc<Resource>,
     /// Its objects.
     pub items: Arc<Items>,
     /// Snapshots that clients are paging through.
@@ -80,6 +82,8 @@ pub struct Parts {
     pub stopping: watch::Receiver<bool>,
     /// How long a request other than a watch may take (`--request-timeout`).
     pub request_timeout: Duration,
+    /// Objects that a delete of a collection deletes at a time (`--delete-collection-workers`).
+    pub delete_workers: usize,
     /// The least time after which a watch ends by itself (`--min-request-timeout`); at most twice that.
     pub min_watch_timeout: Duration,
 }
@@ -103,31 +107,52 @@ pub struct Plane {
     pub openapi: Arc<OpenApi>,
     /// Counters of requests.
     pub request_metrics: RequestMetrics,
+    /// Protobuf messages of objects.
+    pub messages: Messages,
     collections: BTreeMap<String, Collection>,
+    /// The same objects in other versions.
+    versions: Vec<Collection>,
 }
 
 impl Plane {
     /// From its parts.
     pub fn new(parts: Parts) -> Self {
-        let collection = |resource: &Arc<Resource>| Collection {
+        let collection = |resource: &Arc<Resource>, served: &Arc<Resource>| Collection {
             resource: Arc::clone(resource),
+            served: Arc::clone(served),
             items: parts.cache.resource(&resource.key_prefix, Decoder::new(resource)),
             shelf: Shelf::default(),
         };
-        let collections = parts.registry.stored().map(|r| (r.key_prefix.clone(), collection(r))).collect();
+        let registry = &parts.registry;
+        let collections = registry.stored().map(|r| (r.key_prefix.clone(), collection(r, r))).collect();
+        let converted = registry.resources().iter().filter(|served| served.is_converted());
+        let versions = converted
+            .filter_map(|served| Some(collection(registry.of_key(&served.key_prefix)?, served)))
+            .collect();
         let discovery = Discovery::new(&parts.registry, &parts.names, &parts.server_address);
         let openapi = Arc::new(OpenApi::new(Arc::clone(&parts.registry), Arc::clone(&parts.names)));
         let request_metrics = RequestMetrics::new(&parts.metrics);
         parts.audit.count_in(&parts.metrics);
-        Plane { parts, discovery, openapi, request_metrics, collections }
+        Plane {
+            parts,
+            discovery,
+            openapi,
+            request_metrics,
+            messages: Messages::default(),
+            collections,
+            versions,
+        }
     }
 
-    /// The collection of a stored kind.
+    /// The collection of a kind whose objects are stored.
     pub fn collection(&self, resource: &Resource) -> Option<&Collection> {
+        if resource.is_converted() {
+            return self.versions.iter().find(|collection| std::ptr::eq(&*collection.served, resource));
+        }
         self.collections.get(&resource.key_prefix)
     }
 
-    /// All collections, ordered by storage key.
+    /// All collections as they are stored, ordered by storage key.
     pub fn collections(&self) -> impl Iterator<Item = &Collection> {
         self.collections.values()
     }

@@ -3,7 +3,7 @@
 use apimachinery::status::Status;
 
 use super::version::{Wanted, parse_or_500};
-use super::{Call, Shown};
+use super::{Call, Shown, scale};
 
 /// The object, of a version that is at least the one asked for (requirements D-RV-4 to -6).
 ///
@@ -17,6 +17,7 @@ pub async fn get(call: &Call<'_>, resource_version: &str) -> Result<Shown, Statu
     }
     let (item, _) = call.collection.items.get(&call.key()).await.map_err(|error| call.failure(error))?;
     match item {
+        Some(item) if call.view().is_some() => scale::view(&Shown::item(item)),
         Some(item) => Ok(Shown::item(item)),
         None => Err(Status::not_found(&call.collection.resource.group_resource, call.name)),
     }

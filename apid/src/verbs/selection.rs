@@ -1,9 +1,12 @@
 //! Which objects of a collection a list, watch or deletecollection is about.
 
+use std::sync::Arc;
+
 use apimachinery::field::quote;
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 use apimachinery::status::Status;
+use kinds::Resource;
 use kinds::entry::Entry;
 
 use super::Call;
@@ -16,6 +19,8 @@ use crate::plane::Item;
 pub(super) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
+    /// The kind whose fields are meant.
+    served: Arc<Resource>,
     /// The narrowest scope of the cache that holds all matches.
     pub(super) keys: String,
 }
@@ -31,9 +36,9 @@ impl Selection {
     /// 400: the kind is not selected by such a field (requirements D-QP-46).
     pub(super) fn new(call: &Call<'_>, options: &ListOptions) -> Result<Self, Status> {
         let resource = &call.collection.resource;
+        let served = &call.collection.served;
         let own = resource.kind.strategy.selectable_fields();
-        let unknown =
-            options.fields.fields().find(|field| !META_FIELDS.contains(field) && !own.contains(field));
+        let unknown = options.fields.fields().find(|field| served.stored_field(field).is_none());
         if let Some(field) = unknown {
             return Err(Status::bad_request(if own.is_empty() {
                 let known = META_FIELDS.map(quote).join(", ");
@@ -50,7 +55,8 @@ impl Selection {
             }
             _ => call.scope(),
         };
-        Ok(Selection { labels: options.labels.clone(), fields: options.fields.clone(), keys })
+        let (labels, fields) = (options.labels.clone(), options.fields.clone());
+        Ok(Selection { labels, fields, served: Arc::clone(served), keys })
     }
 
     /// Whether it is the whole scope.
@@ -64,6 +70,7 @@ impl Selection {
     }
 
     fn matches(&self, entry: &Entry) -> bool {
-        self.labels.matches(|key| entry.label(key)) && self.fields.matches(|field| entry.field(field))
+        let field = |field: &str| self.served.stored_field(field).map_or("", |field| entry.field(field));
+        self.labels.matches(|key| entry.label(key)) && self.fields.matches(field)
     }
 }

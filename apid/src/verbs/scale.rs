@@ -1,0 +1,90 @@
+//! The subresource `scale`: one number of an object, written by the body of another kind.
+//!
+//! # Contract
+//!
+//! The same as of the ordinary verbs, for the view that [`kinds::scale`] makes. A write is an update of the object under
+//! the subresource `scale`, inside the loop of [`super::modify`]; version and uid in the body are conditions on the object.
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use kinds::{Resource, scale};
+
+use super::decode::decode;
+use super::modify::Modified;
+use super::options::WriteOptions;
+use super::ownership::Wanted;
+use super::patch::Patch;
+use super::update::{fit_name, other_uid};
+use super::{Call, Payload, Shown, Written};
+
+/// The Scale of an object.
+///
+/// # Errors
+///
+/// 500: the stored bytes are no object.
+pub(super) fn view(shown: &Shown) -> Result<Shown, Status> {
+    Ok(Shown::tree(scale::of(&shown.object()?)))
+}
+
+/// Sets the number of an object.
+///
+/// # Errors
+///
+/// 400 for the body, 422 for its number, else those of an update.
+pub(super) async fn update(
+    call: &Call<'_>,
+    body: &Resource,
+    payload: Payload<'_>,
+    options: &WriteOptions,
+) -> Result<Written, Status> {
+    let version = body.kind.versions.first().copied().unwrap_or_default();
+    let (mut sent, warnings) = decode(body, version, payload, options.field_validation)?;
+    fit_name(call, &sent)?;
+    super::create::fit_namespace(call, &mut sent)?;
+    write(call, body, options, |_| Ok((sent.clone(), warnings.clone()))).await
+}
+
+/// Sets the number of an object by a patch of its Scale.
+///
+/// # Errors
+///
+/// 422 when the patch cannot be applied or for its number, else those of an update.
+pub(super) async fn patch(
+    call: &Call<'_>,
+    body: &Resource,
+    patch: &Patch,
+    options: &WriteOptions,
+) -> Result<Written, Status> {
+    let wanted = |old: &Object| {
+        let (new, warnings) = patch.change(call, body, scale::of(old), options.field_validation)?;
+        fit_name(call, &new)?;
+        Ok((new, warnings))
+    };
+    write(call, body, options, wanted).await
+}
+
+async fn write(
+    call: &Call<'_>,
+    body: &Resource,
+    options: &WriteOptions,
+    wanted: impl Fn(&Object) -> Result<(Object, Vec<String>), Status>,
+) -> Result<Written, Status> {
+    let scaled = |old: &Object| {
+        let (scale, warnings) = wanted(old)?;
+        let errors = scale::validate(&scale);
+        if !errors.is_empty() {
+            return Err(Status::invalid(&body.group_kind, call.name, &errors));
+        }
+        if !matches!(scale.uid(), "") && scale.uid() != old.uid() {
+            return Err(other_uid(call, scale.uid(), old.uid()));
+        }
+        let mut new = old.clone();
+        scale::apply(&mut new, &scale);
+        new.set_meta("resourceVersion", scale.resource_version());
+        Ok(Wanted { object: new, warnings, applied: false })
+    };
+    match call.modify(options, scaled).await? {
+        Modified::Done(written) => Ok(Written { object: view(&written.object)?, ..written }),
+        Modified::Missing => Err(Status::not_found(&call.collection.resource.group_resource, call.name)),
+    }
+}
