@@ -1,13 +1,29 @@
-//! kubectl, unmodified, under Kubernetes' names. Skips with a line that says so when kubectl 1.33 is not installed.
+//! kubectl of three releases, unmodified and without a special flag, under Kubernetes' names.
+//!
+//! # Contract
+//!
+//! A session is a function that gets a fresh plane and an administrator's kubectl; [`with_each_release`] runs it once for
+//! each of [`RELEASES`], and skips a release that is not installed with a line that says so. Configuration, discovery cache
+//! and everything else that kubectl writes stays in the plane's own directory.
+
+mod access;
+mod changes;
+mod directory;
+mod generators;
+mod questions;
+mod table;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::harness::{Options, Plane};
+
+/// The releases that have to work: the oldest and the newest, and one between.
+pub const RELEASES: [&str; 3] = ["1.27", "1.30", "1.33"];
 
 /// kubectl of one release: `kubectl` on PATH if it is of that release, or `kubectl.<release>` beside it.
 pub fn installed(release: &str) -> Option<PathBuf> {
@@ -23,15 +39,32 @@ pub fn installed(release: &str) -> Option<PathBuf> {
     found.starts_with(&format!("v{release}.")).then_some(first)
 }
 
+/// Runs a session with each release, each on a fresh plane.
+async fn with_each_release(session: fn(&Plane, &Kubectl)) {
+    for release in RELEASES {
+        let Some(program) = installed(release) else {
+            println!("skipped: kubectl {release} is neither on PATH nor beside the kubectl there");
+            continue;
+        };
+        let plane = Plane::start(Options::kubernetes()).await;
+        let kubectl = Kubectl::new(program, release, &plane, "admin");
+        let ended = tokio::task::spawn_blocking(move || session(&plane, &kubectl)).await;
+        if let Err(error) = ended {
+            panic!("kubectl {release}: {error}");
+        }
+    }
+}
+
 /// kubectl with a configuration file for one user of the plane.
 pub struct Kubectl {
     program: PathBuf,
+    release: String,
     config: PathBuf,
 }
 
 impl Kubectl {
     /// As a user of the plane.
-    pub fn new(program: PathBuf, plane: &Plane, user: &str) -> Self {
+    pub fn new(program: PathBuf, release: &str, plane: &Plane, user: &str) -> Self {
         let config = plane.dir().join(format!("{user}.kubeconfig"));
         let content = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "plane",
@@ -40,37 +73,34 @@ impl Kubectl {
             "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": user}}],
         });
         fs::write(&config, content.to_string()).expect("the configuration file");
-        Kubectl { program, config }
+        Kubectl { program, release: release.to_owned(), config }
     }
 
-    fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(&self.program);
-        command
-            .env("HOME", self.config.parent().expect("a folder"))
-            .arg("--kubeconfig")
-            .arg(&self.config)
-            .args(line.split_whitespace());
-        command
+    /// The same program as another user.
+    pub fn user(&self, plane: &Plane, user: &str) -> Self {
+        Kubectl::new(self.program.clone(), &self.release, plane, user)
     }
 
-    fn output(&self, line: &str, stdin: &str) -> Output {
-        let mut command = self.command(line);
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("kubectl starts");
-        child.stdin.take().expect("a pipe").write_all(stdin.as_bytes()).expect("kubectl reads");
-        child.wait_with_output().expect("kubectl ends")
+    /// Which of [`RELEASES`] this is.
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// Where this kubectl keeps what it writes.
+    pub fn home(&self) -> &Path {
+        self.config.parent().expect("a folder")
+    }
+
+    /// Runs a command line; `'…'` keeps blanks together.
+    pub fn run(&self, line: &str, stdin: &str) -> Ran {
+        Ran::new(line, self.output(self.command(line), stdin))
     }
 
     /// Runs a command that must succeed; gives what it printed.
     pub fn ok(&self, line: &str, stdin: &str) -> String {
-        let output = self.output(line, stdin);
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "kubectl {line}\n{out}{err}");
-        out.into_owned()
+        let ran = self.run(line, stdin);
+        assert!(ran.status.success(), "{ran}");
+        ran.out
     }
 
     /// Runs a command that must fail; gives what it complained of.
@@ -80,142 +110,122 @@ impl Kubectl {
 
     /// The same with something to read.
     pub fn refused_given(&self, line: &str, stdin: &str) -> String {
-        let output = self.output(line, stdin);
-        assert!(
-            !output.status.success(),
-            "kubectl {line} succeeded: {}",
-            String::from_utf8_lossy(&output.stdout)
-        );
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+        let ran = self.run(line, stdin);
+        assert!(!ran.status.success(), "it succeeded: {ran}");
+        format!("{}{}", ran.out, ran.err)
+    }
+
+    /// `kubectl edit` with a command that changes the file it is given; it must succeed.
+    pub fn edit(&self, line: &str, editor: &str) -> String {
+        let mut command = self.command(line);
+        command.env("EDITOR", editor).env_remove("KUBE_EDITOR");
+        let ran = Ran::new(line, self.output(command, ""));
+        assert!(ran.status.success(), "{ran}");
+        ran.out
+    }
+
+    /// Starts a command that goes on; ended when dropped.
+    pub fn start(&self, line: &str) -> Going {
+        let mut command = self.command(line);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("kubectl starts");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Going { child, lines }
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .env("HOME", self.home())
+            .env_remove("KUBECONFIG")
+            .arg("--kubeconfig")
+            .arg(&self.config)
+            .args(words(line));
+        command
+    }
+
+    fn output(&self, mut command: Command, stdin: &str) -> Output {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kubectl starts");
+        let mut pipe = child.stdin.take().expect("a pipe");
+        let bytes = stdin.as_bytes().to_vec();
+        // A command that ends without reading closes the pipe: that is no failure of the test.
+        let writer = std::thread::spawn(move || drop(pipe.write_all(&bytes)));
+        let output = child.wait_with_output().expect("kubectl ends");
+        writer.join().expect("the writer ends");
+        output
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn kubectl_1_33_manages_objects() {
-    let Some(program) = installed("1.33") else {
-        println!("skipped: kubectl 1.33 is neither on PATH nor beside the kubectl there");
-        return;
-    };
-    let plane = Plane::start(Options::kubernetes()).await;
-    let kubectl = Kubectl::new(program, &plane, "admin");
+/// The words of a line: blanks part them, except within `'…'`.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for (index, part) in line.split('\'').enumerate() {
+        let is_quoted = index % 2 == 1;
+        for c in part.chars() {
+            match words.last_mut() {
+                Some(word) if is_quoted || c != ' ' => word.push(c),
+                _ => words.push(String::new()),
+            }
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
 
-    assert!(kubectl.ok("create namespace shop", "").contains("namespace/shop created"));
-    for manifest in manifests() {
-        let (kind, name) = (
-            manifest["kind"].as_str().expect("a kind"),
-            manifest["metadata"]["name"].as_str().expect("a name"),
-        );
-        let resource = format!("{}/{name}", kind.to_lowercase());
-        kubectl.ok("create -n shop -f -", &manifest.to_string());
-        assert!(
-            kubectl.ok(&format!("get -n shop {}", kind.to_lowercase()), "").lines().count() >= 2,
-            "a table of {kind}"
-        );
-        let listed = kubectl.ok(&format!("get -n shop {} -o name", kind.to_lowercase()), "");
-        assert!(listed.contains(name), "{kind} in the list:\n{listed}");
-        let yaml = kubectl.ok(&format!("get -n shop {resource} -o yaml"), "");
-        assert!(yaml.contains(&format!("kind: {kind}")) && yaml.contains("uid: "), "{yaml}");
-        let replaced = yaml.replacen("metadata:\n", "metadata:\n  labels:\n    touched: \"yes\"\n", 1);
-        kubectl.ok("replace -n shop -f -", &replaced);
-        let label =
-            kubectl.ok(&format!("get -n shop {resource} -o jsonpath={{.metadata.labels.touched}}"), "");
-        assert_eq!(label, "yes", "{kind} replaced");
-        kubectl.ok(&format!("delete -n shop {resource}"), "");
-        assert!(kubectl.refused(&format!("get -n shop {resource}")).contains("NotFound"), "{kind} deleted");
+/// What a command did.
+pub struct Ran {
+    line: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub out: String,
+    /// What it complained of.
+    pub err: String,
+}
+
+impl Ran {
+    fn new(line: &str, output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ran {
+            line: line.to_owned(),
+            status: output.status,
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
     }
 }
 
-/// One object of each kind that a user makes, apart from namespaces.
-fn manifests() -> Vec<Value> {
-    let rbac = "rbac.authorization.k8s.io/v1";
-    let rule = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
-    let subject = json!([{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}]);
-    vec![
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"color": "blue"}}),
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"}, "stringData": {"user": "me"}}),
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}),
-        json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "happened"}, "reason": "Tested", "type": "Normal",
-               "involvedObject": {"kind": "ConfigMap", "namespace": "shop", "name": "settings"}}),
-        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lock"}, "spec": {"holderIdentity": "a"}}),
-        json!({"apiVersion": rbac, "kind": "Role", "metadata": {"name": "reader"}, "rules": rule}),
-        json!({"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": "e2e-reader"}, "rules": rule}),
-        json!({"apiVersion": rbac, "kind": "RoleBinding", "metadata": {"name": "readers"}, "subjects": subject,
-               "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}}),
-        json!({"apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": {"name": "e2e-readers"}, "subjects": subject,
-               "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}}),
-    ]
+impl std::fmt::Display for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "kubectl {} ({})\n{}{}", self.line, self.status, self.out, self.err)
+    }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn kubectl_1_33_grants_and_asks() {
-    let Some(program) = installed("1.33") else {
-        println!("skipped: kubectl 1.33 is neither on PATH nor beside the kubectl there");
-        return;
-    };
-    let plane = Plane::start(Options::kubernetes()).await;
-    let admin = Kubectl::new(program.clone(), &plane, "admin");
-    let alice = Kubectl::new(program, &plane, "alice");
-
-    assert!(alice.ok("auth whoami", "").contains("alice"));
-    assert!(alice.refused("get configmaps -n default").contains("Forbidden"));
-    assert!(alice.refused("auth can-i get configmaps -n default").contains("no"));
-    admin.ok("create role reader -n default --verb=get,list,watch --resource=configmaps", "");
-    admin.ok("create rolebinding readers -n default --role=reader --user=alice", "");
-    assert!(alice.ok("auth can-i get configmaps -n default", "").contains("yes"));
-    alice.ok("get configmaps -n default", "");
-    admin.ok("delete rolebinding readers -n default", "");
-    assert!(alice.refused("get configmaps -n default").contains("Forbidden"));
+/// A command that goes on.
+pub struct Going {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn kubectl_1_33_watches() {
-    let Some(program) = installed("1.33") else {
-        println!("skipped: kubectl 1.33 is neither on PATH nor beside the kubectl there");
-        return;
-    };
-    let plane = Plane::start(Options::kubernetes()).await;
-    let kubectl = Kubectl::new(program, &plane, "admin");
-    let mut watch = kubectl
-        .command("get configmaps -n default -w -o name")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("kubectl starts");
-    let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
-    // The watch is open when the first line came: an object made before it started is listed, one made after is an event.
-    kubectl.ok("create configmap first -n default --from-literal=a=b", "");
-    assert_eq!(lines.next().expect("a line").expect("text"), "configmap/first");
-    kubectl.ok("create configmap second -n default --from-literal=a=b", "");
-    assert_eq!(lines.next().expect("a line").expect("text"), "configmap/second");
-    watch.kill().expect("kubectl is stopped");
-    watch.wait().expect("kubectl ends");
+impl Going {
+    /// The next line that it prints.
+    pub fn line(&mut self) -> String {
+        self.lines.next().expect("a line").expect("text")
+    }
+
+    /// Waits for its end: whether it succeeded.
+    pub fn succeeded(mut self) -> bool {
+        self.child.wait().expect("kubectl ends").success()
+    }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn kubectl_1_33_changes_objects_by_patches() {
-    let Some(program) = installed("1.33") else {
-        println!("skipped: kubectl 1.33 is neither on PATH nor beside the kubectl there");
-        return;
-    };
-    let plane = Plane::start(Options::kubernetes()).await;
-    let kubectl = Kubectl::new(program, &plane, "admin");
-    let deployment = |containers: Value| {
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
-               "spec": {"selector": {"matchLabels": {"app": "web"}},
-                        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}}})
-        .to_string()
-    };
-    let images = "get deployment web -n default -o jsonpath={.spec.template.spec.containers[*].image}";
-    kubectl
-        .ok("apply -f -", &deployment(json!([{"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}])));
-    kubectl.ok("set image deployment/web -n default a=a:2", "");
-    assert_eq!(kubectl.ok(images, ""), "a:2 b:1", "containers merge by name");
-    kubectl.ok("apply -f -", &deployment(json!([{"name": "a", "image": "a:3"}])));
-    assert_eq!(kubectl.ok(images, ""), "a:3", "a container that is applied no more is gone");
-    kubectl.ok("label deployment web -n default tier=front", "");
-    kubectl.ok("annotate deployment web -n default note=x", "");
-    kubectl.ok("patch deployment web -n default -p {\"spec\":{\"replicas\":2}}", "");
-    let shown =
-        kubectl.ok("get deployment web -n default -o jsonpath={.metadata.labels.tier}{.spec.replicas}", "");
-    assert_eq!(shown, "front2");
+impl Drop for Going {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
 }

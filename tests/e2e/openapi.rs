@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Options, Plane};
-use crate::kubectl::{Kubectl, installed};
+use crate::kubectl::{Kubectl, RELEASES, installed};
 
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
@@ -101,12 +101,12 @@ fn deployment(name: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_checks_and_explains() {
     let plane = Plane::start(Options::kubernetes()).await;
-    for release in ["1.27", "1.30", "1.33"] {
+    for release in RELEASES {
         let Some(program) = installed(release) else {
             println!("skipped: kubectl {release} is neither on PATH nor beside the kubectl there");
             continue;
         };
-        let kubectl = Kubectl::new(program, &plane, "admin");
+        let kubectl = Kubectl::new(program, release, &plane, "admin");
         for (path, field) in EXPLAINED {
             let text = kubectl.ok(&format!("explain --recursive {path}"), "");
             assert!(

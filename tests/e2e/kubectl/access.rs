@@ -1,0 +1,69 @@
+//! Rights: granting, taking away and asking for them.
+
+use super::{Kubectl, with_each_release};
+use crate::harness::Plane;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_grants_and_asks() {
+    with_each_release(grants_and_asks).await;
+}
+
+fn grants_and_asks(plane: &Plane, admin: &Kubectl) {
+    let alice = admin.user(plane, "alice");
+    // 1.27 knows only the versions of this question from before it was stable.
+    if alice.release() == "1.27" {
+        assert!(alice.refused("auth whoami").contains("selfsubjectreviews API is not enabled"));
+    } else {
+        let whoami = alice.ok("auth whoami", "");
+        for shown in ["alice", "alice-uid", "[team-a system:authenticated]"] {
+            assert!(whoami.contains(shown), "{whoami}");
+        }
+    }
+    assert!(alice.refused("get configmaps -n default").contains("Forbidden"));
+    assert!(alice.refused("auth can-i get configmaps -n default").contains("no"));
+    admin.ok("create role reader -n default --verb=get,list,watch --resource=configmaps,pods/log", "");
+    admin.ok("create rolebinding readers -n default --role=reader --user=alice", "");
+    assert!(alice.ok("auth can-i get configmaps -n default", "").contains("yes"));
+    assert!(alice.ok("auth can-i get pods -n default --subresource=log", "").contains("yes"));
+    assert!(alice.refused("auth can-i get pods -n default").contains("no"));
+    alice.ok("get configmaps -n default", "");
+
+    let rules = alice.ok("auth can-i --list -n default", "");
+    let rows: Vec<Vec<&str>> = rules.lines().map(|line| line.split_whitespace().collect()).collect();
+    for row in [
+        vec!["Resources", "Non-Resource", "URLs", "Resource", "Names", "Verbs"],
+        vec!["configmaps", "[]", "[]", "[get", "list", "watch]"],
+        vec!["pods/log", "[]", "[]", "[get", "list", "watch]"],
+        vec!["selfsubjectreviews.authentication.k8s.io", "[]", "[]", "[create]"],
+        vec!["[/version]", "[]", "[get]"],
+    ] {
+        assert!(rows.contains(&row), "{row:?} in\n{rules}");
+    }
+
+    admin.ok("set subject rolebinding/readers -n default --user=bob", "");
+    admin.user(plane, "bob").ok("get configmaps -n default", "");
+    admin.ok("delete rolebinding readers -n default", "");
+    assert!(alice.refused("get configmaps -n default").contains("Forbidden"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_reconciles_roles() {
+    with_each_release(reconciles_roles).await;
+}
+
+fn reconciles_roles(_: &Plane, kubectl: &Kubectl) {
+    let role = |verbs: &str| {
+        format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: counters}}\n\
+             rules: [{{apiGroups: [''], resources: [nodes], verbs: [{verbs}]}}]\n"
+        )
+    };
+    let verbs =
+        |kubectl: &Kubectl| kubectl.ok("get clusterrole counters -o 'jsonpath={.rules[*].verbs}'", "");
+    assert!(kubectl.ok("auth reconcile -f -", &role("get")).contains("reconciled"));
+    assert_eq!(verbs(kubectl), r#"["get"]"#);
+    kubectl.ok("auth reconcile -f -", &role("get, list"));
+    assert!(verbs(kubectl).contains("list"), "{}", verbs(kubectl));
+    kubectl.ok("auth reconcile --remove-extra-permissions -f -", &role("list"));
+    assert!(!verbs(kubectl).contains("get"), "{}", verbs(kubectl));
+}
