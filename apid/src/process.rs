@@ -183,6 +183,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
         server_address: dialled(address).to_string(),
         stopping,
         request_timeout: config.request_timeout,
+        delete_workers: config.delete_workers,
         min_watch_timeout: config.min_request_timeout,
     }));
     surroundings.attach(&plane);
@@ -192,7 +193,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let server = tokio::spawn(serving::server::serve(
         listener,
         Some(tls),
-        Arc::new(Api::new(Arc::clone(&plane))),
+        Arc::new(Api::new(Arc::clone(&plane)).with_limits(config.max_in_flight.0, config.max_in_flight.1)),
         options,
         async {
             let _ = draining.await;
@@ -335,6 +336,9 @@ fn start_authd(config: &Config, clock: &Arc<dyn Clock>, chance: &dyn Chance) -> 
         }
         Authd::Spawned { program, flags } => (program, flags),
     };
+    // Used where no flag names another key.
+    let mut flags = flags.clone();
+    flags.push(format!("--generated-key-file={}", config.data_dir.join("service-account.key").display()));
     let program = match program {
         Some(program) => program.clone(),
         None => spawn::find()?,
@@ -346,7 +350,7 @@ fn start_authd(config: &Config, clock: &Arc<dyn Clock>, chance: &dyn Chance) -> 
     let named = config.authd_socket.clone();
     let socket = named.or_else(|| placed.as_ref().map(|s| s.path().to_owned())).unwrap_or_default();
     let running =
-        Supervised::start(program, flags, &socket, Arc::clone(clock), refuse).map_err(|e| e.to_string())?;
+        Supervised::start(program, &flags, &socket, Arc::clone(clock), refuse).map_err(|e| e.to_string())?;
     Ok(RunningAuthd { socket, running: Some(running), refused, _silent: None, _socket: placed })
 }
 

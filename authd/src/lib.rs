@@ -68,7 +68,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     if serving::log::init(flags.verbosity, flags.logging_format).is_err() {
         eprintln!("authd: logging is set up already");
     }
-    let (config, authn) = match configure(flags) {
+    let (config, mirror, authn) = match configure(flags) {
         Ok(configured) => configured,
         Err(mistakes) => {
             for mistake in mistakes {
@@ -83,7 +83,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     let ended = match runtime {
         Ok(runtime) => {
-            let ended = runtime.block_on(serve(config, authn)).map_err(|error| error.to_string());
+            let ended = runtime.block_on(serve(config, mirror, authn)).map_err(|error| error.to_string());
             // Reading standard input cannot be interrupted, and nobody waits for it.
             runtime.shutdown_background();
             ended
@@ -100,14 +100,18 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Checks everything that can be checked before something is bound.
-fn configure(flags: Flags) -> Result<(Config, authn::Union), Vec<String>> {
+fn configure(flags: Flags) -> Result<(Config, Arc<Mirror>, authn::Union), Vec<String>> {
     let config = Config::check(flags)?;
-    let authn = authn::Union::build(&config.authn)?;
-    Ok((config, authn))
+    let mirror = Mirror::new(Arc::clone(&config.names));
+    let authn = authn::Union::build(&config.authn, &mirror)?;
+    Ok((config, mirror, authn))
 }
 
-async fn serve(config: Config, authn: authn::Union) -> Result<(), Box<dyn std::error::Error>> {
-    let mirror = Mirror::new(Arc::clone(&config.names));
+async fn serve(
+    config: Config,
+    mirror: Arc<Mirror>,
+    authn: authn::Union,
+) -> Result<(), Box<dyn std::error::Error>> {
     let meters = Meters::new(authn::Union::methods());
     let authz = authz::Union::build(&config.modes, &mirror, &meters);
     let epoch = auth::Epoch { instance: SystemChance.uuid(), generation: 1 };
@@ -115,10 +119,12 @@ async fn serve(config: Config, authn: authn::Union) -> Result<(), Box<dyn std::e
         names: Arc::clone(&config.names),
         authn: Arc::new(authn),
         authz: Arc::new(authz),
-        chains: grpc::Parts::permits(),
+        issuer: config.authn.issuer.clone(),
+        logins: grpc::Parts::permits(),
         meters: Arc::clone(&meters),
         mirror: Arc::clone(&mirror),
         clock: Arc::new(SystemClock::new()),
+        chance: Arc::new(SystemChance),
         epoch,
         warnings: config.modes.warnings.clone().into(),
     };

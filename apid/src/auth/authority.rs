@@ -3,8 +3,8 @@
 use apimachinery::status::{Reason, Status};
 use async_trait::async_trait;
 use authproto::auth::{
-    CoversRequest, CoversResponse, DecideResponse, Failure, ReviewRequest, ReviewResponse,
-    decide_request::Ask,
+    CoversRequest, CoversResponse, DecideResponse, Failure, IssueTokenRequest, IssueTokenResponse,
+    KeysRequest, KeysResponse, ReviewRequest, ReviewResponse, decide_request::Ask,
 };
 
 /// Whoever decides: authd at the other end of a stream.
@@ -15,6 +15,12 @@ pub(super) trait Authority: Send + Sync + 'static {
 
     /// The escalation check.
     async fn covers(&self, request: CoversRequest) -> Result<CoversResponse, Undecided>;
+
+    /// A service-account token.
+    async fn issue_token(&self, request: IssueTokenRequest) -> Result<IssueTokenResponse, Undecided>;
+
+    /// The keys of service-account tokens.
+    async fn keys(&self, request: KeysRequest) -> Result<KeysResponse, Undecided>;
 
     /// A review object.
     async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, Undecided>;

@@ -45,6 +45,7 @@ mod scripted;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod watches;
 
 pub use credentials::{Credentials, ProxyHeaders};

@@ -15,11 +15,15 @@ use std::collections::BTreeMap;
 
 use apimachinery::names::Names;
 use authproto::auth::{
-    LabelSelector, MirrorBinding, MirrorKey, MirrorObject, MirrorRole, MirrorServiceAccount, Named,
-    PolicyRule, SelectorRequirement, Subject, mirror_key, mirror_object,
+    LabelSelector, MirrorBinding, MirrorConfigMap, MirrorKey, MirrorNode, MirrorObject, MirrorPod,
+    MirrorRole, MirrorSecret, MirrorServiceAccount, Named, PolicyRule, SelectorRequirement, Subject,
+    mirror_key, mirror_object,
 };
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use kinds::Registry;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// What kind of mirrored object a key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +38,14 @@ pub(super) enum Mirrored {
     ClusterRoleBinding,
     /// ServiceAccount
     ServiceAccount,
+    /// Secret, of the types that hold tokens
+    Secret,
+    /// Pod
+    Pod,
+    /// Node
+    Node,
+    /// ConfigMap, `cluster-info` alone
+    ConfigMap,
 }
 
 /// Which component of the policy vector a write of the kind advances.
@@ -61,6 +73,8 @@ pub(super) struct Reduction {
     /// Lower-case plural.
     pub(super) resource: &'static str,
     namespaced: bool,
+    /// The one key that is mirrored; None: all with the prefix.
+    only: Option<String>,
 }
 
 /// The mirrored kinds: group stem, resource, what it is, what it advances.
@@ -70,6 +84,10 @@ const TABLE: &[(&str, &str, Mirrored, Component)] = &[
     ("rbac.authorization", "roles", Mirrored::Role, Component::RbacNamespace),
     ("rbac.authorization", "rolebindings", Mirrored::RoleBinding, Component::RbacNamespace),
     ("", "serviceaccounts", Mirrored::ServiceAccount, Component::Identity),
+    ("", "secrets", Mirrored::Secret, Component::Identity),
+    ("", "pods", Mirrored::Pod, Component::Identity),
+    ("", "nodes", Mirrored::Node, Component::Identity),
+    ("", "configmaps", Mirrored::ConfigMap, Component::Identity),
 ];
 
 /// The table of mirrored kinds under a names preset.
@@ -78,6 +96,11 @@ pub struct Reductions {
     entries: Vec<Reduction>,
     autoupdate: String,
     bootstrapping: String,
+    /// The types of Secrets that hold tokens.
+    token_types: [String; 2],
+    account_name: String,
+    account_uid: String,
+    legacy_labels: [String; 2],
 }
 
 impl Reductions {
@@ -96,12 +119,24 @@ impl Reductions {
                 group,
                 resource,
                 namespaced: found.kind.namespaced,
+                only: (kind == Mirrored::ConfigMap)
+                    .then(|| found.key(names.public_namespace, "cluster-info")),
             })
         };
         Reductions {
             entries: TABLE.iter().filter_map(entry).collect(),
             autoupdate: names.autoupdate_annotation(),
             bootstrapping: names.bootstrapping_label(),
+            token_types: [
+                names.label_key("service-account-token"),
+                names.label_sub_key("bootstrap", "token"),
+            ],
+            account_name: names.label_key("service-account.name"),
+            account_uid: names.label_key("service-account.uid"),
+            legacy_labels: [
+                names.label_key("legacy-token-last-used"),
+                names.label_key("legacy-token-invalid-since"),
+            ],
         }
     }
 
@@ -112,7 +147,10 @@ impl Reductions {
 
     /// The mirrored kind of a key. None: the object decides nothing.
     pub(super) fn of_key(&self, key: &str) -> Option<&Reduction> {
-        self.entries.iter().find(|entry| key.starts_with(&entry.prefix))
+        self.entries
+            .iter()
+            .find(|entry| key.starts_with(&entry.prefix))
+            .filter(|entry| entry.only.as_ref().is_none_or(|only| only == key))
     }
 
     /// Whether changes of such objects are seen.
@@ -120,17 +158,23 @@ impl Reductions {
         self.entries.iter().any(|entry| entry.group == group && entry.resource == resource)
     }
 
-    /// What of the object decides. None when the bytes are not an object of the kind.
+    /// What of the object decides. None when the bytes are not an object of the kind, or it decides nothing.
     pub(super) fn reduce(&self, entry: &Reduction, value: &[u8]) -> Option<MirrorObject> {
         let stored: Stored = serde_json::from_slice(value).ok()?;
         let meta = stored.metadata;
         let labels = match entry.kind {
             Mirrored::ClusterRole => meta.labels.unwrap_or_default(),
-            Mirrored::ServiceAccount => BTreeMap::new(),
+            Mirrored::ServiceAccount | Mirrored::Pod | Mirrored::Node | Mirrored::ConfigMap => {
+                BTreeMap::new()
+            }
+            Mirrored::Secret => these(meta.labels, &self.legacy_labels),
             _ => only(meta.labels, &self.bootstrapping),
         };
         let annotations = match entry.kind {
-            Mirrored::ServiceAccount => BTreeMap::new(),
+            Mirrored::ServiceAccount | Mirrored::Pod | Mirrored::Node | Mirrored::ConfigMap => {
+                BTreeMap::new()
+            }
+            Mirrored::Secret => these(meta.annotations, [&self.account_name, &self.account_uid]),
             _ => only(meta.annotations, &self.autoupdate),
         };
         let role = |rules: Option<Vec<Rule>>, aggregation: Option<Aggregation>| MirrorRole {
@@ -160,7 +204,34 @@ impl Reductions {
                 Kind::ClusterRoleBinding(binding(stored.role_ref, stored.subjects))
             }
             Mirrored::ServiceAccount => Kind::ServiceAccount(MirrorServiceAccount {}),
+            Mirrored::Secret => {
+                let kind = stored.kind_of_secret.unwrap_or_default();
+                if !self.token_types.contains(&kind) {
+                    return None;
+                }
+                let decoded = |(key, value): (String, Value)| {
+                    let bytes = STANDARD.decode(value.as_str()?).ok()?;
+                    Some((key, bytes.into()))
+                };
+                let data = stored.data.unwrap_or_default().into_iter().filter_map(decoded).collect();
+                Kind::Secret(MirrorSecret { r#type: kind, data })
+            }
+            Mirrored::Pod => {
+                let spec = stored.spec.unwrap_or_default();
+                Kind::Pod(MirrorPod { node_name: spec.node_name.unwrap_or_default(), ..MirrorPod::default() })
+            }
+            Mirrored::Node => Kind::Node(MirrorNode {}),
+            Mirrored::ConfigMap => {
+                let text = |(key, value): (String, Value)| Some((key, value.as_str()?.to_owned()));
+                let data = stored.data.unwrap_or_default().into_iter().filter_map(text).collect();
+                Kind::ConfigMap(MirrorConfigMap { data })
+            }
         };
+        let deleted_at_ms = meta
+            .deletion_timestamp
+            .as_deref()
+            .and_then(|text| text.parse::<jiff::Timestamp>().ok())
+            .map_or(0, |at| at.as_millisecond());
         Some(MirrorObject {
             namespace: meta.namespace,
             name: meta.name,
@@ -168,6 +239,7 @@ impl Reductions {
             labels,
             annotations,
             terminating: meta.deletion_timestamp.is_some(),
+            deleted_at_ms,
             kind: Some(kind),
         })
     }
@@ -190,6 +262,10 @@ impl Reduction {
             Mirrored::RoleBinding => mirror_key::Kind::RoleBinding(named),
             Mirrored::ClusterRoleBinding => mirror_key::Kind::ClusterRoleBinding(named),
             Mirrored::ServiceAccount => mirror_key::Kind::ServiceAccount(named),
+            Mirrored::Secret => mirror_key::Kind::Secret(named),
+            Mirrored::Pod => mirror_key::Kind::Pod(named),
+            Mirrored::Node => mirror_key::Kind::Node(named),
+            Mirrored::ConfigMap => mirror_key::Kind::ConfigMap(named),
         };
         MirrorKey { kind: Some(kind) }
     }
@@ -198,6 +274,15 @@ impl Reduction {
 /// The one entry of a map that decides.
 fn only(map: Option<BTreeMap<String, String>>, key: &str) -> BTreeMap<String, String> {
     map.and_then(|mut m| m.remove_entry(key)).into_iter().collect()
+}
+
+/// The entries of a map that decide.
+fn these<K: AsRef<str>>(
+    map: Option<BTreeMap<String, String>>,
+    keys: impl IntoIterator<Item = K>,
+) -> BTreeMap<String, String> {
+    let mut map = map.unwrap_or_default();
+    keys.into_iter().filter_map(|key| map.remove_entry(key.as_ref())).collect()
 }
 
 /// The fields of all mirrored kinds; what a kind does not have is absent.
@@ -209,6 +294,16 @@ struct Stored {
     aggregation_rule: Option<Aggregation>,
     role_ref: Option<RoleRef>,
     subjects: Option<Vec<StoredSubject>>,
+    #[serde(rename = "type")]
+    kind_of_secret: Option<String>,
+    data: Option<BTreeMap<String, Value>>,
+    spec: Option<PodSpec>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodSpec {
+    node_name: Option<String>,
 }
 
 #[derive(Deserialize)]

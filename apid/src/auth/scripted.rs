@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use authproto::auth::decide_request::Ask;
 use authproto::auth::{
     AuthenticateResponse, AuthorizeBatchResponse, AuthorizeRequest, AuthorizeResponse, CoversRequest,
-    CoversResponse, DecideResponse, Epoch, Identity, Rejected, ReviewRequest, ReviewResponse, Verdict,
-    authenticate_response, decide_response, review_response,
+    CoversResponse, DecideResponse, Epoch, Identity, IssueTokenRequest, IssueTokenResponse, KeysRequest,
+    KeysResponse, Rejected, ReviewRequest, ReviewResponse, Verdict, authenticate_response, decide_response,
+    review_response,
 };
 use parking_lot::Mutex;
 
@@ -93,6 +94,14 @@ impl Authority for Script {
 
     async fn covers(&self, _request: CoversRequest) -> Result<CoversResponse, Undecided> {
         Ok(CoversResponse { allowed: true, ..CoversResponse::default() })
+    }
+
+    async fn issue_token(&self, _request: IssueTokenRequest) -> Result<IssueTokenResponse, Undecided> {
+        Err(Undecided::Unreachable("the script issues no tokens".to_owned()))
+    }
+
+    async fn keys(&self, _request: KeysRequest) -> Result<KeysResponse, Undecided> {
+        Ok(KeysResponse::default())
     }
 
     async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, Undecided> {

@@ -18,12 +18,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use authproto::auth::authn_client::AuthnClient;
 use authproto::auth::authz_client::AuthzClient;
 use authproto::auth::decide_client::DecideClient;
 use authproto::auth::decide_request::Ask;
 use authproto::auth::review_client::ReviewClient;
 use authproto::auth::{
-    CoversRequest, CoversResponse, DecideRequest, DecideResponse, ReviewRequest, ReviewResponse,
+    CoversRequest, CoversResponse, DecideRequest, DecideResponse, IssueTokenRequest, IssueTokenResponse,
+    KeysRequest, KeysResponse, ReviewRequest, ReviewResponse,
 };
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -168,6 +170,22 @@ impl Authority for Client {
             let mut client =
                 AuthzClient::new(self.current().await?.channel).max_encoding_message_size(LARGEST_MESSAGE);
             Ok(client.covers(request).await.map_err(broken)?.into_inner())
+        };
+        self.in_time(call).await
+    }
+
+    async fn issue_token(&self, request: IssueTokenRequest) -> Result<IssueTokenResponse, Undecided> {
+        let call = async {
+            let mut client = AuthnClient::new(self.current().await?.channel);
+            Ok(client.issue_token(request).await.map_err(broken)?.into_inner())
+        };
+        self.in_time(call).await
+    }
+
+    async fn keys(&self, request: KeysRequest) -> Result<KeysResponse, Undecided> {
+        let call = async {
+            let mut client = AuthnClient::new(self.current().await?.channel);
+            Ok(client.keys(request).await.map_err(broken)?.into_inner())
         };
         self.in_time(call).await
     }

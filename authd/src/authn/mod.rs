@@ -13,6 +13,8 @@
 //! INVARIANT (authenticated group): every accepted user but the anonymous one is in `system:authenticated`.
 
 mod anonymous;
+mod bootstrap_token;
+mod service_account;
 mod token_file;
 mod x509;
 
@@ -21,7 +23,12 @@ use std::sync::Arc;
 
 use apimachinery::names::Names;
 use apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use async_trait::async_trait;
+use authproto::auth::ObjectRef;
 use jiff::Timestamp;
+
+use crate::mirror::{Mirror, NotYet};
+use crate::tokens::service_account::Issuer;
 
 /// What the methods are configured with.
 #[derive(Clone, Debug)]
@@ -38,6 +45,12 @@ pub struct Settings {
     pub anonymous: bool,
     /// The audiences of the API itself: a token without an audience of its own is valid for these.
     pub api_audiences: Vec<String>,
+    /// Issues and reads service-account tokens. None: there are no keys.
+    pub issuer: Option<Arc<Issuer>>,
+    /// Whether tokens of deleted accounts are void (`--service-account-lookup`).
+    pub lookup: bool,
+    /// `--enable-bootstrap-token-auth`.
+    pub bootstrap_tokens: bool,
 }
 
 /// What a request shows. Holds secrets: no `Debug`.
@@ -49,6 +62,15 @@ pub struct Credentials<'a> {
     pub token: &'a str,
     /// Audiences that the credential must be valid for; empty means the API's own.
     pub audiences: &'a [String],
+}
+
+/// When a question is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// The wall clock.
+    pub now: Timestamp,
+    /// The least revision of the mirror at which it may be answered.
+    pub at_least: u64,
 }
 
 /// What one method says.
@@ -73,6 +95,8 @@ pub struct Accepted {
     pub expires_at: Option<Timestamp>,
     /// Nobody in particular.
     pub anonymous: bool,
+    /// The stored objects with which it ends.
+    pub rests_on: Vec<ObjectRef>,
 }
 
 /// Nobody accepted the credentials.
@@ -94,15 +118,24 @@ impl std::fmt::Display for Refused {
 }
 
 /// A configured method.
+#[async_trait]
 trait Authenticator: Send + Sync {
-    fn authenticate(&self, credentials: Credentials<'_>, now: Timestamp) -> Outcome;
+    /// # Errors
+    ///
+    /// The mirror is not as new as the moment asks for.
+    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet>;
 }
 
 /// Makes a method from the settings: None when it is not configured, an error that names the flag when it cannot work.
-type Build = fn(&Settings) -> Result<Option<Box<dyn Authenticator>>, String>;
+type Build = fn(&Settings, &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, String>;
 
 /// The methods in the order they are tried.
-const METHODS: &[(&str, Build)] = &[("x509", x509::build), ("token-file", token_file::build)];
+const METHODS: &[(&str, Build)] = &[
+    ("x509", x509::build),
+    ("token-file", token_file::build),
+    ("service-account", service_account::build),
+    ("bootstrap-token", bootstrap_token::build),
+];
 
 /// All configured methods.
 pub struct Union {
@@ -112,16 +145,16 @@ pub struct Union {
 }
 
 impl Union {
-    /// Reads the files that the settings name.
+    /// Reads the files that the settings name. Methods that rest on stored objects ask the mirror.
     ///
     /// # Errors
     ///
     /// Every mistake, each with the flag it comes from.
-    pub fn build(settings: &Settings) -> Result<Self, Vec<String>> {
+    pub fn build(settings: &Settings, mirror: &Arc<Mirror>) -> Result<Self, Vec<String>> {
         let mut methods = Vec::new();
         let mut mistakes = Vec::new();
         for (name, build) in METHODS {
-            match build(settings) {
+            match build(settings, mirror) {
                 Ok(Some(method)) => methods.push((*name, method)),
                 Ok(None) => (),
                 Err(mistake) => mistakes.push(mistake),
@@ -148,25 +181,25 @@ impl Union {
         METHODS.iter().map(|(name, _)| *name).chain([anonymous::NAME])
     }
 
-    /// Who shows these credentials, and the method that accepted them.
+    /// Who shows these credentials, and the method that accepted them; or [`Refused`]: the client gets 401.
     ///
     /// # Errors
     ///
-    /// [`Refused`]: the client gets 401.
-    pub fn authenticate(
+    /// The mirror is not as new as the moment asks for, and a method rests on it.
+    pub async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        now: Timestamp,
-    ) -> Result<(Accepted, &'static str), Refused> {
+        at: Moment,
+    ) -> Result<Result<(Accepted, &'static str), Refused>, NotYet> {
         let mut checks = Vec::new();
         for (name, method) in &self.methods {
-            match method.authenticate(credentials, now) {
+            match method.authenticate(credentials, at).await? {
                 Outcome::Accepted(mut accepted) => {
                     let groups = &mut accepted.user.groups;
                     if !groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
                         groups.push(AUTHENTICATED.to_owned());
                     }
-                    return Ok((*accepted, name));
+                    return Ok(Ok((*accepted, name)));
                 }
                 Outcome::NotMine => (),
                 Outcome::Rejected(check) => checks.push((*name, check)),
@@ -175,10 +208,20 @@ impl Union {
         if checks.is_empty() && !credentials.token.is_empty() {
             checks.push(("bearer", "no configured method takes bearer tokens".to_owned()));
         }
-        if checks.is_empty() && self.anonymous {
-            return Ok((anonymous::accept(), anonymous::NAME));
+        if checks.is_empty() { Ok(self.nobody()) } else { Ok(Err(Refused { checks })) }
+    }
+
+    /// Who shows no credentials at all.
+    ///
+    /// # Errors
+    ///
+    /// Anonymous access is off.
+    pub fn nobody(&self) -> Result<(Accepted, &'static str), Refused> {
+        if self.anonymous {
+            Ok((anonymous::accept(), anonymous::NAME))
+        } else {
+            Err(Refused { checks: Vec::new() })
         }
-        Err(Refused { checks })
     }
 }
 
@@ -202,9 +245,10 @@ mod tests {
 
     struct Fixed(fn() -> Outcome);
 
+    #[async_trait]
     impl Authenticator for Fixed {
-        fn authenticate(&self, _: Credentials<'_>, _: Timestamp) -> Outcome {
-            (self.0)()
+        async fn authenticate(&self, _: Credentials<'_>, _: Moment) -> Result<Outcome, NotYet> {
+            Ok((self.0)())
         }
     }
 
@@ -221,8 +265,8 @@ mod tests {
         Outcome::NotMine
     }
 
-    #[test]
-    fn the_first_that_accepts_decides_and_a_rejection_excludes_anonymous() {
+    #[tokio::test]
+    async fn the_first_that_accepts_decides_and_a_rejection_excludes_anonymous() {
         for (methods, token, anonymous, want) in [
             (vec![accept as fn() -> Outcome], "t", true, Ok("jane")),
             (vec![reject, accept], "t", true, Ok("jane")),
@@ -237,9 +281,9 @@ mod tests {
             let methods: Vec<(&'static str, Box<dyn Authenticator>)> =
                 methods.into_iter().map(|f| ("m", Box::new(Fixed(f)) as Box<dyn Authenticator>)).collect();
             let union = Union { methods, anonymous, api_audiences: Vec::new() };
-            let got =
-                union.authenticate(Credentials { token, ..Credentials::default() }, Timestamp::UNIX_EPOCH);
-            match got {
+            let at = Moment { now: Timestamp::UNIX_EPOCH, at_least: 0 };
+            let got = union.authenticate(Credentials { token, ..Credentials::default() }, at).await;
+            match got.unwrap() {
                 Ok((accepted, _)) => {
                     assert_eq!(Ok(accepted.user.name.as_str()), want);
                     let group = if accepted.anonymous { UNAUTHENTICATED } else { AUTHENTICATED };

@@ -13,13 +13,15 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use apimachinery::user::UserInfo;
+use async_trait::async_trait;
 use aws_lc_rs::hmac;
-use jiff::Timestamp;
 use subtle::ConstantTimeEq;
 
-use super::{Accepted, Authenticator, Credentials, Outcome, Settings, agnostic_audiences};
+use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings, agnostic_audiences};
+use crate::mirror::{Mirror, NotYet};
 
 struct TokenFile {
     key: hmac::Key,
@@ -27,7 +29,7 @@ struct TokenFile {
     api_audiences: Vec<String>,
 }
 
-pub(super) fn build(settings: &Settings) -> Result<Option<Box<dyn Authenticator>>, String> {
+pub(super) fn build(settings: &Settings, _: &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, String> {
     let Some(path) = &settings.token_file else { return Ok(None) };
     let method = load(path, settings.api_audiences.clone())
         .map_err(|mistake| format!("--token-auth-file: {}: {mistake}", path.display()))?;
@@ -99,8 +101,15 @@ impl TokenFile {
     }
 }
 
+#[async_trait]
 impl Authenticator for TokenFile {
-    fn authenticate(&self, credentials: Credentials<'_>, _now: Timestamp) -> Outcome {
+    async fn authenticate(&self, credentials: Credentials<'_>, _at: Moment) -> Result<Outcome, NotYet> {
+        Ok(self.check(credentials))
+    }
+}
+
+impl TokenFile {
+    fn check(&self, credentials: Credentials<'_>) -> Outcome {
         if credentials.token.is_empty() {
             return Outcome::NotMine;
         }
@@ -222,7 +231,7 @@ mod tests {
         let file = file("t1,jane,u-1").unwrap();
         let ask = |token, audiences: &[String]| {
             let credentials = Credentials { token, audiences, ..Credentials::default() };
-            match file.authenticate(credentials, Timestamp::UNIX_EPOCH) {
+            match file.check(credentials) {
                 Outcome::Accepted(accepted) => format!("{:?}", accepted.audiences),
                 Outcome::NotMine => "not mine".to_owned(),
                 Outcome::Rejected(check) => check,

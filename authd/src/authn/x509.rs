@@ -31,7 +31,10 @@ use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{Accepted, Authenticator, Credentials, Outcome, Settings};
+use async_trait::async_trait;
+
+use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings};
+use crate::mirror::{Mirror, NotYet};
 
 /// Certificates in a chain.
 const MOST_CERTIFICATES: usize = 16;
@@ -52,7 +55,7 @@ struct Authority {
     until: i64,
 }
 
-pub(super) fn build(settings: &Settings) -> Result<Option<Box<dyn Authenticator>>, String> {
+pub(super) fn build(settings: &Settings, _: &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, String> {
     let Some(path) = &settings.client_ca_file else { return Ok(None) };
     let named = |mistake: String| format!("--client-ca-file: {}: {mistake}", path.display());
     let bytes = std::fs::read(path).map_err(|error| named(error.to_string()))?;
@@ -84,15 +87,16 @@ fn validity(der: &[u8]) -> Option<(i64, i64)> {
     Some((parsed.validity.not_before.timestamp(), parsed.validity.not_after.timestamp()))
 }
 
+#[async_trait]
 impl Authenticator for ClientCertificates {
-    fn authenticate(&self, credentials: Credentials<'_>, now: Timestamp) -> Outcome {
+    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet> {
         if credentials.certificates.is_empty() {
-            return Outcome::NotMine;
+            return Ok(Outcome::NotMine);
         }
-        match self.verify(credentials.certificates, now) {
+        Ok(match self.verify(credentials.certificates, at.now) {
             Ok(accepted) => Outcome::Accepted(Box::new(accepted)),
             Err(check) => Outcome::Rejected(check),
-        }
+        })
     }
 }
 

@@ -5,6 +5,8 @@
 //! [`Config::check`] reports every mistake at once. A flag whose work comes with a later issue is accepted and leaves a
 //! line in [`Config::warnings`]; an unknown flag, and a mode that is not built, are mistakes.
 
+mod service_accounts;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,15 +50,12 @@ pub struct Flags {
     /// Audiences that a token must be valid for. Default: the issuer.
     #[arg(long, value_delimiter = ',')]
     pub api_audiences: Vec<String>,
-    /// Issuer of service-account tokens (tokens come later).
-    #[arg(long)]
-    pub service_account_issuer: Vec<String>,
-    /// Bootstrap tokens (come later).
+    /// Service-account tokens.
+    #[command(flatten)]
+    pub service_accounts: service_accounts::Flags,
+    /// Whether bootstrap tokens are accepted. Default: false.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
     pub enable_bootstrap_token_auth: Option<bool>,
-    /// Key of the serving certificate; verifies service-account tokens where no other key is named (tokens come later).
-    #[arg(long, value_name = "FILE")]
-    pub tls_private_key_file: Option<PathBuf>,
     /// Feature gates: Gate=true,...
     #[arg(long)]
     pub feature_gates: Vec<String>,
@@ -87,7 +86,6 @@ const NOT_BUILT: &[&str] = &[
     "authorization-webhook-",
     "oidc-",
     "requestheader-",
-    "service-account-",
     "show-hidden-metrics-for-version",
 ];
 
@@ -152,21 +150,6 @@ impl Config {
         };
 
         warnings.extend(modes.warnings.iter().cloned());
-        if flags.enable_bootstrap_token_auth == Some(true) {
-            warnings.push("--enable-bootstrap-token-auth: bootstrap tokens are not built yet".to_owned());
-        }
-        if !flags.service_account_issuer.is_empty() {
-            warnings.push(
-                "--service-account-issuer: service-account tokens are not built yet; the issuer is the API's audience"
-                    .to_owned(),
-            );
-        }
-        if flags.tls_private_key_file.is_some() {
-            warnings.push(
-                "--tls-private-key-file: service-account tokens are not built yet; the key is not read"
-                    .to_owned(),
-            );
-        }
         let anonymous = flags.anonymous_auth.unwrap_or(!modes.allow_everything());
         if anonymous && modes.allow_everything() {
             warnings.push("--anonymous-auth: everybody may do everything".to_owned());
@@ -174,7 +157,11 @@ impl Config {
         let names = Arc::new(names);
         let mut api_audiences = flags.api_audiences;
         if api_audiences.is_empty() {
-            api_audiences = flags.service_account_issuer;
+            api_audiences = service_accounts::issuers(&flags.service_accounts, &names);
+        }
+        let issuer = service_accounts::check(&flags.service_accounts, &api_audiences, &names, &mut mistakes);
+        if !mistakes.is_empty() {
+            return Err(mistakes);
         }
         let authn = Settings {
             names: Arc::clone(&names),
@@ -183,6 +170,9 @@ impl Config {
             certificate_uids,
             anonymous,
             api_audiences,
+            issuer,
+            lookup: flags.service_accounts.service_account_lookup.unwrap_or(true),
+            bootstrap_tokens: flags.enable_bootstrap_token_auth.unwrap_or(false),
         };
         Ok(Config {
             socket: flags.socket,
@@ -256,7 +246,7 @@ mod tests {
             "-v=5",
         ]);
         let config = config.unwrap();
-        assert_eq!(config.warnings.len(), 3, "{:?}", config.warnings);
+        assert_eq!(config.warnings.len(), 1, "{:?}", config.warnings);
         assert_eq!(config.authn.api_audiences, ["https://x.test"]);
         for (flag, want) in [
             ("--oidc-issuer-url=x", Some("--oidc-issuer-url is not built yet")),

@@ -1,5 +1,7 @@
 //! `Authz`: questions about rules rather than about one request.
 
+use std::future::ready;
+
 use authproto::auth;
 use tonic::{Request, Response, Status};
 
@@ -19,7 +21,7 @@ impl auth::authz_server::Authz for Service {
         let user = request.user.ok_or_else(|| status::incomplete("it names no user"))?.into();
         let parts = &self.0;
         let rules = parts
-            .patiently(at_least, || parts.authz.rules(&user, &request.namespace, at_least))
+            .patiently(at_least, || ready(parts.authz.rules(&user, &request.namespace, at_least)))
             .await
             .map_err(status::unavailable)?;
         Ok(Response::new(auth::RulesResponse {
@@ -42,8 +44,11 @@ impl auth::authz_server::Authz for Service {
             Err(CheckError::NotYet(missing)) => Err(missing),
             checked => Ok(checked),
         };
-        let checked =
-            parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::check)?;
+        let checked = parts
+            .patiently(at_least, || ready(ask()))
+            .await
+            .map_err(status::unavailable)?
+            .map_err(status::check)?;
         Ok(Response::new(match checked {
             Coverage::Held => auth::CoversResponse { allowed: true, ..auth::CoversResponse::default() },
             Coverage::RoleNotFound(message) => {

@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): at most [`MOST_WAITING`] questions of a stream wait for the mirror, and [`MOST_CHAINS`] chains of
-//! certificates are verified at a time; more fail at once.
+//! INVARIANT (bounded): at most [`MOST_WAITING`] questions of a stream wait for the mirror, and [`MOST_LOGINS`]
+//! credentials are verified at a time; more fail at once.
 //! INVARIANT (every question is answered): a question ends in exactly one answer, an unreadable one in a failure.
 
 use std::pin::Pin;
@@ -25,14 +25,14 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Parts, floor, status};
-use crate::authn::Credentials;
+use crate::authn::{Accepted, Credentials, Moment, Refused};
 use crate::authz::Question;
 use crate::mirror::NotYet;
 
 /// Questions of one stream that may wait at a time.
 const MOST_WAITING: usize = 10_000;
-/// Chains of certificates that are verified at a time, on all streams.
-pub(super) const MOST_CHAINS: usize = 256;
+/// Credentials that are verified at a time, on all streams.
+pub(super) const MOST_LOGINS: usize = 2048;
 
 pub(super) struct Service(pub(super) Parts);
 
@@ -104,23 +104,28 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
     match ask {
         None => Reply::Now(wrap(Answer::Failure(status::malformed("it asks nothing")))),
         Some(Ask::Authenticate(ask)) => {
-            if ask.certificate_chain.is_empty() {
-                return Reply::Now(wrap(Answer::Authenticate(authenticate(parts, &ask, &request_id))));
+            if ask.certificate_chain.is_empty() && ask.bearer_token.is_empty() && ask.proxy_headers.is_empty()
+            {
+                return Reply::Now(wrap(Answer::Authenticate(identified(
+                    parts,
+                    parts.authn.nobody(),
+                    &request_id,
+                ))));
             }
-            let Ok(permit) = Arc::clone(&parts.chains).try_acquire_owned() else {
-                return Reply::Now(wrap(Answer::Failure(status::too_many_chains())));
+            let Ok(permit) = Arc::clone(&parts.logins).try_acquire_owned() else {
+                return Reply::Now(wrap(Answer::Failure(status::too_many_logins())));
             };
-            // Verifying a chain takes a fraction of a millisecond: not while others wait on this stream.
+            // Verifying a signature takes a fraction of a millisecond: not while others wait on this stream.
             let parts = parts.clone();
             let verified = tokio::spawn(async move {
                 let _permit = permit;
-                authenticate(&parts, &ask, &request_id)
+                authenticate(&parts, &ask, &request_id).await
             });
             Reply::Later(Box::pin(async move {
                 match verified.await {
-                    Ok(answer) => wrap(Answer::Authenticate(answer)),
+                    Ok(answer) => wrap(answer),
                     Err(_) => {
-                        wrap(Answer::Failure(status::malformed("its certificates could not be verified")))
+                        wrap(Answer::Failure(status::malformed("its credentials could not be verified")))
                     }
                 }
             }))
@@ -177,7 +182,7 @@ fn when_there(
             let parts = parts.clone();
             Reply::Later(Box::pin(async move {
                 let at_least = asked.iter().map(|asked| asked.at_least).max().unwrap_or(0);
-                match parts.patiently(at_least, || authorize(&parts, &asked)).await {
+                match parts.patiently(at_least, || std::future::ready(authorize(&parts, &asked))).await {
                     Ok(answers) => wrap(answers),
                     Err(error) => {
                         parts.meters.not_decided();
@@ -232,17 +237,30 @@ fn authorize(parts: &Parts, asked: &[Asked]) -> Result<Vec<auth::AuthorizeRespon
     answers.collect()
 }
 
-fn authenticate(
-    parts: &Parts,
-    ask: &auth::AuthenticateRequest,
-    request_id: &str,
-) -> auth::AuthenticateResponse {
+/// Shows the credentials to the methods, and waits for the mirror when one of them rests on it.
+async fn authenticate(parts: &Parts, ask: &auth::AuthenticateRequest, request_id: &str) -> Answer {
     let credentials = Credentials {
         certificates: &ask.certificate_chain,
         token: &ask.bearer_token,
         audiences: &ask.audiences,
     };
-    let outcome = match parts.authn.authenticate(credentials, parts.clock.now()) {
+    let at_least = floor(ask.at_least.as_ref());
+    let identify = || parts.authn.authenticate(credentials, Moment { now: parts.clock.now(), at_least });
+    match parts.patiently(at_least, identify).await {
+        Ok(outcome) => Answer::Authenticate(identified(parts, outcome, request_id)),
+        Err(error) => {
+            tracing::warn!(request_id, %error, "a request was not authenticated in time");
+            Answer::Failure(status::not_yet(error))
+        }
+    }
+}
+
+fn identified(
+    parts: &Parts,
+    outcome: Result<(Accepted, &'static str), Refused>,
+    request_id: &str,
+) -> auth::AuthenticateResponse {
+    let outcome = match outcome {
         Ok((accepted, method)) => {
             parts.meters.authenticated(Some(method));
             tracing::debug!(request_id, method, user = accepted.user.name, "authenticated");
@@ -250,7 +268,7 @@ fn authenticate(
                 user: Some((&accepted.user).into()),
                 audiences: accepted.audiences,
                 expires_at_ms: accepted.expires_at.map_or(0, |at| at.as_millisecond()),
-                rests_on: Vec::new(),
+                rests_on: accepted.rests_on,
                 anonymous: accepted.anonymous,
             })
         }
@@ -262,6 +280,7 @@ fn authenticate(
             Outcome::Rejected(auth::Rejected { detail: refused.to_string() })
         }
     };
-    // The methods that are built rest on files alone: nothing stored can change their answer within an epoch.
-    auth::AuthenticateResponse { outcome: Some(outcome), depends_on: Some(auth::Dependencies::default()) }
+    // Every answer may rest on stored objects: an account that comes makes a good token of a bad one.
+    let depends_on = auth::Dependencies { identity: true, ..auth::Dependencies::default() };
+    auth::AuthenticateResponse { outcome: Some(outcome), depends_on: Some(depends_on) }
 }

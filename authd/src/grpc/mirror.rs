@@ -127,7 +127,7 @@ impl Session {
             };
             if applied.synced {
                 let progress = self.parts.mirror.progress();
-                let (roles, bindings) = self.feed.read(|policy| policy.len())?;
+                let (roles, bindings) = self.feed.read(|contents| contents.policy.len())?;
                 tracing::info!(revision = progress.revision, roles, bindings, "mirror is complete");
                 self.controllers.synced();
             }
@@ -138,7 +138,9 @@ impl Session {
                 let now = self.parts.clock.monotonic();
                 let revision = self.parts.mirror.progress().revision;
                 let controllers = &mut self.controllers;
-                if let Some(batch) = self.feed.read(|policy| controllers.next(now, revision, policy))? {
+                if let Some(batch) =
+                    self.feed.read(|contents| controllers.next(now, revision, &contents.policy))?
+                {
                     let (controller, writes) = (batch.controller.as_str(), batch.writes.len());
                     tracing::info!(controller, writes, "writes asked for");
                     if !self.send(Demand::Write(batch)).await {

@@ -16,7 +16,7 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::Clock;
+use apimachinery::clock::{Chance, Clock};
 use apimachinery::names::Names;
 use authproto::auth;
 use authproto::auth::authn_server::AuthnServer;
@@ -30,6 +30,7 @@ use tonic::service::Routes;
 
 use crate::meters::Meters;
 use crate::mirror::NotYet;
+use crate::tokens::service_account::Issuer;
 use crate::{authn as methods, authz as modes};
 
 /// How long a question waits for the mirror.
@@ -47,14 +48,18 @@ pub struct Parts {
     pub authn: Arc<methods::Union>,
     /// May they.
     pub authz: Arc<modes::Union>,
-    /// One permit for each chain of certificates under verification: [`Parts::permits`] makes them.
-    pub chains: Arc<Semaphore>,
+    /// Issues service-account tokens. None: there are no keys.
+    pub issuer: Option<Arc<Issuer>>,
+    /// One permit for each credential under verification: [`Parts::permits`] makes them.
+    pub logins: Arc<Semaphore>,
     /// What is counted.
     pub meters: Arc<Meters>,
     /// On what policy.
     pub mirror: Arc<crate::mirror::Mirror>,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub chance: Arc<dyn Chance>,
     /// This process and its configuration.
     pub epoch: auth::Epoch,
     /// Lines that `/readyz?verbose` shows though all is well.
@@ -83,7 +88,7 @@ pub fn services(parts: &Parts) -> Routes {
         .add_service(
             AuthzServer::new(authz::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
         )
-        .add_service(AuthnServer::new(authn::Service))
+        .add_service(AuthnServer::new(authn::Service(parts.clone())))
         .add_service(HealthServer::new(health::Service(Arc::clone(&parts.mirror))))
         .add_service(
             ReviewServer::new(review::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
@@ -100,20 +105,20 @@ fn floor(revisions: Option<&auth::Revisions>) -> u64 {
 }
 
 impl Parts {
-    /// The permits for chains of certificates.
+    /// The permits for credentials.
     pub fn permits() -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(decide::MOST_CHAINS))
+        Arc::new(Semaphore::new(decide::MOST_LOGINS))
     }
 
     /// Asks until the mirror is there, at most for [`PATIENCE`].
-    async fn patiently<T>(
+    async fn patiently<T, Asked: Future<Output = Result<T, NotYet>>>(
         &self,
         at_least: u64,
-        mut ask: impl FnMut() -> Result<T, NotYet>,
+        mut ask: impl FnMut() -> Asked,
     ) -> Result<T, NotYet> {
         let deadline = self.clock.monotonic() + PATIENCE;
         loop {
-            let missing = match ask() {
+            let missing = match ask().await {
                 Ok(answer) => return Ok(answer),
                 Err(missing) => missing,
             };

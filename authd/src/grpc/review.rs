@@ -32,9 +32,11 @@ impl auth::review_server::Review for Service {
             at_least,
             request_id: &request.request_id,
         };
-        let ask = || match reviewer.answer(review) {
-            Err(ReviewError::NotYet(missing)) => Err(missing),
-            answered => Ok(answered),
+        let ask = || async {
+            match reviewer.answer(review).await {
+                Err(ReviewError::NotYet(missing)) => Err(missing),
+                answered => Ok(answered),
+            }
         };
         let answered =
             parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::review)?;

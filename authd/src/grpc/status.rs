@@ -32,14 +32,19 @@ pub(super) fn too_many_waiting() -> Failure {
     failure(Reason::ServiceUnavailable, message, "the limit of waiting questions is reached".to_owned())
 }
 
-/// More certificates are being verified than the process wants to hold.
-pub(super) fn too_many_chains() -> Failure {
-    let message = "too many client certificates are being verified, try again";
+/// More credentials are being verified than the process wants to hold.
+pub(super) fn too_many_logins() -> Failure {
+    let message = "too many credentials are being verified, try again";
     failure(
         Reason::ServiceUnavailable,
         message,
-        "the limit of chains under verification is reached".to_owned(),
+        "the limit of credentials under verification is reached".to_owned(),
     )
+}
+
+/// A token that cannot be issued. Keys are the administrator's concern: the log says more.
+pub(super) fn not_issued(detail: String) -> Failure {
+    failure(Reason::InternalError, "service-account tokens cannot be issued", detail)
 }
 
 fn failure(reason: Reason, message: &str, detail: String) -> Failure {
@@ -92,11 +97,6 @@ pub(super) fn other_names(ours: &str, theirs: &str) -> Status {
     Status::failed_precondition(format!(
         "apid speaks the names `{theirs}`, authd `{ours}`: start both with the same"
     ))
-}
-
-/// What comes with a later issue.
-pub(super) fn not_built(what: &str) -> Status {
-    Status::unimplemented(format!("{what} is not built yet"))
 }
 
 /// A health check of a service that is not here.

@@ -9,22 +9,24 @@ use apimachinery::attributes::{Operator, Requirement};
 use apimachinery::names::Names;
 use authproto::auth::{self, mirror_key, mirror_object};
 
+use super::{Contents, identities};
 use crate::rules::aggregation::Selector;
-use crate::rules::{BindingSpec, Meta, Policy, PolicyRule, RoleKind, RoleSpec, Subject, SubjectKind};
+use crate::rules::{BindingSpec, Meta, PolicyRule, RoleKind, RoleSpec, Subject, SubjectKind};
 
 /// What a message lacks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(&'static str);
 
-/// One change of the policy.
+/// One change.
 #[derive(Debug)]
 pub(super) enum Change {
     PutRole(RoleKind, String, String, RoleSpec),
     DeleteRole(RoleKind, String, String),
     PutBinding(String, String, BindingSpec),
     DeleteBinding(String, String),
-    /// The object is of no concern to the policy.
+    Identity(identities::Change),
+    /// The object is of no concern.
     Nothing,
 }
 
@@ -36,8 +38,10 @@ impl Change {
         )
     }
 
-    pub(super) fn apply(self, policy: &mut Policy) {
+    pub(super) fn apply(self, contents: &mut Contents) {
+        let policy = &mut contents.policy;
         match self {
+            Change::Identity(change) => contents.identities.apply(change),
             Change::PutRole(kind, namespace, name, spec) => policy.put_role(kind, &namespace, &name, spec),
             Change::DeleteRole(kind, namespace, name) => policy.delete_role(kind, &namespace, &name),
             Change::PutBinding(namespace, name, spec) => policy.put_binding(&namespace, &name, spec),
@@ -51,6 +55,13 @@ impl Change {
 pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<Change, Malformed> {
     use mirror_object::Kind;
     let object = object.ok_or(Malformed("a put without an object"))?;
+    let of_policy = matches!(
+        object.kind,
+        Some(Kind::Role(_) | Kind::ClusterRole(_) | Kind::RoleBinding(_) | Kind::ClusterRoleBinding(_))
+    );
+    if object.kind.is_some() && !of_policy {
+        return Ok(identities::put(object).map_or(Change::Nothing, Change::Identity));
+    }
     let protected =
         object.annotations.get(&names.autoupdate_annotation()).is_some_and(|value| value == "false");
     let meta = Meta { labels: object.labels, protected };
@@ -76,6 +87,9 @@ pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<C
 pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, Malformed> {
     use mirror_key::Kind;
     let kind = key.and_then(|key| key.kind).ok_or(Malformed("a deletion without a key"))?;
+    if let Some(change) = identities::delete(&kind) {
+        return Ok(Change::Identity(change));
+    }
     let change = match kind {
         Kind::ClusterRole(key) => Change::DeleteRole(RoleKind::ClusterRole, String::new(), key.name),
         Kind::Role(key) => Change::DeleteRole(RoleKind::Role, of_namespace(key.namespace)?, key.name),
@@ -209,6 +223,9 @@ mod tests {
             Change::PutRole(_, _, _, spec) => assert!(spec.aggregation.unwrap()[0].invalid),
             other => panic!("{other:?}"),
         }
-        assert!(matches!(put(object("", Kind::Node(auth::MirrorNode {})), &names()), Ok(Change::Nothing)));
+        assert!(matches!(
+            put(object("", Kind::Node(auth::MirrorNode {})), &names()),
+            Ok(Change::Identity(_))
+        ));
     }
 }

@@ -19,11 +19,12 @@
 //!
 //! # Reference
 //!
-//! Of the kinds that the feed carries, roles and bindings are kept. The others (service accounts, secrets, nodes, pods,
-//! config maps) move the revision on and are kept when a method that rests on them is built.
+//! Roles and bindings become the [`Policy`]; service accounts, token Secrets, nodes, pods and `cluster-info` the
+//! [`Identities`].
 
 pub mod controllers;
 mod decode;
+pub mod identities;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +37,7 @@ use tokio::sync::watch;
 
 use crate::rules::Policy;
 pub use decode::Malformed;
+pub use identities::Identities;
 
 /// The policy is not there yet: older than asked for, or without a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,14 +87,24 @@ pub struct Mirror {
 struct State {
     /// The feed that owns the state; 0 before the first snapshot.
     feed: u64,
-    policy: Policy,
+    contents: Contents,
     progress: Progress,
+}
+
+/// Everything mirrored, as of one revision.
+#[derive(Debug)]
+pub struct Contents {
+    /// Roles and bindings.
+    pub policy: Policy,
+    /// What identities rest on.
+    pub identities: Identities,
 }
 
 impl Mirror {
     /// Empty and without a feed.
     pub fn new(names: Arc<Names>) -> Arc<Self> {
-        let state = State { feed: 0, policy: Policy::new(&names), progress: Progress::default() };
+        let contents = Contents { policy: Policy::new(&names), identities: Identities::default() };
+        let state = State { feed: 0, contents, progress: Progress::default() };
         let progress = watch::Sender::new(Progress::default());
         Arc::new(Mirror { names, state: RwLock::new(state), progress, feeds: AtomicU64::new(0) })
     }
@@ -103,9 +115,22 @@ impl Mirror {
     ///
     /// [`NotYet`].
     pub fn policy(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Policy>, NotYet> {
+        Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.policy))
+    }
+
+    /// What identities rest on, at least as new as `revision`. The same lock.
+    ///
+    /// # Errors
+    ///
+    /// [`NotYet`].
+    pub fn identities(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Identities>, NotYet> {
+        Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.identities))
+    }
+
+    fn contents(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Contents>, NotYet> {
         let state = self.state.read();
         if state.progress.reaches(revision) {
-            Ok(RwLockReadGuard::map(state, |state| &state.policy))
+            Ok(RwLockReadGuard::map(state, |state| &state.contents))
         } else {
             Err(NotYet { wanted: revision, state: state.progress })
         }
@@ -139,7 +164,8 @@ impl Mirror {
     /// Begins a feed. The mirror keeps what it has until the feed's snapshot is complete.
     pub fn begin(self: &Arc<Self>) -> Feed {
         let id = self.feeds.fetch_add(1, Ordering::Relaxed) + 1;
-        Feed { mirror: Arc::clone(self), id, snapshot: Some(Box::new(Policy::loading(&self.names))) }
+        let contents = Contents { policy: Policy::loading(&self.names), identities: Identities::default() };
+        Feed { mirror: Arc::clone(self), id, snapshot: Some(Box::new(contents)) }
     }
 
     /// Changes the state, then tells the waiters.
@@ -159,7 +185,7 @@ pub struct Feed {
     mirror: Arc<Mirror>,
     id: u64,
     /// The snapshot while it loads.
-    snapshot: Option<Box<Policy>>,
+    snapshot: Option<Box<Contents>>,
 }
 
 /// Why a feed ends.
@@ -209,8 +235,8 @@ impl Feed {
     ///
     /// As [`Feed::put`].
     pub fn synced(&mut self, revision: u64) -> Result<Applied, FeedError> {
-        let Some(mut policy) = self.snapshot.take() else { return self.progress(revision) };
-        policy.loaded();
+        let Some(mut contents) = self.snapshot.take() else { return self.progress(revision) };
+        contents.policy.loaded();
         let id = self.id;
         let before = self.mirror.change(|state| {
             if state.feed > id {
@@ -218,7 +244,7 @@ impl Feed {
             }
             state.feed = id;
             state.progress = Progress { synced: true, revision };
-            Ok(std::mem::replace(&mut state.policy, *policy))
+            Ok(std::mem::replace(&mut state.contents, *contents))
         })?;
         drop(before);
         Ok(Applied { synced: true, cluster_roles: true })
@@ -233,20 +259,20 @@ impl Feed {
         self.apply(revision, decode::Change::Nothing)
     }
 
-    /// Reads the policy of this feed.
+    /// Reads what this feed has brought.
     ///
     /// # Errors
     ///
     /// [`FeedError::Superseded`], also before the snapshot is complete.
-    pub fn read<T>(&self, read: impl FnOnce(&Policy) -> T) -> Result<T, FeedError> {
+    pub fn read<T>(&self, read: impl FnOnce(&Contents) -> T) -> Result<T, FeedError> {
         let state = self.mirror.state.read();
-        if state.feed == self.id { Ok(read(&state.policy)) } else { Err(FeedError::Superseded) }
+        if state.feed == self.id { Ok(read(&state.contents)) } else { Err(FeedError::Superseded) }
     }
 
     fn apply(&mut self, revision: u64, change: decode::Change) -> Result<Applied, FeedError> {
         let applied = Applied { synced: false, cluster_roles: change.is_cluster_role() };
-        if let Some(policy) = &mut self.snapshot {
-            change.apply(policy);
+        if let Some(contents) = &mut self.snapshot {
+            change.apply(contents);
             return Ok(applied);
         }
         let id = self.id;
@@ -254,7 +280,7 @@ impl Feed {
             if state.feed != id {
                 return Err(FeedError::Superseded);
             }
-            change.apply(&mut state.policy);
+            change.apply(&mut state.contents);
             state.progress.revision = state.progress.revision.max(revision);
             Ok(applied)
         })

@@ -73,8 +73,11 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         certificate_uids: true,
         anonymous: true,
         api_audiences: vec!["api".into()],
+        issuer: None,
+        lookup: true,
+        bootstrap_tokens: false,
     };
-    let authn = authn::Union::build(&settings).unwrap();
+    let authn = authn::Union::build(&settings, &mirror).unwrap();
     let review = Review {
         resource,
         namespace,
@@ -83,10 +86,9 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         at_least: 1,
         request_id: "test",
     };
-    match (Reviewer { names: &names, authn: &authn, authz: &authz, now: Timestamp::UNIX_EPOCH })
-        .answer(review)
-        .unwrap()
-    {
+    let reviewer = Reviewer { names: &names, authn: &authn, authz: &authz, now: Timestamp::UNIX_EPOCH };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    match runtime.block_on(reviewer.answer(review)).unwrap() {
         Ok(object) => object.into_value(),
         Err(status) => status.to_value(),
     }

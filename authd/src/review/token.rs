@@ -9,10 +9,10 @@ use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 
 use super::{Review, Reviewed, Reviewer, answered, strings, user_json};
-use crate::authn::Credentials;
+use crate::authn::{Credentials, Moment};
 use crate::mirror::NotYet;
 
-pub(super) fn answer(
+pub(super) async fn answer(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
@@ -25,7 +25,8 @@ pub(super) fn answer(
     let audiences = if asked.is_empty() { reviewer.authn.api_audiences() } else { &asked };
     let credentials = Credentials { token, audiences, ..Credentials::default() };
     let mut status = Map::new();
-    match reviewer.authn.authenticate(credentials, reviewer.now) {
+    let at = Moment { now: reviewer.now, at_least: review.at_least };
+    match reviewer.authn.authenticate(credentials, at).await? {
         Ok((accepted, method)) => {
             tracing::debug!(
                 request_id = review.request_id,

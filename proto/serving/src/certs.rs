@@ -139,6 +139,22 @@ pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Resu
     Ok(pair)
 }
 
+/// Makes a private key (ECDSA P-256, PKCS #8 in PEM) that its owner alone may read, or keeps the one that is there.
+///
+/// # Errors
+///
+/// See [`CertError`].
+pub fn ensure_key(path: &Path) -> Result<(), CertError> {
+    if path.exists() {
+        return Ok(());
+    }
+    if let Some(dir) = path.parent() {
+        make_dir(dir)?;
+    }
+    let key = KeyPair::generate()?;
+    write(path, key.serialize_pem().as_bytes(), 0o600)
+}
+
 /// A certificate authority whose key we hold.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,

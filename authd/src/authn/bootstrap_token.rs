@@ -1,0 +1,242 @@
+//! Bootstrap tokens: `<id>.<secret>`, held by a Secret of the system namespace (requirements A-BOOT).
+//!
+//! # Contract
+//!
+//! The Secret has the type and the name of its token, is not being deleted, and says that the token may authenticate. An
+//! expiration that cannot be read counts as passed; one extra group outside `system:bootstrappers:` refuses the token.
+
+use std::sync::Arc;
+
+use apimachinery::names::Names;
+use apimachinery::user::UserInfo;
+use async_trait::async_trait;
+use authproto::auth::ObjectRef;
+use jiff::Timestamp;
+use subtle::ConstantTimeEq;
+
+use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings, agnostic_audiences};
+use crate::mirror::identities::TokenSecret;
+use crate::mirror::{Mirror, NotYet};
+
+/// The group of all bootstrap tokens, and the beginning of the others.
+const GROUP: &str = "system:bootstrappers";
+
+struct BootstrapTokens {
+    names: Arc<Names>,
+    mirror: Arc<Mirror>,
+    api_audiences: Vec<String>,
+}
+
+pub(super) fn build(
+    settings: &Settings,
+    mirror: &Arc<Mirror>,
+) -> Result<Option<Box<dyn Authenticator>>, String> {
+    if !settings.bootstrap_tokens {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(BootstrapTokens {
+        names: Arc::clone(&settings.names),
+        mirror: Arc::clone(mirror),
+        api_audiences: settings.api_audiences.clone(),
+    })))
+}
+
+#[async_trait]
+impl Authenticator for BootstrapTokens {
+    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet> {
+        let Some((id, secret)) = parts(credentials.token) else { return Ok(Outcome::NotMine) };
+        let name = format!("bootstrap-token-{id}");
+        let namespace = self.names.system_namespace;
+        let found = self.mirror.identities(at.at_least)?.secret(namespace, &name).map(Arc::clone);
+        let Some(found) = found else {
+            return Ok(Outcome::Rejected(format!("there is no token Secret `{namespace}/{name}`")));
+        };
+        let kind = self.names.label_sub_key("bootstrap", "token");
+        let checked = check(&found, &kind, id, secret, at.now).and_then(|(groups, expires_at)| {
+            let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
+                .ok_or("bootstrap tokens are valid for the API's own audiences only")?;
+            let user = UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() };
+            let secret = ObjectRef {
+                group: String::new(),
+                resource: "secrets".to_owned(),
+                namespace: namespace.to_owned(),
+                name,
+                uid: found.anchor.uid.to_string(),
+            };
+            Ok(Accepted { user, audiences, expires_at, rests_on: vec![secret], ..Accepted::default() })
+        });
+        Ok(checked.map_or_else(Outcome::Rejected, |accepted| Outcome::Accepted(Box::new(accepted))))
+    }
+}
+
+/// Id and secret of a token: six and sixteen characters of `[a-z0-9]`, with a dot between them.
+pub(crate) fn parts(token: &str) -> Option<(&str, &str)> {
+    let (id, secret) = token.split_once('.')?;
+    let fits = |text: &str, length: usize| {
+        text.len() == length && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    (fits(id, 6) && fits(secret, 16)).then_some((id, secret))
+}
+
+/// When a token Secret ends. None: never.
+///
+/// # Errors
+///
+/// It has ended: the time has come, or cannot be read.
+pub(crate) fn expiration(secret: &TokenSecret, now: Timestamp) -> Result<Option<Timestamp>, String> {
+    if !secret.data.contains_key("expiration") {
+        return Ok(None);
+    }
+    let text = secret.text("expiration");
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match text.parse::<Timestamp>() {
+        Ok(at) if now < at => Ok(Some(at)),
+        Ok(_) => Err("the token has expired".to_owned()),
+        Err(_) => Err("its expiration is not a time of RFC 3339".to_owned()),
+    }
+}
+
+type Groups = Vec<String>;
+
+fn check(
+    found: &TokenSecret,
+    kind: &str,
+    id: &str,
+    secret: &str,
+    now: Timestamp,
+) -> Result<(Groups, Option<Timestamp>), String> {
+    if found.kind != kind {
+        return Err(format!("its Secret is not of type `{kind}`"));
+    }
+    if found.terminating {
+        return Err("its Secret is being deleted".to_owned());
+    }
+    let held = found.data.get("token-secret").map(Vec::as_slice).unwrap_or_default();
+    if !bool::from(held.ct_eq(secret.as_bytes())) {
+        return Err("its Secret holds another secret, or none".to_owned());
+    }
+    if found.text("token-id") != id {
+        return Err("its Secret holds another id, or none".to_owned());
+    }
+    let expires = expiration(found, now)?;
+    if found.text("usage-bootstrap-authentication") != "true" {
+        return Err("its Secret does not allow authentication".to_owned());
+    }
+    Ok((groups(found.text("auth-extra-groups"))?, expires))
+}
+
+/// The groups of a token, sorted, each once.
+fn groups(extra: &str) -> Result<Groups, String> {
+    let mut groups = vec![GROUP.to_owned()];
+    for group in extra.split(',').map(str::trim).filter(|group| !group.is_empty()) {
+        let rest = group.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(':')).unwrap_or_default();
+        let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let fits = rest.len() <= 256
+            && rest.bytes().all(|byte| letter(byte) || byte == b':' || byte == b'-')
+            && rest.bytes().last().is_some_and(letter);
+        if !fits {
+            return Err(format!(
+                "the extra group `{group}` does not begin with `{GROUP}:`, or is no such name"
+            ));
+        }
+        groups.push(group.to_owned());
+    }
+    groups.sort_unstable();
+    groups.dedup();
+    Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mirror::identities::Anchor;
+
+    const KIND: &str = "bootstrap.kubernetes.io/token";
+
+    fn secret(entries: &[(&str, &str)]) -> TokenSecret {
+        let mut data = std::collections::BTreeMap::new();
+        for (key, value) in [
+            ("token-id", "abcdef"),
+            ("token-secret", "0123456789abcdef"),
+            ("usage-bootstrap-authentication", "true"),
+        ]
+        .iter()
+        .chain(entries)
+        {
+            if *value == "-" {
+                data.remove(*key);
+            } else {
+                data.insert((*key).to_owned(), value.as_bytes().to_vec());
+            }
+        }
+        let anchor = Anchor { uid: "u".into(), until: None };
+        TokenSecret {
+            anchor,
+            terminating: false,
+            kind: KIND.to_owned(),
+            data,
+            annotations: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_token_has_six_and_sixteen_characters() {
+        assert_eq!(parts("abc123.0123456789abcdef"), Some(("abc123", "0123456789abcdef")));
+        for token in [
+            "",
+            "abcdef",
+            "abcde.0123456789abcdef",
+            "ABCDEF.0123456789abcdef",
+            "abcdef.0123456789abcde",
+            "abcdef.0123456789abcdef0",
+            "abcdef-0123456789abcdef",
+            "abcdef.0123456789abcdeF",
+            "abcdef.0123456789abcdef\n",
+            "abcdef.01234567.9abcdef",
+        ] {
+            assert_eq!(parts(token), None, "{token}");
+        }
+    }
+
+    #[test]
+    fn every_rule_of_the_secret_is_checked() {
+        let now = Timestamp::from_second(1_000_000_000).unwrap();
+        for (entries, want) in [
+            (vec![], Ok("system:bootstrappers")),
+            (vec![("description", "for tests")], Ok("system:bootstrappers")),
+            (vec![("expiration", "2100-01-01T00:00:00Z")], Ok("system:bootstrappers")),
+            (vec![("expiration", "2001-01-01T00:00:00Z")], Err("the token has expired")),
+            (vec![("expiration", "next tuesday")], Err("its expiration is not a time of RFC 3339")),
+            (vec![("token-id", "zzzzzz")], Err("its Secret holds another id, or none")),
+            (vec![("token-id", "-")], Err("its Secret holds another id, or none")),
+            (vec![("token-secret", "-")], Err("its Secret holds another secret, or none")),
+            (vec![("token-secret", "0123456789abcdee")], Err("its Secret holds another secret, or none")),
+            (vec![("usage-bootstrap-authentication", "-")], Err("its Secret does not allow authentication")),
+            (
+                vec![("usage-bootstrap-authentication", "false")],
+                Err("its Secret does not allow authentication"),
+            ),
+            (
+                vec![("auth-extra-groups", "system:bootstrappers:z, system:bootstrappers:a-b:c")],
+                Ok("system:bootstrappers system:bootstrappers:a-b:c system:bootstrappers:z"),
+            ),
+            (
+                vec![("auth-extra-groups", "system:bootstrappers:a,system:masters")],
+                Err(
+                    "the extra group `system:masters` does not begin with `system:bootstrappers:`, or is no such name",
+                ),
+            ),
+        ] {
+            let checked = check(&secret(&entries), KIND, "abcdef", "0123456789abcdef", now);
+            let got = checked.map(|(groups, _)| groups.join(" "));
+            assert_eq!(got.as_deref().map_err(String::as_str), want, "{entries:?}");
+        }
+        let mut leaving = secret(&[]);
+        leaving.terminating = true;
+        assert!(check(&leaving, KIND, "abcdef", "0123456789abcdef", now).is_err());
+        let opaque = TokenSecret { kind: "Opaque".into(), ..secret(&[]) };
+        assert!(check(&opaque, KIND, "abcdef", "0123456789abcdef", now).is_err());
+    }
+}

@@ -1,0 +1,173 @@
+//! Service-account tokens (requirements A-SA).
+//!
+//! # Contract
+//!
+//! A token of one of our issuers must be signed by one of our keys, be valid now, and for an audience that is asked for.
+//! With `--service-account-lookup` (the default) the account must exist with the uid that the token names, and what the
+//! token is bound to as well; a token of a Secret must be what that Secret holds.
+//!
+//! # Invariants
+//!
+//! INVARIANT (revoked is gone): an identity rests on the account and on what the token is bound to, and ends with them.
+
+use std::sync::Arc;
+
+use apimachinery::names::Names;
+use apimachinery::user::UserInfo;
+use async_trait::async_trait;
+use authproto::auth::ObjectRef;
+use jiff::Timestamp;
+use subtle::ConstantTimeEq;
+
+use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings, agnostic_audiences};
+use crate::mirror::identities::{Anchor, Identities};
+use crate::mirror::{Mirror, NotYet};
+use crate::tokens::service_account::{Claims, Issuer, Named, subject};
+
+struct ServiceAccounts {
+    names: Arc<Names>,
+    issuer: Arc<Issuer>,
+    mirror: Arc<Mirror>,
+    lookup: bool,
+}
+
+pub(super) fn build(
+    settings: &Settings,
+    mirror: &Arc<Mirror>,
+) -> Result<Option<Box<dyn Authenticator>>, String> {
+    let Some(issuer) = &settings.issuer else { return Ok(None) };
+    Ok(Some(Box::new(ServiceAccounts {
+        names: Arc::clone(&settings.names),
+        issuer: Arc::clone(issuer),
+        mirror: Arc::clone(mirror),
+        lookup: settings.lookup,
+    })))
+}
+
+#[async_trait]
+impl Authenticator for ServiceAccounts {
+    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet> {
+        let Some(read) = self.issuer.read(credentials.token, at.now) else { return Ok(Outcome::NotMine) };
+        let checked = match read {
+            Ok(claims) => self.check(&claims, credentials, at)?,
+            Err(check) => Err(check),
+        };
+        Ok(checked.map_or_else(Outcome::Rejected, |accepted| Outcome::Accepted(Box::new(accepted))))
+    }
+}
+
+impl ServiceAccounts {
+    fn check(
+        &self,
+        claims: &Claims,
+        credentials: Credentials<'_>,
+        at: Moment,
+    ) -> Result<Result<Accepted, String>, NotYet> {
+        let own = self.issuer.audiences();
+        let audiences = if claims.legacy {
+            agnostic_audiences(credentials.audiences, own)
+        } else {
+            let asked = if credentials.audiences.is_empty() { own } else { credentials.audiences };
+            let common: Vec<String> =
+                asked.iter().filter(|audience| claims.audiences.contains(audience)).cloned().collect();
+            (!common.is_empty()).then_some(common)
+        };
+        let Some(audiences) = audiences else {
+            return Ok(Err(format!("the token is for the audiences {:?}", claims.audiences)));
+        };
+        let mut accepted = Accepted {
+            user: self.user(claims),
+            audiences,
+            expires_at: claims.expires,
+            ..Accepted::default()
+        };
+        if self.lookup {
+            let identities = self.mirror.identities(at.at_least)?;
+            if let Err(check) = rests(&identities, claims, credentials.token, at.now, &mut accepted) {
+                return Ok(Err(check));
+            }
+        }
+        if let Some(warn) = claims.private.warnafter.filter(|warn| at.now.as_second() > *warn) {
+            tracing::info!(
+                user = accepted.user.name,
+                warn_after = warn,
+                "an extended token is used past its time"
+            );
+        }
+        Ok(Ok(accepted))
+    }
+
+    fn user(&self, claims: &Claims) -> UserInfo {
+        let private = &claims.private;
+        let mut user = UserInfo {
+            name: subject(&private.namespace, &private.serviceaccount.name),
+            uid: private.serviceaccount.uid.clone(),
+            groups: vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{}", private.namespace),
+            ],
+            ..UserInfo::default()
+        };
+        let mut extra = |key: &str, value: &str| {
+            if !value.is_empty() {
+                user.extra.insert(self.names.label_sub_key("authentication", key), vec![value.to_owned()]);
+            }
+        };
+        for (kind, named) in [("pod", &private.pod), ("node", &private.node)] {
+            if let Some(named) = named {
+                extra(&format!("{kind}-name"), &named.name);
+                extra(&format!("{kind}-uid"), &named.uid);
+            }
+        }
+        if !claims.id.is_empty() {
+            extra("credential-id", &format!("JTI={}", claims.id));
+        }
+        user
+    }
+}
+
+/// Checks that everything the token names exists, and notes that the identity rests on it.
+fn rests(
+    identities: &Identities,
+    claims: &Claims,
+    token: &str,
+    now: Timestamp,
+    accepted: &mut Accepted,
+) -> Result<(), String> {
+    let private = &claims.private;
+    let namespace = private.namespace.as_str();
+    let mut on = |resource: &str, namespace: &str, named: &Named, anchor: Option<&Anchor>| {
+        let found = anchor.filter(|anchor| anchor.holds(&named.uid, now)).ok_or_else(|| {
+            format!("{resource} `{}` of uid `{}` is not there, or not any more", named.name, named.uid)
+        })?;
+        if let Some(until) = found.until {
+            accepted.expires_at = Some(accepted.expires_at.map_or(until, |ends| ends.min(until)));
+        }
+        accepted.rests_on.push(ObjectRef {
+            group: String::new(),
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: named.name.clone(),
+            uid: named.uid.clone(),
+        });
+        Ok::<(), String>(())
+    };
+    let account = &private.serviceaccount;
+    on("serviceaccounts", namespace, account, identities.account(namespace, &account.name))?;
+    if let Some(pod) = &private.pod {
+        on("pods", namespace, pod, identities.pod(namespace, &pod.name))?;
+    } else if let Some(node) = &private.node {
+        on("nodes", "", node, identities.node(&node.name))?;
+    }
+    let Some(named) = &private.secret else { return Ok(()) };
+    let secret = identities.secret(namespace, &named.name).ok_or("its Secret is not there any more")?;
+    if claims.legacy {
+        let held = secret.data.get("token").map(Vec::as_slice).unwrap_or_default();
+        if !bool::from(held.ct_eq(token.as_bytes())) {
+            return Err("its Secret holds another token".to_owned());
+        }
+        let named = Named { uid: secret.anchor.uid.to_string(), ..named.clone() };
+        return on("secrets", namespace, &named, Some(&secret.anchor));
+    }
+    on("secrets", namespace, named, Some(&secret.anchor))
+}

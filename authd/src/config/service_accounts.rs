@@ -1,0 +1,236 @@
+//! The flags of service-account tokens, and the keys they name.
+//!
+//! # Contract
+//!
+//! Keys that verify are those of `--service-account-key-file`, or the serving key when there is no such flag; the key
+//! that signs is that of `--service-account-signing-key-file`, or the first private one of those that verify
+//! (requirements A-SA-2 to -7, A-SA-23). Where no key is named one is made in `--generated-key-file`, and kept: tokens
+//! outlive a restart. The first issuer is named by new tokens, all are accepted; left out, it is the
+//! address of the API's own Service.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::names::Names;
+use serving::flags;
+
+use crate::tokens::keys::{self, Key};
+use crate::tokens::service_account::{Issuer, Options};
+
+/// The shortest `--service-account-max-token-expiration`.
+const SHORTEST: Duration = Duration::from_secs(3600);
+/// The longest.
+const LONGEST: Duration = Duration::from_secs(1 << 32);
+
+/// The flags as they are written.
+#[derive(Debug, Default, clap::Args)]
+pub struct Flags {
+    /// PEM file of keys that verify service-account tokens, private or public; may come several times. Default: the
+    /// serving key.
+    #[arg(long, value_name = "FILE")]
+    pub service_account_key_file: Vec<PathBuf>,
+    /// PEM file of the private key that signs service-account tokens. Default: the first private key of those that verify.
+    #[arg(long, value_name = "FILE")]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// Issuer of service-account tokens; of several the first is named by new tokens, all are accepted.
+    #[arg(long, value_name = "ISSUER")]
+    pub service_account_issuer: Vec<String>,
+    /// Whether tokens are void when their account, pod, Secret or node is deleted. Default: true.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
+    pub service_account_lookup: Option<bool>,
+    /// The longest life of a token, from 1h to 2^32 seconds; a request for more gets this.
+    #[arg(long, value_name = "DURATION", value_parser = flags::duration)]
+    pub service_account_max_token_expiration: Option<Duration>,
+    /// Whether tokens that clients of old mount (3607 seconds) last a year. Default: true.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
+    pub service_account_extend_token_expiration: Option<bool>,
+    /// Where the discovery document says the keys are. Default: apid's own address.
+    #[arg(long, value_name = "URL")]
+    pub service_account_jwks_uri: Option<String>,
+    /// Key of the serving certificate: verifies and signs service-account tokens where no other key is named.
+    #[arg(long, value_name = "FILE")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Where a key for service-account tokens is made, and found again, when no other is named.
+    #[arg(long, value_name = "FILE")]
+    pub generated_key_file: Option<PathBuf>,
+}
+
+/// The issuer that the flags make. None: they name no key. `audiences` are the API's own; empty means the first issuer.
+pub(super) fn check(
+    flags: &Flags,
+    audiences: &[String],
+    names: &Names,
+    mistakes: &mut Vec<String>,
+) -> Option<Arc<Issuer>> {
+    let before = mistakes.len();
+    let named = !flags.service_account_key_file.is_empty()
+        || flags.service_account_signing_key_file.is_some()
+        || flags.tls_private_key_file.is_some();
+    let made = flags.generated_key_file.as_deref().filter(|_| !named);
+    let serving = flags.tls_private_key_file.iter().filter(|_| flags.service_account_key_file.is_empty());
+    let mut verifying: Vec<Key> = flags
+        .service_account_key_file
+        .iter()
+        .flat_map(|path| read("service-account-key-file", path, mistakes))
+        .collect();
+    verifying.extend(serving.flat_map(|path| read("tls-private-key-file", path, mistakes)));
+    if let Some(path) = made {
+        match serving::certs::ensure_key(path) {
+            Ok(()) => verifying.extend(read("generated-key-file", path, mistakes)),
+            Err(error) => mistakes.push(format!("--generated-key-file: {error}")),
+        }
+    }
+    let signing_file = flags.service_account_signing_key_file.as_deref();
+    let from_file = signing_file.map(|path| (path, read("service-account-signing-key-file", path, mistakes)));
+    let private = |keys: &[Key]| {
+        keys.iter().find_map(|key| match key {
+            Key::Private(key) => Some(Arc::clone(key)),
+            Key::Public(_) => None,
+        })
+    };
+    let signing = match &from_file {
+        None => private(&verifying),
+        Some((path, keys)) => {
+            let key = private(keys);
+            if key.is_none() && !keys.is_empty() {
+                mistakes
+                    .push(format!("--service-account-signing-key-file: {}: no private key", path.display()));
+            }
+            key
+        }
+    };
+    if let Some(longest) = flags.service_account_max_token_expiration
+        && !(SHORTEST..=LONGEST).contains(&longest)
+    {
+        mistakes
+            .push("--service-account-max-token-expiration: must be between 1h and 2^32 seconds".to_owned());
+    }
+    for issuer in &flags.service_account_issuer {
+        if issuer.is_empty() || (issuer.contains(':') && !issuer.contains("://")) {
+            mistakes
+                .push(format!("--service-account-issuer: `{issuer}` has a colon and is no URL, or is empty"));
+        }
+    }
+    if let Some(uri) = &flags.service_account_jwks_uri
+        && !uri.starts_with("https://")
+    {
+        mistakes.push(format!("--service-account-jwks-uri: `{uri}` must begin with https://"));
+    }
+    if mistakes.len() > before || (signing.is_none() && verifying.is_empty()) {
+        return None;
+    }
+    let options = Options {
+        issuers: issuers(flags, names),
+        audiences: audiences.to_vec(),
+        signing,
+        verifying: verifying.iter().map(|key| Arc::clone(key.public())).collect(),
+        longest: flags.service_account_max_token_expiration,
+        extend: flags.service_account_extend_token_expiration.unwrap_or(true),
+        jwks_uri: flags.service_account_jwks_uri.clone(),
+    };
+    Some(Arc::new(Issuer::new(options, names)))
+}
+
+/// The keys of a file; none, and a mistake, when they cannot be read.
+fn read(flag: &str, path: &Path, mistakes: &mut Vec<String>) -> Vec<Key> {
+    let keys = std::fs::read(path).map_err(|error| error.to_string()).and_then(|pem| keys::read(&pem));
+    keys.unwrap_or_else(|mistake| {
+        mistakes.push(format!("--{flag}: {}: {mistake}", path.display()));
+        Vec::new()
+    })
+}
+
+/// The issuers: those of the flag, or the API's own Service.
+pub(super) fn issuers(flags: &Flags, names: &Names) -> Vec<String> {
+    if flags.service_account_issuer.is_empty() {
+        vec![format!("https://{}.default.svc", names.api_service)]
+    } else {
+        flags.service_account_issuer.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+
+    #[test]
+    fn keys_come_from_their_flags_or_from_the_serving_key() {
+        let names = Names::new(Preset::Svc, "example.test").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let key = rcgen::KeyPair::generate().unwrap();
+        let private = write("private", key.serialize_pem());
+        let public = write("public", key.public_key_pem());
+        let empty = write("empty", String::new());
+        let check = |flags: Flags| {
+            let mut mistakes = Vec::new();
+            let issuer = check(&flags, &["api".into()], &names, &mut mistakes);
+            match (issuer, mistakes.is_empty()) {
+                (Some(issuer), true) => if issuer.signs() { "signs" } else { "verifies" }.to_owned(),
+                (None, true) => "nothing".to_owned(),
+                (_, false) => mistakes.join("; "),
+            }
+        };
+        assert_eq!(check(Flags::default()), "nothing");
+        let made = dir.path().join("keys/made");
+        let generated = || Flags { generated_key_file: Some(made.clone()), ..Flags::default() };
+        assert_eq!(check(generated()), "signs");
+        let first = std::fs::read(&made).unwrap();
+        assert_eq!(check(generated()), "signs");
+        assert_eq!(std::fs::read(&made).unwrap(), first, "kept");
+        assert_eq!(check(Flags { tls_private_key_file: Some(private.clone()), ..Flags::default() }), "signs");
+        assert_eq!(
+            check(Flags { service_account_key_file: vec![private.clone()], ..Flags::default() }),
+            "signs"
+        );
+        assert_eq!(
+            check(Flags { service_account_key_file: vec![public.clone()], ..Flags::default() }),
+            "verifies"
+        );
+        let both = Flags {
+            service_account_key_file: vec![public.clone()],
+            service_account_signing_key_file: Some(private.clone()),
+            ..Flags::default()
+        };
+        assert_eq!(check(both), "signs");
+        for (flags, want) in [
+            (
+                Flags { service_account_signing_key_file: Some(public), ..Flags::default() },
+                "--service-account-signing-key-file: ",
+            ),
+            (
+                Flags { service_account_key_file: vec![empty], ..Flags::default() },
+                "--service-account-key-file: ",
+            ),
+            (
+                Flags { service_account_key_file: vec!["/nope".into()], ..Flags::default() },
+                "--service-account-key-file: /nope: ",
+            ),
+            (
+                Flags {
+                    service_account_max_token_expiration: Some(Duration::from_secs(60)),
+                    ..Flags::default()
+                },
+                "--service-account-max-token-expiration: ",
+            ),
+            (
+                Flags { service_account_issuer: vec!["a:b".into()], ..Flags::default() },
+                "--service-account-issuer: ",
+            ),
+            (
+                Flags { service_account_jwks_uri: Some("http://a".into()), ..Flags::default() },
+                "--service-account-jwks-uri: ",
+            ),
+        ] {
+            let told = check(flags);
+            assert!(told.starts_with(want), "{told}");
+        }
+    }
+}

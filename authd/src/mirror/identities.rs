@@ -1,0 +1,247 @@
+//! The mirrored objects that identities rest on: service accounts, token Secrets, pods, nodes, and `cluster-info`.
+//!
+//! # Contract
+//!
+//! An account, pod or node is known by its uid, so that one made anew under the same name is another. One that is being
+//! deleted still counts until a minute after its deletion's time, as the reference has it: a pod may use its token while
+//! it ends.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use authproto::auth::{self, mirror_key, mirror_object};
+use jiff::{SignedDuration, Timestamp};
+
+/// How long after its deletion's time an object still counts.
+const GRACE: SignedDuration = SignedDuration::from_secs(60);
+
+/// An object that tokens may be bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    /// Its uid.
+    pub uid: Box<str>,
+    /// When it stops to count, for one that is being deleted.
+    pub until: Option<Timestamp>,
+}
+
+impl Anchor {
+    /// Whether it counts now, and has this uid.
+    pub fn holds(&self, uid: &str, now: Timestamp) -> bool {
+        *self.uid == *uid && self.until.is_none_or(|until| now < until)
+    }
+}
+
+/// A token Secret. Holds secrets: `Debug` shows its type alone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenSecret {
+    /// Its uid, and when it stops to count.
+    pub anchor: Anchor,
+    /// Somebody deletes it.
+    pub terminating: bool,
+    /// Its type.
+    pub kind: String,
+    /// Its data, decoded.
+    pub data: BTreeMap<String, Vec<u8>>,
+    /// Labels and annotations that decide.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl TokenSecret {
+    /// A value of the data as text; `""` when it is absent or no UTF-8.
+    pub fn text(&self, key: &str) -> &str {
+        self.data.get(key).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for TokenSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenSecret").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// One change.
+#[derive(Debug)]
+pub(super) enum Change {
+    Account(String, Option<Anchor>),
+    Secret(String, Option<Arc<TokenSecret>>),
+    Pod(String, Option<Anchor>),
+    Node(String, Option<Anchor>),
+    ConfigMap(String, Option<BTreeMap<String, String>>),
+}
+
+/// What identities rest on.
+#[derive(Debug, Default)]
+pub struct Identities {
+    accounts: HashMap<Box<str>, Anchor>,
+    secrets: BTreeMap<Box<str>, Arc<TokenSecret>>,
+    pods: HashMap<Box<str>, Anchor>,
+    nodes: HashMap<Box<str>, Anchor>,
+    config_maps: BTreeMap<Box<str>, BTreeMap<String, String>>,
+}
+
+/// Neither names nor namespaces have a slash.
+fn key(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+impl Identities {
+    /// A service account.
+    pub fn account(&self, namespace: &str, name: &str) -> Option<&Anchor> {
+        self.accounts.get(key(namespace, name).as_str())
+    }
+
+    /// A token Secret.
+    pub fn secret(&self, namespace: &str, name: &str) -> Option<&Arc<TokenSecret>> {
+        self.secrets.get(key(namespace, name).as_str())
+    }
+
+    /// All token Secrets, as (namespace, name, Secret).
+    pub fn secrets(&self) -> impl Iterator<Item = (&str, &str, &Arc<TokenSecret>)> {
+        self.secrets.iter().filter_map(|(key, secret)| {
+            let (namespace, name) = key.split_once('/')?;
+            Some((namespace, name, secret))
+        })
+    }
+
+    /// A pod.
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<&Anchor> {
+        self.pods.get(key(namespace, name).as_str())
+    }
+
+    /// A node.
+    pub fn node(&self, name: &str) -> Option<&Anchor> {
+        self.nodes.get(key("", name).as_str())
+    }
+
+    /// The data of a mirrored ConfigMap.
+    pub fn config_map(&self, namespace: &str, name: &str) -> Option<&BTreeMap<String, String>> {
+        self.config_maps.get(key(namespace, name).as_str())
+    }
+
+    pub(super) fn apply(&mut self, change: Change) {
+        fn put(map: &mut HashMap<Box<str>, Anchor>, key: String, anchor: Option<Anchor>) {
+            match anchor {
+                Some(anchor) => map.insert(key.into(), anchor),
+                None => map.remove(key.as_str()),
+            };
+        }
+        match change {
+            Change::Account(key, anchor) => put(&mut self.accounts, key, anchor),
+            Change::Pod(key, anchor) => put(&mut self.pods, key, anchor),
+            Change::Node(key, anchor) => put(&mut self.nodes, key, anchor),
+            Change::Secret(key, Some(secret)) => drop(self.secrets.insert(key.into(), secret)),
+            Change::Secret(key, None) => drop(self.secrets.remove(key.as_str())),
+            Change::ConfigMap(key, Some(data)) => drop(self.config_maps.insert(key.into(), data)),
+            Change::ConfigMap(key, None) => drop(self.config_maps.remove(key.as_str())),
+        }
+    }
+}
+
+/// A put of one of these kinds. None: the object is of another kind.
+pub(super) fn put(object: auth::MirrorObject) -> Option<Change> {
+    use mirror_object::Kind;
+    let until = match object.deleted_at_ms {
+        // Deleted, without a time: at once.
+        0 => object.terminating.then_some(Timestamp::MIN),
+        at => Timestamp::from_millisecond(at)
+            .ok()
+            .and_then(|at| at.checked_add(GRACE).ok())
+            .or(Some(Timestamp::MIN)),
+    };
+    let key = key(&object.namespace, &object.name);
+    let anchor = Anchor { uid: object.uid.into(), until };
+    match object.kind? {
+        Kind::ServiceAccount(_) => Some(Change::Account(key, Some(anchor))),
+        Kind::Pod(_) => Some(Change::Pod(key, Some(anchor))),
+        Kind::Node(_) => Some(Change::Node(key, Some(anchor))),
+        Kind::Secret(secret) => Some(Change::Secret(
+            key,
+            Some(Arc::new(TokenSecret {
+                anchor,
+                terminating: object.terminating,
+                kind: secret.r#type,
+                data: secret.data.into_iter().map(|(key, value)| (key, value.to_vec())).collect(),
+                annotations: object.labels.into_iter().chain(object.annotations).collect(),
+            })),
+        )),
+        Kind::ConfigMap(map) => Some(Change::ConfigMap(key, Some(map.data.into_iter().collect()))),
+        Kind::Role(_) | Kind::ClusterRole(_) | Kind::RoleBinding(_) | Kind::ClusterRoleBinding(_) => None,
+    }
+}
+
+/// A deletion of one of these kinds. None: the object is of another kind.
+pub(super) fn delete(kind: &mirror_key::Kind) -> Option<Change> {
+    use mirror_key::Kind;
+    let of = |named: &auth::Named| key(&named.namespace, &named.name);
+    match kind {
+        Kind::ServiceAccount(named) => Some(Change::Account(of(named), None)),
+        Kind::Secret(named) => Some(Change::Secret(of(named), None)),
+        Kind::Node(named) => Some(Change::Node(of(named), None)),
+        Kind::Pod(named) => Some(Change::Pod(of(named), None)),
+        Kind::ConfigMap(named) => Some(Change::ConfigMap(of(named), None)),
+        Kind::Role(_)
+        | Kind::ClusterRole(_)
+        | Kind::RoleBinding(_)
+        | Kind::ClusterRoleBinding(_)
+        | Kind::Volume(_)
+        | Kind::VolumeClaim(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(uid: &str, deleted_at_ms: i64) -> auth::MirrorObject {
+        auth::MirrorObject {
+            namespace: "team".into(),
+            name: "robot".into(),
+            uid: uid.into(),
+            terminating: deleted_at_ms != 0,
+            deleted_at_ms,
+            kind: Some(mirror_object::Kind::ServiceAccount(auth::MirrorServiceAccount {})),
+            ..auth::MirrorObject::default()
+        }
+    }
+
+    #[test]
+    fn an_account_is_its_uid_and_ends_a_minute_after_its_deletion() {
+        let mut identities = Identities::default();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let holds = |identities: &Identities, uid: &str, now| {
+            identities.account("team", "robot").is_some_and(|anchor| anchor.holds(uid, at(now)))
+        };
+        assert!(!holds(&identities, "a", 0));
+        identities.apply(put(account("a", 0)).unwrap());
+        assert!(holds(&identities, "a", i64::from(u32::MAX)));
+        assert!(!holds(&identities, "b", 0), "made anew");
+        identities.apply(put(account("a", 10_000)).unwrap());
+        assert!(holds(&identities, "a", 69));
+        assert!(!holds(&identities, "a", 70));
+        let named = auth::Named { namespace: "team".into(), name: "robot".into() };
+        identities.apply(delete(&mirror_key::Kind::ServiceAccount(named)).unwrap());
+        assert!(!holds(&identities, "a", 0));
+    }
+
+    #[test]
+    fn secrets_do_not_show_what_they_hold() {
+        let secret = auth::MirrorSecret {
+            r#type: "t".into(),
+            data: [("token".to_owned(), b"hidden".to_vec())].into(),
+        };
+        let object = auth::MirrorObject {
+            namespace: "team".into(),
+            name: "s".into(),
+            kind: Some(mirror_object::Kind::Secret(secret)),
+            ..auth::MirrorObject::default()
+        };
+        let mut identities = Identities::default();
+        identities.apply(put(object).unwrap());
+        assert_eq!(identities.secret("team", "s").unwrap().text("token"), "hidden");
+        assert_eq!(
+            identities.secrets().map(|(namespace, name, _)| (namespace, name)).collect::<Vec<_>>(),
+            [("team", "s")]
+        );
+        assert!(!format!("{identities:?}").contains("hidden"));
+    }
+}
