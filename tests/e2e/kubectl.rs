@@ -11,6 +11,7 @@ mod changes;
 mod directory;
 mod generators;
 mod questions;
+mod scale;
 mod table;
 
 use std::fs;

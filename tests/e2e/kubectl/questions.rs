@@ -152,9 +152,7 @@ fn shows_events(_: &Plane, kubectl: &Kubectl) {
         let text = kubectl.ok(line, "");
         rows(&text)
             .into_iter()
-            .flat_map(|row| {
-                row.into_iter().filter(|word| ["Lit", "Heated", "Wiped"].contains(word)).next_back()
-            })
+            .flat_map(|row| row.into_iter().rfind(|word| ["Lit", "Heated", "Wiped"].contains(word)))
             .map(str::to_owned)
             .collect()
     };
