@@ -197,7 +197,7 @@ fn resource_entries(resource: &Resource, version: &str, names: &Names) -> Vec<Va
     if !kind.categories.is_empty() {
         main.insert("categories".into(), json!(kind.categories));
     }
-    if kind.storage == Storage::Stored {
+    if matches!(kind.storage, Storage::Stored | Storage::Shared(_)) {
         main.insert("storageVersionHash".into(), storage_version_hash(resource).into());
     }
     let mut entries = vec![Value::Object(main)];
@@ -232,6 +232,7 @@ fn foreign<'a>(
 
 /// Tells clients when the stored form moved to another version: a hash of group, version and kind.
 fn storage_version_hash(resource: &Resource) -> String {
+    let resource = resource.stored();
     let version = resource.kind.versions.first().copied().unwrap_or("");
     let text = format!("{}/{version}/{}", resource.group_resource.group, resource.kind.kind);
     let hash = digest::digest(&digest::SHA256, text.as_bytes());

@@ -13,6 +13,7 @@ use serving::server::{ConnectionInfo, Handler};
 use tracing::Instrument as _;
 
 use super::body::RequestBody;
+use super::in_flight::{DEFAULT_LIMITS, InFlight};
 use super::negotiate;
 use super::query::Query;
 use super::request_info::RequestInfo;
@@ -25,11 +26,13 @@ use crate::plane::Plane;
 /// Answers the requests of a server.
 pub struct Api {
     plane: Arc<Plane>,
+    in_flight: InFlight,
 }
 
 /// A request on its way.
 pub(super) struct Exchange<'a> {
     pub(super) plane: &'a Arc<Plane>,
+    in_flight: &'a InFlight,
     pub(super) head: &'a Parts,
     pub(super) query: &'a Query,
     pub(super) info: &'a RequestInfo,
@@ -48,7 +51,13 @@ impl Handler for Api {
 impl Api {
     /// Over the shared state of the process.
     pub fn new(plane: Arc<Plane>) -> Self {
-        Api { plane }
+        Api { plane, in_flight: InFlight::new(DEFAULT_LIMITS) }
+    }
+
+    /// With room for so many requests that read and so many that write at the same time; 0: no limit.
+    #[must_use]
+    pub fn with_limits(self, reading: usize, writing: usize) -> Self {
+        Api { in_flight: InFlight::new((reading, writing)), ..self }
     }
 
     /// Answers one request.
@@ -64,7 +73,8 @@ impl Api {
         let id = audit_id.to_str().unwrap_or_default();
         let query = Query::parse(head.uri.query());
         let info = RequestInfo::resolve(&head.method, head.uri.path(), &query);
-        let exchange = Exchange { plane, head, query: &query, info: &info, connection, id };
+        let in_flight = &self.in_flight;
+        let exchange = Exchange { plane, in_flight, head, query: &query, info: &info, connection, id };
 
         let mut record = Record { plane, event: plane.audit.is_on().then(|| exchange.audit_event()) };
         let span = exchange.span();
@@ -135,7 +145,9 @@ impl Exchange<'_> {
                 Err(Status::failure(Reason::Timeout, text))
             }
         };
-        result.unwrap_or_else(|status| Answer::status(status, negotiate::for_errors(&self.head.headers)))
+        result.unwrap_or_else(|status| {
+            Answer::status(status, negotiate::for_errors(&self.head.headers, &self.plane.names))
+        })
     }
 
     async fn run(&self, body: RequestBody, event: &mut Option<Event>) -> Result<Answer, Status> {
@@ -154,6 +166,7 @@ impl Exchange<'_> {
         if let Some(event) = event {
             event.user = Some((**caller.user()).clone());
         }
+        let _place = self.in_flight.enter(&self.info.attributes, &caller.user().groups)?;
         self.refuse_impersonation()?;
 
         let authorized = self.plane.auth.authorize(&caller, Arc::clone(&self.info.attributes), self.id).await;

@@ -13,11 +13,13 @@
 
 mod body;
 mod handler;
+mod in_flight;
 mod metrics;
 mod negotiate;
 mod openapi;
 mod params;
 mod paths;
+mod protobuf;
 mod query;
 mod represent;
 mod request_info;
@@ -30,4 +32,6 @@ mod tests;
 
 pub use body::RequestBody;
 pub use handler::Api;
+pub use in_flight::DEFAULT_LIMITS;
 pub use metrics::RequestMetrics;
+pub use protobuf::Messages;

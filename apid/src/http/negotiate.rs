@@ -17,6 +17,8 @@ pub(super) enum Format {
     Json,
     /// `application/yaml`
     Yaml,
+    /// Protobuf in its envelope, under this media type: that of the preset.
+    Protobuf(&'static str),
 }
 
 impl Format {
@@ -25,6 +27,15 @@ impl Format {
         match self {
             Format::Json => "application/json",
             Format::Yaml => "application/yaml",
+            Format::Protobuf(media_type) => media_type,
+        }
+    }
+
+    /// The media type of a stream of events.
+    pub(super) fn stream_media_type(self) -> String {
+        match self {
+            Format::Json | Format::Yaml => self.media_type().to_owned(),
+            Format::Protobuf(media_type) => format!("{media_type};stream=watch"),
         }
     }
 }
@@ -67,8 +78,10 @@ pub(super) enum Offer {
     Watch,
     /// A discovery document that also has the aggregated form.
     Discovery,
-    /// JSON or YAML of one kind alone: reviews, other discovery documents, results without an object.
+    /// One kind alone: reviews, other discovery documents, results without an object.
     Plain,
+    /// What is no kind of the API and so has no Protobuf form: the version, the list of paths.
+    Document,
 }
 
 /// One clause of an `Accept` header.
@@ -124,20 +137,26 @@ pub(super) fn accept(headers: &HeaderMap, offer: Offer, names: &Names) -> Result
     }
     let mut format_known = false;
     for clause in clauses.iter().filter(|clause| clause.quality > 0.0) {
-        let Some(format) = format_of(clause.media_type, offer) else { continue };
+        let Some(format) = format_of(clause.media_type, offer, names) else { continue };
         format_known = true;
-        if let Some(shape) = shape_of(&clause.parameters, offer, names) {
-            return Ok(Negotiated { format, shape });
+        match shape_of(&clause.parameters, offer, names) {
+            // A Table has no Protobuf form.
+            Some(Shape::Table(_)) if matches!(format, Format::Protobuf(_)) => {}
+            Some(shape) => return Ok(Negotiated { format, shape }),
+            None => {}
         }
     }
-    Err(not_acceptable(format_known))
+    Err(not_acceptable(format_known, names))
 }
 
-fn format_of(media_type: &str, offer: Offer) -> Option<Format> {
+fn format_of(media_type: &str, offer: Offer, names: &Names) -> Option<Format> {
     match media_type.to_ascii_lowercase().as_str() {
         "*/*" | "application/*" | "application/json" => Some(Format::Json),
         // A stream of YAML documents has no framing.
         "application/yaml" if offer != Offer::Watch => Some(Format::Yaml),
+        other if other == names.protobuf_media_type && offer != Offer::Document => {
+            Some(Format::Protobuf(names.protobuf_media_type))
+        }
         _ => None,
     }
 }
@@ -185,27 +204,30 @@ pub(super) fn first_of(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     })
 }
 
-/// The encodings of answers, as the text of a 406 lists them.
-const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
+/// The encodings of answers and bodies, as the texts of a 406 and a 415 list them.
+fn accepted(names: &Names) -> [&'static str; 3] {
+    ["application/json", "application/yaml", names.protobuf_media_type]
+}
 
-fn not_acceptable(format_known: bool) -> Status {
+fn not_acceptable(format_known: bool, names: &Names) -> Status {
+    let accepted = accepted(names);
     if format_known {
-        return Status::not_acceptable(&ACCEPTED);
+        return Status::not_acceptable(&accepted);
     }
     Status::failure(
         Reason::NotAcceptable,
-        format!("406: Not Acceptable\n\nAvailable representations: {}", ACCEPTED.join(", ")),
+        format!("406: Not Acceptable\n\nAvailable representations: {}", accepted.join(", ")),
     )
     .with_details(Details::default())
 }
 
 /// The encoding for an answer that must be given whatever the client accepts: an error.
-pub(super) fn for_errors(headers: &HeaderMap) -> Format {
+pub(super) fn for_errors(headers: &HeaderMap, names: &Names) -> Format {
     let wanted = clauses(headers);
     let format = wanted
         .iter()
         .filter(|clause| clause.quality > 0.0)
-        .find_map(|clause| format_of(clause.media_type, Offer::Plain));
+        .find_map(|clause| format_of(clause.media_type, Offer::Plain, names));
     format.unwrap_or(Format::Json)
 }
 
@@ -230,10 +252,7 @@ pub(super) fn body_format(content_type: Option<&HeaderValue>, names: &Names) -> 
         None | Some("" | "application/json") => Ok(BodyFormat::Json),
         Some("application/yaml") => Ok(BodyFormat::Yaml),
         Some(other) if other == names.protobuf_media_type => Ok(BodyFormat::Protobuf),
-        Some(_) => {
-            let [json, yaml] = ACCEPTED;
-            Err(Status::unsupported_media_type(&[json, yaml, names.protobuf_media_type]))
-        }
+        Some(_) => Err(Status::unsupported_media_type(&accepted(names))),
     }
 }
 
@@ -266,6 +285,7 @@ mod tests {
     #[test]
     fn the_best_clause_that_can_be_served_wins() {
         use Format::{Json, Yaml};
+        const PROTOBUF: Format = Format::Protobuf("application/vnd.kubernetes.protobuf");
         for (header, offer, format, shape) in [
             (None, Offer::Object, Json, Shape::Own),
             (Some(""), Offer::Object, Json, Shape::Own),
@@ -274,7 +294,25 @@ mod tests {
             (Some("application/json;q=0.2, application/yaml;q=0.9"), Offer::Object, Yaml, Shape::Own),
             (Some("application/xml, application/yaml;q=0.2"), Offer::Object, Yaml, Shape::Own),
             (Some("text/html, */*;q=0.8"), Offer::List, Json, Shape::Own),
-            (Some("application/vnd.kubernetes.protobuf, application/json"), Offer::List, Json, Shape::Own),
+            (
+                Some("application/vnd.kubernetes.protobuf, application/json"),
+                Offer::List,
+                PROTOBUF,
+                Shape::Own,
+            ),
+            (Some("Application/vnd.Kubernetes.protobuf"), Offer::Plain, PROTOBUF, Shape::Own),
+            (Some("application/vnd.kubernetes.protobuf;stream=watch"), Offer::Watch, PROTOBUF, Shape::Own),
+            (Some("application/vnd.kubernetes.protobuf, */*"), Offer::Document, Json, Shape::Own),
+            (
+                Some(
+                    "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,\
+                     application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+                ),
+                Offer::Object,
+                PROTOBUF,
+                Shape::Metadata("v1"),
+            ),
+            (Some("application/vnd.svc.protobuf, application/json;q=0.1"), Offer::Object, Json, Shape::Own),
             (
                 Some("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
                 Offer::List,
@@ -338,6 +376,8 @@ mod tests {
             ("application/json;as=Nonsense;v=v1;g=meta.k8s.io", Offer::Object),
             ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Offer::List),
             ("application/cbor", Offer::Object),
+            ("application/vnd.kubernetes.protobuf", Offer::Document),
+            ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", Offer::List),
         ] {
             assert_eq!(negotiate(Some(header), offer).unwrap_err().code, 406, "{header}");
         }

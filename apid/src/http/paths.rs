@@ -7,9 +7,9 @@ use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::handler::Exchange;
-use super::negotiate::{Offer, Shape, accept};
+use super::negotiate::{Format, Offer, Shape, accept};
 use super::respond::Answer;
-use crate::discovery::RELEASE;
+use crate::discovery::{Document, RELEASE};
 
 /// The endpoints of health checks.
 const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
@@ -42,9 +42,9 @@ fn reading(exchange: &Exchange<'_>) -> Result<(), Status> {
     }
 }
 
-/// A document without other forms.
+/// A document that is no kind of the API.
 fn plain(exchange: &Exchange<'_>, value: &Value) -> Result<Answer, Status> {
-    let negotiated = accept(&exchange.head.headers, Offer::Plain, &exchange.plane.names)?;
+    let negotiated = accept(&exchange.head.headers, Offer::Document, &exchange.plane.names)?;
     Ok(Answer::document(200, value.to_string(), negotiated.format))
 }
 
@@ -118,9 +118,7 @@ fn discovery(exchange: &Exchange<'_>, segments: &[&str]) -> Result<Answer, Statu
     };
     let vary = HeaderValue::from_static("Accept");
     let Some((document, version)) = aggregated else {
-        return Ok(
-            Answer::document(200, document.body.clone(), negotiated.format).with_header(header::VARY, vary)
-        );
+        return Ok(encoded(document, negotiated.format)?.with_header(header::VARY, vary));
     };
     let known = exchange.head.headers.get(header::IF_NONE_MATCH).map(HeaderValue::as_bytes);
     let answer = if known == Some(document.etag.as_bytes()) {
@@ -130,9 +128,17 @@ fn discovery(exchange: &Exchange<'_>, segments: &[&str]) -> Result<Answer, Statu
         let media_type =
             format!("{};g={group};v={version};as=APIGroupDiscoveryList", negotiated.format.media_type());
         let media_type = HeaderValue::from_str(&media_type).map_err(Status::internal)?;
-        Answer::document(200, document.body.clone(), negotiated.format)
-            .with_header(header::CONTENT_TYPE, media_type)
+        encoded(document, negotiated.format)?.with_header(header::CONTENT_TYPE, media_type)
     };
     let etag = HeaderValue::from_str(&document.etag).map_err(Status::internal)?;
     Ok(answer.with_header(header::ETAG, etag).with_header(header::VARY, vary))
+}
+
+fn encoded(document: &Document, format: Format) -> Result<Answer, Status> {
+    Ok(match format {
+        Format::Json | Format::Yaml => Answer::document(200, document.body.clone(), format),
+        Format::Protobuf(_) => {
+            Answer::value(200, &serde_json::from_slice(&document.body).map_err(Status::internal)?, format)
+        }
+    })
 }

@@ -1,4 +1,5 @@
-//! Objects and lists as JSON: as their own kind by copying bytes, as a Table, or as their metadata alone.
+//! Objects and lists as JSON or Protobuf: as their own kind, where JSON is a copy of bytes, as a Table, or as their metadata
+//! alone.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use apimachinery::status::Status;
 use kinds::{Resource, Table};
 use serde_json::{Map, Value, json};
 
-use super::negotiate::Shape;
+use super::negotiate::{Format, Negotiated, Shape};
+use super::protobuf;
 use crate::plane::Plane;
 use crate::verbs::{Listed, Shown};
 
@@ -18,6 +20,7 @@ pub(super) struct Representation<'a> {
     plane: &'a Plane,
     resource: &'a Resource,
     version: &'a str,
+    format: Format,
     shape: Shape,
     include: Include,
 }
@@ -40,7 +43,7 @@ impl<'a> Representation<'a> {
         plane: &'a Plane,
         resource: &'a Resource,
         version: &'a str,
-        shape: Shape,
+        Negotiated { format, shape }: Negotiated,
         include_object: &str,
     ) -> Result<Self, Status> {
         let include = match include_object {
@@ -55,7 +58,7 @@ impl<'a> Representation<'a> {
             }
             _ => Include::Metadata,
         };
-        Ok(Representation { plane, resource, version, shape, include })
+        Ok(Representation { plane, resource, version, format, shape, include })
     }
 
     /// One object.
@@ -64,20 +67,40 @@ impl<'a> Representation<'a> {
     ///
     /// 500: the stored bytes are no object.
     pub(super) fn object(&self, shown: &Shown) -> Result<Vec<u8>, Status> {
-        let mut out = Vec::new();
-        match self.shape {
-            Shape::Own | Shape::AggregatedDiscovery(_) => shown.write_json(&mut out, true)?,
-            Shape::Metadata(version) => {
-                write(&mut out, &self.partial(shown.object()?, version));
+        match (self.shape, self.format) {
+            (Shape::Own | Shape::AggregatedDiscovery(_), Format::Protobuf(_)) => {
+                let mut out = Vec::new();
+                protobuf::object(&self.converted(shown.object()?)?, &mut out)?;
+                Ok(out)
             }
-            Shape::Table(version) => {
+            (Shape::Own | Shape::AggregatedDiscovery(_), _) if self.resource.is_converted() => {
+                self.document(&self.converted(shown.object()?)?.into_value())
+            }
+            (Shape::Own | Shape::AggregatedDiscovery(_), _) => {
+                let mut out = Vec::new();
+                shown.write_json(&mut out, true)?;
+                Ok(out)
+            }
+            (Shape::Metadata(version), _) => {
+                self.document(&self.partial(self.converted(shown.object()?)?, version))
+            }
+            (Shape::Table(version), _) => {
                 let object = shown.object()?;
                 let metadata = json!({"resourceVersion": object.resource_version()});
-                let rows = vec![self.row(object, version)];
-                write(&mut out, &self.table(version, metadata, true, rows));
+                let rows = vec![self.row(object, version)?];
+                self.document(&self.table(version, metadata, true, rows))
             }
         }
-        Ok(out)
+    }
+
+    /// A document that has been made as a tree.
+    fn document(&self, value: &Value) -> Result<Vec<u8>, Status> {
+        match self.format {
+            Format::Json | Format::Yaml => Ok(value.to_string().into_bytes()),
+            Format::Protobuf(_) => {
+                protobuf::document(value).ok_or_else(|| Status::internal("the answer has no Protobuf form"))
+            }
+        }
     }
 
     /// A list.
@@ -88,34 +111,45 @@ impl<'a> Representation<'a> {
     pub(super) fn list(&self, listed: &Listed) -> Result<Vec<u8>, Status> {
         let metadata = list_metadata(listed);
         match self.shape {
-            Shape::Own | Shape::AggregatedDiscovery(_) => self.own_list(listed, &metadata),
+            Shape::Own | Shape::AggregatedDiscovery(_) => match self.format {
+                Format::Json | Format::Yaml => self.own_list(listed, &metadata),
+                Format::Protobuf(_) => self.own_messages(listed, metadata),
+            },
             Shape::Metadata(version) => {
                 let items = objects(listed)?
                     .into_iter()
-                    .map(|object| self.partial(object, version))
-                    .collect::<Vec<_>>();
-                let mut out = Vec::new();
-                write(
-                    &mut out,
-                    &json!({
-                        "kind": "PartialObjectMetadataList",
-                        "apiVersion": self.meta_version(version),
-                        "metadata": metadata,
-                        "items": items,
-                    }),
-                );
-                Ok(out)
+                    .map(|object| Ok(self.partial(self.converted(object)?, version)))
+                    .collect::<Result<Vec<_>, Status>>()?;
+                self.document(&json!({
+                    "kind": "PartialObjectMetadataList",
+                    "apiVersion": self.meta_version(version),
+                    "metadata": metadata,
+                    "items": items,
+                }))
             }
             Shape::Table(version) => {
-                let rows = objects(listed)?.into_iter().map(|object| self.row(object, version)).collect();
-                let mut out = Vec::new();
-                write(&mut out, &self.table(version, metadata, true, rows));
-                Ok(out)
+                let rows = objects(listed)?.into_iter().map(|object| self.row(object, version));
+                let rows = rows.collect::<Result<Vec<_>, Status>>()?;
+                self.document(&self.table(version, metadata, true, rows))
             }
         }
     }
 
-    /// Items are copied, without parsing one.
+    /// Messages of items are copied once they have been made.
+    fn own_messages(&self, listed: &Listed, metadata: Value) -> Result<Vec<u8>, Status> {
+        let api_version = self.api_version();
+        let schema = protobuf::schema_of(&api_version, self.resource.kind.kind)
+            .ok_or_else(|| Status::internal("the kind has no Protobuf form"))?;
+        let messages = listed.items.iter().map(|item| {
+            let object = || self.converted(Shown::item(Arc::clone(item)).object()?);
+            self.plane.messages.item(item, schema, object)
+        });
+        let messages = messages.collect::<Result<Vec<_>, Status>>()?;
+        let metadata = Object::from_value(metadata).unwrap_or_default();
+        Ok(protobuf::list(&api_version, &self.resource.list_kind(), metadata, &messages))
+    }
+
+    /// Items of the stored version are copied, without parsing one.
     fn own_list(&self, listed: &Listed, metadata: &Value) -> Result<Vec<u8>, Status> {
         let size: usize = listed.items.iter().map(|item| item.value().len() + 48).sum();
         let mut out = Vec::with_capacity(size + 256);
@@ -130,7 +164,15 @@ impl<'a> Representation<'a> {
             if i > 0 {
                 out.push(b',');
             }
-            Shown::item(Arc::clone(item)).write_json(&mut out, false)?;
+            let shown = Shown::item(Arc::clone(item));
+            if self.resource.is_converted() {
+                let mut object = self.converted(shown.object()?)?;
+                object.remove("kind");
+                object.remove("apiVersion");
+                write(&mut out, &object.into_value());
+            } else {
+                shown.write_json(&mut out, false)?;
+            }
         }
         out.extend_from_slice(b"]}");
         Ok(out)
@@ -145,14 +187,16 @@ impl<'a> Representation<'a> {
         let Shape::Table(version) = self.shape else { return self.object(shown) };
         let object = shown.object()?;
         let metadata = json!({"resourceVersion": object.resource_version()});
-        let rows = vec![self.row(object, version)];
-        let mut out = Vec::new();
-        write(&mut out, &self.table(version, metadata, first, rows));
-        Ok(out)
+        let rows = vec![self.row(object, version)?];
+        self.document(&self.table(version, metadata, first, rows))
     }
 
     /// The object of a bookmark.
-    pub(super) fn bookmark(&self, revision: storage::Revision, initial: bool) -> Vec<u8> {
+    ///
+    /// # Errors
+    ///
+    /// 500: it has no such form, which negotiation excludes.
+    pub(super) fn bookmark(&self, revision: storage::Revision, initial: bool) -> Result<Vec<u8>, Status> {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial && let Value::Object(fields) = &mut metadata {
             let key = self.plane.names.group_key("initial-events-end");
@@ -167,7 +211,7 @@ impl<'a> Representation<'a> {
             }
             Shape::Table(version) => self.table(version, metadata, false, Vec::new()),
         };
-        value.to_string().into_bytes()
+        self.document(&value)
     }
 
     fn api_version(&self) -> String {
@@ -191,14 +235,24 @@ impl<'a> Representation<'a> {
         self.resource.kind.strategy.table().unwrap_or(&kinds::table::DEFAULT)
     }
 
-    fn row(&self, object: Object, version: &str) -> Value {
+    /// Cells are read from the stored version, whichever is shown beside them.
+    fn row(&self, object: Object, version: &str) -> Result<Value, Status> {
         let cells = (self.columns().cells)(&object, &*self.plane.clock);
         let shown = match self.include {
             Include::None => Value::Null,
-            Include::Metadata => self.partial(object, version),
-            Include::Object => object.into_value(),
+            Include::Metadata => self.partial(self.converted(object)?, version),
+            Include::Object => self.converted(object)?.into_value(),
         };
-        json!({"cells": cells, "object": shown})
+        Ok(json!({"cells": cells, "object": shown}))
+    }
+
+    /// A stored object in the version that is represented.
+    fn converted(&self, mut object: Object) -> Result<Object, Status> {
+        self.resource.show(&mut object, &self.plane.names).map_err(|error| {
+            tracing::error!(%error, kind = self.resource.kind.kind, name = object.name(), "a stored object cannot be converted");
+            Status::internal("a stored object cannot be shown in this version")
+        })?;
+        Ok(object)
     }
 
     fn table(&self, version: &str, metadata: Value, with_columns: bool, rows: Vec<Value>) -> Value {

@@ -19,6 +19,7 @@ use serde_json::Value;
 use serving::body::Body;
 
 use super::negotiate::{self, Format};
+use super::protobuf;
 use super::query::Query;
 
 /// What a request is answered with.
@@ -32,19 +33,30 @@ pub(super) struct Answer {
 }
 
 enum Content {
-    /// A JSON document, and the encoding it is wanted in.
+    /// A JSON document, and the encoding it is wanted in; Protobuf is encoded already.
     Document(Bytes, Format),
     /// Text, with its media type.
     Text(Bytes, &'static str),
-    /// A stream, with its media type.
-    Stream(Body, &'static str),
+    /// A stream, with its encoding.
+    Stream(Body, Format),
     Empty,
 }
 
 impl Answer {
-    /// A JSON document.
-    pub(super) fn document(code: u16, json: impl Into<Bytes>, format: Format) -> Self {
-        Answer::new(code, Content::Document(json.into(), format))
+    /// A document: JSON text, which is encoded as wanted, or Protobuf that is encoded already.
+    pub(super) fn document(code: u16, encoded: impl Into<Bytes>, format: Format) -> Self {
+        Answer::new(code, Content::Document(encoded.into(), format))
+    }
+
+    /// An object that says of which type it is.
+    pub(super) fn value(code: u16, value: &Value, format: Format) -> Self {
+        match format {
+            Format::Json | Format::Yaml => Answer::document(code, value.to_string(), format),
+            Format::Protobuf(_) => match protobuf::document(value) {
+                Some(encoded) => Answer::document(code, encoded, format),
+                None => Answer::document(code, value.to_string(), Format::Json),
+            },
+        }
     }
 
     /// Plain text.
@@ -57,9 +69,9 @@ impl Answer {
         Answer::new(code, Content::Text(text.into(), media_type))
     }
 
-    /// A stream.
-    pub(super) fn stream(body: Body, media_type: &'static str) -> Self {
-        Answer::new(200, Content::Stream(body, media_type))
+    /// A stream of events.
+    pub(super) fn stream(body: Body, format: Format) -> Self {
+        Answer::new(200, Content::Stream(body, format))
     }
 
     /// Nothing but a code.
@@ -69,7 +81,7 @@ impl Answer {
 
     /// A Status, in the encoding that the client can read best.
     pub(super) fn status(status: Status, format: Format) -> Self {
-        let mut answer = Answer::document(status.code, status.to_value().to_string(), format);
+        let mut answer = Answer::value(status.code, &status.to_value(), format);
         let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
         if retry > 0 {
             answer.headers.push((header::RETRY_AFTER, HeaderValue::from(retry)));
@@ -125,8 +137,9 @@ impl Answer {
         }
         let (bytes, media_type) = match self.content {
             Content::Empty => return response,
-            Content::Stream(body, media_type) => {
-                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+            Content::Stream(body, format) => {
+                let media_type = HeaderValue::from_str(&format.stream_media_type());
+                headers.extend(media_type.ok().map(|media_type| (header::CONTENT_TYPE, media_type)));
                 if !delivery.head {
                     *response.body_mut() = body;
                 }
@@ -141,7 +154,7 @@ impl Answer {
         }
         let encoded = headers.contains_key(header::CONTENT_ENCODING);
         let bytes = if delivery.gzip && !encoded && bytes.len() > COMPRESSED_FROM {
-            headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+            headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
             match compress(&bytes) {
                 Some(compressed) => {
                     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -211,7 +224,7 @@ fn pretty(headers: &HeaderMap, query: &Query) -> bool {
 }
 
 fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
-    if format == Format::Json && !pretty {
+    if matches!(format, Format::Protobuf(_)) || (format == Format::Json && !pretty) {
         return json;
     }
     let value: Value = match serde_json::from_slice(&json) {
@@ -223,7 +236,7 @@ fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
     };
     match format {
         Format::Yaml => Bytes::from(codec::yaml::encode(&value)),
-        Format::Json => match serde_json::to_vec_pretty(&value) {
+        Format::Json | Format::Protobuf(_) => match serde_json::to_vec_pretty(&value) {
             Ok(mut text) => {
                 text.push(b'\n');
                 Bytes::from(text)

@@ -1,9 +1,11 @@
-//! The body of a watch: one JSON document a line.
+//! The body of a watch: one JSON document a line, or Protobuf in frames.
 //!
 //! # Concurrency
 //!
 //! Nothing runs while the client does not read: the next events are taken and encoded when the connection asks for more.
-//! So a slow client costs no memory; when the history has left it behind, it is told to read anew.
+//! So a slow client holds what the connection buffers, one batch of encoded events, and, until it has read them, the objects
+//! that existed when the watch began: these are the cache's own, and are kept alive where the cache has moved on. When the
+//! history has left a client behind, it is told to read anew.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -17,7 +19,8 @@ use http_body_util::StreamBody;
 use kinds::Resource;
 use serving::body::Body;
 
-use super::negotiate::Shape;
+use super::negotiate::{Format, Negotiated, Shape};
+use super::protobuf;
 use super::represent::Representation;
 use crate::plane::Plane;
 use crate::verbs::{Change, Notice, Shown, Watching};
@@ -31,7 +34,7 @@ pub(super) struct Encoder {
     /// The version of its objects.
     pub(super) version: String,
     /// How they are represented.
-    pub(super) shape: Shape,
+    pub(super) negotiated: Negotiated,
     /// `includeObject` of Tables.
     pub(super) include_object: String,
     /// Held until the stream has ended, however it does.
@@ -56,10 +59,30 @@ impl Drop for Finish {
     }
 }
 
-/// The forms of an event that all watchers of the plain kind share, by type.
-const FORM_ADDED: u32 = 0;
-const FORM_MODIFIED: u32 = 1;
-const FORM_DELETED: u32 = 2;
+/// The types of events of objects. Their numbers are those of the encoded forms that all watchers of the plain kind share.
+#[derive(Clone, Copy)]
+enum EventType {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// The forms of Protobuf come after those of JSON.
+const PROTOBUF_FORMS: u32 = 3;
+
+impl EventType {
+    fn as_str(self) -> &'static str {
+        match self {
+            EventType::Added => "ADDED",
+            EventType::Modified => "MODIFIED",
+            EventType::Deleted => "DELETED",
+        }
+    }
+
+    fn form(self, format: Format) -> u32 {
+        self as u32 + if matches!(format, Format::Protobuf(_)) { PROTOBUF_FORMS } else { 0 }
+    }
+}
 
 /// The stream of a watch.
 pub(super) fn watch(watching: Box<Watching>, encoder: Encoder) -> Body {
@@ -72,9 +95,9 @@ pub(super) fn watch(watching: Box<Watching>, encoder: Encoder) -> Body {
 }
 
 /// The stream of a watch that cannot begin.
-pub(super) fn failed(status: &Status, finish: Finish) -> Body {
+pub(super) fn failed(status: &Status, format: Format, finish: Finish) -> Body {
     drop(finish);
-    Body::from(error_line(status))
+    Body::from(error(status, format))
 }
 
 struct State {
@@ -95,7 +118,8 @@ impl State {
                 return Some(self.coalesce(line));
             }
             for notice in self.watching.next().await? {
-                let line = self.encode(notice).unwrap_or_else(|status| Bytes::from(error_line(&status)));
+                let format = self.encoder.negotiated.format;
+                let line = self.encode(notice).unwrap_or_else(|status| error(&status, format));
                 self.ready.push_back(line);
             }
         }
@@ -116,46 +140,62 @@ impl State {
 
     fn encode(&mut self, notice: Notice) -> Result<Bytes, Status> {
         match notice {
-            Notice::Added(change) => self.object("ADDED", FORM_ADDED, change),
-            Notice::Modified(change) => self.object("MODIFIED", FORM_MODIFIED, change),
-            Notice::Deleted(change) => self.object("DELETED", FORM_DELETED, change),
+            Notice::Added(change) => self.object(EventType::Added, change),
+            Notice::Modified(change) => self.object(EventType::Modified, change),
+            Notice::Deleted(change) => self.object(EventType::Deleted, change),
             Notice::Bookmark { revision, initial } => {
-                let object = self.representation()?.bookmark(revision, initial);
-                Ok(line("BOOKMARK", &object))
+                let object = self.representation()?.bookmark(revision, initial)?;
+                Ok(event("BOOKMARK", &object, self.encoder.negotiated.format))
             }
-            Notice::Failed(status) => Ok(Bytes::from(error_line(&status))),
+            Notice::Failed(status) => Ok(error(&status, self.encoder.negotiated.format)),
         }
     }
 
-    fn object(&mut self, kind: &str, form: u32, change: Change) -> Result<Bytes, Status> {
+    fn object(&mut self, kind: EventType, change: Change) -> Result<Bytes, Status> {
         let first = std::mem::take(&mut self.first);
+        let Negotiated { format, shape } = self.encoder.negotiated;
         let shown = Shown::Cached(change.item, change.revision);
-        match (&change.event, self.encoder.shape) {
+        let encode = || {
+            if shape == Shape::Own && format == Format::Json && !self.encoder.resource.is_converted() {
+                return copied(kind.as_str(), &shown);
+            }
+            let object = self.representation()?.event_object(&shown, first)?;
+            Ok(event(kind.as_str(), &object, format))
+        };
+        match &change.event {
             // Encoded once for all who watch it.
-            (Some(event), Shape::Own) => event.form(form, || own(kind, &shown)),
-            (None, Shape::Own) => own(kind, &shown),
-            _ => Ok(line(kind, &self.representation()?.event_object(&shown, first)?)),
+            Some(event) if shape == Shape::Own && !self.encoder.resource.is_converted() => {
+                event.form(kind.form(format), encode)
+            }
+            _ => encode(),
         }
     }
 
     fn representation(&self) -> Result<Representation<'_>, Status> {
-        let Encoder { plane, resource, version, shape, include_object, .. } = &self.encoder;
-        Representation::new(plane, resource, version, *shape, include_object)
+        let Encoder { plane, resource, version, negotiated, include_object, .. } = &self.encoder;
+        Representation::new(plane, resource, version, *negotiated, include_object)
     }
 }
 
-fn own(kind: &str, shown: &Shown) -> Result<Bytes, Status> {
+/// A line with an object whose bytes are copied.
+fn copied(kind: &str, shown: &Shown) -> Result<Bytes, Status> {
     let mut out = begin(kind, 1024);
     shown.write_json(&mut out, true)?;
     out.extend_from_slice(b"}\n");
     Ok(Bytes::from(out))
 }
 
-fn line(kind: &str, object: &[u8]) -> Bytes {
-    let mut out = begin(kind, object.len());
-    out.extend_from_slice(object);
-    out.extend_from_slice(b"}\n");
-    Bytes::from(out)
+/// An event with an encoded object.
+fn event(kind: &str, object: &[u8], format: Format) -> Bytes {
+    match format {
+        Format::Protobuf(_) => protobuf::frame(kind, object),
+        Format::Json | Format::Yaml => {
+            let mut out = begin(kind, object.len());
+            out.extend_from_slice(object);
+            out.extend_from_slice(b"}\n");
+            Bytes::from(out)
+        }
+    }
 }
 
 fn begin(kind: &str, size: usize) -> Vec<u8> {
@@ -166,6 +206,10 @@ fn begin(kind: &str, size: usize) -> Vec<u8> {
     out
 }
 
-fn error_line(status: &Status) -> Vec<u8> {
-    line("ERROR", status.to_value().to_string().as_bytes()).into()
+fn error(status: &Status, format: Format) -> Bytes {
+    let value = status.to_value();
+    match format {
+        Format::Protobuf(_) => event("ERROR", &protobuf::document(&value).unwrap_or_default(), format),
+        Format::Json | Format::Yaml => event("ERROR", value.to_string().as_bytes(), format),
+    }
 }

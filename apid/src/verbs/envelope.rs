@@ -2,7 +2,7 @@
 
 use apimachinery::object::{Object, Value};
 use prost::Message;
-use schema::Schema;
+use schema::{Schema, write_message};
 
 /// What every Protobuf body begins with.
 const MAGIC: [u8; 4] = *b"k8s\0";
@@ -53,6 +53,19 @@ pub fn read(body: &[u8], schema: &'static Schema) -> Result<Value, String> {
     Ok(object.into_value())
 }
 
+/// Appends an envelope around what `content` appends: the object of the named type as Protobuf.
+pub fn write(api_version: &str, kind: &str, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(&MAGIC);
+    write_message(1, out, |out| {
+        write_message(1, out, |out| out.extend_from_slice(api_version.as_bytes()));
+        write_message(2, out, |out| out.extend_from_slice(kind.as_bytes()));
+    });
+    write_message(2, out, content);
+    // Neither encoding nor content type, which the reference writes all the same.
+    write_message(3, out, |_| {});
+    write_message(4, out, |_| {});
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,5 +96,15 @@ mod tests {
         ] {
             assert!(read(&bad, schema).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_is_written_is_what_the_message_says() {
+        let mut out = Vec::new();
+        write("v1", "ConfigMap", &mut out, |out| out.extend_from_slice(b"raw"));
+        let unknown = Unknown::decode(out.strip_prefix(&MAGIC).unwrap()).unwrap();
+        let type_meta = TypeMeta { api_version: "v1".into(), kind: "ConfigMap".into() };
+        let raw = bytes::Bytes::from_static(b"raw");
+        assert_eq!(unknown, Unknown { type_meta: Some(type_meta), raw, ..Unknown::default() });
     }
 }

@@ -1,0 +1,129 @@
+//! Answers as Protobuf (requirements D-PB): objects and documents in their envelope, events in frames.
+//!
+//! # Contract
+//!
+//! Which message an object is, its `apiVersion` and `kind` say; only built-in kinds have one. An object is encoded from its
+//! tree. The messages of objects that the watch cache holds are kept, within bounds, so that a list which is read often
+//! costs the same as JSON: copying.
+//!
+//! # Reference
+//!
+//! A frame is its length in four bytes, the most significant first, and a `WatchEvent` without an envelope, whose object
+//! has one.
+
+use std::sync::Arc;
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use bytes::Bytes;
+use moka::sync::Cache;
+use schema::{Schema, write_message};
+use serde_json::Value;
+
+use crate::plane::Item;
+use crate::verbs::envelope;
+
+/// The schema of the message that an object of a type is. None: it has no Protobuf form.
+pub(super) fn schema_of(api_version: &str, kind: &str) -> Option<&'static Schema> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
+    // `rbac` of `rbac.authorization.<domain>`.
+    let stem = group.split('.').next().unwrap_or(group);
+    Schema::of(&format!("{stem}/{version}.{kind}")).or_else(|| Schema::of(&format!("meta/v1.{kind}")))
+}
+
+/// An object in its envelope.
+///
+/// # Errors
+///
+/// 500: its type has no Protobuf form, which negotiation excludes.
+pub(super) fn object(object: &Object, out: &mut Vec<u8>) -> Result<(), Status> {
+    let schema = schema_of(object.api_version(), object.kind())
+        .ok_or_else(|| Status::internal(format!("{} has no Protobuf form", object.kind())))?;
+    envelope::write(object.api_version(), object.kind(), out, |out| schema.write_protobuf(object, out));
+    Ok(())
+}
+
+/// A Status or a document of discovery in its envelope. None: its type has no Protobuf form.
+pub(super) fn document(value: &Value) -> Option<Vec<u8>> {
+    let kind = value.get("kind")?.as_str()?;
+    // Documents of the core group are older than the field.
+    let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("v1");
+    let schema = schema_of(api_version, kind)?;
+    let Value::Object(fields) = value else { return None };
+    let mut out = Vec::new();
+    let object = Object(fields.clone());
+    envelope::write(api_version, kind, &mut out, |out| schema.write_protobuf(&object, out));
+    Some(out)
+}
+
+/// A list in its envelope: `metadata` and the messages of its items.
+pub(super) fn list(api_version: &str, kind: &str, metadata: Object, items: &[Bytes]) -> Vec<u8> {
+    let size: usize = items.iter().map(|item| item.len() + 8).sum();
+    let mut out = Vec::with_capacity(size + 256);
+    envelope::write(api_version, kind, &mut out, |out| {
+        write_message(1, out, |out| {
+            if let Some(schema) = Schema::of("meta/v1.ListMeta") {
+                schema.write_protobuf(&metadata, out);
+            }
+        });
+        for item in items {
+            write_message(2, out, |out| out.extend_from_slice(item));
+        }
+    });
+    out
+}
+
+/// An event of a watch. `object` is in its envelope.
+pub(super) fn frame(kind: &str, object: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(object.len() + 32);
+    out.extend_from_slice(&[0; 4]);
+    write_message(1, &mut out, |out| out.extend_from_slice(kind.as_bytes()));
+    write_message(2, &mut out, |out| write_message(1, out, |out| out.extend_from_slice(object)));
+    let length = u32::try_from(out.len() - 4).unwrap_or(u32::MAX).to_be_bytes();
+    if let Some((head, _)) = out.split_first_chunk_mut() {
+        *head = length;
+    }
+    Bytes::from(out)
+}
+
+/// Bytes of messages that are kept.
+const KEPT: u64 = 32 * 1024 * 1024;
+/// Bytes that an entry costs beside its message.
+const OVERHEAD: usize = 160;
+
+/// The messages of cached objects, by key, revision and type.
+pub struct Messages(Cache<(Arc<str>, u64, usize), Bytes>);
+
+impl Default for Messages {
+    fn default() -> Self {
+        let weigh = |_: &(Arc<str>, u64, usize), message: &Bytes| {
+            u32::try_from(message.len() + OVERHEAD).unwrap_or(u32::MAX)
+        };
+        Messages(Cache::builder().max_capacity(KEPT).weigher(weigh).build())
+    }
+}
+
+impl Messages {
+    /// The message of an item, without an envelope: that of `object` when it is not kept.
+    ///
+    /// # Errors
+    ///
+    /// Those of `object`.
+    pub(super) fn item(
+        &self,
+        item: &Item,
+        schema: &'static Schema,
+        object: impl FnOnce() -> Result<Object, Status>,
+    ) -> Result<Bytes, Status> {
+        let key = (Arc::clone(item.key()), item.revision().0, std::ptr::from_ref(schema).addr());
+        if let Some(kept) = self.0.get(&key) {
+            return Ok(kept);
+        }
+        let mut out = Vec::with_capacity(item.value().len());
+        schema.write_protobuf(&object()?, &mut out);
+        out.shrink_to_fit();
+        let message = Bytes::from(out);
+        self.0.insert(key, message.clone());
+        Ok(message)
+    }
+}
