@@ -48,12 +48,9 @@ pub fn standard_finalizers(names: &Names) -> [&'static str; 3] {
 }
 
 /// Sets what the server sets at creation, and removes what clients may not: uid, creationTimestamp and namespace are
-/// set, the fields of deletion, resourceVersion and selfLink removed. So are managedFields: who owns which field is not
-/// a client's to say. The name is not generated here.
+/// set, the fields of deletion, resourceVersion and selfLink removed. The name is not generated here.
 pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
-    let kept_back =
-        ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink", "managedFields"];
-    for field in kept_back {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"] {
         object.remove_meta(field);
     }
     if namespace.is_empty() {
@@ -85,9 +82,7 @@ pub fn generate_name(object: &mut Object, chance: &dyn Chance) -> bool {
 /// Takes from `old` what an update may not change and clients need not send: creationTimestamp, generation, the fields of
 /// deletion once they are set, and a uid that was left out.
 pub fn prepare_update(new: &mut Object, old: &Object) {
-    for field in ["selfLink", "managedFields"] {
-        new.remove_meta(field);
-    }
+    new.remove_meta("selfLink");
     let keep = |new: &mut Object, field: &str| match old.meta().and_then(|m| m.get(field)) {
         Some(value) => new.set_meta(field, value.clone()),
         None => drop(new.remove_meta(field)),

@@ -5,8 +5,8 @@ use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use storage::{Error, Op};
 
-use super::decode::decode;
 use super::options::WriteOptions;
+use super::ownership::{Ownership, Wanted};
 use super::{Call, Payload, Shown, Written};
 
 /// Names that are tried for one `generateName` (requirements D-META-8).
@@ -22,14 +22,13 @@ pub async fn create(
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<Written, Status> {
-    let (mut object, warnings) =
-        decode(&call.collection.resource, call.version, payload, options.field_validation)?;
+    let (mut object, warnings) = call.decode(payload, options.field_validation)?;
     fit_namespace(call, &mut object)?;
     if !matches!(object.resource_version(), "" | "0") {
         let text = "resourceVersion should not be set on objects to be created";
         return Err(Status::failure(Reason::Unknown, text));
     }
-    insert(call, object, warnings, options).await
+    insert(call, Wanted { object, warnings, applied: false }, options).await
 }
 
 /// The body's namespace is the URL's, or left out (requirements D-META-9, -10).
@@ -49,18 +48,21 @@ pub(super) fn fit_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), 
 /// From a decoded object to a stored one.
 pub(super) async fn insert(
     call: &Call<'_>,
-    object: Object,
-    mut warnings: Vec<String>,
+    wanted: Wanted,
     options: &WriteOptions,
 ) -> Result<Written, Status> {
+    let Wanted { mut object, mut warnings, applied } = wanted;
     let resource = &call.collection.resource;
     let ctx = call.context();
+    resource.default(&mut object, &ctx);
+    if let (Some(ownership), false) = (Ownership::of(call, options), applied) {
+        ownership.follow(None, &mut object)?;
+    }
     let generated = object.name().is_empty();
     let mut attempt = 0;
     loop {
         attempt += 1;
         let mut new = object.clone();
-        resource.default(&mut new, &ctx);
         resource.prepare_create(&mut new, call.namespace, &ctx);
         let name = new.name().to_owned();
         let call = call.on(call.namespace, &name);

@@ -5,9 +5,12 @@ use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
+use apply::managers;
 use storage::{Error, Op, Revision, Row};
 
+use super::deletion::is_over;
 use super::options::WriteOptions;
+use super::ownership::{Ownership, Wanted};
 use super::{Call, Shown, Written};
 
 /// What came of a modification.
@@ -37,8 +40,7 @@ impl Current {
 
 impl Call<'_> {
     /// Replaces the object by what `wanted` makes of the current one. What `wanted` answers carries the version that the
-    /// client saw: another one than the current is a conflict, none or `0` is whatever there is, tried until it fits. With it
-    /// come warnings for the client.
+    /// client saw: another one than the current is a conflict, none or `0` is whatever there is, tried until it fits.
     ///
     /// # Errors
     ///
@@ -46,7 +48,7 @@ impl Call<'_> {
     pub(super) async fn modify(
         &self,
         options: &WriteOptions,
-        wanted: impl Fn(&Object) -> Result<(Object, Vec<String>), Status>,
+        wanted: impl Fn(&Object) -> Result<Wanted, Status>,
     ) -> Result<Modified, Status> {
         let resource = &self.collection.resource;
         let strategy = resource.kind.strategy;
@@ -55,12 +57,13 @@ impl Call<'_> {
         let kind = if self.by.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
         let as_value = options.to_value(kind, &self.plane.names);
         let admission = self.admission(Operation::Update, options.dry_run, as_value);
+        let ownership = Ownership::of(self, options);
         let (item, _) = self.collection.items.get(&key).await.map_err(|error| self.failure(error))?;
         let Some(item) = item else { return Ok(Modified::Missing) };
         let mut current = Current::new(item.row())?;
         loop {
             let old = &current.object;
-            let (mut new, mut warnings) = wanted(old)?;
+            let Wanted { object: mut new, mut warnings, applied } = wanted(old)?;
             let unconditional = matches!(new.resource_version(), "" | "0");
             if unconditional && !strategy.unconditional_update() {
                 return Err(self.version_required());
@@ -70,6 +73,9 @@ impl Call<'_> {
             }
             new.set_meta("resourceVersion", old.resource_version());
             resource.default(&mut new, &ctx);
+            if let (Some(ownership), false) = (&ownership, applied) {
+                ownership.follow(Some(old), &mut new)?;
+            }
             resource.prepare_update(&mut new, old, &ctx);
             admission.mutate(Some(&mut new), Some(old)).await?;
             self.check_escalation(&new, Some(old)).await?;
@@ -79,9 +85,9 @@ impl Call<'_> {
                 return Err(Status::invalid(&resource.group_kind, self.name, &errors));
             }
             admission.validate(Some(&new), Some(old)).await?;
+            managers::keep_times(old, &mut new);
 
-            let removed =
-                new.is_terminating() && new.finalizers().next().is_none() && !strategy.is_held(&new);
+            let removed = is_over(&new, strategy);
             let encoded = kinds::entry::encode(&new);
             // INVARIANT (no-op writes).
             let same = encoded == current.stored && !removed;

@@ -1,4 +1,4 @@
-//! The options of verbs, typed, and what must hold of them.
+//! The options of verbs, typed, and what must hold of them; those of deletes are in [`super::deletion::options`].
 //!
 //! `http::params` reads them from queries and bodies; the loops of the process and authd's writes make them directly.
 
@@ -31,36 +31,38 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// What to do with unknown fields.
     pub field_validation: FieldValidation,
-    /// Who manages the fields written.
+    /// Who manages the fields written, where the request says it.
     pub field_manager: String,
+    /// The program that asks, as its User-Agent begins: it manages them where the request does not say.
+    pub program: String,
+    /// Whether an apply takes fields from other managers.
+    pub force: bool,
 }
 
 impl WriteOptions {
+    /// Who manages the fields written.
+    pub fn manager(&self) -> &str {
+        [self.field_manager.as_str(), &self.program]
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .unwrap_or("unknown")
+    }
+
     /// As an object of this kind: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
     pub fn to_value(&self, kind: &str, names: &Names) -> Value {
         let mut out = options_object(kind, names, self.dry_run);
         if !self.field_manager.is_empty() {
             out.insert("fieldManager".into(), self.field_manager.as_str().into());
         }
-        Value::Object(out)
-    }
-}
-
-impl DeleteOptions {
-    /// As an object.
-    pub fn to_value(&self, names: &Names) -> Value {
-        let mut out = options_object("DeleteOptions", names, self.dry_run);
-        if let Some(seconds) = self.grace_period_seconds {
-            out.insert("gracePeriodSeconds".into(), seconds.into());
-        }
-        if let Some(policy) = &self.propagation_policy {
-            out.insert("propagationPolicy".into(), policy.as_str().into());
+        if self.force {
+            out.insert("force".into(), true.into());
         }
         Value::Object(out)
     }
 }
 
-fn options_object(kind: &str, names: &Names, dry_run: bool) -> Map<String, Value> {
+/// The head of an object of options.
+pub(super) fn options_object(kind: &str, names: &Names, dry_run: bool) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("kind".into(), kind.into());
     out.insert("apiVersion".into(), format!("{}/v1", names.meta_group()).into());
@@ -68,31 +70,6 @@ fn options_object(kind: &str, names: &Names, dry_run: bool) -> Map<String, Value
         out.insert("dryRun".into(), json!(["All"]));
     }
     out
-}
-
-/// Conditions on the object that a delete finds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Preconditions {
-    /// It has this uid.
-    pub uid: Option<String>,
-    /// It is at this version.
-    pub resource_version: Option<String>,
-}
-
-/// Options of delete and deletecollection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeleteOptions {
-    /// Do everything but delete.
-    pub dry_run: bool,
-    /// Seconds that the object has to end. Only kinds with graceful deletion look at it.
-    pub grace_period_seconds: Option<i64>,
-    /// What becomes of dependents: `Orphan`, `Background`, `Foreground`. Checked and kept for admission; nothing collects
-    /// dependents yet, so that each of them leaves dependents alone.
-    pub propagation_policy: Option<String>,
-    /// The older way to say it.
-    pub orphan_dependents: Option<bool>,
-    /// What must hold of the object.
-    pub preconditions: Preconditions,
 }
 
 /// The fields of write options as a client wrote them.
@@ -106,7 +83,12 @@ pub struct RawWriteOptions {
     pub field_manager: String,
     /// `force`; only patches have it, and only apply may set it.
     pub force: Option<bool>,
+    /// The header `User-Agent`.
+    pub user_agent: String,
 }
+
+/// Bytes of a manager's name.
+const MANAGER_MAX: usize = 128;
 
 impl RawWriteOptions {
     /// Checks them. `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
@@ -122,9 +104,26 @@ impl RawWriteOptions {
                 "may not be specified for non-apply patch",
             ));
         }
+        self.check(kind, names, errors)
+    }
+
+    /// Checks those of an apply, which must say who applies.
+    ///
+    /// # Errors
+    ///
+    /// 422 with a cause for each field (requirements D-SSA-22).
+    pub fn validate_apply(&self, names: &Names) -> Result<WriteOptions, Status> {
+        let mut errors = Vec::new();
+        if self.field_manager.is_empty() {
+            errors.push(FieldError::required(&FieldPath::new("fieldManager"), "is required for apply patch"));
+        }
+        self.check("PatchOptions", names, errors)
+    }
+
+    fn check(&self, kind: &str, names: &Names, mut errors: Vec<FieldError>) -> Result<WriteOptions, Status> {
         let manager = FieldPath::new("fieldManager");
-        if self.field_manager.len() > 128 {
-            errors.push(FieldError::too_long(&manager, 128));
+        if self.field_manager.len() > MANAGER_MAX {
+            errors.push(FieldError::too_long(&manager, MANAGER_MAX));
         }
         if self.field_manager.chars().any(char::is_control) {
             errors.push(FieldError::invalid(
@@ -145,49 +144,31 @@ impl RawWriteOptions {
             }
         };
         refuse(kind, names, &errors)?;
-        Ok(WriteOptions { dry_run, field_validation, field_manager: self.field_manager.clone() })
+        Ok(WriteOptions {
+            dry_run,
+            field_validation,
+            field_manager: self.field_manager.clone(),
+            program: program(&self.user_agent),
+            force: self.force.unwrap_or(false),
+        })
     }
 }
 
-/// The fields of delete options as a client wrote them.
-#[derive(Clone, Debug, Default)]
-pub struct RawDeleteOptions {
-    /// All values of `dryRun`.
-    pub dry_run: Vec<String>,
-    /// The options.
-    pub options: DeleteOptions,
-}
-
-impl RawDeleteOptions {
-    /// Checks them.
-    ///
-    /// # Errors
-    ///
-    /// 422 with a cause for each field (requirements D-DELOPT).
-    pub fn validate(self, names: &Names) -> Result<DeleteOptions, Status> {
-        let mut errors = Vec::new();
-        let policy = FieldPath::new("propagationPolicy");
-        if let Some(value) = &self.options.propagation_policy {
-            if self.options.orphan_dependents.is_some() {
-                errors.push(FieldError::invalid(
-                    &policy,
-                    value.as_str(),
-                    "orphanDependents and deletionPropagation cannot be both set",
-                ));
-            }
-            if !matches!(value.as_str(), "Foreground" | "Background" | "Orphan") {
-                let supported = ["Foreground", "Background", "Orphan", "nil"];
-                errors.push(FieldError::not_supported(&policy, value.as_str(), &supported));
-            }
+/// The program of a User-Agent, as far as it may name a manager.
+fn program(user_agent: &str) -> String {
+    let product = user_agent.split('/').next().unwrap_or("");
+    let mut name = String::with_capacity(product.len().min(MANAGER_MAX));
+    for c in product.chars().filter(|c| !c.is_control()) {
+        if name.len() + c.len_utf8() > MANAGER_MAX {
+            break;
         }
-        let dry_run = dry_run(&self.dry_run, &mut errors);
-        refuse("DeleteOptions", names, &errors)?;
-        Ok(DeleteOptions { dry_run, ..self.options })
+        name.push(c);
     }
+    name
 }
 
 /// `All`, or nothing at all: a parameter without a value means nothing (requirements, appendix (g) 18).
-fn dry_run(values: &[String], errors: &mut Vec<FieldError>) -> bool {
+pub(super) fn dry_run(values: &[String], errors: &mut Vec<FieldError>) -> bool {
     if values.iter().any(|value| !matches!(value.as_str(), "" | "All")) {
         let all = Value::from(values.to_vec());
         errors.push(FieldError::not_supported(&FieldPath::new("dryRun"), all, &["All"]));
@@ -195,7 +176,8 @@ fn dry_run(values: &[String], errors: &mut Vec<FieldError>) -> bool {
     values.iter().any(|value| value == "All")
 }
 
-fn refuse(kind: &str, names: &Names, errors: &[FieldError]) -> Result<(), Status> {
+/// 422 when there are errors.
+pub(super) fn refuse(kind: &str, names: &Names, errors: &[FieldError]) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
@@ -387,6 +369,40 @@ mod tests {
                 options.validate_watch(&names(), gate).map_or_else(|status| causes(&status).len(), |()| 0);
             assert_eq!(got, causes_wanted, "{send:?} {wanted} {gate}");
         }
+    }
+
+    #[test]
+    fn managers() {
+        let run = |manager: &str, agent: &str| {
+            let raw = RawWriteOptions {
+                field_manager: manager.to_owned(),
+                user_agent: agent.to_owned(),
+                ..RawWriteOptions::default()
+            };
+            raw.validate("UpdateOptions", &names()).map(|options| options.manager().to_owned())
+        };
+        let (long, longer) = ("m".repeat(128), "m".repeat(129));
+        for (manager, agent, want) in [
+            ("m1", "kubectl/v1.33.0 (linux/amd64)", "m1"),
+            ("", "kubectl/v1.33.0 (linux/amd64)", "kubectl"),
+            ("", "curl", "curl"),
+            ("", "a\u{7}b/1", "ab"),
+            ("", "", "unknown"),
+            ("", "/1.0", "unknown"),
+            (&long, "", &long),
+            ("", &longer, &long),
+        ] {
+            assert_eq!(run(manager, agent).unwrap(), want, "{manager} {agent}");
+        }
+        for refused in [longer.as_str(), "a\nb"] {
+            assert_eq!(causes(&run(refused, "").unwrap_err())[0].1, "fieldManager", "{refused}");
+        }
+        let apply = RawWriteOptions { force: Some(true), ..RawWriteOptions::default() };
+        let status = apply.validate_apply(&names()).unwrap_err();
+        assert_eq!(causes(&status), [("FieldValueRequired".to_owned(), "fieldManager".to_owned())]);
+        let apply = RawWriteOptions { field_manager: "m1".to_owned(), ..apply };
+        assert!(apply.validate_apply(&names()).unwrap().force);
+        assert!(apply.validate("PatchOptions", &names()).is_err(), "force is for apply alone");
     }
 
     #[test]

@@ -4,10 +4,10 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use super::create::{fit_namespace, insert};
-use super::decode::decode;
 use super::modify::Modified;
 use super::options::WriteOptions;
-use super::{Call, Payload, Written};
+use super::ownership::Wanted;
+use super::{Call, Payload, Written, scale};
 
 /// Stores a whole object in the place of the current one, or of a subresource's part of it. A few kinds come to be by it,
 /// too: that also needs the right to create (requirements D-NAME-16, A-AZD-2).
@@ -20,13 +20,17 @@ pub async fn update(
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<Written, Status> {
+    if let Some(view) = call.view() {
+        return scale::update(call, view, payload, options).await;
+    }
     let resource = &call.collection.resource;
-    let (mut object, warnings) = decode(resource, call.version, payload, options.field_validation)?;
+    let (mut object, warnings) = call.decode(payload, options.field_validation)?;
     fit_name(call, &object)?;
     fit_namespace(call, &mut object)?;
 
+    let body = || Wanted { object: object.clone(), warnings: warnings.clone(), applied: false };
     let wanted = |old: &Object| match object.uid() {
-        uid if uid.is_empty() || uid == old.uid() => Ok((object.clone(), warnings.clone())),
+        uid if uid.is_empty() || uid == old.uid() => Ok(body()),
         uid => Err(other_uid(call, uid, old.uid())),
     };
     // One more turn when somebody else creates the object just before us.
@@ -42,7 +46,7 @@ pub async fn update(
             return Err(other_uid(call, object.uid(), ""));
         }
         call.may_also_create().await?;
-        match insert(call, object.clone(), warnings.clone(), options).await {
+        match insert(call, body(), options).await {
             Err(status) if status.reason == apimachinery::status::Reason::AlreadyExists => {}
             result => return result,
         }
@@ -66,14 +70,14 @@ pub(super) fn fit_name(call: &Call<'_>, object: &Object) -> Result<(), Status> {
 }
 
 /// 409: the uid is a precondition (requirements D-META-14).
-fn other_uid(call: &Call<'_>, wanted: &str, found: &str) -> Status {
+pub(super) fn other_uid(call: &Call<'_>, wanted: &str, found: &str) -> Status {
     let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
     Status::conflict(&call.collection.resource.group_resource, call.name, &why)
 }
 
 impl Call<'_> {
-    /// The caller of an update may create, too.
-    async fn may_also_create(&self) -> Result<(), Status> {
+    /// Whether the caller of an update or an apply may create, too.
+    pub(super) async fn may_also_create(&self) -> Result<(), Status> {
         let mut attributes = self.by.attributes().clone();
         "create".clone_into(&mut attributes.verb);
         let allowed = self.plane.auth.authorize_also(self.by, attributes).await;

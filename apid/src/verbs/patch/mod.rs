@@ -9,18 +9,22 @@
 //!
 //! JSON Patch is RFC 6902, merge patch RFC 7386, strategic merge patch that of the reference; the algorithms are `apply`'s.
 
+mod apply;
+
+use ::apply::{json_patch, merge_patch, strategic};
 use apimachinery::codec::{self, Limits};
 use apimachinery::field::{FieldError, FieldPath, quote};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Details, Reason, Status};
-use apply::{json_patch, merge_patch, strategic};
-use schema::Schema;
+use kinds::Resource;
+use schema::{Schema, TypeError};
 
 use super::modify::Modified;
 use super::options::{FieldValidation, WriteOptions};
+use super::ownership::Wanted;
 use super::update::fit_name;
-use super::{Call, Written};
+use super::{Call, Written, scale};
 
 /// The patch types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub enum Kind {
     Merge,
     /// A merge that knows which lists merge by which key: built-in kinds only.
     Strategic,
+    /// A manager's whole intent: server-side apply.
+    Apply,
 }
 
 /// A patch that was read.
@@ -47,11 +53,16 @@ enum Document {
     Json(Vec<json_patch::Operation>),
     Merge(Value),
     Strategic(Map<String, Value>),
+    Intent(apply::Intent),
 }
 
 /// The media types of patches.
-const MEDIA_TYPES: [&str; 3] =
-    ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+const MEDIA_TYPES: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
 
 /// Bytes of a patch that a message repeats.
 const SHOWN: usize = 1024;
@@ -67,6 +78,7 @@ impl Patch {
             Some("application/json-patch+json") => Ok(Kind::Json),
             Some("application/merge-patch+json") => Ok(Kind::Merge),
             Some("application/strategic-merge-patch+json") => Ok(Kind::Strategic),
+            Some("application/apply-patch+yaml") => Ok(Kind::Apply),
             _ => Err(Status::unsupported_media_type(&MEDIA_TYPES)),
         }
     }
@@ -77,25 +89,25 @@ impl Patch {
     ///
     /// 400: not JSON, or not of the form of a patch. 413: too many operations. 422: an operation that does not exist.
     pub fn parse(kind: Kind, bytes: &[u8]) -> Result<Self, Status> {
+        let shown = String::from_utf8_lossy(bytes.get(..SHOWN).unwrap_or(bytes)).into_owned();
+        if kind == Kind::Apply {
+            let document = Document::Intent(apply::Intent::read(bytes)?);
+            return Ok(Patch { document, text: shown, duplicates: Vec::new() });
+        }
         let decoded = codec::json::decode(bytes, Limits::BODY)
             .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
         let document = match (kind, decoded.value) {
             (Kind::Json, document) => Document::Json(json_patch::parse(document).map_err(json_failure)?),
             (Kind::Merge, patch @ Value::Object(_)) => Document::Merge(patch),
             (Kind::Strategic, Value::Object(patch)) => Document::Strategic(patch),
-            (Kind::Merge | Kind::Strategic, _) => {
+            (Kind::Merge | Kind::Strategic | Kind::Apply, _) => {
                 return Err(Status::bad_request("error decoding patch: a merge patch is an object"));
             }
         };
-        let shown = bytes.get(..SHOWN).unwrap_or(bytes);
-        Ok(Patch {
-            document,
-            text: String::from_utf8_lossy(shown).into_owned(),
-            duplicates: decoded.duplicates,
-        })
+        Ok(Patch { document, text: shown, duplicates: decoded.duplicates })
     }
 
-    fn apply(&self, call: &Call<'_>, object: Map<String, Value>) -> Result<Value, Status> {
+    fn apply(&self, call: &Call<'_>, schema: &str, object: Map<String, Value>) -> Result<Value, Status> {
         match &self.document {
             Document::Json(operations) => {
                 let lenient = call.plane.names.behaviour.replace_of_missing_key_succeeds;
@@ -103,12 +115,43 @@ impl Patch {
             }
             Document::Merge(patch) => Ok(merge_patch::apply(Value::Object(object), patch)),
             Document::Strategic(patch) => {
-                let Some(schema) = Schema::of(call.collection.resource.kind.schema) else {
+                let Some(schema) = Schema::of(schema) else {
                     return Err(Status::unsupported_media_type(&MEDIA_TYPES));
                 };
                 strategic::apply(&schema.merge(), object, patch).map(Value::Object).map_err(strategic_failure)
             }
+            // An intent changes nothing without its manager.
+            Document::Intent(_) => Err(Status::unsupported_media_type(&MEDIA_TYPES)),
         }
+    }
+
+    /// What it makes of an object of a kind: one of the same kind, as it is stored. A patch may say that what it makes is of
+    /// another version of the kind. With it come warnings.
+    ///
+    /// # Errors
+    ///
+    /// 400, 422: it cannot be applied, or what it makes is not of the kind.
+    pub(super) fn change(
+        &self,
+        call: &Call<'_>,
+        kind: &Resource,
+        old: Object,
+        validation: FieldValidation,
+    ) -> Result<(Object, Vec<String>), Status> {
+        let old_version = old.api_version().to_owned();
+        let value = self.apply(call, kind.kind.schema, old.0)?;
+        let mut new = Object::from_value(value).map_err(|_| self.unfit("the result is not an object"))?;
+        let same = new.api_version() == old_version;
+        let version = if same { None } else { call.plane.registry.version_of(kind, new.api_version()) };
+        if new.kind() != kind.kind.kind || (!same && version.is_none()) {
+            return Err(Status::bad_request("a patch cannot change kind and apiVersion"));
+        }
+        let version = version.map_or(kind, |version| &**version);
+        let unfit = |error: TypeError| self.unfit(&error.to_string());
+        let conformed = version.conform(&mut new).map_err(unfit)?;
+        let warnings = report(call, self, &conformed.unknown, validation)?;
+        version.to_stored(&mut new, &call.plane.names).map_err(unfit)?;
+        Ok((new, warnings))
     }
 
     /// 422: what the patch makes is not of the kind. Found at the patch, as the reference has it.
@@ -149,22 +192,25 @@ fn strategic_failure(error: strategic::Error) -> Status {
 ///
 /// 404; 422 when the patch cannot be applied or its result is wrong; else those of an update.
 pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Result<Written, Status> {
+    if let Document::Intent(intent) = &patch.document {
+        return apply::apply(call, intent, options).await;
+    }
+    if let Some(view) = call.view() {
+        return scale::patch(call, view, patch, options).await;
+    }
     let resource = &call.collection.resource;
+    let (served, names) = (&call.collection.served, &call.plane.names);
     let wanted = |old: &Object| {
-        let value = patch.apply(call, old.0.clone())?;
-        let mut new = Object::from_value(value).map_err(|_| patch.unfit("the result is not an object"))?;
-        if (new.kind(), new.api_version()) != (old.kind(), old.api_version()) {
-            return Err(Status::bad_request("a patch cannot change kind and apiVersion"));
-        }
-        let conformed = resource.conform(&mut new).map_err(|error| patch.unfit(&error.to_string()))?;
-        let warnings = report(call, patch, &conformed.unknown, options.field_validation)?;
+        let mut shown = old.clone();
+        served.show(&mut shown, names).map_err(Status::internal)?;
+        let (new, warnings) = patch.change(call, served, shown, options.field_validation)?;
         fit_name(call, &new)?;
         if new.namespace() != old.namespace() {
             return Err(Status::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-        Ok((new, warnings))
+        Ok(Wanted { object: new, warnings, applied: false })
     };
     match call.modify(options, wanted).await? {
         Modified::Done(written) => Ok(written),

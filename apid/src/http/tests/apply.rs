@@ -1,0 +1,323 @@
+//! Server-side apply: shared fields, conflicts, what is given up and what is taken.
+
+use serde_json::{Value, json};
+
+use super::owners::{entry, owned};
+use super::{MAPS, Reply, Server};
+
+impl Server {
+    /// Applies as a manager; `query` may begin with `&`.
+    pub(super) async fn apply_with(&self, url: &str, manager: &str, query: &str, body: &Value) -> Reply {
+        let url = format!("{url}?fieldManager={manager}{query}");
+        self.send("PATCH", &url, &[("content-type", "application/apply-patch+yaml")], body.to_string()).await
+    }
+
+    /// Applies as a manager, which must work.
+    pub(super) async fn apply(&self, url: &str, manager: &str, body: Value) -> Value {
+        let reply = self.apply_with(url, manager, "", &body).await;
+        assert!(matches!(reply.code, 200 | 201), "{manager} applies {body}: {reply:?}");
+        reply.json()
+    }
+}
+
+/// A ConfigMap as it is applied.
+fn map(data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": data})
+}
+
+fn one() -> String {
+    format!("{MAPS}/one")
+}
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/a/deployments";
+
+fn deployment(spec: Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+}
+
+fn web(containers: Value) -> Value {
+    deployment(json!({"selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}}))
+}
+
+/// The causes of a conflict: who, and about which field.
+fn causes(reply: &Reply) -> Vec<(String, String)> {
+    assert_eq!((reply.code, &reply.json()["reason"]), (409, &json!("Conflict")), "{reply:?}");
+    let causes = reply.json()["details"]["causes"].as_array().cloned().unwrap_or_default();
+    let text = |cause: &Value, field: &str| cause[field].as_str().unwrap().to_owned();
+    causes
+        .iter()
+        .inspect(|cause| assert_eq!(cause["reason"], "FieldManagerConflict"))
+        .map(|cause| (text(cause, "message"), text(cause, "field")))
+        .collect()
+}
+
+#[tokio::test]
+async fn an_apply_creates_then_patches() {
+    let server = Server::start().await;
+    let created = server.apply_with(&one(), "m1", "", &map(json!({"a": "1"}))).await;
+    assert_eq!(created.code, 201, "{created:?}");
+    let entry_of = entry(&created.json(), "m1", "Apply").unwrap();
+    assert_eq!(entry_of["fieldsV1"], json!({"f:data": {"f:a": {}}}));
+    assert_eq!((&entry_of["apiVersion"], &entry_of["fieldsType"]), (&json!("v1"), &json!("FieldsV1")));
+
+    let changed = server.apply_with(&one(), "m1", "", &map(json!({"a": "2", "b": "2"}))).await;
+    assert_eq!((changed.code, &changed.json()["data"]), (200, &json!({"a": "2", "b": "2"})));
+    let again = server.apply_with(&one(), "m1", "", &map(json!({"a": "2", "b": "2"}))).await;
+    assert_eq!(again.json(), changed.json(), "the same intent changes nothing: no version, no time");
+
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: one\ndata:\n  a: three\n";
+    let url = format!("{}?fieldManager=m1", one());
+    let yaml = server.send("PATCH", &url, &[("content-type", "application/apply-patch+yaml")], yaml).await;
+    assert_eq!(yaml.json()["data"], json!({"a": "three"}), "b was given up and is gone");
+}
+
+#[tokio::test]
+async fn a_conflict_names_every_field_and_changes_nothing() {
+    let server = Server::start().await;
+    server.apply(&one(), "m1", map(json!({"a": "1", "b": "1"}))).await;
+    let before = server.get(&one()).await.body;
+    let refused = server.apply_with(&one(), "m2", "", &map(json!({"a": "2", "b": "2", "c": "2"}))).await;
+    let by_m1 = |field: &str| (r#"conflict with "m1""#.to_owned(), field.to_owned());
+    assert_eq!(causes(&refused), [by_m1(".data.a"), by_m1(".data.b")]);
+    assert_eq!(server.get(&one()).await.body, before, "nothing was written");
+
+    let forced = server.apply_with(&one(), "m2", "&force=true", &map(json!({"a": "2"}))).await;
+    assert_eq!((forced.code, &forced.json()["data"]), (200, &json!({"a": "2", "b": "1"})));
+    assert_eq!(owned(&forced.json(), "m2"), json!({"f:data": {"f:a": {}}}));
+    assert_eq!(owned(&forced.json(), "m1"), json!({"f:data": {"f:b": {}}}));
+
+    // Who changes a value by any other write owns it, and is an owner to conflict with.
+    server.merge(&format!("{}?fieldManager=m3", one()), json!({"data": {"b": "3"}})).await;
+    let refused = server.apply_with(&one(), "m1", "", &map(json!({"b": "1"}))).await;
+    let [(message, field)] = &causes(&refused)[..] else { panic!("{refused:?}") };
+    assert!(message.starts_with(r#"conflict with "m3" using v1"#), "{message}");
+    assert_eq!(field, ".data.b");
+}
+
+#[tokio::test]
+async fn what_two_managers_agree_on_they_share() {
+    let server = Server::start().await;
+    server.apply(&one(), "m1", map(json!({"a": "1", "own": "1"}))).await;
+    let shared = server.apply(&one(), "m2", map(json!({"a": "1"}))).await;
+    assert_eq!(owned(&shared, "m1"), json!({"f:data": {"f:a": {}, "f:own": {}}}));
+    assert_eq!(owned(&shared, "m2"), json!({"f:data": {"f:a": {}}}));
+
+    let refused = server.apply_with(&one(), "m1", "", &map(json!({"a": "2", "own": "1"}))).await;
+    assert_eq!(causes(&refused), [(r#"conflict with "m2""#.to_owned(), ".data.a".to_owned())]);
+
+    let dropped = server.apply(&one(), "m1", map(json!({"own": "1"}))).await;
+    assert_eq!(dropped["data"], json!({"a": "1", "own": "1"}), "another owner keeps the value");
+    assert_eq!(owned(&dropped, "m1"), json!({"f:data": {"f:own": {}}}));
+    assert_eq!(owned(&dropped, "m2"), json!({"f:data": {"f:a": {}}}));
+
+    let left = server
+        .apply(&one(), "m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}))
+        .await;
+    assert_eq!(left["data"], json!({"a": "1"}), "what only m1 owned is gone");
+    assert_eq!(entry(&left, "m1", "Apply"), None, "an owner of nothing has no entry");
+}
+
+#[tokio::test]
+async fn a_removed_field_with_a_default_gets_it_back() {
+    let server = Server::start().await;
+    let url = format!("{DEPLOYMENTS}/web");
+    let mut body = web(json!([{"name": "app", "image": "app:1"}]));
+    body["spec"]["replicas"] = json!(3);
+    assert_eq!(server.apply(&url, "m1", body.clone()).await["spec"]["replicas"], 3);
+    body["spec"].as_object_mut().unwrap().remove("replicas");
+    let applied = server.apply(&url, "m1", body).await;
+    assert_eq!(applied["spec"]["replicas"], 1);
+    assert_eq!(owned(&applied, "m1")["f:spec"].get("f:replicas"), None);
+}
+
+#[tokio::test]
+async fn an_intent_is_partial_and_its_result_whole() {
+    let server = Server::start().await;
+    let url = format!("{DEPLOYMENTS}/web");
+    let refused = server.apply_with(&url, "m1", "", &deployment(json!({"replicas": 2}))).await;
+    assert_eq!((refused.code, &refused.json()["reason"]), (422, &json!("Invalid")), "nothing to select by");
+    assert_eq!(server.get(&url).await.code, 404);
+    server.apply(&url, "m1", web(json!([{"name": "app", "image": "app:1"}]))).await;
+    let partial = server.apply(&url, "m2", deployment(json!({"replicas": 2}))).await;
+    assert_eq!(partial["spec"]["replicas"], 2);
+    assert_eq!(partial["spec"]["template"]["spec"]["containers"][0]["image"], "app:1");
+}
+
+#[tokio::test]
+async fn lists_merge_as_the_schema_says() {
+    let server = Server::start().await;
+    let url = format!("{DEPLOYMENTS}/web");
+    let mut body = web(json!([{"name": "app", "image": "app:1", "args": ["-a"],
+        "ports": [{"containerPort": 53}]}]));
+    body["metadata"]["finalizers"] = json!(["example.test/one"]);
+    server.apply(&url, "m1", body).await;
+    let mut second = deployment(json!({"template": {"spec": {"containers": [
+        {"name": "side", "image": "side:1"},
+        {"name": "app", "ports": [{"containerPort": 53, "protocol": "UDP"}]}]}}}));
+    second["metadata"]["finalizers"] = json!(["example.test/two"]);
+    let merged = server.apply(&url, "m2", second).await;
+
+    // A list that is merged by name, one by number and protocol with its default, and a set.
+    let containers = merged["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+    let names: Vec<&Value> = containers.iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["app", "side"]);
+    let ports = containers[0]["ports"].as_array().unwrap();
+    assert_eq!(ports.iter().map(|p| p["protocol"].as_str().unwrap()).collect::<Vec<_>>(), ["TCP", "UDP"]);
+    assert_eq!(merged["metadata"]["finalizers"], json!(["example.test/one", "example.test/two"]));
+    let m2 = owned(&merged, "m2");
+    assert_eq!(m2["f:metadata"], json!({"f:finalizers": {"v:\"example.test/two\"": {}}}));
+    let item = &m2["f:spec"]["f:template"]["f:spec"]["f:containers"][r#"k:{"name":"app"}"#];
+    assert_eq!(item["."], json!({}));
+    assert_eq!(
+        item["f:ports"],
+        json!({r#"k:{"containerPort":53,"protocol":"UDP"}"#:
+        {".": {}, "f:containerPort": {}, "f:protocol": {}}})
+    );
+
+    // An atomic list has one owner, who replaces the whole.
+    let args = |args: Value| {
+        deployment(json!({"template": {"spec": {"containers": [{"name": "app", "args": args}]}}}))
+    };
+    let path = r#".spec.template.spec.containers[name="app"].args"#;
+    let refused = server.apply_with(&url, "m3", "", &args(json!(["-a", "-b"]))).await;
+    assert_eq!(causes(&refused), [(r#"conflict with "m1""#.to_owned(), path.to_owned())]);
+    let forced = server.apply_with(&url, "m3", "&force=true", &args(json!(["-b"]))).await.json();
+    assert_eq!(forced["spec"]["template"]["spec"]["containers"][0]["args"], json!(["-b"]));
+    let args_of = |manager: &str| {
+        owned(&forced, manager)["f:spec"]["f:template"]["f:spec"]["f:containers"][r#"k:{"name":"app"}"#]
+            .get("f:args")
+            .cloned()
+    };
+    assert_eq!((args_of("m1"), args_of("m3")), (None, Some(json!({}))));
+}
+
+#[tokio::test]
+async fn maps_merge_as_the_schema_says() {
+    let server = Server::start().await;
+    let url = "/api/v1/namespaces/a/services/web";
+    let service = |metadata: Value, spec: Value| {
+        let mut body = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+        body["metadata"]["name"] = json!("web");
+        body
+    };
+    let port = json!([{"port": 80}]);
+    server
+        .apply(
+            url,
+            "m1",
+            service(json!({"labels": {"a": "1"}}), json!({"ports": port, "selector": {"app": "web"}})),
+        )
+        .await;
+    let granular = server.apply(url, "m2", service(json!({"labels": {"b": "2"}}), json!({}))).await;
+    assert_eq!(granular["metadata"]["labels"], json!({"a": "1", "b": "2"}));
+    let refused =
+        server.apply_with(url, "m2", "", &service(json!({}), json!({"selector": {"tier": "front"}}))).await;
+    assert_eq!(causes(&refused), [(r#"conflict with "m1""#.to_owned(), ".spec.selector".to_owned())]);
+}
+
+#[tokio::test]
+async fn options_and_bodies_of_an_apply_are_checked() {
+    let server = Server::start().await;
+    let with = |member: &str, value: Value| {
+        let mut body = map(json!({"a": "1"}));
+        body[member] = value;
+        body
+    };
+    let anonymous = server.apply_with(&one(), "", "", &map(json!({}))).await;
+    assert_eq!(
+        (anonymous.code, &anonymous.json()["details"]["causes"][0]["field"]),
+        (422, &json!("fieldManager"))
+    );
+    let owners = json!({"name": "one", "managedFields": [{"manager": "m9"}]});
+    for (what, body, code) in [
+        ("another kind", with("kind", json!("Secret")), 400),
+        ("another version", with("apiVersion", json!("v2")), 400),
+        ("no kind", with("kind", json!(null)), 400),
+        ("another name", with("metadata", json!({"name": "two"})), 400),
+        ("no name", with("metadata", json!({})), 400),
+        ("another namespace", with("metadata", json!({"name": "one", "namespace": "b"})), 400),
+        ("owners", with("metadata", owners), 400),
+        ("a list", json!([1]), 400),
+        ("another type", with("data", json!([])), 400),
+        ("a uid of nothing", with("metadata", json!({"name": "one", "uid": "u"})), 409),
+    ] {
+        let reply = server.apply_with(&one(), "m1", "", &body).await;
+        assert_eq!((what, reply.code), (what, code), "{reply:?}");
+        assert_eq!(reply.json()["kind"], "Status");
+    }
+    let owners = server
+        .apply_with(&one(), "m1", "", &with("metadata", json!({"name": "one", "managedFields": [{}]})))
+        .await;
+    assert_eq!(owners.json()["message"], "metadata.managedFields must be nil");
+    assert_eq!(server.get(&one()).await.code, 404);
+
+    // Fields that the type does not have, as asked.
+    let extra = with("extra", json!(1));
+    assert_eq!(server.apply_with(&one(), "m1", "&fieldValidation=Strict", &extra).await.code, 400);
+    let warned = server.apply_with(&one(), "m1", "", &extra).await;
+    assert_eq!(warned.code, 201);
+    assert!(warned.header("warning").contains("unknown field"), "{warned:?}");
+    assert_eq!(
+        server.apply_with(&one(), "m1", "&fieldValidation=Ignore", &extra).await.header("warning"),
+        ""
+    );
+
+    // Versions: a stale one is a conflict, the current one fits, as does any when there is nothing yet.
+    let stale = server
+        .apply_with(&one(), "m1", "", &with("metadata", json!({"name": "one", "resourceVersion": "1"})))
+        .await;
+    assert_eq!(stale.code, 409, "{stale:?}");
+    let current = server.get(&one()).await.json()["metadata"]["resourceVersion"].clone();
+    let fits = server
+        .apply_with(&one(), "m1", "", &with("metadata", json!({"name": "one", "resourceVersion": current})))
+        .await;
+    assert_eq!(fits.code, 200, "{fits:?}");
+    let two =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "two", "resourceVersion": "7"}});
+    assert_eq!(server.apply_with(&format!("{MAPS}/two"), "m1", "", &two).await.code, 201);
+
+    // Dry run.
+    let dry = server.apply_with(&one(), "m1", "&dryRun=All", &map(json!({"a": "9"}))).await;
+    assert_eq!((dry.code, &dry.json()["data"]["a"]), (200, &json!("9")));
+    assert_eq!(server.get(&one()).await.json()["data"]["a"], "1");
+}
+
+#[tokio::test]
+async fn the_client_tool_migrates() {
+    let server = Server::start().await;
+    const LAST: &str = "kubectl.example.test/last-applied-configuration";
+    let with_last = |data: Value, last: Value| {
+        let mut body = map(data);
+        body["metadata"]["annotations"] = json!({LAST: last.to_string()});
+        body
+    };
+    let client_side = with_last(json!({"a": "1"}), map(json!({"a": "1"})));
+    server.post(&format!("{MAPS}?fieldManager=kubectl-client-side-apply"), client_side).await;
+
+    // Another manager leaves the annotation alone and conflicts; the tool's own takes over what it wrote before.
+    let other = server.apply_with(&one(), "other", "", &map(json!({"a": "2"}))).await;
+    assert_eq!(other.code, 409);
+    let shared = server.apply(&one(), "other", map(json!({"b": "1"}))).await;
+    assert_eq!(shared["metadata"]["annotations"][LAST], map(json!({"a": "1"})).to_string());
+    let taken = server.apply(&one(), "kubectl", map(json!({"a": "2"}))).await;
+    assert_eq!(taken["data"]["a"], "2");
+    let last: Value = serde_json::from_str(taken["metadata"]["annotations"][LAST].as_str().unwrap()).unwrap();
+    assert_eq!(last["data"], json!({"a": "2"}), "the annotation is kept up to date");
+
+    // Without the annotation there is nothing to keep up to date.
+    let two =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "two"}, "data": {"a": "1"}});
+    let fresh = server.apply(&format!("{MAPS}/two"), "kubectl", two).await;
+    assert_eq!(fresh["metadata"].get("annotations"), None);
+}
+
+#[tokio::test]
+async fn an_object_without_owners_gets_one_for_what_was_there() {
+    let server = Server::start().await;
+    server.post(&format!("{MAPS}?fieldManager=m1"), map(json!({"a": "1", "b": "1"}))).await;
+    server.merge(&one(), json!({"metadata": {"managedFields": [{}]}})).await;
+    let applied = server.apply(&one(), "m2", map(json!({"a": "1"}))).await;
+    assert_eq!(owned(&applied, "before-first-apply"), json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}}));
+    assert_eq!(owned(&applied, "m2"), json!({"f:data": {"f:a": {}}}));
+}

@@ -1,0 +1,202 @@
+//! `metadata.managedFields`: who owns which field after writes of all kinds.
+
+use serde_json::{Value, json};
+
+use super::{MAPS, Server, map};
+
+/// The entry of a manager and an operation.
+pub(super) fn entry(object: &Value, manager: &str, operation: &str) -> Option<Value> {
+    let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    entries.into_iter().find(|entry| entry["manager"] == manager && entry["operation"] == operation)
+}
+
+/// What a manager owns, whatever its operation; null when it owns nothing.
+pub(super) fn owned(object: &Value, manager: &str) -> Value {
+    let found = ["Apply", "Update"].iter().find_map(|operation| entry(object, manager, operation));
+    found.map_or(Value::Null, |entry| entry["fieldsV1"].clone())
+}
+
+fn managers(object: &Value) -> Vec<&str> {
+    let entries = object["metadata"]["managedFields"].as_array().map_or(&[][..], Vec::as_slice);
+    entries.iter().map(|entry| entry["manager"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn every_write_says_who_made_it() {
+    let server = Server::start().await;
+    let one = format!("{MAPS}/one");
+    let created = server.post(&format!("{MAPS}?fieldManager=m1"), map("one", "1")).await.json();
+    let entries = created["metadata"]["managedFields"].as_array().unwrap();
+    let [only] = &entries[..] else { panic!("{entries:?}") };
+    let time = only["time"].as_str().unwrap();
+    assert_eq!(
+        *only,
+        json!({"manager": "m1", "operation": "Update", "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:data": {".": {}, "f:k": {}}}}),
+        "nobody owns the name and the rest of the bookkeeping"
+    );
+    assert_eq!(time, created["metadata"]["creationTimestamp"]);
+
+    // By query, by program, by neither; by PUT and by patch.
+    let mut body = created.clone();
+    body["data"]["l"] = json!("1");
+    let headers = [("content-type", "application/json"), ("user-agent", "tool/v1.2 (x)")];
+    let put = server.send("PUT", &one, &headers, body.to_string()).await.json();
+    assert_eq!(entry(&put, "tool", "Update").unwrap()["fieldsV1"], json!({"f:data": {"f:l": {}}}));
+    let patched =
+        server.merge(&format!("{one}?fieldManager=m3"), json!({"data": {"k": "3", "l": null}})).await.json();
+    assert_eq!(owned(&patched, "m3"), json!({"f:data": {"f:k": {}}}));
+    assert_eq!(owned(&patched, "m1"), json!({"f:data": {".": {}}}), "who changes a value takes it");
+    assert_eq!(managers(&patched), ["m1", "m3"], "who owns nothing has no entry");
+    let nameless = server.merge(&one, json!({"data": {"x": "1"}})).await.json();
+    assert_eq!(owned(&nameless, "unknown"), json!({"f:data": {"f:x": {}}}));
+
+    // A client that does not know owners drops them, and they stay.
+    let mut body = nameless.clone();
+    body["metadata"].as_object_mut().unwrap().remove("managedFields");
+    let put = server.put(&one, body).await.json();
+    assert_eq!(put, nameless, "nothing changed, so nothing was written");
+}
+
+#[tokio::test]
+async fn an_update_takes_fields_from_appliers_without_a_conflict() {
+    let server = Server::start().await;
+    let one = format!("{MAPS}/one");
+    let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"a": "1", "b": "1"}});
+    let applied = server.apply(&one, "m1", intent).await;
+    let mut body = applied.clone();
+    body["data"]["a"] = json!("3");
+    let put = server.put(&format!("{one}?fieldManager=m3"), body).await;
+    assert_eq!(put.code, 200, "{put:?}");
+    assert_eq!(owned(&put.json(), "m3"), json!({"f:data": {"f:a": {}}}));
+    assert_eq!(entry(&put.json(), "m3", "Apply"), None);
+    assert_eq!(owned(&put.json(), "m1"), json!({"f:data": {"f:b": {}}}));
+    let patched = server.merge(&format!("{one}?fieldManager=m4"), json!({"data": {"b": "4"}})).await;
+    assert_eq!((patched.code, owned(&patched.json(), "m4")), (200, json!({"f:data": {"f:b": {}}})));
+    assert_eq!(owned(&patched.json(), "m1"), Value::Null);
+}
+
+#[tokio::test]
+async fn a_part_has_owners_of_its_own() {
+    let server = Server::start().await;
+    let all = "/apis/apps/v1/namespaces/a/deployments";
+    let body = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "a", "image": "a:1"}]}}},
+        "status": {"observedGeneration": 7}});
+    let created = server.post(&format!("{all}?fieldManager=author"), body).await.json();
+    assert_eq!(owned(&created, "author").get("f:status"), None, "the author does not write the status");
+    let status = format!("{all}/web/status");
+    let patched = server
+        .merge(&format!("{status}?fieldManager=c"), json!({"status": {"observedGeneration": 1}}))
+        .await
+        .json();
+    let part = entry(&patched, "c", "Update").unwrap();
+    assert_eq!(
+        (&part["subresource"], &part["fieldsV1"]),
+        (&json!("status"), &json!({"f:status": {"f:observedGeneration": {}}}))
+    );
+    let intent = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "status": {"replicas": 2}});
+    let applied = server.apply(&status, "a", intent).await;
+    let part = entry(&applied, "a", "Apply").unwrap();
+    assert_eq!(
+        (&part["subresource"], &part["fieldsV1"]),
+        (&json!("status"), &json!({"f:status": {"f:replicas": {}}}))
+    );
+    assert_eq!(applied["status"], json!({"observedGeneration": 1, "replicas": 2}));
+    let missing = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}});
+    let missing = server.apply_with(&format!("{all}/x/status"), "a", "", &missing).await;
+    assert_eq!(missing.code, 404, "a part does not come to be by itself");
+
+    // Owners are not rewritten through a part.
+    let same = server.merge(&status, json!({"metadata": {"managedFields": [{}]}})).await.json();
+    assert_eq!(same["metadata"]["managedFields"], applied["metadata"]["managedFields"]);
+}
+
+#[tokio::test]
+async fn owners_are_forgotten_on_request() {
+    let server = Server::start().await;
+    let one = format!("{MAPS}/one");
+    let json_patch = ("content-type", "application/json-patch+json");
+    for way in ["merge", "put", "json"] {
+        server.delete(&one, Value::Null).await;
+        let created = server.post(&format!("{MAPS}?fieldManager=m1"), map("one", "1")).await.json();
+        // An empty list asks for nothing.
+        let kept = server.merge(&one, json!({"metadata": {"managedFields": []}})).await.json();
+        assert_eq!(kept["metadata"]["managedFields"], created["metadata"]["managedFields"]);
+        let reply = match way {
+            "merge" => server.merge(&one, json!({"metadata": {"managedFields": [{}]}})).await,
+            "put" => {
+                let mut body = created.clone();
+                body["metadata"]["managedFields"] = json!([{}]);
+                server.put(&one, body).await
+            }
+            _ => {
+                let patch = json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]);
+                server.send("PATCH", &one, &[json_patch], patch.to_string()).await
+            }
+        };
+        assert_eq!((way, reply.code), (way, 200));
+        assert_eq!(server.get(&one).await.json()["metadata"].get("managedFields"), None, "{way}");
+        // Nobody is put down as the owner of what was there.
+        let changed = server.merge(&one, json!({"data": {"x": "1"}})).await.json();
+        assert_eq!(managers(&changed), [""; 0], "{way}");
+    }
+    let mut body = server.get(&one).await.json();
+    body["metadata"]["managedFields"] = json!([{}]);
+    body["data"]["x"] = json!("2");
+    let put = server.put(&format!("{one}?fieldManager=m2"), body).await.json();
+    assert_eq!(managers(&put), ["m2"], "forgotten first, then what the same request changes is its own");
+    assert_eq!(owned(&put, "m2"), json!({"f:data": {"f:x": {}}}));
+}
+
+#[tokio::test]
+async fn owners_can_be_rewritten_and_are_checked() {
+    let server = Server::start().await;
+    let one = format!("{MAPS}/one");
+    let created = server.post(&format!("{MAPS}?fieldManager=old"), map("one", "1")).await.json();
+    let mut body = created.clone();
+    body["metadata"]["managedFields"][0]["manager"] = json!("new");
+    body["metadata"]["managedFields"][0]["operation"] = json!("Apply");
+    let put = server.put(&one, body).await.json();
+    assert_eq!(
+        entry(&put, "new", "Apply").unwrap()["fieldsV1"],
+        created["metadata"]["managedFields"][0]["fieldsV1"]
+    );
+    // What cannot be read is not taken.
+    for broken in [
+        json!([{"manager": "x", "operation": "Steal", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}]),
+        json!([{"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"data": {}}}]),
+        json!([{"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV2", "fieldsV1": {}}]),
+    ] {
+        let reply = server.merge(&one, json!({"metadata": {"managedFields": broken}})).await;
+        assert_eq!((reply.code, managers(&reply.json())), (200, vec!["new"]), "{broken}");
+    }
+}
+
+#[tokio::test]
+async fn old_updaters_are_put_together() {
+    let server = Server::start().await;
+    let one = format!("{MAPS}/one");
+    server.post(&format!("{MAPS}?fieldManager=m0"), map("one", "1")).await;
+    for i in 1..=9 {
+        server.merge(&format!("{one}?fieldManager=m{i}"), json!({"data": {format!("k{i}"): "1"}})).await;
+    }
+    let full = server.get(&one).await.json();
+    assert_eq!(managers(&full).len(), 10);
+    let capped = server.merge(&format!("{one}?fieldManager=m10"), json!({"data": {"k10": "1"}})).await.json();
+    assert_eq!(managers(&capped).len(), 10);
+    assert!(managers(&capped).contains(&"ancient-changes") && managers(&capped).contains(&"m10"), "{capped}");
+    let applied =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"z": "1"}});
+    assert_eq!(managers(&server.apply(&one, "m11", applied).await).len(), 11, "appliers are not counted");
+}
+
+#[tokio::test]
+async fn an_entry_names_the_version_that_was_written() {
+    let server = Server::start().await;
+    let all = "/apis/autoscaling/v2/namespaces/a/horizontalpodautoscalers";
+    let intent = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+    let applied = server.apply(&format!("{all}/h"), "m1", intent).await;
+    assert_eq!(entry(&applied, "m1", "Apply").unwrap()["apiVersion"], "autoscaling/v2");
+}

@@ -1,0 +1,199 @@
+//! Server-side apply: a manager's whole intent, laid over what is there.
+//!
+//! # Contract
+//!
+//! [`Intent::read`] reads the body, [`apply`] applies it inside the compare-and-swap loop, or creates the object when
+//! there is none, which also needs the right to create.
+//!
+//! # Reference
+//!
+//! Requirements D-SSA and appendix (g) 24, 25: the reference answers a body that does not fit its type with 500, whatever
+//! `fieldValidation` says; under the neutral names undeclared fields follow `fieldValidation` and the rest is 400.
+
+use apimachinery::codec::{self, Decoded, Limits};
+use apimachinery::field::quote;
+use apimachinery::object::{Object, Value};
+use apimachinery::status::{Reason, Status};
+use apply::server_side::{Apply, ApplyError, LastApplied, conflict_status};
+use apply::typed::{TypingError, drop_undeclared};
+use schema::Schema;
+
+use super::super::create::{fit_namespace, insert};
+use super::super::modify::Modified;
+use super::super::options::{FieldValidation, WriteOptions};
+use super::super::ownership::{Ownership, Wanted};
+use super::super::update::{fit_name, other_uid};
+use super::super::{Call, Written};
+
+/// The client tool: the manager as which it applies, unless told otherwise, and the domain of its annotations.
+const TOOL: &str = "kubectl";
+
+/// The body of an apply.
+#[derive(Clone, Debug)]
+pub(super) struct Intent {
+    object: Object,
+    duplicates: Vec<String>,
+}
+
+impl Intent {
+    /// Reads YAML, of which JSON is a part.
+    ///
+    /// # Errors
+    ///
+    /// 400: neither, or not an object.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Status> {
+        let failed = |why: &dyn std::fmt::Display| Status::bad_request(format!("error decoding YAML: {why}"));
+        let json =
+            bytes.trim_ascii_start().starts_with(b"{").then(|| codec::json::decode(bytes, Limits::BODY));
+        let Decoded { value, duplicates } = match json {
+            Some(Ok(decoded)) => decoded,
+            _ => codec::yaml::decode(bytes, Limits::BODY).map_err(|error| failed(&error))?,
+        };
+        match value {
+            Value::Null => Ok(Intent { object: Object::default(), duplicates }),
+            value => match Object::from_value(value) {
+                Ok(object) => Ok(Intent { object, duplicates }),
+                Err(_) => Err(failed(&"it is not an object")),
+            },
+        }
+    }
+
+    /// 400: another type than that of the URL.
+    fn check_type(&self, kind: &str, api_version: &str) -> Result<(), Status> {
+        let (sent_kind, sent_version) = (self.object.kind(), self.object.api_version());
+        if (sent_kind, sent_version) == (kind, api_version) {
+            return Ok(());
+        }
+        Err(Status::bad_request(format!(
+            "invalid object type: {sent_version}, Kind={sent_kind}; expected: {api_version}, Kind={kind}"
+        )))
+    }
+
+    /// The object and warnings about it: keys that came twice, and, where they do not fail the apply, undeclared fields.
+    fn validated(
+        &self,
+        call: &Call<'_>,
+        schema: &'static Schema,
+        validation: FieldValidation,
+    ) -> Result<(Object, Vec<String>), Status> {
+        let mut object = self.object.clone();
+        let undeclared = if call.plane.names.behaviour.undeclared_field_fails_apply {
+            Vec::new()
+        } else {
+            drop_undeclared(&schema.merge(), &mut object.0)
+        };
+        let twice = self.duplicates.iter().map(|path| format!("duplicate field {}", quote(path)));
+        let unknown = undeclared.iter().map(|path| format!("unknown field {}", quote(path)));
+        let texts: Vec<String> = twice.chain(unknown).collect();
+        match validation {
+            FieldValidation::Strict if !texts.is_empty() => {
+                Err(Status::bad_request(format!("strict decoding error: {}", texts.join(", "))))
+            }
+            FieldValidation::Ignore => Ok((object, Vec::new())),
+            FieldValidation::Warn | FieldValidation::Strict => Ok((object, texts)),
+        }
+    }
+}
+
+/// Applies an intent.
+///
+/// # Errors
+///
+/// 400 for the body, 403, 404 for a part of a missing object, 409 for a conflict with other managers, with another version
+/// or uid, 422 for what is wrong with the result.
+pub(super) async fn apply(
+    call: &Call<'_>,
+    intent: &Intent,
+    options: &WriteOptions,
+) -> Result<Written, Status> {
+    let (resource, served, names) = (&call.collection.resource, &call.collection.served, &call.plane.names);
+    let (Some(ownership), Some(schema)) = (Ownership::of(call, options), Schema::of(served.kind.schema))
+    else {
+        return Err(Status::internal("the kind has no schema"));
+    };
+    let write = ownership.write();
+    intent.check_type(served.kind.kind, write.api_version)?;
+    let (patch, warnings) = intent.validated(call, schema, options.field_validation)?;
+    let annotation = names.label_sub_key(TOOL, "last-applied-configuration");
+    let last_applied = Some(LastApplied { annotation: &annotation, manager: TOOL });
+    let apply = Apply { write, force: options.force, last_applied };
+    let lay = |live: &Object| {
+        let mut object = apply.run(live, &patch).map_err(|error| refusal(call, error))?.object;
+        let stored = served.conform(&mut object).and_then(|_| served.to_stored(&mut object, names));
+        stored.map_err(|error| unfit(call, &error.to_string()))?;
+        fit_name(call, &object)?;
+        let namespace = object.namespace();
+        if !namespace.is_empty() && namespace != call.namespace {
+            return Err(Status::bad_request(format!(
+                "the namespace of the object ({namespace}) does not match the namespace on the request ({})",
+                call.namespace
+            )));
+        }
+        Ok(Wanted { object, warnings: warnings.clone(), applied: true })
+    };
+    let over = |old: &Object| {
+        let mut live = old.clone();
+        served.show(&mut live, names).map_err(Status::internal)?;
+        lay(&live)
+    };
+    // One more turn when somebody else creates the object just before us.
+    for _ in 0..2 {
+        match call.modify(options, &over).await? {
+            Modified::Done(written) => return Ok(written),
+            Modified::Missing => {}
+        }
+        if !call.subresource.is_empty() {
+            break;
+        }
+        let mut wanted = lay(ownership.empty())?;
+        fit_namespace(call, &mut wanted.object)?;
+        if !wanted.object.uid().is_empty() {
+            return Err(other_uid(call, wanted.object.uid(), ""));
+        }
+        call.may_also_create().await?;
+        match insert(call, wanted, options).await {
+            Err(status) if status.reason == Reason::AlreadyExists => {}
+            result => return result,
+        }
+    }
+    Err(Status::not_found(&resource.group_resource, call.name))
+}
+
+fn refusal(call: &Call<'_>, error: ApplyError) -> Status {
+    let behaviour = &call.plane.names.behaviour;
+    match error {
+        ApplyError::Conflicts(conflicts) => conflict_status(&conflicts),
+        ApplyError::ManagedFields => Status::bad_request(error.to_string()),
+        ApplyError::Ownership(_) => Status::internal(error),
+        ApplyError::Typing(errors) => {
+            let twice = errors.iter().all(TypingError::is_duplicate);
+            let internal = if twice {
+                behaviour.duplicate_item_under_apply_is_internal
+            } else {
+                behaviour.undeclared_field_fails_apply
+            };
+            let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            mistyped(call, &text.join("\n"), internal)
+        }
+    }
+}
+
+/// A value that is not of the type of its field, found when the result is brought into stored form.
+fn unfit(call: &Call<'_>, why: &str) -> Status {
+    mistyped(call, why, call.plane.names.behaviour.undeclared_field_fails_apply)
+}
+
+fn mistyped(call: &Call<'_>, why: &str, internal: bool) -> Status {
+    let served = &call.collection.served;
+    let name = if call.namespace.is_empty() {
+        call.name.to_owned()
+    } else {
+        format!("{}/{}", call.namespace, call.name)
+    };
+    let text = format!(
+        "failed to create typed patch object ({name}; {}, Kind={}): {why}",
+        served.api_version(),
+        served.kind.kind
+    );
+    if internal { Status::failure(Reason::Unknown, text) } else { Status::bad_request(text) }
+}
