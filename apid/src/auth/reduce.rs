@@ -123,8 +123,12 @@ impl Reductions {
                     .then(|| found.key(names.public_namespace, "cluster-info")),
             })
         };
+        Reductions::of(TABLE.iter().filter_map(entry).collect(), names)
+    }
+
+    fn of(entries: Vec<Reduction>, names: &Names) -> Self {
         Reductions {
-            entries: TABLE.iter().filter_map(entry).collect(),
+            entries,
             autoupdate: names.autoupdate_annotation(),
             bootstrapping: names.bootstrapping_label(),
             token_types: [
@@ -425,14 +429,11 @@ impl Reductions {
                 component,
                 group: names.group(stem),
                 resource,
-                namespaced: !resource.starts_with("cluster"),
+                namespaced: !resource.starts_with("cluster") && resource != "nodes",
+                only: (kind == Mirrored::ConfigMap).then(|| "configmaps/svc-public/cluster-info".to_owned()),
             })
             .collect();
-        Reductions {
-            entries,
-            autoupdate: names.autoupdate_annotation(),
-            bootstrapping: names.bootstrapping_label(),
-        }
+        Reductions::of(entries, &names)
     }
 }
 
@@ -511,6 +512,64 @@ mod tests {
         let table = Reductions::for_tests();
         for (key, expected) in [("roles/a/r:1", ("a", "r:1")), ("clusterroles/system:x", ("", "system:x"))] {
             assert_eq!(table.of_key(key).unwrap().locate(key), expected);
+        }
+    }
+
+    #[test]
+    fn only_secrets_that_hold_tokens_are_mirrored_and_their_data_decoded() {
+        use mirror_object::Kind;
+        let secret = |kind: &str| {
+            json!({
+                "metadata": {"namespace": "a", "name": "s", "uid": "u", "labels": {"x": "y"},
+                    "annotations": {"svc.internal/service-account.name": "robot", "other": "z"}},
+                "type": kind, "data": {"token": "aGlkZGVu", "bad": "!"},
+            })
+        };
+        for kind in ["Opaque", "svc.internal/dockerconfigjson", ""] {
+            assert_eq!(reduce("secrets/a/s", &secret(kind)), None, "{kind}");
+        }
+        for kind in ["svc.internal/service-account-token", "bootstrap.svc.internal/token"] {
+            let reduced = reduce("secrets/a/s", &secret(kind)).unwrap();
+            assert_eq!(reduced.annotations.keys().collect::<Vec<_>>(), ["svc.internal/service-account.name"]);
+            assert!(reduced.labels.is_empty());
+            let Some(Kind::Secret(secret)) = reduced.kind else { panic!("no Secret") };
+            assert_eq!(
+                secret.data.into_iter().collect::<Vec<_>>(),
+                [("token".to_owned(), b"hidden".to_vec())]
+            );
+        }
+    }
+
+    #[test]
+    fn a_pod_is_its_uid_its_node_and_when_it_ends() {
+        let pod = |phase: &str, deleted: Option<&str>| {
+            json!({
+                "metadata": {"namespace": "a", "name": "p", "uid": "u", "deletionTimestamp": deleted},
+                "spec": {"nodeName": "n", "containers": [{"name": "c"}]}, "status": {"phase": phase},
+            })
+        };
+        let running = reduce("pods/a/p", &pod("Running", None)).unwrap();
+        assert_eq!(
+            Some(&running),
+            reduce("pods/a/p", &pod("Pending", None)).as_ref(),
+            "a status write is none of policy"
+        );
+        let ending = reduce("pods/a/p", &pod("Running", Some("1970-01-01T00:00:10Z"))).unwrap();
+        assert_eq!((ending.terminating, ending.deleted_at_ms), (true, 10_000));
+        assert_eq!((running.terminating, running.deleted_at_ms), (false, 0));
+        assert!(matches!(running.kind, Some(mirror_object::Kind::Pod(pod)) if pod.node_name == "n"));
+    }
+
+    #[test]
+    fn of_the_config_maps_the_one_that_is_signed_is_mirrored() {
+        let table = Reductions::for_tests();
+        assert!(table.of_key("configmaps/svc-public/cluster-info").is_some());
+        for key in [
+            "configmaps/svc-public/other",
+            "configmaps/a/cluster-info",
+            "configmaps/svc-public/cluster-info2",
+        ] {
+            assert!(table.of_key(key).is_none(), "{key}");
         }
     }
 }

@@ -57,7 +57,7 @@ async fn an_object_that_changed_while_authd_answered_is_not_missed() {
 #[tokio::test]
 async fn an_identity_that_rests_on_what_is_not_seen_is_not_kept() {
     let script = script();
-    script.identity.lock().rests_on = vec![ObjectRef { resource: "pods".into(), ..ObjectRef::default() }];
+    script.identity.lock().rests_on = vec![ObjectRef { resource: "leases".into(), ..ObjectRef::default() }];
     let auth = Auth::scripted(script.clone(), vector(), clock());
     let token = bearer("u");
     for _ in 0..2 {
