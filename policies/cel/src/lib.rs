@@ -30,13 +30,16 @@
 //! literal costs 40 and a comparison never less than 1.
 
 mod ast;
+mod bounds;
 mod check;
 mod cost;
 mod env;
 mod error;
+mod estimate;
 mod eval;
 mod guard;
 mod library;
+pub mod limits;
 mod list;
 mod map;
 mod names;
@@ -47,10 +50,13 @@ mod schema_types;
 mod time;
 mod types;
 mod value;
+mod zones;
 
+pub use bounds::{Bounds, Occurrences};
 pub use cost::Cost;
 pub use env::Environment;
 pub use error::{CompileError, EvalError, Issue};
+pub use estimate::Estimate;
 pub use library::authorization::{
     AUTHORIZER, Answer, Authorizer, Question, RESOURCE_CHECK, authorizer, request_resource,
 };
@@ -60,5 +66,6 @@ pub use map::Map;
 pub use names::escape;
 pub use program::Program;
 pub use schema_types::{Schema, SchemaType};
+pub use time::Timestamp;
 pub use types::{Field, ListKind, ListType, ObjectType, Type};
 pub use value::{Opaque, Text, Value};

@@ -4,6 +4,7 @@
 //! concatenation of sets is a union that keeps positions, that of maps a merge in which right values
 //! overwrite matching keys and new keys are appended.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -51,6 +52,22 @@ impl<'a> List<'a> {
     /// How many values there are in it, each as often as it occurs.
     pub(crate) fn weight(&self) -> u64 {
         self.weight
+    }
+
+    /// How many values there are in it, those of the data included; counting ends at `at_most`.
+    pub(crate) fn contents(&self, at_most: u64) -> u64 {
+        match &self.items {
+            Items::Json(items, _) => sum_to(at_most, items.iter(), contents),
+            Items::Made(items) => sum_to(at_most, items.iter(), Value::contents),
+            Items::Joined(parts) => {
+                sum_to(at_most, [&parts.0, &parts.1].into_iter(), |part, left| part.contents(left))
+            }
+        }
+    }
+
+    /// Whether joining it to another takes time for each element.
+    pub(crate) fn joins_elements(&self) -> bool {
+        *self.kind != ListKind::Atomic
     }
 
     /// Number of elements.
@@ -103,11 +120,24 @@ impl<'a> List<'a> {
         if self.len() != other.len() {
             return false;
         }
-        let (Ok(mine), Ok(theirs)) = (self.to_vec(), other.to_vec()) else { return false };
+        let mut pairs = self.iter().zip(other.iter());
+        let mut in_order = || pairs.all(|(a, b)| matches!((a, b), (Ok(a), Ok(b)) if a.equals(&b)));
         match self.kind {
-            ListKind::Atomic => mine.iter().zip(&theirs).all(|(a, b)| a.equals(b)),
-            ListKind::Set | ListKind::Map(_) => mine.iter().all(|a| theirs.iter().any(|b| a.equals(b))),
+            ListKind::Atomic => in_order(),
+            // In any order: each of ours is one of theirs.
+            ListKind::Set | ListKind::Map(_) => match (self.canonical(), other.canonical()) {
+                (Some(mine), Some(theirs)) => {
+                    let theirs: HashSet<Vec<u8>> = theirs.into_iter().collect();
+                    mine.iter().all(|item| theirs.contains(item))
+                }
+                _ => in_order(),
+            },
         }
+    }
+
+    /// The canonical bytes of the elements, if all have some.
+    fn canonical(&self) -> Option<Vec<Vec<u8>>> {
+        self.iter().map(|item| item.ok()?.canonical()).collect()
     }
 
     pub(crate) fn concat(&self, other: &List<'a>) -> Result<List<'a>, EvalError> {
@@ -115,20 +145,33 @@ impl<'a> List<'a> {
             let weight = self.weight.saturating_add(other.weight);
             return Ok(List::of(Items::Joined(Arc::new((self.clone(), other.clone()))), self.kind, weight));
         }
+        let identity = |item: &Value<'a>| match self.kind {
+            ListKind::Map(keys) => key_values(item, keys),
+            _ => item.canonical(),
+        };
         let mut items = self.to_vec()?;
+        let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
+        for (at, item) in items.iter().enumerate() {
+            if let Some(identity) = identity(item) {
+                places.entry(identity).or_insert(at);
+            }
+        }
         for right in other.iter() {
             let right = right?;
-            match self.kind {
-                ListKind::Atomic => items.push(right),
-                ListKind::Set => {
-                    if !items.iter().any(|left| left.equals(&right)) {
-                        items.push(right);
+            let identity = identity(&right);
+            match identity.as_ref().and_then(|identity| places.get(identity)) {
+                // Equal elements of a set need no replacing.
+                Some(at) => {
+                    if let Some(left) = items.get_mut(*at) {
+                        *left = right;
                     }
                 }
-                ListKind::Map(keys) => match items.iter_mut().find(|left| same_keys(left, &right, keys)) {
-                    Some(left) => *left = right,
-                    None => items.push(right),
-                },
+                None => {
+                    if let Some(identity) = identity {
+                        places.insert(identity, items.len());
+                    }
+                    items.push(right);
+                }
             }
         }
         let weight = weigh(items.iter());
@@ -141,11 +184,37 @@ pub(crate) fn weigh<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> 
     values.fold(1, |sum, value| sum.saturating_add(value.weight()))
 }
 
-fn same_keys<'a>(left: &Value<'a>, right: &Value<'a>, keys: &[String]) -> bool {
-    let (Value::Map(left), Value::Map(right)) = (left, right) else { return false };
-    keys.iter().all(|key| match (left.field(key), right.field(key)) {
-        (Some(Ok(a)), Some(Ok(b))) => a.equals(&b),
-        (None, None) => true,
-        _ => false,
-    })
+/// The canonical bytes of the keys of an element.
+fn key_values(item: &Value<'_>, keys: &[String]) -> Option<Vec<u8>> {
+    let Value::Map(fields) = item else { return None };
+    let mut out = Vec::new();
+    for key in keys {
+        match fields.field(key) {
+            Some(value) => out.extend(value.ok()?.canonical()?),
+            None => out.push(b'-'),
+        }
+    }
+    Some(out)
+}
+
+/// How many values there are in JSON, a long text counting more; counting ends at `at_most`.
+pub(crate) fn contents(json: &Json, at_most: u64) -> u64 {
+    match json {
+        Json::String(text) => 1 + text.len() as u64 / 32,
+        Json::Array(items) => sum_to(at_most, items.iter(), contents),
+        Json::Object(fields) => sum_to(at_most, fields.values(), contents),
+        _ => 1,
+    }
+}
+
+/// One and the sum over the parts, until that is `at_most`.
+pub(crate) fn sum_to<T>(at_most: u64, parts: impl Iterator<Item = T>, of: impl Fn(T, u64) -> u64) -> u64 {
+    let mut sum = 1;
+    for part in parts {
+        if sum >= at_most {
+            break;
+        }
+        sum += of(part, at_most - sum);
+    }
+    sum
 }

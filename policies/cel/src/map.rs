@@ -1,12 +1,17 @@
 //! Maps and objects: of the data, and those that expressions make.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Map as JsonMap, Value as Json};
 
 use crate::error::EvalError;
+use crate::list::{contents, sum_to};
 use crate::types::Type;
 use crate::value::{Text, Value};
+
+/// Entries up to which a map that an expression made is searched from the front.
+const FEW: usize = 8;
 
 /// A map or an object.
 #[derive(Clone)]
@@ -15,7 +20,15 @@ pub struct Map<'a>(Inner<'a>);
 #[derive(Clone)]
 enum Inner<'a> {
     Json(&'a JsonMap<String, Json>, &'a Type),
-    Made(Arc<Vec<(Value<'a>, Value<'a>)>>, u64),
+    Made(Arc<Made<'a>>),
+}
+
+/// A map that an expression made.
+struct Made<'a> {
+    entries: Vec<(Value<'a>, Value<'a>)>,
+    /// Where each key is, by its canonical bytes; empty when there are few.
+    places: HashMap<Vec<u8>, usize>,
+    weight: u64,
 }
 
 static DYN: Type = Type::Dyn;
@@ -25,17 +38,21 @@ impl<'a> Map<'a> {
         Map(Inner::Json(fields, ty))
     }
 
-    /// A map of entries whose keys are known to differ.
-    pub(crate) fn made(entries: Vec<(Value<'a>, Value<'a>)>) -> Map<'a> {
-        let weight = crate::list::weigh(entries.iter().map(|(_, value)| value));
-        Map(Inner::Made(Arc::new(entries), weight))
-    }
-
     /// How many values there are in it, each as often as it occurs.
     pub(crate) fn weight(&self) -> u64 {
         match &self.0 {
             Inner::Json(fields, _) => fields.len() as u64,
-            Inner::Made(_, weight) => *weight,
+            Inner::Made(made) => made.weight,
+        }
+    }
+
+    /// How many values there are in it, those of the data included; counting ends at `at_most`.
+    pub(crate) fn contents(&self, at_most: u64) -> u64 {
+        match &self.0 {
+            Inner::Json(fields, _) => sum_to(at_most, fields.values(), contents),
+            Inner::Made(made) => {
+                sum_to(at_most, made.entries.iter(), |(_, value), left| value.contents(left))
+            }
         }
     }
 
@@ -43,7 +60,7 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match &self.0 {
             Inner::Json(fields, _) => fields.len(),
-            Inner::Made(entries, _) => entries.len(),
+            Inner::Made(made) => made.entries.len(),
         }
     }
 
@@ -66,24 +83,24 @@ impl<'a> Map<'a> {
                 let fields: &'a JsonMap<String, Json> = fields;
                 fields.get(key).and_then(|json| Some(Value::of(json, value_type(ty, key)?)))
             }
-            Inner::Made(entries, _) => {
-                entries.iter().find(|(k, _)| k.as_str() == Some(key)).map(|(_, v)| Ok(v.clone()))
+            Inner::Made(made) if made.places.is_empty() => {
+                let mut entries = made.entries.iter();
+                entries.find(|(k, _)| k.as_str() == Some(key)).map(|(_, v)| Ok(v.clone()))
             }
+            Inner::Made(made) => made.at(&Value::text(key)).map(Ok),
         }
     }
 
     /// The value under any key.
     ///
     /// # Errors
-    /// When values of the key's type are never keys.
+    /// When such a value cannot be a key, or the value cannot be read as the schema says.
     pub fn value(&self, key: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
         match (&self.0, key) {
             (_, Value::String(text)) => self.field(text.as_str()).transpose(),
             (_, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_)) => match &self.0 {
                 Inner::Json(..) => Ok(None),
-                Inner::Made(entries, _) => {
-                    Ok(entries.iter().find(|(k, _)| k.equals(key)).map(|(_, v)| v.clone()))
-                }
+                Inner::Made(made) => Ok(made.at(key)),
             },
             _ => Err(EvalError::failed("unsupported key type")),
         }
@@ -97,7 +114,7 @@ impl<'a> Map<'a> {
                 let known = fields.keys().filter(|key| value_type(ty, key).is_some());
                 known.map(|key| Value::String(Text::Borrowed(key))).collect()
             }
-            Inner::Made(entries, _) => entries.iter().map(|(k, _)| k.clone()).collect(),
+            Inner::Made(made) => made.entries.iter().map(|(k, _)| k.clone()).collect(),
         }
     }
 
@@ -117,7 +134,7 @@ impl<'a> Map<'a> {
                 }
                 Ok(entries)
             }
-            Inner::Made(entries, _) => Ok(entries.to_vec()),
+            Inner::Made(made) => Ok(made.entries.clone()),
         }
     }
 
@@ -125,6 +142,53 @@ impl<'a> Map<'a> {
         let (Ok(mine), Ok(theirs)) = (self.entries(), other.entries()) else { return false };
         mine.len() == theirs.len()
             && mine.iter().all(|(k, v)| matches!(other.value(k), Ok(Some(found)) if v.equals(&found)))
+    }
+}
+
+impl<'a> Made<'a> {
+    fn at(&self, key: &Value<'a>) -> Option<Value<'a>> {
+        let entry = if self.places.is_empty() {
+            self.entries.iter().find(|(known, _)| known.equals(key))
+        } else {
+            self.entries.get(*self.places.get(&key.canonical()?)?)
+        };
+        entry.map(|(_, value)| value.clone())
+    }
+}
+
+/// A map that is being made.
+#[derive(Default)]
+pub(crate) struct MapBuilder<'a> {
+    entries: Vec<(Value<'a>, Value<'a>)>,
+    places: HashMap<Vec<u8>, usize>,
+}
+
+impl<'a> MapBuilder<'a> {
+    /// Adds an entry.
+    pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) -> Result<(), EvalError> {
+        if !matches!(key, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::String(_)) {
+            return Err(EvalError::failed("unsupported key type"));
+        }
+        let known = if self.places.is_empty() {
+            self.entries.iter().any(|(known, _)| known.equals(&key))
+        } else {
+            key.canonical().is_some_and(|bytes| self.places.contains_key(&bytes))
+        };
+        if known {
+            return Err(EvalError::failed(format!("insert failed: key {key:?} already exists")));
+        }
+        self.entries.push((key, value));
+        let indexed = if self.entries.len() > FEW { self.places.len() } else { self.entries.len() };
+        for (at, (key, _)) in self.entries.iter().enumerate().skip(indexed) {
+            self.places.extend(key.canonical().map(|bytes| (bytes, at)));
+        }
+        Ok(())
+    }
+
+    /// The map.
+    pub(crate) fn finish(self) -> Map<'a> {
+        let weight = crate::list::weigh(self.entries.iter().map(|(_, value)| value));
+        Map(Inner::Made(Arc::new(Made { entries: self.entries, places: self.places, weight })))
     }
 }
 

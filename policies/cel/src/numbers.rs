@@ -41,6 +41,13 @@ fn exact(a: i128, b: f64) -> Option<Ordering> {
     }
 }
 
+/// The integer that a floating point number is, if it is one that integers of any type can equal.
+pub(crate) fn whole(d: f64) -> Option<i128> {
+    let in_range = d > -INT_LIMIT - 1.0 && d < UINT_LIMIT && d.fract() == 0.0;
+    #[expect(clippy::cast_possible_truncation, reason = "the bounds were checked")]
+    in_range.then_some(d as i128)
+}
+
 /// The integer part of a floating point number, when it is an integer of 64 bits.
 pub(crate) fn double_to_int<'a>(d: f64) -> Result<Value<'a>, EvalError> {
     if d > -INT_LIMIT && d < INT_LIMIT {

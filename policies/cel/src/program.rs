@@ -10,7 +10,8 @@ use crate::value::Value;
 /// A compiled expression. It holds no data, can be shared between threads and run any number of times.
 pub struct Program {
     pub(crate) root: Node,
-    pub(crate) variables: Vec<String>,
+    /// The declared variables, which have the first places.
+    pub(crate) variables: Vec<(String, Type)>,
     /// Places for variables, those of comprehensions included.
     pub(crate) slots: usize,
     pub(crate) result: Type,
@@ -33,7 +34,7 @@ impl Program {
     ) -> Result<Value<'a>, EvalError> {
         let mut slots = vec![None; self.slots];
         for (name, value) in variables {
-            let place = self.variables.iter().position(|declared| declared == name);
+            let place = self.variables.iter().position(|(declared, _)| declared == name);
             if let Some(slot) = place.and_then(|place| slots.get_mut(place)) {
                 *slot = Some(value.clone());
             }
@@ -49,6 +50,8 @@ pub(crate) enum Node {
     Chain {
         root: Box<Node>,
         steps: Vec<Step>,
+        /// Of the value at its end.
+        ty: Type,
     },
     /// `has(root.steps.field)`
     Has {
@@ -59,6 +62,8 @@ pub(crate) enum Node {
     Call {
         functions: Vec<&'static Function>,
         arguments: Vec<Node>,
+        /// Of the result.
+        ty: Type,
     },
     And(Box<(Node, Node)>),
     Or(Box<(Node, Node)>),

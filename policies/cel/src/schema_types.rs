@@ -29,7 +29,7 @@ pub enum SchemaType {
     Unspecified,
 }
 
-/// What the mapping asks a schema.
+/// What types and [`Bounds`](crate::Bounds) ask a schema.
 pub trait Schema {
     /// The named type.
     fn schema_type(&self) -> SchemaType;
@@ -45,6 +45,18 @@ pub trait Schema {
     fn list_kind(&self) -> ListKind;
     /// Whether it is an object with `apiVersion`, `kind` and `metadata`: an embedded one, or the root.
     fn embedded(&self) -> bool;
+    /// The greatest length of a string, in characters.
+    fn max_length(&self) -> Option<u64>;
+    /// The greatest number of elements of a list.
+    fn max_items(&self) -> Option<u64>;
+    /// The greatest number of entries of a map.
+    fn max_properties(&self) -> Option<u64>;
+    /// The length of the longest of the strings that are allowed, when they are listed.
+    fn longest_enum(&self) -> Option<u64>;
+    /// Whether an object must have the property.
+    fn requires(&self, property: &str) -> bool;
+    /// Whether a missing value is filled in.
+    fn has_default(&self) -> bool;
 }
 
 impl Type {

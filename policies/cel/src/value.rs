@@ -12,13 +12,12 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::{Map as JsonMap, Value as Json};
 
 use crate::error::EvalError;
 use crate::list::List;
 use crate::map::Map;
-use crate::time;
+use crate::time::{self, Timestamp};
 use crate::types::Type;
 
 /// A value while an expression runs. `'a` is the life of the data and of the program.
@@ -82,6 +81,10 @@ pub trait Opaque: Any + Send + Sync {
     /// Its size in units of cost; 1 where a value has no extent.
     fn size(&self) -> u64 {
         1
+    }
+    /// Bytes of the text that it holds and its functions read.
+    fn text_bytes(&self) -> u64 {
+        0
     }
     /// For looking inside.
     fn as_any(&self) -> &dyn Any;
@@ -198,6 +201,79 @@ impl<'a> Value<'a> {
             Value::Optional(Some(inner)) => inner.weight(),
             _ => 1,
         }
+    }
+
+    /// How many values there are in it, those of the data included; counting ends at `at_most`.
+    pub(crate) fn contents(&self, at_most: u64) -> u64 {
+        match self {
+            Value::List(list) => list.contents(at_most),
+            Value::Map(map) => map.contents(at_most),
+            Value::Optional(Some(inner)) => inner.contents(at_most),
+            Value::String(text) => 1 + text.as_str().len() as u64 / 32,
+            _ => 1,
+        }
+    }
+
+    /// Bytes of a text, and of what a value of a library holds.
+    pub(crate) fn text_bytes(&self) -> u64 {
+        match self {
+            Value::String(text) => text.as_str().len() as u64,
+            Value::Opaque(value) => value.text_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Bytes that are the same for equal values and different for others; `None` for what equals nothing
+    /// (NaN) and for values of libraries.
+    pub(crate) fn canonical(&self) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        self.write_canonical(&mut out).map(|()| out)
+    }
+
+    fn write_canonical(&self, out: &mut Vec<u8>) -> Option<()> {
+        let mut put = |tag: u8, bytes: &[u8]| {
+            out.push(tag);
+            out.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
+            out.extend_from_slice(bytes);
+        };
+        match self {
+            Value::Null => put(b'0', &[]),
+            Value::Bool(b) => put(b'?', &[u8::from(*b)]),
+            Value::Int(i) => put(b'i', &i128::from(*i).to_be_bytes()),
+            Value::Uint(u) => put(b'i', &i128::from(*u).to_be_bytes()),
+            Value::Double(d) if d.is_nan() => return None,
+            Value::Double(d) => match crate::numbers::whole(*d) {
+                Some(whole) => put(b'i', &whole.to_be_bytes()),
+                None => put(b'd', &d.to_bits().to_be_bytes()),
+            },
+            Value::String(s) => put(b's', s.as_str().as_bytes()),
+            Value::Bytes(b) => put(b'b', b),
+            Value::Timestamp(t) => put(b't', t.to_string().as_bytes()),
+            Value::Duration(d) => put(b'u', &d.to_be_bytes()),
+            Value::Type(t) => put(b'T', t.as_str().as_bytes()),
+            Value::Optional(None) => put(b'o', &[]),
+            Value::Optional(Some(inner)) => put(b'O', &inner.canonical()?),
+            Value::List(list) => {
+                put(b'[', &(list.len() as u64).to_be_bytes());
+                for item in list.iter() {
+                    item.ok()?.write_canonical(out)?;
+                }
+            }
+            Value::Map(map) => {
+                put(b'{', &(map.len() as u64).to_be_bytes());
+                let mut entries = Vec::with_capacity(map.len());
+                for (key, value) in map.entries().ok()? {
+                    entries.push((key.canonical()?, value.canonical()?));
+                }
+                entries.sort();
+                entries.iter().for_each(|(key, value)| {
+                    out.extend_from_slice(key);
+                    out.extend_from_slice(value);
+                });
+            }
+            Value::Opaque(_) => return None,
+        }
+        Some(())
     }
 
     /// Whether two values are equal. Values of different types are not, numbers apart.

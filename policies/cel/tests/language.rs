@@ -335,7 +335,7 @@ fn costs() {
         ("[1, 2, 3].all(x, true)", 40 + 3 * 3 + 1),
         ("[1, 2, 3].exists(x, x == 3)", 40 + 3 * (4 + 2) + 1),
         ("'0123456789a' + 'b'", 2),
-        ("'0123456789a'.startsWith('b')", 2),
+        ("'0123456789a'.startsWith('b')", 1),
         ("'0123456789a'.contains('0123456789a')", 4),
         ("1 in [1, 2, 3]", 43),
         ("[1, 2][0]", 42),
@@ -376,8 +376,8 @@ fn regular_expressions() {
         ("'1 2'.findAll('[0-9]')", "[\"1\", \"2\"]"),
         ("'1 2'.findAll('[0-9]', 1)", "[\"1\"]"),
         ("'1 2'.findAll('[0-9]', 0)", "[]"),
-        ("'a'.matches(dyn('['))", "error: error parsing regexp: unclosed character class: `[`"),
-        ("'a'.matches('[')", "compile: error parsing regexp: unclosed character class: `[`"),
+        ("'a'.matches(dyn('['))", "error: error parsing regexp: missing closing ]: `[`"),
+        ("'a'.matches('[')", "compile: error parsing regexp: missing closing ]: `[`"),
         ("'a'.matches(1)", "compile: found no matching overload for 'matches' applied to 'string.(int)'"),
     ]);
 }

@@ -9,11 +9,15 @@ use super::{Checked, Checker, qualified_name, type_constant};
 impl Checker<'_> {
     /// Checks a selection or an index, with all the links before it.
     pub(super) fn chain(&mut self, expr: &Expr) -> Checked {
-        // A dotted name of a type, such as `google.protobuf.Timestamp`.
-        if let Some(path) = qualified_name(expr)
-            && let Some(value) = type_constant(&path)
-        {
-            return (Node::Const(value), Type::Type);
+        if let Some(path) = qualified_name(expr) {
+            // A variable with a dotted name, such as `authorizer.requestResource`.
+            if let Some((slot, ty)) = self.lookup(path.strip_prefix('.').unwrap_or(&path)) {
+                return (Node::Slot(slot), ty);
+            }
+            // A dotted name of a type, such as `google.protobuf.Timestamp`.
+            if let Some(value) = type_constant(&path) {
+                return (Node::Const(value), Type::Type);
+            }
         }
         let (operand, link) = match &expr.kind {
             Kind::Select(operand, field) => (operand.as_ref(), Link::Field(field)),
@@ -31,7 +35,7 @@ impl Checker<'_> {
         let Some((step, result)) = self.link(expr.at, &ty, link) else {
             return (root, Type::Dyn);
         };
-        (append(root, step), result)
+        (append(root, step, result.clone()), result)
     }
 
     fn link(&mut self, at: usize, operand: &Type, link: Link<'_>) -> Option<(Step, Type)> {
@@ -114,7 +118,7 @@ impl Checker<'_> {
             return (root, Type::Bool);
         };
         let (root, steps) = match root {
-            Node::Chain { root, steps } => (root, steps),
+            Node::Chain { root, steps, .. } => (root, steps),
             other => (Box::new(other), Vec::new()),
         };
         (Node::Has { root, steps, field }, Type::Bool)
@@ -128,13 +132,13 @@ enum Link<'e> {
     OptionalIndex(&'e Expr),
 }
 
-/// The chain `root` with one more link.
-fn append(root: Node, step: Step) -> Node {
+/// The chain `root` with one more link, which leads to a value of type `ty`.
+fn append(root: Node, step: Step, ty: Type) -> Node {
     match root {
-        Node::Chain { root, mut steps } => {
+        Node::Chain { root, mut steps, .. } => {
             steps.push(step);
-            Node::Chain { root, steps }
+            Node::Chain { root, steps, ty }
         }
-        other => Node::Chain { root: Box::new(other), steps: vec![step] },
+        other => Node::Chain { root: Box::new(other), steps: vec![step], ty },
     }
 }

@@ -23,8 +23,7 @@ pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Pr
     let mut checker = Checker { functions: &env.functions, source, scopes, slots, issues: Vec::new() };
     let (root, result) = checker.node(tree);
     if checker.issues.is_empty() {
-        let variables = env.variables.iter().map(|(name, _)| name.clone()).collect();
-        return Ok(Program { root, variables, slots: checker.slots, result });
+        return Ok(Program { root, variables: env.variables.clone(), slots: checker.slots, result });
     }
     let mut issues = checker.issues;
     issues.sort_by_key(|issue| (issue.line, issue.column));
@@ -243,7 +242,7 @@ impl Checker<'_> {
         {
             return self.mistake(at, error.to_string());
         }
-        (Node::Call { functions, arguments: nodes }, result)
+        (Node::Call { functions, arguments: nodes, ty: result.clone() }, result)
     }
 }
 

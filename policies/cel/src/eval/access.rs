@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cost::unpacking;
 use crate::error::EvalError;
 use crate::program::{Node, Step};
 use crate::value::Value;
@@ -17,6 +18,7 @@ impl<'a> Run<'a, '_> {
         };
         for step in steps {
             value = self.step(value, step)?;
+            self.cost.charge(unpacking(&value))?;
         }
         Ok(value)
     }

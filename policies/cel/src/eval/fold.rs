@@ -1,19 +1,19 @@
 //! Comprehensions, charged as the expansions of their macros are.
 
-use crate::cost::LIST_STEP;
+use crate::cost::{LIST_STEP, unpacking};
 use crate::error::EvalError;
-use crate::map::Map;
+use crate::map::MapBuilder;
 use crate::program::{Fold, FoldKind};
 use crate::value::Value;
 
-use super::{Outcome, Run, insert, truth};
+use super::{Outcome, Run, truth};
 
 /// What a comprehension has so far.
 enum Sofar<'a> {
     Truth(Result<bool, EvalError>),
     Count(u64),
     Items(Vec<Value<'a>>),
-    Entries(Vec<(Value<'a>, Value<'a>)>),
+    Entries(MapBuilder<'a>),
 }
 
 impl<'a> Run<'a, '_> {
@@ -29,7 +29,7 @@ impl<'a> Run<'a, '_> {
             }
             FoldKind::MapValues | FoldKind::MapEntries => {
                 self.cost.charge(crate::cost::MAP_LITERAL)?;
-                Sofar::Entries(Vec::new())
+                Sofar::Entries(MapBuilder::default())
             }
         };
         match &range {
@@ -65,7 +65,7 @@ impl<'a> Run<'a, '_> {
                 Ok(Value::Bool(count == 1))
             }
             Sofar::Items(items) => Ok(Value::list(items)),
-            Sofar::Entries(entries) => Ok(Value::Map(Map::made(entries))),
+            Sofar::Entries(entries) => Ok(Value::Map(entries.finish())),
         }
     }
 
@@ -77,6 +77,7 @@ impl<'a> Run<'a, '_> {
         item: Value<'a>,
         sofar: &mut Sofar<'a>,
     ) -> Result<bool, EvalError> {
+        self.cost.charge(unpacking(&item))?;
         if let Sofar::Truth(result) = sofar {
             self.cost.charge(if fold.kind == FoldKind::All { 2 } else { 3 })?;
             if matches!(result, Ok(value) if *value == (fold.kind == FoldKind::Exists)) {
@@ -139,11 +140,11 @@ impl<'a> Run<'a, '_> {
                 match value {
                     Value::Map(map) if fold.kind == FoldKind::MapEntries => {
                         for (key, value) in map.entries()? {
-                            insert(entries, key, value)?;
+                            entries.insert(key, value)?;
                         }
                     }
                     _ if fold.kind == FoldKind::MapEntries => return Err(EvalError::NoOverload),
-                    value => entries.push((key, value)),
+                    value => entries.insert(key, value)?,
                 }
             }
             Sofar::Truth(_) => {}

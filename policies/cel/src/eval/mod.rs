@@ -12,8 +12,9 @@ use std::sync::Arc;
 use crate::cost::{Cost, LIST_LITERAL, MAP_LITERAL};
 use crate::error::EvalError;
 use crate::library::Function;
-use crate::map::Map;
+use crate::map::MapBuilder;
 use crate::program::Node;
+use crate::types::Type;
 use crate::value::Value;
 
 /// The largest value: shared parts make values cheaply that take for ever to walk through.
@@ -21,18 +22,18 @@ const MAX_WEIGHT: u64 = 4_000_000;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// Runs the program whose root is `root`; `names` are those of the first slots.
+/// Runs the program whose root is `root`; `variables` have the first slots.
 pub(crate) fn run<'a>(
     root: &'a Node,
-    names: &'a [String],
+    variables: &'a [(String, Type)],
     slots: Vec<Option<Value<'a>>>,
     cost: &mut Cost,
 ) -> Outcome<'a> {
-    Run { names, slots, cost }.node(root)
+    Run { variables, slots, cost }.node(root)
 }
 
 struct Run<'a, 'c> {
-    names: &'a [String],
+    variables: &'a [(String, Type)],
     slots: Vec<Option<Value<'a>>>,
     cost: &'c mut Cost,
 }
@@ -53,12 +54,12 @@ impl<'a> Run<'a, '_> {
                 self.cost.charge(1)?;
                 self.slot(*slot)
             }
-            Node::Chain { root, steps } => {
+            Node::Chain { root, steps, .. } => {
                 self.cost.charge(1)?;
                 self.chain(root, steps)
             }
             Node::Has { root, steps, field } => self.has(root, steps, field),
-            Node::Call { functions, arguments } => self.call(functions, arguments),
+            Node::Call { functions, arguments, .. } => self.call(functions, arguments),
             Node::And(operands) => self.logic(&operands.0, &operands.1, false),
             Node::Or(operands) => self.logic(&operands.0, &operands.1, true),
             Node::Conditional(parts) => match self.node(&parts.0)? {
@@ -111,7 +112,7 @@ impl<'a> Run<'a, '_> {
         match self.slots.get(slot) {
             Some(Some(value)) => Ok(value.clone()),
             _ => {
-                let name = self.names.get(slot).map_or("", String::as_str);
+                let name = self.variables.get(slot).map_or("", |(name, _)| name.as_str());
                 Err(EvalError::failed(format!("no such attribute(s): {name}")))
             }
         }
@@ -160,23 +161,11 @@ impl<'a> Run<'a, '_> {
     /// Calls the first function that takes values of these types.
     fn apply(&mut self, functions: &'a [&'static Function], values: &[Value<'a>]) -> Outcome<'a> {
         for function in functions {
-            if !function.cost.needs_result() {
-                // What the arguments alone cost is charged before the work is done.
-                let before = *self.cost;
-                self.cost.charge(function.cost.of(values, None))?;
-                match (function.body)(values) {
-                    Err(EvalError::NoOverload) => *self.cost = before,
-                    outcome => return outcome,
-                }
-            } else {
-                match (function.body)(values) {
-                    Err(EvalError::NoOverload) => {}
-                    Err(error) => return Err(error),
-                    Ok(result) => {
-                        self.cost.charge(function.cost.of(values, Some(&result)))?;
-                        return Ok(result);
-                    }
-                }
+            let before = *self.cost;
+            self.cost.charge(function.cost.of(values))?;
+            match (function.body)(values) {
+                Err(EvalError::NoOverload) => *self.cost = before,
+                outcome => return outcome,
             }
         }
         Err(EvalError::NoOverload)
@@ -184,7 +173,7 @@ impl<'a> Run<'a, '_> {
 
     fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
         self.cost.charge(MAP_LITERAL)?;
-        let mut made: Vec<(Value<'a>, Value<'a>)> = Vec::with_capacity(entries.len());
+        let mut made = MapBuilder::default();
         for (key, value, optional) in entries {
             let key = self.node(key)?;
             let value = match (self.node(value)?, *optional) {
@@ -193,26 +182,10 @@ impl<'a> Run<'a, '_> {
                 (Value::Optional(None), true) => continue,
                 _ => return Err(EvalError::NoOverload),
             };
-            insert(&mut made, key, value)?;
+            made.insert(key, value)?;
         }
-        Ok(Value::Map(Map::made(made)))
+        Ok(Value::Map(made.finish()))
     }
-}
-
-/// Adds an entry to a map that is being made.
-fn insert<'a>(
-    made: &mut Vec<(Value<'a>, Value<'a>)>,
-    key: Value<'a>,
-    value: Value<'a>,
-) -> Result<(), EvalError> {
-    if !matches!(key, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::String(_)) {
-        return Err(EvalError::failed("unsupported key type"));
-    }
-    if made.iter().any(|(known, _)| known.equals(&key)) {
-        return Err(EvalError::failed(format!("insert failed: key {key:?} already exists")));
-    }
-    made.push((key, value));
-    Ok(())
 }
 
 /// A truth value or the error in its place; the outer error is the end of the budget.

@@ -1,10 +1,12 @@
 //! Conversions between the basic types.
 
 use crate::cost::CallCost::{Fixed, Own};
-use crate::cost::reading;
+use crate::cost::{ResultSize, reading};
 use crate::error::EvalError;
+use crate::estimate::{Estimate, Known};
 use crate::numbers;
 use crate::time;
+use crate::types::Type;
 use crate::value::Value;
 
 use super::{Function, Library};
@@ -32,7 +34,7 @@ pub(super) static LIBRARY: Library = Library {
                 [Value::String(s)] => {
                     s.as_str().parse().map(Value::Int).map_err(|_| unreadable("int", s.as_str()))
                 }
-                [Value::Timestamp(t)] => Ok(Value::Int(t.as_second())),
+                [Value::Timestamp(t)] => Ok(Value::Int(t.seconds())),
                 [Value::Duration(d)] => Ok(Value::Int(*d)),
                 _ => Err(EvalError::NoOverload),
             },
@@ -83,10 +85,16 @@ pub(super) static LIBRARY: Library = Library {
                 "string(timestamp) -> string",
                 "string(duration) -> string",
             ],
-            Own(|a| match a {
-                [bytes @ Value::Bytes(_)] => reading(bytes.size()),
-                _ => 1,
-            }),
+            Own(
+                |a| match a {
+                    [bytes @ Value::Bytes(_)] => reading(bytes.size()),
+                    _ => 1,
+                },
+                |a| match a {
+                    [bytes] if matches!(bytes.ty, Type::Bytes | Type::Dyn) => bytes.size.map(reading),
+                    _ => Estimate::exactly(1),
+                },
+            ),
             |a| match a {
                 [Value::String(s)] => Ok(Value::String(s.clone())),
                 [Value::Bool(b)] => Ok(Value::text(b.to_string())),
@@ -101,19 +109,40 @@ pub(super) static LIBRARY: Library = Library {
                 [Value::Duration(d)] => Ok(Value::text(time::format_duration(*d))),
                 _ => Err(EvalError::NoOverload),
             },
-        ),
+        )
+        // Of text and bytes; what numbers become is not known, as on the reference server.
+        .of_size(ResultSize::Own(|a, ty| match a {
+            [text] if matches!(text.ty, Type::String | Type::Bytes) => {
+                Known::sized(ty, Estimate { min: text.size.min / 4, max: text.size.max })
+            }
+            _ => Known::of_type(ty),
+        })),
         Function::new(
             &["bytes(bytes) -> bytes", "bytes(string) -> bytes"],
-            Own(|a| match a {
-                [text @ Value::String(_)] => reading(text.size()),
-                _ => 1,
-            }),
+            Own(
+                |a| match a {
+                    [text @ Value::String(_)] => reading(text.size()),
+                    _ => 1,
+                },
+                |a| match a {
+                    [text] if matches!(text.ty, Type::String | Type::Dyn) => text.size.map(reading),
+                    _ => Estimate::exactly(1),
+                },
+            ),
             |a| match a {
                 [Value::Bytes(b)] => Ok(Value::Bytes(b.clone())),
                 [Value::String(s)] => Ok(Value::Bytes(s.as_str().as_bytes().into())),
                 _ => Err(EvalError::NoOverload),
             },
-        ),
+        )
+        // A character has at most four bytes.
+        .of_size(ResultSize::Own(|a, ty| match a {
+            [text] => {
+                let size = Estimate { min: text.size.min, max: text.size.max.saturating_mul(4) };
+                Known::sized(ty, size)
+            }
+            _ => Known::of_type(ty),
+        })),
         Function::new(&["bool(bool) -> bool", "bool(string) -> bool"], Fixed(1), |a| match a {
             [Value::Bool(b)] => Ok(Value::Bool(*b)),
             [Value::String(s)] => match s.as_str() {

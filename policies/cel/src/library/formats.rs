@@ -11,6 +11,7 @@ use regex::Regex;
 use crate::cost::CallCost::{Fixed, Own};
 use crate::cost::regex as regex_cost;
 use crate::error::EvalError;
+use crate::estimate::Estimate;
 use crate::time;
 use crate::value::{Opaque, Value};
 
@@ -26,6 +27,9 @@ struct Format {
     rule: Rule,
     pattern: u64,
 }
+
+/// What a format costs that is no regular expression.
+const LONGEST_PATTERN: u64 = 1_000;
 
 /// Every format; its function is `format.<name>`.
 static FORMATS: &[Format] = &[
@@ -52,15 +56,15 @@ static FORMATS: &[Format] = &[
     Format {
         name: "uri",
         rule: |s| refused(super::urls::is_url(s), "must be an absolute URL or path"),
-        pattern: 1_000,
+        pattern: LONGEST_PATTERN,
     },
     Format { name: "uuid", rule: |s| matched(s, &UUID), pattern: 70 },
-    Format { name: "byte", rule: byte, pattern: 1_000 },
-    Format { name: "date", rule: date, pattern: 1_000 },
+    Format { name: "byte", rule: byte, pattern: LONGEST_PATTERN },
+    Format { name: "date", rule: date, pattern: LONGEST_PATTERN },
     Format {
         name: "datetime",
         rule: |s| refused(time::parse_timestamp(s).is_ok(), "must be a date-time of RFC 3339"),
-        pattern: 1_000,
+        pattern: LONGEST_PATTERN,
     },
 ];
 
@@ -98,12 +102,18 @@ pub(super) static LIBRARY: Library = Library {
         }),
         Function::new(
             &[".format.Format.validate(string) -> optional(list(string))"],
-            Own(|a| match a {
-                [format, text] => {
-                    regex_cost(text.size(), format.downcast::<Format>().map_or(1, |f| f.pattern))
-                }
-                _ => 1,
-            }),
+            Own(
+                |a| match a {
+                    [format, text] => {
+                        regex_cost(text.size(), format.downcast::<Format>().map_or(1, |f| f.pattern))
+                    }
+                    _ => 1,
+                },
+                |a| match a {
+                    [_, text] => Estimate { min: 1, max: regex_cost(text.size.max, LONGEST_PATTERN) },
+                    _ => Estimate::UNKNOWN,
+                },
+            ),
             |a| match a {
                 [format, Value::String(text)] => {
                     let format = format.downcast::<Format>().ok_or(EvalError::NoOverload)?;

@@ -7,6 +7,8 @@ use std::net::IpAddr;
 use crate::cost::CallCost::{Fixed, Own, Text};
 use crate::cost::reading;
 use crate::error::EvalError;
+use crate::estimate::{Estimate, Known};
+use crate::types::Type;
 use crate::value::{Opaque, Value};
 
 use super::{Function, Library};
@@ -84,7 +86,7 @@ pub(super) static CIDR: Library = Library {
         }),
         Function::new(
             &[".net.CIDR.containsIP(net.IP) -> bool", ".net.CIDR.containsIP(string) -> bool"],
-            Own(containment),
+            Own(containment, |a| known_containment(a, 32)),
             |a| match a {
                 [block, other] => {
                     let block = block.downcast::<Cidr>().ok_or(EvalError::NoOverload)?;
@@ -100,7 +102,7 @@ pub(super) static CIDR: Library = Library {
         ),
         Function::new(
             &[".net.CIDR.containsCIDR(net.CIDR) -> bool", ".net.CIDR.containsCIDR(string) -> bool"],
-            Own(|a| containment(a) + 1),
+            Own(|a| containment(a) + 1, |a| known_containment(a, 33) + Estimate::exactly(1)),
             |a| match a {
                 [block, other] => {
                     let block = block.downcast::<Cidr>().ok_or(EvalError::NoOverload)?;
@@ -123,6 +125,18 @@ fn containment(arguments: &[Value<'_>]) -> u64 {
         [block, other @ Value::String(_)] => reading(block.size() + other.size()) + reading(other.size()),
         [block, other] => reading(block.size() + other.size()),
         _ => 1,
+    }
+}
+
+/// The same before: the bytes of both are at most so many.
+fn known_containment(arguments: &[Known<'_>], bytes: u64) -> Estimate {
+    let comparing = Estimate { min: 1, max: reading(bytes) };
+    match arguments {
+        [_, other] if matches!(other.ty, Type::String | Type::Dyn) => {
+            let with_text = other.size.map(|size| reading(size.saturating_add(bytes)));
+            comparing.or(with_text) + other.size.map(reading)
+        }
+        _ => comparing,
     }
 }
 

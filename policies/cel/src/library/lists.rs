@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::cost::CallCost::{self, Own, Traversal};
+use crate::cost::CallCost::Traversal;
 use crate::error::EvalError;
 use crate::list::List;
 use crate::numbers::{self, Operator};
@@ -11,9 +11,6 @@ use crate::value::Value;
 use super::{Function, Library};
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
-
-/// What searching a text or a list costs: reading it.
-pub(super) const SEARCH: CallCost = Traversal;
 
 /// Overloads over the types that have an order.
 macro_rules! orderly {
@@ -74,11 +71,11 @@ pub(super) static LIBRARY: Library = Library {
             Traversal,
             sum,
         ),
-        Function::new(&[".list(A).indexOf(A) -> int"], Own(|a| SEARCH.of(a, None)), |a| match a {
+        Function::new(&[".list(A).indexOf(A) -> int"], Traversal, |a| match a {
             [Value::List(list), value] => position(list.to_vec()?.iter().position(|item| item.equals(value))),
             _ => Err(EvalError::NoOverload),
         }),
-        Function::new(&[".list(A).lastIndexOf(A) -> int"], Own(|a| SEARCH.of(a, None)), |a| match a {
+        Function::new(&[".list(A).lastIndexOf(A) -> int"], Traversal, |a| match a {
             [Value::List(list), value] => {
                 position(list.to_vec()?.iter().rposition(|item| item.equals(value)))
             }

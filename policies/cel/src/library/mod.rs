@@ -9,6 +9,7 @@ mod lists;
 mod operators;
 mod optionals;
 mod quantities;
+mod re2;
 mod regexes;
 mod semvers;
 mod sets;
@@ -20,7 +21,7 @@ mod urls;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use crate::cost::CallCost;
+use crate::cost::{CallCost, ResultSize};
 use crate::error::EvalError;
 use crate::program::Node;
 use crate::types::{Declaration, Overload};
@@ -76,18 +77,26 @@ pub(crate) struct Function {
     /// The code. It answers [`EvalError::NoOverload`] for values that it is not for, before doing anything.
     pub(crate) body: for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>,
     pub(crate) cost: CallCost,
+    /// What estimates know of the result.
+    pub(crate) size: ResultSize,
     /// Looks at constant arguments when the expression is compiled.
     pub(crate) prepare: Option<Prepare>,
 }
 
 impl Function {
-    /// A function without preparation.
+    /// A function without preparation, of whose result estimates know nothing.
     pub(crate) const fn new(
         declares: &'static [&'static str],
         cost: CallCost,
         body: for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>,
     ) -> Function {
-        Function { declares, body, cost, prepare: None }
+        Function { declares, body, cost, size: ResultSize::Unknown, prepare: None }
+    }
+
+    /// The function, with what estimates know of its result.
+    pub(crate) const fn of_size(mut self, size: ResultSize) -> Function {
+        self.size = size;
+        self
     }
 }
 

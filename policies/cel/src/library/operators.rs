@@ -2,11 +2,12 @@
 
 use std::cmp::Ordering;
 
-use crate::cost::CallCost::{Fixed, Own, Shorter};
-use crate::cost::reading;
+use crate::cost::CallCost::{Fixed, Handing, Own, Shorter};
+use crate::cost::{ResultSize, reading};
 use crate::error::EvalError;
+use crate::estimate::{Estimate, Known};
 use crate::numbers::{self, Operator};
-use crate::time;
+use crate::types::Type;
 use crate::value::{Text, Value};
 
 use super::{Function, Library};
@@ -39,12 +40,28 @@ pub(super) static LIBRARY: Library = Library {
                 "_+_(duration, timestamp) -> timestamp",
                 "_+_(duration, duration) -> duration",
             ],
-            Own(|a| match a {
-                [x @ (Value::String(_) | Value::Bytes(_)), y] => reading(x.size() + y.size()),
-                _ => 1,
-            }),
+            Own(
+                |a| match a {
+                    [x @ (Value::String(_) | Value::Bytes(_)), y] => reading(x.size() + y.size()),
+                    // Joining sets and merging maps looks at every element.
+                    [Value::List(x), Value::List(y)] if x.joins_elements() => {
+                        (x.len() as u64 + y.len() as u64).div_ceil(4).max(1)
+                    }
+                    _ => 1,
+                },
+                |a| match a {
+                    [x, y] if matches!(x.ty, Type::String | Type::Bytes | Type::Dyn) => {
+                        (x.size + y.size).map(reading)
+                    }
+                    _ => Estimate::exactly(1),
+                },
+            ),
             add,
-        ),
+        )
+        .of_size(ResultSize::Own(|a, ty| match a {
+            [x, y] if !x.is_scalar() => x.clone().joined(y.clone(), ty),
+            _ => Known::of_type(ty),
+        })),
         Function::new(
             &[
                 "_-_(int, int) -> int",
@@ -83,10 +100,17 @@ pub(super) static LIBRARY: Library = Library {
         }),
         Function::new(
             &["@in(A, list(A)) -> bool", "@in(A, map(A, B)) -> bool"],
-            Own(|a| match a {
-                [_, list @ Value::List(_)] => list.size(),
-                _ => 1,
-            }),
+            Own(
+                |a| match a {
+                    [_, list @ Value::List(_)] => list.size().max(reading(list.contents(u64::MAX))),
+                    _ => 1,
+                },
+                |a| match a {
+                    [_, range] if matches!(range.ty, Type::Map(_)) => Estimate::exactly(1),
+                    [_, range] => range.size,
+                    _ => Estimate::UNKNOWN,
+                },
+            ),
             |a| match a {
                 [value, Value::List(list)] => list.contains(value).map(Value::Bool),
                 [key, Value::Map(map)] => Ok(Value::Bool(map.value(key)?.is_some())),
@@ -104,7 +128,7 @@ pub(super) static LIBRARY: Library = Library {
                 ".list(A).size() -> int",
                 ".map(A, B).size() -> int",
             ],
-            Fixed(1),
+            Handing,
             |a| match a {
                 [v @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))] => {
                     Ok(Value::Int(i64::try_from(v.size()).unwrap_or(i64::MAX)))
@@ -171,7 +195,7 @@ fn add<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
         [Value::Bytes(a), Value::Bytes(b)] => Ok(Value::Bytes([a.as_ref(), b.as_ref()].concat().into())),
         [Value::List(a), Value::List(b)] => a.concat(b).map(Value::List),
         [Value::Timestamp(t), Value::Duration(d)] | [Value::Duration(d), Value::Timestamp(t)] => {
-            time::add(*t, *d).map(Value::Timestamp)
+            t.plus(*d).map(Value::Timestamp)
         }
         [Value::Duration(a), Value::Duration(b)] => {
             a.checked_add(*b).map(Value::Duration).ok_or_else(|| EvalError::failed("duration overflow"))
@@ -182,10 +206,10 @@ fn add<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
 
 fn subtract<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     match arguments {
-        [Value::Timestamp(a), Value::Timestamp(b)] => time::between(*a, *b).map(Value::Duration),
+        [Value::Timestamp(a), Value::Timestamp(b)] => a.since(*b).map(Value::Duration),
         [Value::Timestamp(t), Value::Duration(d)] => {
             let back = d.checked_neg().ok_or_else(|| EvalError::failed("duration overflow"))?;
-            time::add(*t, back).map(Value::Timestamp)
+            t.plus(back).map(Value::Timestamp)
         }
         [Value::Duration(a), Value::Duration(b)] => {
             a.checked_sub(*b).map(Value::Duration).ok_or_else(|| EvalError::failed("duration overflow"))

@@ -1,18 +1,29 @@
 //! Regular expressions: `matches`, and `find` and `findAll` of the extension.
 //!
-//! The syntax is RE2's: `\d`, `\w`, `\s` and `\b` are ASCII, while text is matched by characters. A
-//! pattern that is written in the expression is compiled with it, once; others when they are met.
+//! The syntax is RE2's, see [`re2`](super::re2). A pattern that is written in the expression is compiled with
+//! it, once; others when they are met.
 
 use std::any::Any;
 
 use regex::Regex;
 
-use crate::cost::CallCost;
+use crate::cost::{CallCost, ResultSize, regex as regex_cost};
 use crate::error::EvalError;
+use crate::estimate::{Estimate, Known};
 use crate::program::Node;
+use crate::types::Type;
 use crate::value::{Opaque, Value, char_count};
 
+use super::re2::translate;
 use super::{Function, Library};
+
+const MATCHING: CallCost = CallCost::Own(cost, estimate);
+
+/// What is found is at most all of the text: each character of its own in a list.
+const FOUND: ResultSize = ResultSize::Own(|arguments, ty| {
+    let upto = Estimate { min: 0, max: arguments.first().map_or(u64::MAX, |text| text.size.max) };
+    Known::of_each(ty, upto, Known::sized(Type::String, upto))
+});
 
 /// Size limit of a compiled pattern, in bytes.
 const COMPILED_LIMIT: usize = 2 << 20;
@@ -23,7 +34,8 @@ pub(super) static LIBRARY: Library = Library {
     functions: &[
         Function {
             declares: &[".string.matches(string) -> bool", "matches(string, string) -> bool"],
-            cost: CallCost::Regex,
+            cost: MATCHING,
+            size: ResultSize::Unknown,
             prepare: Some(prepare),
             body: |a| match a {
                 [Value::String(s), pattern] => with(pattern, |regex| Value::Bool(regex.is_match(s.as_str()))),
@@ -32,7 +44,8 @@ pub(super) static LIBRARY: Library = Library {
         },
         Function {
             declares: &[".string.find(string) -> string"],
-            cost: CallCost::Regex,
+            cost: MATCHING,
+            size: FOUND,
             prepare: Some(prepare),
             body: |a| match a {
                 [Value::String(s), pattern] => with(pattern, |regex| {
@@ -46,7 +59,8 @@ pub(super) static LIBRARY: Library = Library {
                 ".string.findAll(string) -> list(string)",
                 ".string.findAll(string, int) -> list(string)",
             ],
-            cost: CallCost::Regex,
+            cost: MATCHING,
+            size: FOUND,
             prepare: Some(prepare),
             body: |a| {
                 let (text, pattern, limit) = match a {
@@ -109,54 +123,34 @@ fn with<'a>(pattern: &Value<'a>, run: impl FnOnce(&Regex) -> Value<'a>) -> Resul
 
 /// Compiles a pattern as RE2 reads it.
 fn compile(pattern: &str) -> Result<Regex, EvalError> {
-    let compiled = regex::RegexBuilder::new(&ascii_classes(pattern)).size_limit(COMPILED_LIMIT).build();
-    compiled.map_err(|error| {
-        let text = error.to_string();
-        let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        EvalError::failed(format!("error parsing regexp: {reason}: `{pattern}`"))
+    let bad = |reason: &str| EvalError::failed(format!("error parsing regexp: {reason}: `{pattern}`"));
+    let translated = translate(pattern).map_err(bad)?;
+    let compiled = regex::RegexBuilder::new(&translated.pattern).size_limit(COMPILED_LIMIT).build();
+    compiled.map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => bad("expression is too large"),
+        other => bad(other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ")),
     })
 }
 
-/// The pattern with the classes that RE2 means for ASCII only spelled out.
-fn ascii_classes(pattern: &str) -> String {
-    let mut out = String::with_capacity(pattern.len());
-    let mut chars = pattern.chars();
-    let mut quoted = false;
-    while let Some(c) = chars.next() {
-        if c != '\\' {
-            out.push(c);
-            continue;
-        }
-        match chars.next() {
-            // What stands between \Q and \E is text.
-            Some('Q') if !quoted => {
-                quoted = true;
-                let rest: String = chars.clone().collect();
-                let literal = rest.split("\\E").next().unwrap_or_default();
-                out.push_str(&regex::escape(literal));
-                for _ in 0..literal.chars().count() {
-                    chars.next();
-                }
-            }
-            Some('E') if quoted => quoted = false,
-            Some('d') => out.push_str("[0-9]"),
-            Some('D') => out.push_str("[^0-9]"),
-            Some('w') => out.push_str("[0-9A-Za-z_]"),
-            Some('W') => out.push_str("[^0-9A-Za-z_]"),
-            Some('s') => out.push_str("[\\t\\n\\x0c\\r ]"),
-            Some('S') => out.push_str("[^\\t\\n\\x0c\\r ]"),
-            Some('b') => out.push_str("(?-u:\\b)"),
-            Some('B') => out.push_str("(?-u:\\B)"),
-            // The very end of the text.
-            Some('z') => out.push_str("\\z"),
-            Some(other) => {
-                out.push('\\');
-                out.push(other);
-            }
-            None => out.push('\\'),
-        }
+/// Matching costs pattern times text; a pattern that is not written in the expression is compiled first.
+fn cost(arguments: &[Value<'_>]) -> u64 {
+    let size = |i: usize| arguments.get(i).map_or(0, Value::size);
+    let compiling = match arguments.get(1).and_then(Value::as_str) {
+        // The few states of a small pattern are in the unit that matching it costs at least.
+        Some(pattern) => translate(pattern).map_or(0, |translated| translated.weight / 32),
+        None => 0,
+    };
+    regex_cost(size(0), size(1)).saturating_add(compiling)
+}
+
+fn estimate(arguments: &[Known<'_>]) -> Estimate {
+    match arguments {
+        [text, pattern, ..] => Estimate {
+            min: regex_cost(text.size.min, pattern.size.min),
+            max: regex_cost(text.size.max, pattern.size.max),
+        },
+        _ => Estimate::UNKNOWN,
     }
-    out
 }
 
 #[cfg(test)]
@@ -164,7 +158,7 @@ mod tests {
     use super::compile;
 
     #[test]
-    fn classes_are_ascii() {
+    fn patterns_mean_what_they_mean_to_re2() {
         for (pattern, text, matches) in [
             (r"^\d$", "٣", false),
             (r"^\d$", "3", true),
@@ -173,15 +167,88 @@ mod tests {
             (r"^[^\s]$", "\u{a0}", true),
             (r"^.$", "é", true),
             (r"\bb", "éb", true),
+            (r"a\B.", "ab", true),
             (r"^\Qa.b\E$", "a.b", true),
             (r"^\Qa.b\E$", "axb", false),
+            (r"^\Qa.b", "a.b", true),
             (r"\\d", "\\d", true),
             (r"(?i)^ABC$", "abc", true),
+            (r"(?i:A)B", "aB", true),
+            (r"(?i:A)B", "ab", false),
+            (r"^[a&&b]+$", "a&b", true),
+            (r"^[[a]+$", "[a", true),
+            (r"^[a~~b]$", "~", true),
+            (r"^[]a]+$", "]a", true),
+            (r"^[^]a]$", "b", true),
+            (r"^[a-c\-]+$", "b-", true),
+            (r"^[[:alpha:]_]+$", "a_", true),
+            (r"^[[:^alpha:]]$", "1", true),
+            (r"^[\D]$", "a", true),
+            (r"^a{,2}$", "a{,2}", true),
+            (r"^{a}$", "{a}", true),
+            (r"^a{2}$", "aa", true),
+            (r"^a{1,2}?b$", "aab", true),
+            (r"^\101\x42\x{43}$", "ABC", true),
+            (r"^\0$", "\0", true),
+            (r"^\pL\p{Greek}\PN$", "aα-", true),
+            (r"^(?P<name>a)(?<other>b)$", "ab", true),
+            (r"^a\.b\/\-$", "a.b/-", true),
+            (r"^#\ $", "# ", true),
+            (r"(?s)^.$", "\n", true),
+            (r"(?m)^b$", "a\nb", true),
+            (r"b$", "b\n", false),
+            ("^\n$", "\n", true),
+            ("()|a", "", true),
+            (r"^a\b{start}\<$", "a{start}<", true),
         ] {
             assert_eq!(compile(pattern).unwrap().is_match(text), matches, "{pattern} {text}");
         }
-        for bad in ["[", "(?=a)", r"(a)\1", "a{1001}{1001}{1001}"] {
+    }
+
+    #[test]
+    fn what_re2_refuses_is_refused() {
+        for bad in [
+            "[",
+            "[a",
+            "a)",
+            "(a",
+            "*",
+            "a**",
+            "a+*",
+            "a{1}{2}",
+            "a{1001}",
+            "(a{100}){11}",
+            "a{2,1}",
+            r"\",
+            "(?=a)",
+            "(?!a)",
+            "(?<=a)",
+            "(?x)a",
+            "(?u)a",
+            "(?R)",
+            r"(a)\1",
+            r"\8",
+            r"\y",
+            r"\Z",
+            r"\C",
+            r"\p{letter}",
+            r"\pl",
+            r"\p{Nope}",
+            "[[:nope:]]",
+            "[b-a]",
+            "(?i-)",
+            "(?P=x)",
+            "(?<a",
+            "(?)",
+            r"\x{110000}",
+            r"\xg0",
+            "[[:alpha:]",
+        ] {
             assert!(compile(bad).is_err(), "{bad}");
+        }
+        // Large programs are refused as well, and soon.
+        for large in [r"\pL{1000}\pL{1000}", &"(a{1000})".repeat(300)] {
+            assert!(compile(large).is_err(), "{}", large.len());
         }
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! Positions and lengths count characters, not bytes.
 
-use crate::cost::CallCost::{Contains, Fixed, Result as OfResult, Text};
+use crate::cost::CallCost::{Contains, Own, Second, Text, Traversal};
+use crate::cost::{ResultSize, reading};
 use crate::error::EvalError;
+use crate::estimate::{Estimate, Known};
+use crate::types::Type;
 use crate::value::Value;
 
 use super::{Function, Library};
@@ -15,10 +18,8 @@ pub(super) static STANDARD: Library = Library {
     since: 0,
     functions: &[
         Function::new(&[".string.contains(string) -> bool"], Contains, |a| text2(a, |s, t| s.contains(t))),
-        Function::new(&[".string.startsWith(string) -> bool"], Text(1), |a| {
-            text2(a, |s, t| s.starts_with(t))
-        }),
-        Function::new(&[".string.endsWith(string) -> bool"], Text(1), |a| text2(a, |s, t| s.ends_with(t))),
+        Function::new(&[".string.startsWith(string) -> bool"], Second, |a| text2(a, |s, t| s.starts_with(t))),
+        Function::new(&[".string.endsWith(string) -> bool"], Second, |a| text2(a, |s, t| s.ends_with(t))),
     ],
 };
 
@@ -26,47 +27,70 @@ pub(super) static STANDARD: Library = Library {
 pub(super) static LIBRARY: Library = Library {
     since: 25,
     functions: &[
-        Function::new(&[".string.charAt(int) -> string"], Fixed(1), char_at),
+        Function::new(
+            &[".string.charAt(int) -> string"],
+            Own(char_at_cost, |_| Estimate::exactly(1)),
+            char_at,
+        )
+        .of_size(ResultSize::Own(|_, ty| Known::sized(ty, Estimate { min: 0, max: 1 }))),
         Function::new(
             &[".string.indexOf(string) -> int", ".string.indexOf(string, int) -> int"],
-            super::lists::SEARCH,
+            Traversal,
             index_of,
         ),
         Function::new(
             &[".string.lastIndexOf(string) -> int", ".string.lastIndexOf(string, int) -> int"],
-            super::lists::SEARCH,
+            Traversal,
             last_index_of,
         ),
-        Function::new(&[".string.lowerAscii() -> string"], Text(1), |a| text1(a, str::to_ascii_lowercase)),
-        Function::new(&[".string.upperAscii() -> string"], Text(1), |a| text1(a, str::to_ascii_uppercase)),
-        Function::new(&[".string.trim() -> string"], Text(1), |a| text1(a, |s| s.trim().to_owned())),
+        Function::new(&[".string.lowerAscii() -> string"], Text(1), |a| text1(a, str::to_ascii_lowercase))
+            .of_size(ResultSize::First),
+        Function::new(&[".string.upperAscii() -> string"], Text(1), |a| text1(a, str::to_ascii_uppercase))
+            .of_size(ResultSize::First),
+        Function::new(&[".string.trim() -> string"], Text(1), |a| text1(a, |s| s.trim().to_owned()))
+            .of_size(ResultSize::First),
         Function::new(
             &[".string.replace(string, string) -> string", ".string.replace(string, string, int) -> string"],
-            Text(2),
+            Own(replace_cost, |a| a.first().map_or(Estimate::UNKNOWN, |text| twice(text.size))),
             replace,
-        ),
+        )
+        .of_size(ResultSize::Own(replaced)),
         Function::new(
             &[".string.split(string) -> list(string)", ".string.split(string, int) -> list(string)"],
             Text(2),
             split,
-        ),
+        )
+        .of_size(ResultSize::Own(parts)),
         Function::new(
             &[".list(string).join() -> string", ".list(string).join(string) -> string"],
-            OfResult(2),
+            Own(join_cost, |a| twice(joined_size(a))),
             join,
-        ),
+        )
+        .of_size(ResultSize::Own(|a, ty| Known::sized(ty, joined_size(a)))),
         Function::new(
             &[".string.substring(int) -> string", ".string.substring(int, int) -> string"],
             Text(1),
             substring,
+        )
+        .of_size(ResultSize::First),
+        Function::new(&["strings.quote(string) -> string"], Text(1), |a| text1(a, quote)).of_size(
+            ResultSize::Own(|a, ty| {
+                let text = a.first().map_or(u64::MAX, |text| text.size.max);
+                // Every character may be escaped, between two quotation marks.
+                let longest = text.saturating_mul(2).saturating_add(2);
+                Known::sized(ty, Estimate { min: 2, max: longest })
+            }),
         ),
-        Function::new(&["strings.quote(string) -> string"], Text(1), |a| text1(a, quote)),
-        Function::new(&[".string.format(list(dyn)) -> string"], Text(1), |a| match a {
-            [Value::String(s), Value::List(values)] => {
-                super::text_format::format(s.as_str(), &values.to_vec()?).map(Value::text)
-            }
-            _ => Err(EvalError::NoOverload),
-        }),
+        Function::new(
+            &[".string.format(list(dyn)) -> string"],
+            Own(format_cost, |a| a.first().map_or(Estimate::UNKNOWN, |text| text.size.map(reading))),
+            |a| match a {
+                [Value::String(s), Value::List(values)] => {
+                    super::text_format::format(s.as_str(), &values.to_vec()?).map(Value::text)
+                }
+                _ => Err(EvalError::NoOverload),
+            },
+        ),
     ],
 };
 
@@ -82,6 +106,83 @@ fn text2<'a>(arguments: &[Value<'a>], f: fn(&str, &str) -> bool) -> Outcome<'a> 
         [Value::String(s), Value::String(t)] => Ok(Value::Bool(f(s.as_str(), t.as_str()))),
         _ => Err(EvalError::NoOverload),
     }
+}
+
+/// Reading a text and writing another of its size.
+fn twice(size: Estimate) -> Estimate {
+    size.map(|size| reading(size.saturating_mul(2)))
+}
+
+/// One unit, and more when many characters are passed over.
+fn char_at_cost(arguments: &[Value<'_>]) -> u64 {
+    match arguments {
+        [Value::String(s), Value::Int(index)] => {
+            u64::try_from(*index).unwrap_or(0).min(s.as_str().len() as u64) / 64
+        }
+        _ => 0,
+    }
+    .max(1)
+}
+
+/// Reading the text twice, or writing the result if that is longer.
+fn replace_cost(arguments: &[Value<'_>]) -> u64 {
+    let [text @ Value::String(s), Value::String(old), Value::String(new), ..] = arguments else { return 1 };
+    let (s, old, new) = (s.as_str(), old.as_str(), new.as_str());
+    let most = match arguments.get(3) {
+        Some(Value::Int(count)) => usize::try_from(*count).unwrap_or(usize::MAX),
+        _ => usize::MAX,
+    };
+    let result = if new.len() > old.len() {
+        let found = s.matches(old).take(most).count() as u64;
+        found.saturating_mul(new.len() as u64)
+    } else {
+        0
+    };
+    reading((text.size() * 2).max(result))
+}
+
+/// The longest result: the shortest occurrences replaced as often as they may be there.
+fn replaced<'b>(arguments: &[Known<'b>], ty: Type) -> Known<'b> {
+    let [text, old, new, ..] = arguments else { return Known::of_type(ty) };
+    let longest = match old.size.min {
+        0 => text.size.max.saturating_add(1).saturating_mul(new.size.max).saturating_add(text.size.max),
+        shortest if new.size.max <= shortest => text.size.max,
+        shortest => text.size.max.div_ceil(shortest).saturating_mul(new.size.max).max(text.size.max),
+    };
+    Known::sized(ty, Estimate { min: 0, max: longest })
+}
+
+/// Each character may be a part, and one part may be all.
+fn parts<'b>(arguments: &[Known<'b>], ty: Type) -> Known<'b> {
+    let text = arguments.first().map_or(u64::MAX, |text| text.size.max);
+    let each = Known::sized(Type::String, Estimate { min: 0, max: text });
+    Known::of_each(ty, Estimate { min: 0, max: text.saturating_add(1) }, each)
+}
+
+/// Writing the text twice, which takes time for empty parts too.
+fn join_cost(arguments: &[Value<'_>]) -> u64 {
+    let Some(Value::List(list)) = arguments.first() else { return 1 };
+    let separators = (list.len() as u64).saturating_sub(1);
+    let separator = arguments.get(1).map_or(0, Value::size);
+    let parts: u64 = list.iter().filter_map(Result::ok).map(|part| part.size()).sum();
+    let size = separators.saturating_mul(separator).saturating_add(parts);
+    reading(size.saturating_mul(2)).max(reading(separators))
+}
+
+fn joined_size(arguments: &[Known<'_>]) -> Estimate {
+    let Some(list) = arguments.first() else { return Estimate::UNKNOWN };
+    let separators = list.size.map(|size| size.saturating_sub(1));
+    let separator = arguments.get(1).map_or(Estimate::NOTHING, |separator| separator.size);
+    let size = list.size.times(list.element().size) + separators.times(separator);
+    // Empty parts are counted like tenths of a character's price.
+    Estimate { min: size.min, max: size.max.max(separators.max.div_ceil(2)) }
+}
+
+/// Reading the text and what is put into it.
+fn format_cost(arguments: &[Value<'_>]) -> u64 {
+    let [text, Value::List(values)] = arguments else { return 1 };
+    let shown: u64 = values.iter().filter_map(Result::ok).map(|value| value.contents(u64::MAX)).sum();
+    reading(text.size().max(shown.saturating_mul(8).saturating_sub(8 * values.len() as u64)))
 }
 
 fn out_of_range(index: i64) -> EvalError {

@@ -1,10 +1,10 @@
 //! Times and durations: making them, and their calendar fields.
 
-use jiff::Zoned;
+use jiff::civil::DateTime;
 
 use crate::cost::CallCost::Fixed;
 use crate::error::EvalError;
-use crate::time;
+use crate::time::{self, Timestamp};
 use crate::value::Value;
 
 use super::{Function, Library};
@@ -52,10 +52,9 @@ pub(super) static LIBRARY: Library = Library {
             |a| match a {
                 [Value::String(s)] => time::parse_timestamp(s.as_str()).map(Value::Timestamp),
                 [Value::Timestamp(t)] => Ok(Value::Timestamp(*t)),
-                [Value::Int(seconds)] => {
-                    let time = jiff::Timestamp::from_second(*seconds).ok().and_then(time::in_range);
-                    time.map(Value::Timestamp).ok_or_else(|| EvalError::failed("timestamp overflow"))
-                }
+                [Value::Int(seconds)] => Timestamp::new(*seconds, 0)
+                    .map(Value::Timestamp)
+                    .ok_or_else(|| EvalError::failed("timestamp overflow")),
                 _ => Err(EvalError::NoOverload),
             },
         ),
@@ -81,12 +80,10 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
-fn calendar<'a>(arguments: &[Value<'a>], field: fn(&Zoned) -> i64) -> Result<Value<'a>, EvalError> {
+fn calendar<'a>(arguments: &[Value<'a>], field: fn(&DateTime) -> i64) -> Result<Value<'a>, EvalError> {
     match arguments {
-        [Value::Timestamp(t)] => Ok(Value::Int(field(&time::in_zone(*t, None)?))),
-        [Value::Timestamp(t), Value::String(zone)] => {
-            Ok(Value::Int(field(&time::in_zone(*t, Some(zone.as_str()))?)))
-        }
+        [Value::Timestamp(t)] => Ok(Value::Int(field(&t.in_zone(None)?))),
+        [Value::Timestamp(t), Value::String(zone)] => Ok(Value::Int(field(&t.in_zone(Some(zone.as_str()))?))),
         _ => Err(EvalError::NoOverload),
     }
 }

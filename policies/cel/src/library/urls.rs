@@ -1,10 +1,13 @@
 //! URLs: absolute ones and absolute paths, as a request line may carry them.
 
 use std::any::Any;
+use std::collections::HashMap;
 
-use crate::cost::CallCost::{Fixed, Text};
+use crate::cost::CallCost::{Handing, Own, Text};
+use crate::cost::reading;
 use crate::error::EvalError;
-use crate::map::Map;
+use crate::estimate::Estimate;
+use crate::map::MapBuilder;
 use crate::value::{Opaque, Value};
 
 use super::{Function, Library};
@@ -26,29 +29,36 @@ pub(super) static LIBRARY: Library = Library {
             }),
             _ => Err(EvalError::NoOverload),
         }),
-        Function::new(&["string(net.URL) -> string"], Fixed(1), |a| with(a, |url| Value::text(&url.text))),
-        Function::new(&[".net.URL.getScheme() -> string"], Fixed(1), |a| {
-            with(a, |url| Value::text(&url.scheme))
+        Function::new(&["string(net.URL) -> string"], Handing, |a| with(a, |url| Ok(Value::text(&url.text)))),
+        Function::new(&[".net.URL.getScheme() -> string"], Handing, |a| {
+            with(a, |url| Ok(Value::text(&url.scheme)))
         }),
-        Function::new(&[".net.URL.getHost() -> string"], Fixed(1), |a| with(a, |url| Value::text(&url.host))),
-        Function::new(&[".net.URL.getHostname() -> string"], Fixed(1), |a| {
-            with(a, |url| Value::text(url.split().0))
+        Function::new(&[".net.URL.getHost() -> string"], Handing, |a| {
+            with(a, |url| Ok(Value::text(&url.host)))
         }),
-        Function::new(&[".net.URL.getPort() -> string"], Fixed(1), |a| {
-            with(a, |url| Value::text(url.split().1))
+        Function::new(&[".net.URL.getHostname() -> string"], Handing, |a| {
+            with(a, |url| Ok(Value::text(url.split().0)))
         }),
-        Function::new(&[".net.URL.getEscapedPath() -> string"], Fixed(1), |a| {
-            with(a, |url| Value::text(url.escaped_path()))
+        Function::new(&[".net.URL.getPort() -> string"], Handing, |a| {
+            with(a, |url| Ok(Value::text(url.split().1)))
         }),
-        Function::new(&[".net.URL.getQuery() -> map(string, list(string))"], Fixed(1), |a| {
-            with(a, Url::query_map)
+        Function::new(&[".net.URL.getEscapedPath() -> string"], Handing, |a| {
+            with(a, |url| Ok(Value::text(url.escaped_path())))
         }),
+        Function::new(
+            &[".net.URL.getQuery() -> map(string, list(string))"],
+            Own(query_cost, |_| Estimate::exactly(1)),
+            |a| with(a, Url::query_map),
+        ),
     ],
 };
 
-fn with<'a>(arguments: &[Value<'a>], f: fn(&Url) -> Value<'a>) -> Result<Value<'a>, EvalError> {
+fn with<'a>(
+    arguments: &[Value<'a>],
+    f: fn(&Url) -> Result<Value<'a>, EvalError>,
+) -> Result<Value<'a>, EvalError> {
     match arguments {
-        [value] => value.downcast::<Url>().map(f).ok_or(EvalError::NoOverload),
+        [value] => f(value.downcast::<Url>().ok_or(EvalError::NoOverload)?),
         _ => Err(EvalError::NoOverload),
     }
 }
@@ -77,9 +87,19 @@ impl Opaque for Url {
         other.as_any().downcast_ref::<Url>().is_some_and(|other| other.text == self.text)
     }
 
+    fn text_bytes(&self) -> u64 {
+        self.text.len() as u64
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+/// A short query costs one unit, a long one is read.
+fn query_cost(arguments: &[Value<'_>]) -> u64 {
+    let query = arguments.first().and_then(Value::downcast::<Url>).map_or(0, |url| url.query.len());
+    reading((query as u64).saturating_sub(256)).max(1)
 }
 
 impl Url {
@@ -147,20 +167,25 @@ impl Url {
         out
     }
 
-    fn query_map<'a>(&self) -> Value<'a> {
+    fn query_map<'a>(&self) -> Result<Value<'a>, EvalError> {
+        let mut places: HashMap<String, usize> = HashMap::new();
         let mut entries: Vec<(String, Vec<Value<'a>>)> = Vec::new();
         for part in self.query.split('&').filter(|part| !part.is_empty() && !part.contains(';')) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             let (Ok(key), Ok(value)) = (decode(key, true), decode(value, true)) else { continue };
             let key = String::from_utf8_lossy(&key).into_owned();
             let value = Value::text(String::from_utf8_lossy(&value));
-            match entries.iter_mut().find(|(known, _)| *known == key) {
+            let place = *places.entry(key.clone()).or_insert(entries.len());
+            match entries.get_mut(place) {
                 Some((_, values)) => values.push(value),
                 None => entries.push((key, vec![value])),
             }
         }
-        let entries = entries.into_iter().map(|(key, values)| (Value::text(key), Value::list(values)));
-        Value::Map(Map::made(entries.collect()))
+        let mut map = MapBuilder::default();
+        for (key, values) in entries {
+            map.insert(Value::text(key), Value::list(values))?;
+        }
+        Ok(Value::Map(map.finish()))
     }
 }
 

@@ -86,4 +86,30 @@ impl Schema for JsonSchema {
     fn embedded(&self) -> bool {
         self.embedded
     }
+
+    fn max_length(&self) -> Option<u64> {
+        self.own.get("maxLength").and_then(Json::as_u64)
+    }
+
+    fn max_items(&self) -> Option<u64> {
+        self.own.get("maxItems").and_then(Json::as_u64)
+    }
+
+    fn max_properties(&self) -> Option<u64> {
+        self.own.get("maxProperties").and_then(Json::as_u64)
+    }
+
+    fn longest_enum(&self) -> Option<u64> {
+        let values = self.own.get("enum").and_then(Json::as_array)?;
+        values.iter().filter_map(Json::as_str).map(|text| text.len() as u64).max()
+    }
+
+    fn requires(&self, property: &str) -> bool {
+        let required = self.own.get("required").and_then(Json::as_array);
+        required.into_iter().flatten().any(|name| name.as_str() == Some(property))
+    }
+
+    fn has_default(&self) -> bool {
+        self.own.get("default").is_some()
+    }
 }

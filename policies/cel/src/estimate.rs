@@ -1,0 +1,428 @@
+//! The worst case of an expression, from bounds of the data, before it runs.
+//!
+//! # Contract
+//! The estimate walks the same program as the evaluation and adds up the same costs, with sizes taken from
+//! [`Bounds`], from literals, and from what functions say of their results. What nothing is known of counts
+//! as unbounded. Two things that evaluation charges are left out, as the reference leaves them out:
+//! the keys of maps count as empty, and comparing two lists or objects counts their own elements only.
+
+use std::sync::Arc;
+
+use crate::bounds::{Bounds, Within};
+use crate::cost::{LIST_LITERAL, LIST_STEP, MAP_LITERAL, ResultSize};
+use crate::program::{Fold, FoldKind, Node, Program, Step};
+use crate::types::Type;
+use crate::value::Value;
+
+/// Bounds of a cost, or of a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// The least, when nothing ends the evaluation before.
+    pub min: u64,
+    /// The most.
+    pub max: u64,
+}
+
+impl Estimate {
+    pub(crate) const NOTHING: Estimate = Estimate::exactly(0);
+    pub(crate) const UNKNOWN: Estimate = Estimate { min: 0, max: u64::MAX };
+
+    pub(crate) const fn exactly(n: u64) -> Estimate {
+        Estimate { min: n, max: n }
+    }
+
+    /// A function that never falls, of both bounds.
+    pub(crate) fn map(self, f: impl Fn(u64) -> u64) -> Estimate {
+        Estimate { min: f(self.min), max: f(self.max) }
+    }
+
+    pub(crate) fn times(self, other: Estimate) -> Estimate {
+        Estimate { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
+    }
+
+    /// What covers both.
+    pub(crate) fn or(self, other: Estimate) -> Estimate {
+        Estimate { min: self.min.min(other.min), max: self.max.max(other.max) }
+    }
+}
+
+impl std::ops::Add for Estimate {
+    type Output = Estimate;
+
+    fn add(self, other: Estimate) -> Estimate {
+        Estimate { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
+    }
+}
+
+/// What is known of a value before the expression runs.
+#[derive(Clone)]
+pub(crate) struct Known<'b> {
+    pub(crate) ty: Type,
+    /// As of [`Value::size`].
+    pub(crate) size: Estimate,
+    parts: Parts<'b>,
+}
+
+/// What is known of the parts of a value.
+#[derive(Clone)]
+enum Parts<'b> {
+    Nothing,
+    Of(&'b Bounds),
+    /// Of every element of a list or value of a map.
+    Each(Arc<Known<'b>>),
+}
+
+impl<'b> Known<'b> {
+    /// A value of which the type alone is known.
+    pub(crate) fn of_type(ty: Type) -> Known<'b> {
+        let size = if is_scalar(&ty) { Estimate::exactly(1) } else { Estimate::UNKNOWN };
+        Known { ty, size, parts: Parts::Nothing }
+    }
+
+    /// A value of the data.
+    fn bounded(ty: Type, bounds: &'b Bounds) -> Known<'b> {
+        let size = if is_scalar(&ty) { Estimate::exactly(1) } else { Estimate { min: 0, max: bounds.size } };
+        Known { ty, size, parts: Parts::Of(bounds) }
+    }
+
+    /// A value of a known size.
+    pub(crate) fn sized(ty: Type, size: Estimate) -> Known<'b> {
+        Known { ty, size, parts: Parts::Nothing }
+    }
+
+    /// A list or map of a known size, of such elements or values.
+    pub(crate) fn of_each(ty: Type, size: Estimate, each: Known<'b>) -> Known<'b> {
+        Known { ty, size, parts: Parts::Each(Arc::new(each)) }
+    }
+
+    /// Whether the value has no extent.
+    pub(crate) fn is_scalar(&self) -> bool {
+        is_scalar(&self.ty)
+    }
+
+    /// What is known of an element of a list or a value of a map.
+    pub(crate) fn element(&self) -> Known<'b> {
+        let ty = match unwrapped(&self.ty) {
+            Type::List(list) => list.element.clone(),
+            Type::Map(types) => types.1.clone(),
+            _ => Type::Dyn,
+        };
+        inside(&self.parts, None, ty)
+    }
+
+    fn or(self, other: Known<'b>) -> Known<'b> {
+        let parts = match (&self.parts, &other.parts) {
+            (Parts::Nothing, _) | (_, Parts::Nothing) => Parts::Nothing,
+            _ => Parts::Each(Arc::new(self.element().or(other.element()))),
+        };
+        let ty = if self.ty == Type::Null { other.ty } else { self.ty };
+        Known { ty, size: self.size.or(other.size), parts }
+    }
+
+    /// A list or text of both, one behind the other.
+    pub(crate) fn joined(self, other: Known<'b>, ty: Type) -> Known<'b> {
+        let size = self.size + other.size;
+        Known { ty, size, ..self.or(other) }
+    }
+}
+
+fn unwrapped(ty: &Type) -> &Type {
+    match ty {
+        Type::Optional(inner) => inner,
+        other => other,
+    }
+}
+
+fn is_scalar(ty: &Type) -> bool {
+    matches!(
+        unwrapped(ty),
+        Type::Null
+            | Type::Bool
+            | Type::Int
+            | Type::Uint
+            | Type::Double
+            | Type::Timestamp
+            | Type::Duration
+            | Type::Type
+    )
+}
+
+/// What is known of a part of type `ty`: a field by its name, or any element.
+fn inside<'b>(parts: &Parts<'b>, field: Option<&str>, ty: Type) -> Known<'b> {
+    let bounds = match parts {
+        Parts::Nothing => None,
+        Parts::Each(each) => return Known { ty, ..each.as_ref().clone() },
+        Parts::Of(bounds) => match &bounds.within {
+            Within::Nothing => None,
+            Within::Each(each) => Some(each.as_ref()),
+            Within::Fields(fields) => field.and_then(|name| fields.get(name)),
+        },
+    };
+    match bounds {
+        Some(bounds) => Known::bounded(ty, bounds),
+        None => Known::of_type(ty),
+    }
+}
+
+impl Program {
+    /// The bounds of what an evaluation costs. `bounds` are those of the variables; one without is
+    /// unbounded.
+    pub fn estimate(&self, bounds: &[(&str, &Bounds)]) -> Estimate {
+        let known = self.variables.iter().map(|(name, ty)| {
+            let found = bounds.iter().find(|(known, _)| known == name);
+            found.map_or_else(|| Known::of_type(ty.clone()), |(_, bounds)| Known::bounded(ty.clone(), bounds))
+        });
+        let mut slots: Vec<Option<Known<'_>>> = known.map(Some).collect();
+        slots.resize(self.slots, None);
+        Estimator { slots }.node(&self.root).0
+    }
+}
+
+/// Walks a program; the methods give the cost of a node and what is known of its value.
+struct Estimator<'b> {
+    slots: Vec<Option<Known<'b>>>,
+}
+
+const ONE: Estimate = Estimate::exactly(1);
+
+impl<'b> Estimator<'b> {
+    fn node(&mut self, node: &Node) -> (Estimate, Known<'b>) {
+        match node {
+            Node::Const(value) => (Estimate::NOTHING, constant(value)),
+            Node::Slot(slot) => (ONE, self.slot(*slot)),
+            Node::Chain { root, steps, ty } => {
+                let (cost, parts) = self.chain(root, steps);
+                // The last link says what the whole is.
+                let known = match parts {
+                    Some((parts, field)) => inside(&parts, field.as_deref(), ty.clone()),
+                    None => Known::of_type(ty.clone()),
+                };
+                (cost + ONE, known)
+            }
+            Node::Has { root, steps, .. } => (self.chain(root, steps).0, Known::of_type(Type::Bool)),
+            Node::Call { functions, arguments, ty } => self.call(functions, arguments, ty),
+            Node::And(operands) | Node::Or(operands) => {
+                let (left, right) = (self.node(&operands.0).0, self.node(&operands.1).0);
+                // The right operand may not be needed.
+                (Estimate { min: left.min, max: (left + right).max }, Known::of_type(Type::Bool))
+            }
+            Node::Conditional(parts) => {
+                let condition = self.node(&parts.0).0;
+                let (yes, no) = (self.node(&parts.1), self.node(&parts.2));
+                (condition + yes.0.or(no.0), yes.1.or(no.1))
+            }
+            Node::OrElse { operand, .. } => {
+                let (inner, other) = (self.node(&operand.0), self.node(&operand.1));
+                (inner.0 + ONE + other.0.or(Estimate::NOTHING), inner.1.or(other.1))
+            }
+            Node::List(elements) => self.list(elements),
+            Node::Map(entries) => {
+                let mut cost = Estimate::exactly(MAP_LITERAL);
+                let mut each: Option<Known<'b>> = None;
+                for (key, value, _) in entries {
+                    let (key, (value_cost, value)) = (self.node(key).0, self.node(value));
+                    cost = cost + key + value_cost;
+                    each = Some(each.map_or_else(|| value.clone(), |each| each.or(value.clone())));
+                }
+                let ty = Type::map(Type::Dyn, each.as_ref().map_or(Type::Dyn, |each| each.ty.clone()));
+                let sure = entries.iter().filter(|(.., optional)| !optional).count() as u64;
+                let size = Estimate { min: sure, max: entries.len() as u64 };
+                let each = each.unwrap_or_else(|| Known::of_type(Type::Dyn));
+                (cost, Known::of_each(ty, size, each))
+            }
+            Node::Fold(fold) => self.fold(fold),
+            Node::OptionalMap { operand, slot, body, .. } => {
+                let (cost, inner) = self.node(operand);
+                self.set(*slot, inner);
+                let (body_cost, known) = self.node(body);
+                let mapped = body_cost + Estimate::exactly(12);
+                (cost + ONE + Estimate { min: 1, max: mapped.max }, known)
+            }
+        }
+    }
+
+    fn slot(&self, slot: usize) -> Known<'b> {
+        self.slots.get(slot).cloned().flatten().unwrap_or_else(|| Known::of_type(Type::Dyn))
+    }
+
+    fn set(&mut self, slot: usize, known: Known<'b>) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Some(known);
+        }
+    }
+
+    /// The cost of root and links, and where the last link leads from.
+    fn chain(&mut self, root: &Node, steps: &[Step]) -> (Estimate, Option<(Parts<'b>, Option<String>)>) {
+        let (mut cost, known) = match root {
+            Node::Slot(slot) => (Estimate::NOTHING, self.slot(*slot)),
+            other => self.node(other),
+        };
+        let mut parts = known.parts;
+        let mut last = None;
+        for step in steps {
+            if let Some(field) = last.take() {
+                let field: Option<String> = field;
+                parts = inside(&parts, field.as_deref(), Type::Dyn).parts;
+            }
+            match step {
+                Step::Field(name) | Step::OptionalField(name) => {
+                    cost = cost + ONE;
+                    last = Some(Some(name.clone()));
+                }
+                Step::Index(index) | Step::OptionalIndex(index) => {
+                    if !matches!(index, Node::Slot(_) | Node::Chain { .. }) {
+                        cost = cost + ONE;
+                    }
+                    cost = cost + self.node(index).0;
+                    let name = match index {
+                        Node::Const(value) => value.as_str().map(str::to_owned),
+                        _ => None,
+                    };
+                    last = Some(name);
+                }
+            }
+        }
+        (cost, last.map(|field| (parts, field)))
+    }
+
+    fn list(&mut self, elements: &[(Node, bool)]) -> (Estimate, Known<'b>) {
+        let mut cost = Estimate::exactly(LIST_LITERAL);
+        let mut each: Option<Known<'b>> = None;
+        for (element, _) in elements {
+            let (element_cost, known) = self.node(element);
+            cost = cost + element_cost;
+            each = Some(match each {
+                Some(each) => each.or(known),
+                None => known,
+            });
+        }
+        let sure = elements.iter().filter(|(_, optional)| !optional).count() as u64;
+        let size = Estimate { min: sure, max: elements.len() as u64 };
+        let each = each.unwrap_or_else(|| Known::sized(Type::Dyn, Estimate::NOTHING));
+        (cost, Known::of_each(Type::list(each.ty.clone()), size, each))
+    }
+
+    fn call(
+        &mut self,
+        functions: &[&'static crate::library::Function],
+        arguments: &[Node],
+        ty: &Type,
+    ) -> (Estimate, Known<'b>) {
+        let mut cost = Estimate::NOTHING;
+        let mut known = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            let (argument_cost, argument) = self.node(argument);
+            cost = cost + argument_cost;
+            known.push(argument);
+        }
+        let calls = functions.iter().map(|function| function.cost.estimate(&known));
+        let call = calls.reduce(Estimate::or).unwrap_or(Estimate::NOTHING);
+        let results = functions.iter().map(|function| match (function.size, known.first()) {
+            (ResultSize::First, Some(first)) => {
+                let size = Estimate { min: 0, max: first.size.max };
+                Known { ty: ty.clone(), size, parts: first.parts.clone() }
+            }
+            (ResultSize::Own(rule), _) => rule(&known, ty.clone()),
+            _ => Known::of_type(ty.clone()),
+        });
+        let result = results.reduce(Known::or).unwrap_or_else(|| Known::of_type(ty.clone()));
+        (cost + call, result)
+    }
+
+    /// A comprehension, charged as the evaluation does.
+    fn fold(&mut self, fold: &Fold) -> (Estimate, Known<'b>) {
+        let (range_cost, range) = self.node(&fold.range);
+        let (key, value) = match &range.ty {
+            Type::Map(types) => {
+                let key = match types.0 {
+                    // No schema bounds the keys of a map.
+                    Type::String => Known::sized(Type::String, Estimate::NOTHING),
+                    ref other => Known::of_type(other.clone()),
+                };
+                (key, range.element())
+            }
+            Type::List(_) => (Known::of_type(Type::Int), range.element()),
+            _ => (Known::of_type(Type::Dyn), range.element()),
+        };
+        let element = match (fold.second, &range.ty) {
+            (Some(second), _) => {
+                self.set(second, value.clone());
+                self.set(fold.first, key);
+                value
+            }
+            (None, Type::Map(_)) => {
+                self.set(fold.first, key.clone());
+                key
+            }
+            (None, _) => {
+                self.set(fold.first, value.clone());
+                value
+            }
+        };
+        let condition = fold.condition.as_ref().map(|node| self.node(node).0);
+        let (transform, made) = match &fold.transform {
+            Some(node) => self.node(node),
+            // Of a filter, the element itself.
+            None => (ONE, element),
+        };
+        let step = |taken: Estimate| match condition {
+            Some(condition) => condition + Estimate { min: 1, max: taken.max },
+            None => taken,
+        };
+        let condition_cost = condition.unwrap_or(Estimate::NOTHING);
+        let (start, each, end) = match fold.kind {
+            FoldKind::All => (0, condition_cost + Estimate::exactly(3), 1),
+            FoldKind::Exists => (0, condition_cost + Estimate::exactly(4), 1),
+            FoldKind::ExistsOne => (0, condition_cost + Estimate { min: 1, max: 2 }, 2),
+            FoldKind::List | FoldKind::Filter => {
+                (LIST_STEP, step(transform + Estimate::exactly(LIST_STEP + 2)), 1)
+            }
+            FoldKind::MapValues | FoldKind::MapEntries => {
+                (MAP_LITERAL, step(transform + Estimate::exactly(2)), 1)
+            }
+        };
+        // One may decide.
+        let at_least = match fold.kind {
+            FoldKind::All | FoldKind::Exists => range.size.min.min(1),
+            _ => range.size.min,
+        };
+        let turns = Estimate { min: at_least, max: range.size.max };
+        let cost = range_cost + Estimate::exactly(start + end) + turns.times(each);
+        let upto =
+            |size: Estimate| Estimate { min: if condition.is_some() { 0 } else { size.min }, max: size.max };
+        let known = match fold.kind {
+            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => Known::of_type(Type::Bool),
+            FoldKind::List | FoldKind::Filter => {
+                Known::of_each(Type::list(made.ty.clone()), upto(range.size), made)
+            }
+            FoldKind::MapValues => {
+                Known::of_each(Type::map(Type::Dyn, made.ty.clone()), upto(range.size), made)
+            }
+            FoldKind::MapEntries => {
+                let value = made.element();
+                Known::of_each(
+                    Type::map(Type::Dyn, value.ty.clone()),
+                    upto(range.size.times(made.size)),
+                    value,
+                )
+            }
+        };
+        (cost, known)
+    }
+}
+
+/// What is known of a value of the program.
+fn constant<'b>(value: &Value<'_>) -> Known<'b> {
+    let ty = match value {
+        Value::Null => Type::Null,
+        Value::Bool(_) => Type::Bool,
+        Value::Int(_) => Type::Int,
+        Value::Uint(_) => Type::Uint,
+        Value::Double(_) => Type::Double,
+        Value::String(_) => Type::String,
+        Value::Bytes(_) => Type::Bytes,
+        Value::Type(_) => Type::Type,
+        _ => Type::Dyn,
+    };
+    Known::sized(ty, Estimate::exactly(value.size()))
+}

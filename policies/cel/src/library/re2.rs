@@ -1,0 +1,417 @@
+//! Patterns in RE2's syntax, as the `regex` crate writes them.
+//!
+//! # Contract
+//! What RE2 refuses is refused: lookaround, backreferences, repetitions above 1,000 (nested ones
+//! multiplied), flags other than `imsU`. What both accept and read differently is spelled out: `\d \w \s \b`
+//! are ASCII, brackets and `&&` in classes are characters, `{` that begins no repetition is one too, octal
+//! escapes are known. Groups keep no captures, which no function of expressions shows.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// The largest repetition, and product of nested ones.
+const REPETITIONS: u64 = 1_000;
+/// The largest weight of a pattern.
+const LARGEST: u64 = 200_000;
+/// The weight of a class of Unicode.
+const UNICODE_CLASS: u64 = 200;
+
+/// A pattern for the `regex` crate.
+pub(super) struct Translated {
+    pub(super) pattern: String,
+    /// About how many states it has when it is compiled.
+    pub(super) weight: u64,
+}
+
+/// Reads a pattern of RE2.
+///
+/// # Errors
+/// Why RE2 refuses it, in words.
+pub(super) fn translate(pattern: &str) -> Result<Translated, &'static str> {
+    let mut reader = Reader { chars: pattern.chars().peekable(), out: String::new(), open: Vec::new() };
+    let mut level = Level::default();
+    while let Some(c) = reader.chars.next() {
+        match c {
+            '(' => {
+                if reader.group()? {
+                    reader.open.push(std::mem::take(&mut level));
+                }
+                continue;
+            }
+            ')' => {
+                let inner = level.end();
+                level = reader.open.pop().ok_or("unexpected )")?;
+                reader.out.push(')');
+                level.atom(inner.0, inner.1);
+                continue;
+            }
+            '|' => {
+                level.settle();
+                reader.out.push('|');
+                continue;
+            }
+            '*' | '+' | '?' => {
+                level.repeat(1)?;
+                reader.out.push(c);
+                reader.lazy();
+            }
+            '{' => match reader.repetition() {
+                Some((text, most)) => {
+                    if most > REPETITIONS {
+                        return Err("invalid repeat count");
+                    }
+                    level.repeat(most.max(1))?;
+                    reader.out.push_str(&text);
+                    reader.lazy();
+                }
+                None => level.atom(reader.literal('{'), 1),
+            },
+            '[' => {
+                let weight = reader.class()?;
+                level.atom(weight, 1);
+            }
+            '\\' => reader.escape(&mut level)?,
+            '.' | '^' | '$' => {
+                reader.out.push(c);
+                level.atom(1, 1);
+            }
+            other => level.atom(reader.literal(other), 1),
+        }
+        if level.weight > LARGEST {
+            return Err("expression is too large");
+        }
+    }
+    if !reader.open.is_empty() {
+        return Err("missing closing )");
+    }
+    let (weight, _) = level.end();
+    if weight > LARGEST {
+        return Err("expression is too large");
+    }
+    Ok(Translated { pattern: reader.out, weight })
+}
+
+/// A group (or the whole pattern) that is being read.
+#[derive(Default)]
+struct Level {
+    /// Of all atoms before the last.
+    weight: u64,
+    /// The greatest product of repetitions in them.
+    repetitions: u64,
+    /// Weight and repetitions of the last atom, which an operator may repeat, and whether one has.
+    last: Option<(u64, u64, bool)>,
+}
+
+impl Level {
+    fn settle(&mut self) {
+        if let Some((weight, repetitions, _)) = self.last.take() {
+            self.weight = self.weight.saturating_add(weight);
+            self.repetitions = self.repetitions.max(repetitions);
+        }
+    }
+
+    fn atom(&mut self, weight: u64, repetitions: u64) {
+        self.settle();
+        self.last = Some((weight, repetitions, false));
+    }
+
+    fn repeat(&mut self, most: u64) -> Result<(), &'static str> {
+        let Some((weight, repetitions, repeated)) = &mut self.last else {
+            return Err("missing argument to repetition operator");
+        };
+        if *repeated {
+            return Err("invalid nested repetition operator");
+        }
+        *repeated = true;
+        *repetitions = repetitions.saturating_mul(most);
+        *weight = weight.saturating_mul(most);
+        if *repetitions > REPETITIONS {
+            return Err("invalid repeat count");
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> (u64, u64) {
+        self.settle();
+        (self.weight.saturating_add(1), self.repetitions.max(1))
+    }
+}
+
+struct Reader<'p> {
+    chars: Peekable<Chars<'p>>,
+    out: String,
+    open: Vec<Level>,
+}
+
+impl Reader<'_> {
+    /// Writes a character that stands for itself.
+    fn literal(&mut self, c: char) -> u64 {
+        if c.is_ascii_punctuation() || c.is_ascii_control() {
+            self.out.push_str(&format!("\\x{{{:x}}}", u32::from(c)));
+        } else {
+            self.out.push(c);
+        }
+        1
+    }
+
+    /// The `?` that makes a repetition take as little as it can.
+    fn lazy(&mut self) {
+        if self.chars.next_if_eq(&'?').is_some() {
+            self.out.push('?');
+        }
+    }
+
+    /// What follows an opening parenthesis; false when it only sets flags for what comes.
+    fn group(&mut self) -> Result<bool, &'static str> {
+        if self.chars.next_if_eq(&'?').is_none() {
+            self.out.push_str("(?:");
+            return Ok(true);
+        }
+        let named = self.chars.next_if_eq(&'P').is_some();
+        if self.chars.next_if_eq(&'<').is_some() {
+            let name: String = self.chars.by_ref().take_while(|c| *c != '>').collect();
+            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                return Err("invalid named capture");
+            }
+            self.out.push_str("(?:");
+            return Ok(true);
+        }
+        if named {
+            return Err("invalid named capture");
+        }
+        let mut flags = String::new();
+        while let Some(c) = self.chars.next_if(|c| matches!(c, 'i' | 'm' | 's' | 'U' | '-')) {
+            flags.push(c);
+        }
+        if flags.ends_with('-') || flags.matches('-').count() > 1 {
+            return Err("invalid or unsupported Perl syntax");
+        }
+        match self.chars.next() {
+            Some(':') => {
+                self.out.push_str(&format!("(?{flags}:"));
+                Ok(true)
+            }
+            Some(')') if !flags.is_empty() => {
+                self.out.push_str(&format!("(?{flags})"));
+                Ok(false)
+            }
+            _ => Err("invalid or unsupported Perl syntax"),
+        }
+    }
+
+    /// `{n}`, `{n,}` or `{n,m}` behind its brace, with the largest count; `None` when it is no repetition.
+    fn repetition(&mut self) -> Option<(String, u64)> {
+        let mut ahead = self.chars.clone();
+        let inner: String = ahead.by_ref().take_while(|c| *c != '}').take(16).collect();
+        let (least, most) = inner.split_once(',').unwrap_or((&inner, &inner));
+        let number = |text: &str| {
+            (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
+                .then(|| text.parse::<u64>().ok())?
+        };
+        let least_count = number(least)?;
+        let most_count = if most.is_empty() { least_count } else { number(most)? };
+        if most_count < least_count {
+            return Some((String::new(), u64::MAX));
+        }
+        // The closing brace was there.
+        let length = inner.chars().count();
+        if self.chars.clone().nth(length) != Some('}') {
+            return None;
+        }
+        self.chars.nth(length);
+        Some((format!("{{{inner}}}"), most_count))
+    }
+
+    /// What follows a backslash outside classes.
+    fn escape(&mut self, level: &mut Level) -> Result<(), &'static str> {
+        let Some(c) = self.chars.next() else { return Err("trailing backslash at end of expression") };
+        let simple = match c {
+            'd' => "[0-9]",
+            'D' => "[^0-9]",
+            'w' => "[0-9A-Za-z_]",
+            'W' => "[^0-9A-Za-z_]",
+            's' => "[\\t\\n\\x0c\\r ]",
+            'S' => "[^\\t\\n\\x0c\\r ]",
+            'b' => "(?-u:\\b)",
+            'B' => "(?-u:\\B)",
+            'A' => "\\A",
+            'z' => "\\z",
+            'Q' => {
+                while let Some(c) = self.chars.next() {
+                    if c == '\\' && self.chars.next_if_eq(&'E').is_some() {
+                        return Ok(());
+                    }
+                    level.atom(self.literal(c), 1);
+                }
+                return Ok(());
+            }
+            'p' | 'P' => {
+                let name = self.unicode_class(c)?;
+                self.out.push_str(&name);
+                level.atom(UNICODE_CLASS, 1);
+                return Ok(());
+            }
+            other => {
+                let value = self.character(other)?;
+                level.atom(self.literal(value), 1);
+                return Ok(());
+            }
+        };
+        self.out.push_str(simple);
+        level.atom(1, 1);
+        Ok(())
+    }
+
+    /// The name of a class of Unicode behind `\p` or `\P`.
+    fn unicode_class(&mut self, c: char) -> Result<String, &'static str> {
+        let bad = "invalid character class range";
+        let name: String = match self.chars.next().ok_or(bad)? {
+            '{' => self.chars.by_ref().take_while(|c| *c != '}').collect(),
+            single => single.to_string(),
+        };
+        // Names of general categories and of scripts begin with a capital.
+        let plain = name.strip_prefix('^').unwrap_or(&name);
+        let known = plain.chars().next().is_some_and(|first| first.is_ascii_uppercase())
+            && plain.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
+        if !known {
+            return Err(bad);
+        }
+        Ok(format!("\\{c}{{{name}}}"))
+    }
+
+    /// The character that an escape stands for.
+    fn character(&mut self, c: char) -> Result<char, &'static str> {
+        let bad = "invalid escape sequence";
+        let code = match c {
+            'a' => 7,
+            'f' => 12,
+            't' => 9,
+            'n' => 10,
+            'r' => 13,
+            'v' => 11,
+            'x' => {
+                let digits: String = if self.chars.next_if_eq(&'{').is_some() {
+                    self.chars.by_ref().take_while(|c| *c != '}').collect()
+                } else {
+                    self.chars.by_ref().take(2).collect()
+                };
+                let valid = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
+                u32::from_str_radix(&digits, 16).ok().filter(|_| valid).ok_or(bad)?
+            }
+            '0'..='7' => {
+                let mut code = u32::from(c) - u32::from('0');
+                let mut digits = 1;
+                while digits < 3
+                    && let Some(digit) = self.chars.next_if(|c| matches!(c, '0'..='7'))
+                {
+                    code = code * 8 + u32::from(digit) - u32::from('0');
+                    digits += 1;
+                }
+                // One digit that is not zero would be a backreference.
+                if digits == 1 && c != '0' {
+                    return Err(bad);
+                }
+                code
+            }
+            other if other.is_ascii_punctuation() || other == ' ' => u32::from(other),
+            _ => return Err(bad),
+        };
+        char::from_u32(code).ok_or(bad)
+    }
+
+    /// A class in brackets.
+    fn class(&mut self) -> Result<u64, &'static str> {
+        let unclosed = "missing closing ]";
+        self.out.push('[');
+        if self.chars.next_if_eq(&'^').is_some() {
+            self.out.push('^');
+        }
+        let mut weight = 1;
+        let mut first = true;
+        loop {
+            let c = self.chars.next().ok_or(unclosed)?;
+            if c == ']' && !first {
+                break;
+            }
+            first = false;
+            if c == '[' && self.chars.peek() == Some(&':') {
+                let mut ahead = self.chars.clone();
+                ahead.next();
+                let name: String = ahead.take_while(|c| *c != ':').collect();
+                let closes = self.chars.clone().skip(name.chars().count() + 1).take(2).eq([':', ']']);
+                if closes {
+                    self.chars.nth(name.chars().count() + 2);
+                    let known = POSIX.contains(&name.strip_prefix('^').unwrap_or(&name));
+                    self.out.push_str(&format!("[:{name}:]"));
+                    if !known {
+                        return Err("invalid character class range");
+                    }
+                    continue;
+                }
+            }
+            let low = if c == '\\' {
+                match self.chars.next().ok_or(unclosed)? {
+                    'd' => {
+                        self.out.push_str("0-9");
+                        continue;
+                    }
+                    'w' => {
+                        self.out.push_str("0-9A-Za-z_");
+                        continue;
+                    }
+                    's' => {
+                        self.out.push_str("\\t\\n\\x0c\\r ");
+                        continue;
+                    }
+                    'D' => {
+                        self.out.push_str("[^0-9]");
+                        continue;
+                    }
+                    'W' => {
+                        self.out.push_str("[^0-9A-Za-z_]");
+                        continue;
+                    }
+                    'S' => {
+                        self.out.push_str("[^\\t\\n\\x0c\\r ]");
+                        continue;
+                    }
+                    p @ ('p' | 'P') => {
+                        let name = self.unicode_class(p)?;
+                        self.out.push_str(&name);
+                        weight += UNICODE_CLASS;
+                        continue;
+                    }
+                    other => self.character(other)?,
+                }
+            } else {
+                c
+            };
+            self.literal(low);
+            let mut ahead = self.chars.clone();
+            if ahead.next() == Some('-') && ahead.peek().is_some_and(|next| *next != ']') {
+                self.chars.next();
+                let c = self.chars.next().ok_or(unclosed)?;
+                let high = if c == '\\' {
+                    let c = self.chars.next().ok_or(unclosed)?;
+                    self.character(c)?
+                } else {
+                    c
+                };
+                if high < low {
+                    return Err("invalid character class range");
+                }
+                self.out.push('-');
+                self.literal(high);
+            }
+            weight += 1;
+        }
+        self.out.push(']');
+        Ok(weight)
+    }
+}
+
+/// Names of classes in `[:name:]`.
+const POSIX: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
+    "upper", "word", "xdigit",
+];

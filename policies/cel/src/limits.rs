@@ -1,0 +1,100 @@
+//! The budgets of the data API, and what is said when an estimate is above one.
+
+/// Units that one evaluation of one expression may use.
+pub const CALL: u64 = 1_000_000;
+/// Units that all rules on one object may use.
+pub const OBJECT: u64 = 10_000_000;
+/// Units that all match conditions of one object may use.
+pub const MATCH_CONDITIONS: u64 = 2_500_000;
+/// The worst case that one rule of a schema may have.
+pub const RULE_ESTIMATE: u64 = 10_000_000;
+/// The worst case that all rules of a schema may have together.
+pub const SCHEMA_ESTIMATE: u64 = 100_000_000;
+
+/// Expressions to name when a sum is too high.
+const NAMED: usize = 4;
+
+/// What to say of an estimate above its limit; `None` when it is not. `what` is `estimated rule cost`,
+/// for example.
+pub fn excess(what: &str, cost: u64, limit: u64) -> Option<String> {
+    #[expect(clippy::cast_precision_loss, reason = "the factor is for people to read")]
+    let factor = cost as f64 / limit as f64;
+    if cost <= limit {
+        return None;
+    }
+    let factor = match factor {
+        f if f > 100.0 => "more than 100".to_owned(),
+        // One decimal would say that there is no excess.
+        f if f < 1.5 => format!("{f:.6}"),
+        f => format!("{f:.1}"),
+    };
+    Some(format!(
+        "{what} exceeds budget by factor of {factor}x (a simpler rule, or maxItems, maxProperties and \
+         maxLength on the lists, maps and strings it reads, lower the estimate)"
+    ))
+}
+
+/// The sum of the estimates of all rules of a schema.
+#[derive(Clone, Debug, Default)]
+pub struct EstimateSum {
+    total: u64,
+    /// The highest, with their places; the highest first.
+    highest: Vec<(u64, String)>,
+}
+
+impl EstimateSum {
+    /// Adds the estimate of the rule at a place of the schema.
+    pub fn add(&mut self, place: impl Into<String>, cost: u64) {
+        self.total = self.total.saturating_add(cost);
+        // Less than a hundredth of the limit is not what exceeds it.
+        if cost >= SCHEMA_ESTIMATE / 100 {
+            let before = self.highest.partition_point(|(known, _)| *known >= cost);
+            self.highest.insert(before, (cost, place.into()));
+            self.highest.truncate(NAMED);
+        }
+    }
+
+    /// The sum.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The places of the rules that contribute most, the highest first.
+    pub fn highest(&self) -> impl Iterator<Item = &str> {
+        self.highest.iter().map(|(_, place)| place.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_factor_is_told() {
+        for (cost, factor) in [
+            (10_000_000, None),
+            (10_000_001, Some("1.000000x")),
+            (14_000_000, Some("1.400000x")),
+            (25_000_000, Some("2.5x")),
+            (1_000_000_000, Some("100.0x")),
+            (u64::MAX, Some("more than 100x")),
+        ] {
+            let said = excess("estimated rule cost", cost, RULE_ESTIMATE);
+            let wanted = factor.map(|f| format!("estimated rule cost exceeds budget by factor of {f} ("));
+            assert_eq!(said.is_some(), wanted.is_some(), "{cost}");
+            assert!(said.unwrap_or_default().starts_with(&wanted.unwrap_or_default()), "{cost}");
+        }
+    }
+
+    #[test]
+    fn a_sum_names_what_contributes_most() {
+        let mut sum = EstimateSum::default();
+        for (place, cost) in [("a", 999_999), ("b", 5_000_000), ("c", 9_000_000), ("d", 1_000_000)] {
+            sum.add(place, cost);
+        }
+        assert_eq!(sum.highest().collect::<Vec<_>>(), ["c", "b", "d"]);
+        sum.add("e", 2_000_000);
+        sum.add("f", u64::MAX);
+        assert_eq!((sum.total(), sum.highest().collect::<Vec<_>>()), (u64::MAX, vec!["f", "c", "b", "e"]));
+    }
+}

