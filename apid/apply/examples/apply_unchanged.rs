@@ -25,7 +25,7 @@ fn main() {
             manager: "one",
             api_version: "apps/v1",
             subresource: "",
-            now: Timestamp::from_second(second).unwrap(),
+            now: Some(Timestamp::from_second(second).unwrap()),
             merge: &merge,
             versions: &versions,
             ignored: &ignored,

@@ -133,8 +133,9 @@ impl Apply<'_> {
         {
             merged.set_meta("creationTimestamp", at.clone());
         }
-        own.fields = without_bookkeeping(&own.fields);
-        if self.is_unchanged(live, &merged, &own, owners) {
+        // What nobody owns still counts as wanted: the name is not given up with the last label.
+        let owned = without_bookkeeping(&own.fields);
+        if self.is_unchanged(live, &merged, &own, &owned, owners) {
             return Ok(Applied { object: merged, changed: false });
         }
         let mut others = owners.managed.clone();
@@ -160,20 +161,27 @@ impl Apply<'_> {
         if !changed {
             own.time = before.as_ref().and_then(|before| before.time);
         }
-        others.entries.push(own);
+        others.entries.push(Entry { fields: owned, ..own });
         others.write(&mut new);
         crate::managers::keep_times(live, &mut new);
         Ok(Applied { object: new, changed })
     }
 
     /// Whether neither values nor owners change, which spares comparing and writing them.
-    fn is_unchanged(&self, live: &Object, merged: &Object, own: &Entry, owners: &Owners) -> bool {
+    fn is_unchanged(
+        &self,
+        live: &Object,
+        merged: &Object,
+        own: &Entry,
+        owned: &Set,
+        owners: &Owners,
+    ) -> bool {
         let is_served = |entry: &Entry| self.write.merge_of(&entry.api_version).is_some();
         owners.as_stored
             && owners
                 .managed
                 .find(own)
-                .is_some_and(|before| before.api_version == own.api_version && before.fields == own.fields)
+                .is_some_and(|before| before.api_version == own.api_version && before.fields == *owned)
             && owners.managed.entries.iter().all(is_served)
             && live.0 == merged.0
     }

@@ -61,8 +61,8 @@ pub struct Write<'a> {
     pub api_version: &'a str,
     /// The subresource through which it is written; `""` is the object itself.
     pub subresource: &'a str,
-    /// Now.
-    pub now: Timestamp,
+    /// Now; None: what is written this way bears no time.
+    pub now: Option<Timestamp>,
     /// How objects of that version merge.
     pub merge: &'a Merge,
     /// The other versions.
@@ -130,7 +130,7 @@ impl Write<'_> {
             operation,
             api_version: self.api_version.to_owned(),
             subresource: self.subresource.to_owned(),
-            time: Some(self.now),
+            time: self.now,
             fields,
         }
     }

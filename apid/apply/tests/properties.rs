@@ -251,7 +251,7 @@ impl Server {
             manager,
             api_version: "v1",
             subresource: "",
-            now: Timestamp::from_second(self.second).unwrap(),
+            now: Some(Timestamp::from_second(self.second).unwrap()),
             merge: &self.versions.merge,
             versions: &self.versions,
             ignored: &Set::default(),

@@ -59,7 +59,7 @@ fn owned(schema: &'static Schema, patch: &Object) -> Value {
         manager: "one",
         api_version: patch.api_version(),
         subresource: "",
-        now: Timestamp::UNIX_EPOCH,
+        now: Some(Timestamp::UNIX_EPOCH),
         merge: &merge,
         versions: &versions,
         ignored: &ignored,

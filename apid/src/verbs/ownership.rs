@@ -14,6 +14,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
+use apply::managers::Managed;
 use apply::path::Element;
 use apply::set::Set;
 use apply::update::{Versions, Write};
@@ -27,6 +28,12 @@ use crate::plane::Plane;
 
 /// The manager of what this process writes on its own.
 const SELF: &str = "apid";
+
+/// The subresource that shows one number of an object.
+const SCALE: &str = "scale";
+/// Where that number is, in the object and in its Scale.
+pub(super) static REPLICAS: LazyLock<[Element; 2]> =
+    LazyLock::new(|| [Element::field("spec"), Element::field("replicas")]);
 
 /// An object on its way to the store, and who owns it.
 pub(super) struct Wanted {
@@ -42,7 +49,7 @@ pub(super) struct Wanted {
 pub(super) struct Ownership<'a> {
     manager: &'a str,
     subresource: &'a str,
-    now: jiff::Timestamp,
+    now: Option<jiff::Timestamp>,
     api_version: String,
     merge: Merge,
     empty: Object,
@@ -68,7 +75,8 @@ impl<'a> Ownership<'a> {
         Some(Ownership {
             manager: if call.by.is_internal() { SELF } else { options.manager() },
             subresource: call.subresource,
-            now: call.plane.clock.now(),
+            // The reference loses it on the way between an object and its Scale.
+            now: (call.subresource != SCALE).then(|| call.plane.clock.now()),
             api_version: served.api_version(),
             merge: schema.merge(),
             empty: schema.empty(),
@@ -89,7 +97,7 @@ impl<'a> Ownership<'a> {
             versions: &self.versions,
             ignored: self.ignored,
             empty: &self.empty,
-            reset_then_track: true,
+            reset_then_track: self.versions.plane.names.behaviour.reset_of_owners_owns_the_rest,
         }
     }
 
@@ -104,6 +112,10 @@ impl<'a> Ownership<'a> {
     ///
     /// 500: a version in which somebody owns fields cannot be reached.
     pub(super) fn follow(&self, old: Option<&Object>, new: &mut Object) -> Result<(), Status> {
+        // A Scale of whose number nobody is the owner is an object without owners, and stays one.
+        if self.subresource == SCALE && old.is_some_and(|old| !has_owner(old, &*REPLICAS)) {
+            return Ok(());
+        }
         if !self.served.is_converted() {
             return self.write().update(old, new).map_err(Status::internal);
         }
@@ -147,6 +159,11 @@ impl Versions for Others<'_> {
         }
         Ok(object)
     }
+}
+
+/// Whether somebody owns a field.
+fn has_owner(object: &Object, path: &[Element]) -> bool {
+    Managed::of(object).entries.iter().any(|entry| entry.fields.contains(path))
 }
 
 /// What a way of writing a kind leaves alone.

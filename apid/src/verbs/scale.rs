@@ -7,6 +7,7 @@
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
+use apply::managers::Managed;
 use kinds::{Resource, scale};
 
 use super::decode::decode;
@@ -41,7 +42,7 @@ pub(super) async fn update(
     let (mut sent, warnings) = decode(body, version, payload, options.field_validation)?;
     fit_name(call, &sent)?;
     super::create::fit_namespace(call, &mut sent)?;
-    write(call, body, options, |_| Ok((sent.clone(), warnings.clone()))).await
+    write(call, body, options, |_| Ok((sent.clone(), warnings.clone(), None))).await
 }
 
 /// Sets the number of an object by a patch of its Scale.
@@ -58,19 +59,21 @@ pub(super) async fn patch(
     let wanted = |old: &Object| {
         let (new, warnings) = patch.change(call, body, scale::of(old), options.field_validation)?;
         fit_name(call, &new)?;
-        Ok((new, warnings))
+        Ok((new, warnings, None))
     };
     write(call, body, options, wanted).await
 }
 
-async fn write(
+/// Gives an object the number of the Scale that `wanted` makes of the current object. With it come warnings and, from an
+/// apply, the owners of the object's fields.
+pub(super) async fn write(
     call: &Call<'_>,
     body: &Resource,
     options: &WriteOptions,
-    wanted: impl Fn(&Object) -> Result<(Object, Vec<String>), Status>,
+    wanted: impl Fn(&Object) -> Result<(Object, Vec<String>, Option<Managed>), Status>,
 ) -> Result<Written, Status> {
     let scaled = |old: &Object| {
-        let (scale, warnings) = wanted(old)?;
+        let (scale, warnings, owners) = wanted(old)?;
         let errors = scale::validate(&scale);
         if !errors.is_empty() {
             return Err(Status::invalid(&body.group_kind, call.name, &errors));
@@ -81,7 +84,11 @@ async fn write(
         let mut new = old.clone();
         scale::apply(&mut new, &scale);
         new.set_meta("resourceVersion", scale.resource_version());
-        Ok(Wanted { object: new, warnings, applied: false })
+        let applied = owners.is_some();
+        if let Some(owners) = owners {
+            owners.write(&mut new);
+        }
+        Ok(Wanted { object: new, warnings, applied })
     };
     match call.modify(options, scaled).await? {
         Modified::Done(written) => Ok(Written { object: view(&written.object)?, ..written }),

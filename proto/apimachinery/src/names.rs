@@ -102,6 +102,8 @@ pub struct Behaviour {
     pub duplicate_item_under_apply_is_internal: bool,
     /// (g) 26: a JSON Patch `replace` of a missing key succeeds.
     pub replace_of_missing_key_succeeds: bool,
+    /// D-SSA-39, which the reference does not do: a write that makes all owners be forgotten owns what else it changes.
+    pub reset_of_owners_owns_the_rest: bool,
 }
 
 impl Names {
@@ -133,6 +135,7 @@ impl Names {
                     undeclared_field_fails_apply: true,
                     duplicate_item_under_apply_is_internal: true,
                     replace_of_missing_key_succeeds: true,
+                    reset_of_owners_owns_the_rest: false,
                 },
             },
             Preset::Svc => {
@@ -158,6 +161,7 @@ impl Names {
                         undeclared_field_fails_apply: false,
                         duplicate_item_under_apply_is_internal: false,
                         replace_of_missing_key_succeeds: false,
+                        reset_of_owners_owns_the_rest: true,
                     },
                 }
             }

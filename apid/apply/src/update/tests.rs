@@ -25,7 +25,7 @@ impl Kind {
             manager,
             api_version: "v1",
             subresource,
-            now: Timestamp::from_second(second).unwrap(),
+            now: Some(Timestamp::from_second(second).unwrap()),
             merge: &self.merge,
             versions: &self.versions,
             ignored: &self.ignored,

@@ -59,18 +59,16 @@ impl Intent {
     }
 
     /// 400: another type than that of the URL.
-    fn check_type(&self, kind: &str, api_version: &str) -> Result<(), Status> {
+    pub(super) fn check_type(&self, kind: &str, api_version: &str) -> Result<(), Status> {
         let (sent_kind, sent_version) = (self.object.kind(), self.object.api_version());
         if (sent_kind, sent_version) == (kind, api_version) {
             return Ok(());
         }
-        Err(Status::bad_request(format!(
-            "invalid object type: {sent_version}, Kind={sent_kind}; expected: {api_version}, Kind={kind}"
-        )))
+        Err(Status::bad_request(format!("invalid object type: {}", type_name(sent_version, sent_kind))))
     }
 
     /// The object and warnings about it: keys that came twice, and, where they do not fail the apply, undeclared fields.
-    fn validated(
+    pub(super) fn validated(
         &self,
         call: &Call<'_>,
         schema: &'static Schema,
@@ -118,9 +116,9 @@ pub(super) async fn apply(
     let last_applied = Some(LastApplied { annotation: &annotation, manager: TOOL });
     let apply = Apply { write, force: options.force, last_applied };
     let lay = |live: &Object| {
-        let mut object = apply.run(live, &patch).map_err(|error| refusal(call, error))?.object;
+        let mut object = apply.run(live, &patch).map_err(|error| refusal(call, &patch, error))?.object;
         let stored = served.conform(&mut object).and_then(|_| served.to_stored(&mut object, names));
-        stored.map_err(|error| unfit(call, &error.to_string()))?;
+        stored.map_err(|error| unfit(call, &patch, &error.to_string()))?;
         fit_name(call, &object)?;
         let namespace = object.namespace();
         if !namespace.is_empty() && namespace != call.namespace {
@@ -159,7 +157,8 @@ pub(super) async fn apply(
     Err(Status::not_found(&resource.group_resource, call.name))
 }
 
-fn refusal(call: &Call<'_>, error: ApplyError) -> Status {
+/// The Status of an apply that failed.
+pub(super) fn refusal(call: &Call<'_>, patch: &Object, error: ApplyError) -> Status {
     let behaviour = &call.plane.names.behaviour;
     match error {
         ApplyError::Conflicts(conflicts) => conflict_status(&conflicts),
@@ -173,27 +172,28 @@ fn refusal(call: &Call<'_>, error: ApplyError) -> Status {
                 behaviour.undeclared_field_fails_apply
             };
             let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            mistyped(call, &text.join("\n"), internal)
+            mistyped(patch, &text.join("\n"), internal)
         }
     }
 }
 
 /// A value that is not of the type of its field, found when the result is brought into stored form.
-fn unfit(call: &Call<'_>, why: &str) -> Status {
-    mistyped(call, why, call.plane.names.behaviour.undeclared_field_fails_apply)
+pub(super) fn unfit(call: &Call<'_>, patch: &Object, why: &str) -> Status {
+    mistyped(patch, why, call.plane.names.behaviour.undeclared_field_fails_apply)
 }
 
-fn mistyped(call: &Call<'_>, why: &str, internal: bool) -> Status {
-    let served = &call.collection.served;
-    let name = if call.namespace.is_empty() {
-        call.name.to_owned()
-    } else {
-        format!("{}/{}", call.namespace, call.name)
-    };
+fn mistyped(patch: &Object, why: &str, internal: bool) -> Status {
     let text = format!(
-        "failed to create typed patch object ({name}; {}, Kind={}): {why}",
-        served.api_version(),
-        served.kind.kind
+        "failed to create typed patch object ({}/{}; {}): {why}",
+        patch.namespace(),
+        patch.name(),
+        type_name(patch.api_version(), patch.kind())
     );
     if internal { Status::failure(Reason::Unknown, text) } else { Status::bad_request(text) }
+}
+
+/// `/v1, Kind=ConfigMap`: an empty group keeps its slash.
+fn type_name(api_version: &str, kind: &str) -> String {
+    let slash = if api_version.contains('/') || api_version.is_empty() { "" } else { "/" };
+    format!("{slash}{api_version}, Kind={kind}")
 }

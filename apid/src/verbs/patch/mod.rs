@@ -10,6 +10,7 @@
 //! JSON Patch is RFC 6902, merge patch RFC 7386, strategic merge patch that of the reference; the algorithms are `apply`'s.
 
 mod apply;
+mod scale;
 
 use ::apply::{json_patch, merge_patch, strategic};
 use apimachinery::codec::{self, Limits};
@@ -24,7 +25,7 @@ use super::modify::Modified;
 use super::options::{FieldValidation, WriteOptions};
 use super::ownership::Wanted;
 use super::update::fit_name;
-use super::{Call, Written, scale};
+use super::{Call, Written};
 
 /// The patch types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,11 +193,11 @@ fn strategic_failure(error: strategic::Error) -> Status {
 ///
 /// 404; 422 when the patch cannot be applied or its result is wrong; else those of an update.
 pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Result<Written, Status> {
-    if let Document::Intent(intent) = &patch.document {
-        return apply::apply(call, intent, options).await;
-    }
-    if let Some(view) = call.view() {
-        return scale::patch(call, view, patch, options).await;
+    match (&patch.document, call.view()) {
+        (Document::Intent(intent), Some(view)) => return scale::apply(call, view, intent, options).await,
+        (Document::Intent(intent), None) => return apply::apply(call, intent, options).await,
+        (_, Some(view)) => return super::scale::patch(call, view, patch, options).await,
+        (_, None) => {}
     }
     let resource = &call.collection.resource;
     let (served, names) = (&call.collection.served, &call.plane.names);

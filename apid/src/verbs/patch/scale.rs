@@ -1,0 +1,99 @@
+//! Server-side apply of the subresource `scale`.
+//!
+//! # Contract
+//!
+//! [`apply`] lays a Scale over that of the object. Owners of the number are owners of the object's own field and keep the
+//! version in which they wrote; who owns it through the subresource says so in its entry.
+
+use ::apply::managers::{Entry, Managed};
+use ::apply::server_side::Apply;
+use ::apply::set::Set;
+use ::apply::update::{OneVersion, Write};
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use kinds::{Resource, scale};
+use schema::Schema;
+
+use super::super::options::WriteOptions;
+use super::super::ownership::REPLICAS;
+use super::super::scale::write;
+use super::super::update::fit_name;
+use super::super::{Call, Written};
+use super::apply::{Intent, refusal, unfit};
+
+/// Applies a Scale.
+///
+/// # Errors
+///
+/// 400 for the body, 404, 409 for a conflict, 422 for its number.
+pub(super) async fn apply(
+    call: &Call<'_>,
+    body: &Resource,
+    intent: &Intent,
+    options: &WriteOptions,
+) -> Result<Written, Status> {
+    let Some(schema) = Schema::of(body.kind.schema) else {
+        return Err(Status::internal("the kind has no schema"));
+    };
+    let versions = OneVersion { api_version: body.api_version(), merge: schema.merge() };
+    intent.check_type(body.kind.kind, &versions.api_version)?;
+    let (patch, warnings) = intent.validated(call, schema, options.field_validation)?;
+    let (ignored, empty) = (Set::new(), schema.empty());
+    let write_of_scale = Write {
+        manager: options.manager(),
+        api_version: &versions.api_version,
+        subresource: call.subresource,
+        now: None,
+        merge: &versions.merge,
+        versions: &versions,
+        ignored: &ignored,
+        empty: &empty,
+        reset_then_track: false,
+    };
+    let apply = Apply { write: write_of_scale, force: options.force, last_applied: None };
+    let version = call.collection.served.api_version();
+    let scaled = |old: &Object| {
+        let owners = Managed::of(old);
+        let mut shown = scale::of(old);
+        of_scale(&owners, &versions.api_version).write(&mut shown);
+        let mut new = apply.run(&shown, &patch).map_err(|error| refusal(call, &patch, error))?.object;
+        let owners_of_scale = Managed::of(&new);
+        body.conform(&mut new).map_err(|error| unfit(call, &patch, &error.to_string()))?;
+        fit_name(call, &new)?;
+        Ok((new, warnings.clone(), Some(of_object(owners, owners_of_scale, &version))))
+    };
+    write(call, body, options, scaled).await
+}
+
+/// The owners of an object's number as owners of its Scale.
+fn of_scale(owners: &Managed, api_version: &str) -> Managed {
+    let owning = owners.entries.iter().filter(|entry| entry.fields.contains(&*REPLICAS));
+    let entries = owning.map(|entry| Entry {
+        api_version: api_version.to_owned(),
+        fields: Set::of(&*REPLICAS),
+        ..entry.clone()
+    });
+    Managed { entries: entries.collect() }
+}
+
+/// The owners of an object after those of its Scale changed.
+fn of_object(before: Managed, mut owners_of_scale: Managed, api_version: &str) -> Managed {
+    owners_of_scale.entries.retain(|entry| entry.fields.contains(&*REPLICAS));
+    let same = |a: &Entry, b: &Entry| {
+        a.manager == b.manager && a.operation == b.operation && a.subresource == b.subresource
+    };
+    let mut entries = before.entries;
+    for entry in entries.iter_mut().filter(|entry| entry.fields.contains(&*REPLICAS)) {
+        match owners_of_scale.entries.iter().position(|owner| same(owner, entry)) {
+            Some(at) => drop(owners_of_scale.entries.swap_remove(at)),
+            None => entry.fields = entry.fields.difference(&Set::of(&*REPLICAS)),
+        }
+    }
+    let new = owners_of_scale.entries.into_iter().map(|entry| Entry {
+        api_version: api_version.to_owned(),
+        fields: Set::of(&*REPLICAS),
+        ..entry
+    });
+    entries.extend(new);
+    Managed { entries }
+}
