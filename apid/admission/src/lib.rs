@@ -13,15 +13,41 @@
 //! which concerns no plugin costs no allocation and no task switch.
 //! INVARIANT (no storage): what plugins read of other objects they read through [`Reader`], which the process gives them.
 
+mod always_admit;
+mod always_deny;
+mod always_pull_images;
 mod attributes;
+mod certificate_subject_restriction;
 mod chain;
 mod configuration;
+mod default_class;
+mod default_toleration_seconds;
+mod deny_service_external_ips;
+mod event_rate_limit;
 mod eventual;
+mod extended_resource_toleration;
+mod limit_pod_hard_anti_affinity_topology;
+mod limit_ranger;
+mod namespace_existence;
 mod namespace_lifecycle;
+mod owner_references_permission_enforcement;
+mod persistent_volume_claim_resize;
 mod plugin;
 pub mod plugins;
+mod pod_containers;
+mod pod_node_selector;
+mod pod_resources;
 mod pod_security;
+mod pod_toleration_restriction;
+mod priority;
+pub mod quantity;
 mod reader;
+mod runtime_class;
+mod service_account;
+mod signers;
+mod storage_object_in_use_protection;
+mod taint_nodes_by_condition;
+mod tolerations;
 
 pub use attributes::{Attributes, Notes, Operation};
 pub use chain::{Chain, ConfigError};

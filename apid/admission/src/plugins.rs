@@ -1,7 +1,29 @@
 //! The table of plugins, in the order in which they run: names, defaults, and how those that exist are built.
 
+use crate::always_admit::AlwaysAdmit;
+use crate::always_deny::AlwaysDeny;
+use crate::always_pull_images::AlwaysPullImages;
+use crate::certificate_subject_restriction::CertificateSubjectRestriction;
+use crate::default_class::DefaultClass;
+use crate::default_toleration_seconds::DefaultTolerationSeconds;
+use crate::deny_service_external_ips::DenyServiceExternalIps;
+use crate::event_rate_limit::EventRateLimit;
+use crate::extended_resource_toleration::ExtendedResourceToleration;
+use crate::limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology;
+use crate::limit_ranger::LimitRanger;
+use crate::namespace_existence::{NamespaceAutoProvision, NamespaceExists};
 use crate::namespace_lifecycle::NamespaceLifecycle;
+use crate::owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement;
+use crate::persistent_volume_claim_resize::PersistentVolumeClaimResize;
+use crate::pod_node_selector::PodNodeSelector;
 use crate::pod_security::PodSecurity;
+use crate::pod_toleration_restriction::PodTolerationRestriction;
+use crate::priority::Priority;
+use crate::runtime_class::RuntimeClass;
+use crate::service_account::ServiceAccount;
+use crate::signers::SignerCheck;
+use crate::storage_object_in_use_protection::StorageObjectInUseProtection;
+use crate::taint_nodes_by_condition::TaintNodesByCondition;
 use crate::{Environment, Given, Plugin};
 
 /// A plugin of the table.
@@ -36,16 +58,25 @@ const fn off(name: &'static str, state: State) -> Entry {
 
 /// All plugins of release 1.33. Webhooks, quota and the one that denies everything come last.
 pub static PLUGINS: &[Entry] = &[
-    off("AlwaysAdmit", State::Missing),
-    off("NamespaceAutoProvision", State::Missing),
+    off("AlwaysAdmit", State::Built(|_| Box::new(AlwaysAdmit))),
+    off(
+        "NamespaceAutoProvision",
+        State::Built(|environment| Box::new(NamespaceAutoProvision::new(environment))),
+    ),
     on("NamespaceLifecycle", State::Built(|environment| Box::new(NamespaceLifecycle::new(environment)))),
-    off("NamespaceExists", State::Missing),
-    off("LimitPodHardAntiAffinityTopology", State::Missing),
-    on("LimitRanger", State::Missing),
-    on("ServiceAccount", State::Missing),
+    off("NamespaceExists", State::Built(|environment| Box::new(NamespaceExists::new(environment)))),
+    off(
+        "LimitPodHardAntiAffinityTopology",
+        State::Built(|environment| Box::new(LimitPodHardAntiAffinityTopology::new(environment))),
+    ),
+    on("LimitRanger", State::Built(|environment| Box::new(LimitRanger::new(environment)))),
+    on("ServiceAccount", State::Built(|environment| Box::new(ServiceAccount::new(environment)))),
     off("NodeRestriction", State::WithoutEffect),
-    on("TaintNodesByCondition", State::Missing),
-    off("AlwaysPullImages", State::Missing),
+    on(
+        "TaintNodesByCondition",
+        State::Built(|environment| Box::new(TaintNodesByCondition::new(environment))),
+    ),
+    off("AlwaysPullImages", State::Built(|_| Box::new(AlwaysPullImages))),
     off("ImagePolicyWebhook", State::Missing),
     on(
         "PodSecurity",
@@ -53,28 +84,60 @@ pub static PLUGINS: &[Entry] = &[
             PodSecurity::new(environment, given).map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
         }),
     ),
-    off("PodNodeSelector", State::Missing),
-    on("Priority", State::Missing),
-    on("DefaultTolerationSeconds", State::Missing),
-    off("PodTolerationRestriction", State::Missing),
-    off("EventRateLimit", State::Missing),
-    off("ExtendedResourceToleration", State::Missing),
-    on("DefaultStorageClass", State::Missing),
-    on("StorageObjectInUseProtection", State::Missing),
-    off("OwnerReferencesPermissionEnforcement", State::Missing),
-    on("PersistentVolumeClaimResize", State::Missing),
-    on("RuntimeClass", State::Missing),
-    on("CertificateApproval", State::Missing),
-    on("CertificateSigning", State::Missing),
-    on("ClusterTrustBundleAttest", State::Missing),
-    on("CertificateSubjectRestriction", State::Missing),
-    on("DefaultIngressClass", State::Missing),
-    off("DenyServiceExternalIPs", State::Missing),
+    off(
+        "PodNodeSelector",
+        State::Configured(|environment, given| {
+            PodNodeSelector::new(environment, given).map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
+        }),
+    ),
+    on("Priority", State::Built(|environment| Box::new(Priority::new(environment)))),
+    on(
+        "DefaultTolerationSeconds",
+        State::Built(|environment| Box::new(DefaultTolerationSeconds::new(environment))),
+    ),
+    off(
+        "PodTolerationRestriction",
+        State::Configured(|environment, given| {
+            PodTolerationRestriction::new(environment, given)
+                .map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
+        }),
+    ),
+    off(
+        "EventRateLimit",
+        State::Configured(|environment, given| Ok(Box::new(EventRateLimit::new(environment, given)?))),
+    ),
+    off(
+        "ExtendedResourceToleration",
+        State::Built(|environment| Box::new(ExtendedResourceToleration::new(environment))),
+    ),
+    on("DefaultStorageClass", State::Built(|environment| Box::new(DefaultClass::of_storage(environment)))),
+    on(
+        "StorageObjectInUseProtection",
+        State::Built(|environment| Box::new(StorageObjectInUseProtection::new(environment))),
+    ),
+    off(
+        "OwnerReferencesPermissionEnforcement",
+        State::Built(|environment| Box::new(OwnerReferencesPermissionEnforcement::new(environment))),
+    ),
+    on(
+        "PersistentVolumeClaimResize",
+        State::Built(|environment| Box::new(PersistentVolumeClaimResize::new(environment))),
+    ),
+    on("RuntimeClass", State::Built(|environment| Box::new(RuntimeClass::new(environment)))),
+    on("CertificateApproval", State::Built(|environment| Box::new(SignerCheck::approval(environment)))),
+    on("CertificateSigning", State::Built(|environment| Box::new(SignerCheck::signing(environment)))),
+    on("ClusterTrustBundleAttest", State::Built(|environment| Box::new(SignerCheck::attest(environment)))),
+    on(
+        "CertificateSubjectRestriction",
+        State::Built(|environment| Box::new(CertificateSubjectRestriction::new(environment))),
+    ),
+    on("DefaultIngressClass", State::Built(|environment| Box::new(DefaultClass::of_ingresses(environment)))),
+    off("DenyServiceExternalIPs", State::Built(|_| Box::new(DenyServiceExternalIps))),
     on("PodTopologyLabels", State::Missing),
     on("MutatingAdmissionPolicy", State::Missing),
     on("MutatingAdmissionWebhook", State::Missing),
     on("ValidatingAdmissionPolicy", State::Missing),
     on("ValidatingAdmissionWebhook", State::Missing),
     on("ResourceQuota", State::Missing),
-    off("AlwaysDeny", State::Missing),
+    off("AlwaysDeny", State::Built(|_| Box::new(AlwaysDeny))),
 ];

@@ -1,0 +1,49 @@
+//! AlwaysDeny: every write is refused, that of the server itself too. For tests of clients.
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+
+use crate::{Attributes, Eventual, Operation, Plugin};
+
+/// The plugin.
+pub(crate) struct AlwaysDeny;
+
+impl Plugin for AlwaysDeny {
+    fn handles(&self, _operation: Operation) -> bool {
+        true
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        _object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        Eventual::Now(Err(attributes.forbidden("admission control is denying all modifications")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+    use crate::always_admit::AlwaysAdmit;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn one_refuses_what_the_other_lets_pass() {
+        let fake = Fake::new(Preset::Kubernetes);
+        let object = || json!({"metadata": {"name": "x"}});
+        for operation in [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect] {
+            let write =
+                || Write { operation, old: Some(object()), kind: ("", "ConfigMap"), ..Write::default() };
+            let answer = fake.ask(&AlwaysDeny, write(), object()).await;
+            assert_eq!(
+                answer.message(),
+                "configmaps \"x\" is forbidden: admission control is denying all modifications"
+            );
+            assert!(fake.ask(&AlwaysAdmit, write(), object()).await.result.is_ok());
+        }
+    }
+}

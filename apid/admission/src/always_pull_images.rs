@@ -1,0 +1,149 @@
+//! AlwaysPullImages: every container pulls its image at each start, so that only those who may pull an image run it, also
+//! where it lies on the node already.
+//!
+//! # Reference
+//!
+//! An update that brings no new image changes nothing: a pod that was there before the plugin keeps its policy.
+
+use std::collections::HashSet;
+
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+
+use crate::{Attributes, Eventual, Interest, ObjectKind, Operation, Plugin, pod_containers};
+
+const ALWAYS: &str = "Always";
+
+const POD: ObjectKind = ObjectKind::new("", "Pod");
+
+/// The plugin.
+pub(crate) struct AlwaysPullImages;
+
+impl Plugin for AlwaysPullImages {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(&[(POD, "")])
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        if let Some(pod) = object
+            && brings_images(attributes, pod)
+        {
+            for list in pod_containers::LISTS {
+                for container in pod_containers::items_mut(pod, list).filter_map(Value::as_object_mut) {
+                    container.insert("imagePullPolicy".to_owned(), ALWAYS.into());
+                }
+            }
+            for volume in pod_containers::items_mut(pod, "volumes") {
+                if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut) {
+                    image.insert("pullPolicy".to_owned(), ALWAYS.into());
+                }
+            }
+        }
+        Eventual::Now(Ok(()))
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let other = object.filter(|pod| brings_images(attributes, pod)).and_then(other_policy);
+        Eventual::Now(match other {
+            Some(error) => Err(attributes.forbidden(&error.to_string())),
+            None => Ok(()),
+        })
+    }
+}
+
+/// Whether there are images in the pod that are not in the stored one.
+fn brings_images(attributes: &Attributes<'_>, pod: &Object) -> bool {
+    let Some(old) = attributes.old.filter(|_| attributes.operation == Operation::Update) else { return true };
+    let old: HashSet<&str> = images(old).collect();
+    images(pod).any(|image| !old.contains(image))
+}
+
+fn images(pod: &Object) -> impl Iterator<Item = &str> {
+    pod_containers::each(pod).map(|(_, _, container)| text(container, "image"))
+}
+
+/// The first place where another plugin has put another policy.
+fn other_policy(pod: &Object) -> Option<FieldError> {
+    let spec = FieldPath::new("spec");
+    let refuse = |path: &FieldPath, policy: &str| FieldError::not_supported(path, policy, &[ALWAYS]);
+    let container = pod_containers::each(pod).find_map(|(list, i, container)| {
+        let policy = text(container, "imagePullPolicy");
+        let path = || spec.child(list).index(i).child("imagePullPolicy");
+        (policy != ALWAYS).then(|| refuse(&path(), policy))
+    });
+    let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array);
+    container.or_else(|| {
+        volumes.into_iter().flatten().enumerate().find_map(|(i, volume)| {
+            let policy = text(volume.get("image").filter(|image| !image.is_null())?, "pullPolicy");
+            let path = || spec.child("volumes").index(i).child("image").child("pullPolicy");
+            (policy != ALWAYS).then(|| refuse(&path(), policy))
+        })
+    })
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn new_images_are_always_pulled() {
+        let fake = Fake::new(Preset::Kubernetes);
+        let pod = |image: &str, policy: &str| {
+            json!({"metadata": {"name": "p"}, "spec": {
+                "containers": [{"name": "c", "image": image, "imagePullPolicy": policy}],
+                "initContainers": [{"name": "i", "image": "a"}],
+                "volumes": [{"name": "v", "image": {"reference": "r", "pullPolicy": policy}}, {"name": "e", "emptyDir": {}}],
+            }})
+        };
+        let update = |old| Write { operation: Operation::Update, old: Some(old), ..Write::default() };
+        for (write, image, policy) in [
+            (Write::default(), "a", ALWAYS),
+            (update(pod("a", "Never")), "a", "Never"),
+            (update(pod("a", "Never")), "b", ALWAYS),
+        ] {
+            let answer = fake.ask(&AlwaysPullImages, write, pod(image, "Never")).await;
+            assert!(answer.result.is_ok());
+            let spec = &answer.object["spec"];
+            assert_eq!(spec["containers"][0]["imagePullPolicy"], policy);
+            assert_eq!(spec["volumes"][0]["image"]["pullPolicy"], policy);
+            assert_eq!(spec["volumes"][1], json!({"name": "e", "emptyDir": {}}));
+            let all = spec["initContainers"][0].get("imagePullPolicy").is_some();
+            assert_eq!(all, policy == ALWAYS);
+        }
+    }
+
+    #[test]
+    fn what_a_later_plugin_undoes_is_found() {
+        let find = |spec: Value| {
+            let pod = Object::from_value(json!({ "spec": spec })).unwrap();
+            other_policy(&pod).map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert_eq!(find(json!({"containers": [{"imagePullPolicy": "Always"}]})), "");
+        assert_eq!(
+            find(json!({"containers": [{"imagePullPolicy": "Always"}, {"imagePullPolicy": "Never"}]})),
+            "spec.containers[1].imagePullPolicy: Unsupported value: \"Never\": supported values: \"Always\""
+        );
+        assert!(find(json!({"volumes": [{"image": {}}]})).starts_with("spec.volumes[0].image.pullPolicy"));
+    }
+}

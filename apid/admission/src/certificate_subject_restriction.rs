@@ -1,0 +1,107 @@
+//! CertificateSubjectRestriction: the signer of client certificates signs none for the group that may do everything.
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use apimachinery::user::MASTERS;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer as _;
+
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
+
+pub(crate) struct CertificateSubjectRestriction {
+    /// The signer that is restricted.
+    signer: String,
+}
+
+impl CertificateSubjectRestriction {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        CertificateSubjectRestriction { signer: environment.names.label_key("kube-apiserver-client") }
+    }
+
+    fn check(&self, attributes: &Attributes<'_>, request: &Object) -> Result<(), Status> {
+        let encoded = request.str_at(&["spec", "request"]).unwrap_or("");
+        let organizations = organizations(encoded)
+            .map_err(|why| attributes.forbidden(&format!("failed to parse CSR: {why}")))?;
+        if organizations.iter().any(|group| group == MASTERS) {
+            let why = format!("use of {} signer with {MASTERS} group is not allowed", self.signer);
+            return Err(attributes.forbidden(&why));
+        }
+        Ok(())
+    }
+}
+
+/// The organizations of the subject of a request, which is PEM in base64.
+fn organizations(encoded: &str) -> Result<Vec<String>, String> {
+    let text = STANDARD.decode(encoded).map_err(|error| error.to_string())?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).map_err(|_| "it is no PEM".to_owned())?;
+    let malformed = |_| "PEM block type must be CERTIFICATE REQUEST".to_owned();
+    let (_, request) = X509CertificationRequest::from_der(&pem.contents).map_err(malformed)?;
+    let subject = &request.certification_request_info.subject;
+    Ok(subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned).collect())
+}
+
+impl Plugin for CertificateSubjectRestriction {
+    fn handles(&self, operation: Operation) -> bool {
+        operation == Operation::Create
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(const { &[(ObjectKind::new("certificates", "CertificateSigningRequest"), "")] })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let restricted = |request: &&Object| request.str_at(&["spec", "signerName"]) == Some(&self.signer);
+        Eventual::Now(object.filter(restricted).map_or(Ok(()), |request| self.check(attributes, request)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    fn request(organization: &str) -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+        let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+        STANDARD.encode(pem)
+    }
+
+    #[tokio::test]
+    async fn nobody_asks_for_the_group_that_may_do_everything() {
+        let fake = Fake::new(Preset::Kubernetes);
+        let plugin = CertificateSubjectRestriction::new(&fake.environment());
+        let clients = "kubernetes.io/kube-apiserver-client";
+        for (signer, request, refusal) in [
+            (clients, request("team-a"), ""),
+            (
+                clients,
+                request(MASTERS),
+                "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
+            ),
+            ("example.com/own", request(MASTERS), ""),
+            (clients, "bm8=".to_owned(), "failed to parse CSR: it is no PEM"),
+        ] {
+            let write = Write { kind: ("certificates", "CertificateSigningRequest"), ..Write::default() };
+            let object =
+                json!({"metadata": {"name": "r"}, "spec": {"signerName": signer, "request": request}});
+            let answer = fake.ask(&plugin, write, object).await;
+            let expected = match refusal {
+                "" => String::new(),
+                why => format!("certificatesigningrequests.certificates.k8s.io \"r\" is forbidden: {why}"),
+            };
+            assert_eq!(answer.message(), expected);
+        }
+    }
+}

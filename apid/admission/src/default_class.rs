@@ -1,0 +1,160 @@
+//! DefaultStorageClass and DefaultIngressClass: objects that name no class get the one that is marked as default.
+
+use std::sync::Arc;
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use serde_json::Value;
+
+use crate::limit_ranger::object_at;
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Place, Plugin, Reader};
+
+/// A plugin that gives objects a class.
+pub(crate) struct DefaultClass {
+    reader: Arc<dyn Reader>,
+    places: &'static [Place],
+    class: ObjectKind,
+    /// Annotations that mark a class as default.
+    marks: Vec<String>,
+    /// Annotation by which objects named their class before there was a field.
+    annotation: String,
+    /// Field of the object's spec.
+    field: &'static str,
+}
+
+impl DefaultClass {
+    /// Of claims.
+    pub(crate) fn of_storage(environment: &Environment) -> Self {
+        let names = &environment.names;
+        DefaultClass {
+            reader: Arc::clone(&environment.reader),
+            places: const { &[(ObjectKind::new("", "PersistentVolumeClaim"), "")] },
+            class: ObjectKind::new("storage", "StorageClass"),
+            marks: vec![
+                names.label_sub_key("storageclass", "is-default-class"),
+                names.label_sub_key("storageclass.beta", "is-default-class"),
+            ],
+            annotation: names.label_sub_key("volume.beta", "storage-class"),
+            field: "storageClassName",
+        }
+    }
+
+    /// Of ingresses.
+    pub(crate) fn of_ingresses(environment: &Environment) -> Self {
+        let names = &environment.names;
+        DefaultClass {
+            reader: Arc::clone(&environment.reader),
+            places: const { &[(ObjectKind::new("networking", "Ingress"), "")] },
+            class: ObjectKind::new("networking", "IngressClass"),
+            marks: vec![names.label_sub_key("ingressclass", "is-default-class")],
+            annotation: names.label_key("ingress.class"),
+            field: "ingressClassName",
+        }
+    }
+
+    /// The default: of several the newest, then the first by name.
+    async fn default(&self) -> Result<Option<Arc<Object>>, Status> {
+        let mut classes = self.reader.list(self.class, "").get().await?;
+        classes.retain(|class| self.marks.iter().any(|mark| class.annotation(mark) == Some("true")));
+        let age = |class: &Arc<Object>| std::cmp::Reverse(class.meta_str("creationTimestamp").to_owned());
+        classes.sort_by(|a, b| age(a).cmp(&age(b)).then_with(|| a.name().cmp(b.name())));
+        Ok(classes.into_iter().next())
+    }
+}
+
+impl Plugin for DefaultClass {
+    fn handles(&self, operation: Operation) -> bool {
+        operation == Operation::Create
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(self.places)
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        _attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let names_one = |object: &Object| {
+            object.annotation(&self.annotation).is_some()
+                || object.at(&["spec", self.field]).is_some_and(|class| !class.is_null())
+        };
+        let Some(object) = object.filter(|object| !names_one(object)) else { return Eventual::Now(Ok(())) };
+        Eventual::later(async move {
+            if let (Some(class), Some(spec)) = (self.default().await?, object_at(&mut object.0, "spec")) {
+                spec.insert(self.field.to_owned(), Value::from(class.name()));
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn the_newest_default_is_given_to_what_names_none() {
+        let class = |name: &str, mark: &str, made: &str| json!({"metadata": {"name": name, "creationTimestamp": made, "annotations": {mark: "true"}}});
+        let storage = "storageclass.kubernetes.io/is-default-class";
+        let fake = Fake::new(Preset::Kubernetes)
+            .with(
+                "storage",
+                "StorageClass",
+                &[
+                    class("a", "other", "2026-03-01T00:00:00Z"),
+                    class("old", storage, "2026-01-01T00:00:00Z"),
+                    class("z", "storageclass.beta.kubernetes.io/is-default-class", "2026-02-01T00:00:00Z"),
+                    class("y", storage, "2026-02-01T00:00:00Z"),
+                ],
+            )
+            .with(
+                "networking",
+                "IngressClass",
+                &[class("nginx", "ingressclass.kubernetes.io/is-default-class", "")],
+            );
+        let (claims, ingresses) =
+            (DefaultClass::of_storage(&fake.environment()), DefaultClass::of_ingresses(&fake.environment()));
+        let claim = ("", "PersistentVolumeClaim");
+        let ingress = ("networking", "Ingress");
+        for (plugin, kind, field, object, expected) in [
+            (&claims, claim, "storageClassName", json!({"spec": {}}), json!("y")),
+            (&claims, claim, "storageClassName", json!({"spec": {"storageClassName": ""}}), json!("")),
+            (&claims, claim, "storageClassName", json!({"spec": {"storageClassName": "own"}}), json!("own")),
+            (
+                &claims,
+                claim,
+                "storageClassName",
+                json!({"metadata": {"annotations": {"volume.beta.kubernetes.io/storage-class": "b"}}, "spec": {}}),
+                json!(null),
+            ),
+            (&ingresses, ingress, "ingressClassName", json!({}), json!("nginx")),
+            (
+                &ingresses,
+                ingress,
+                "ingressClassName",
+                json!({"spec": {"ingressClassName": "own"}}),
+                json!("own"),
+            ),
+            (
+                &ingresses,
+                ingress,
+                "ingressClassName",
+                json!({"metadata": {"annotations": {"kubernetes.io/ingress.class": "b"}}, "spec": {}}),
+                json!(null),
+            ),
+        ] {
+            let answer = fake.ask(plugin, Write { kind, ..Write::default() }, object.clone()).await;
+            assert_eq!(answer.object["spec"][field], expected, "{object}");
+        }
+        let bare = Fake::new(Preset::Kubernetes);
+        let plugin = DefaultClass::of_storage(&bare.environment());
+        let answer = bare.ask(&plugin, Write { kind: claim, ..Write::default() }, json!({"spec": {}})).await;
+        assert_eq!(answer.object, json!({"spec": {}}), "no default, no class");
+    }
+}

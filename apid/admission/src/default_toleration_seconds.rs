@@ -1,0 +1,90 @@
+//! DefaultTolerationSeconds: pods stay five minutes on a node that is not ready or not reached, unless they say otherwise.
+
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use serde_json::{Value, json};
+
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
+
+const POD: ObjectKind = ObjectKind::new("", "Pod");
+/// How long pods stay, in seconds.
+const SECONDS: i64 = 300;
+
+pub(crate) struct DefaultTolerationSeconds {
+    /// The taints of such nodes.
+    taints: [String; 2],
+}
+
+impl DefaultTolerationSeconds {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        DefaultTolerationSeconds { taints: taints(&environment.names) }
+    }
+}
+
+fn taints(names: &Names) -> [String; 2] {
+    ["not-ready", "unreachable"].map(|name| names.label_sub_key("node", name))
+}
+
+impl Plugin for DefaultTolerationSeconds {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(&[(POD, "")])
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        _attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        if let Some(spec) = object.and_then(|pod| pod.get_mut("spec")).and_then(Value::as_object_mut) {
+            let present: Vec<Value> =
+                spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
+            let missing = self.taints.iter().filter(|taint| !present.iter().any(|t| tolerates(t, taint)));
+            let added: Vec<Value> = missing.map(|taint| toleration(taint)).collect();
+            if !added.is_empty() {
+                spec.insert("tolerations".to_owned(), Value::Array([present, added].concat()));
+            }
+        }
+        Eventual::Now(Ok(()))
+    }
+}
+
+/// Whether a toleration says how long to stay in spite of a taint.
+fn tolerates(toleration: &Value, taint: &str) -> bool {
+    let field = |name: &str| toleration.get(name).and_then(Value::as_str).unwrap_or("");
+    [taint, ""].contains(&field("key")) && ["NoExecute", ""].contains(&field("effect"))
+}
+
+fn toleration(taint: &str) -> Value {
+    json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS})
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn what_a_pod_does_not_say_is_said_for_it() {
+        let fake = Fake::new(Preset::Kubernetes);
+        let plugin = DefaultTolerationSeconds::new(&fake.environment());
+        let [not_ready, unreachable] = taints(&fake.names).map(|taint| toleration(&taint));
+        let five = json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
+        let no_schedule = json!({"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"});
+        for (given, expected) in [
+            (json!(null), json!([not_ready, unreachable])),
+            (json!([five]), json!([five, unreachable])),
+            (json!([no_schedule]), json!([no_schedule, not_ready, unreachable])),
+            (json!([{"operator": "Exists"}]), json!([{"operator": "Exists"}])),
+        ] {
+            let answer = fake.ask(&plugin, Write::default(), json!({"spec": {"tolerations": given}})).await;
+            assert_eq!(answer.object["spec"]["tolerations"], expected);
+        }
+    }
+}

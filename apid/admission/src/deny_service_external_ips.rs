@@ -1,0 +1,71 @@
+//! DenyServiceExternalIPs: services get no external addresses that they did not have before; whoever names one could draw
+//! traffic meant for it.
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+
+use crate::{Attributes, Eventual, Interest, ObjectKind, Operation, Plugin};
+
+const SERVICE: ObjectKind = ObjectKind::new("", "Service");
+
+/// The plugin.
+pub(crate) struct DenyServiceExternalIps;
+
+impl Plugin for DenyServiceExternalIps {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(&[(SERVICE, "")])
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let old = attributes.old.map_or(&[][..], addresses);
+        let is_new = |address: &Value| !old.contains(address);
+        Eventual::Now(match object {
+            Some(service) if addresses(service).iter().any(is_new) => {
+                Err(attributes.forbidden("Use of external IPs is denied by admission control."))
+            }
+            _ => Ok(()),
+        })
+    }
+}
+
+fn addresses(service: &Object) -> &[Value] {
+    service.at(&["spec", "externalIPs"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn addresses_may_go_and_not_come() {
+        let fake = Fake::new(Preset::Kubernetes);
+        let service = |ips: &[&str]| json!({"metadata": {"name": "s"}, "spec": {"externalIPs": ips}});
+        for (old, new, refused) in [
+            (None, service(&[]), false),
+            (None, json!({"metadata": {"name": "s"}, "spec": {}}), false),
+            (None, service(&["192.0.2.1"]), true),
+            (Some(service(&["192.0.2.1", "192.0.2.2"])), service(&["192.0.2.2", "192.0.2.1"]), false),
+            (Some(service(&["192.0.2.1", "192.0.2.2"])), service(&["192.0.2.2"]), false),
+            (Some(service(&["192.0.2.1"])), service(&["192.0.2.2"]), true),
+            (Some(service(&[])), service(&["192.0.2.2"]), true),
+        ] {
+            let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+            let write = Write { kind: ("", "Service"), operation, old, ..Write::default() };
+            let answer = fake.ask(&DenyServiceExternalIps, write, new.clone()).await;
+            let wanted = "services \"s\" is forbidden: Use of external IPs is denied by admission control.";
+            assert_eq!(answer.message(), if refused { wanted } else { "" }, "{new}");
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! EventRateLimit: how many Events a second are taken, from all, from a namespace, from a user, or of one source about
+//! one object. Off unless it is named, and then it must be configured.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): of each limit at most `cacheSize` buckets are kept; the one used longest ago goes first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use parking_lot::Mutex;
+
+use crate::{Attributes, Environment, Eventual, Fields, Given, Interest, ObjectKind, Operation, Plugin};
+
+/// Buckets of a limit that says nothing about it.
+const CACHE_SIZE: i64 = 4096;
+
+pub(crate) struct EventRateLimit {
+    clock: Arc<dyn Clock>,
+    limits: Vec<Limit>,
+}
+
+impl EventRateLimit {
+    pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
+        let given = given.ok_or("it needs a configuration: there is no limit to keep without one")?;
+        let mut fields =
+            given.typed(&environment.names, "eventratelimit.admission", &["v1alpha1"], "Configuration")?;
+        let entries = fields.objects("limits")?;
+        if entries.is_empty() {
+            return Err(fields.mistake("limits", "must have an entry"));
+        }
+        fields.end()?;
+        let limits = entries.into_iter().map(Limit::read).collect::<Result<_, _>>()?;
+        Ok(EventRateLimit { clock: Arc::clone(&environment.clock), limits })
+    }
+
+    fn check(&self, attributes: &Attributes<'_>, event: &Object) -> Result<(), Status> {
+        let now = self.clock.monotonic();
+        let over: Vec<String> =
+            self.limits.iter().filter_map(|limit| limit.take(attributes, event, now)).collect();
+        match over.as_slice() {
+            [] => Ok(()),
+            [one] => Err(Status::failure(Reason::TooManyRequests, one.clone())),
+            several => Err(Status::failure(Reason::TooManyRequests, format!("[{}]", several.join(", ")))),
+        }
+    }
+}
+
+/// Whom a limit counts apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    Server,
+    Namespace,
+    User,
+    SourceAndObject,
+}
+
+impl Scope {
+    const ALL: [(&'static str, Scope); 4] = [
+        ("Server", Scope::Server),
+        ("Namespace", Scope::Namespace),
+        ("User", Scope::User),
+        ("SourceAndObject", Scope::SourceAndObject),
+    ];
+
+    fn word(self) -> &'static str {
+        Scope::ALL.iter().find(|(_, scope)| *scope == self).map_or("", |(word, _)| word)
+    }
+
+    /// What one bucket is for.
+    fn key(self, attributes: &Attributes<'_>, event: &Object) -> String {
+        let text = |path: &[&str]| event.str_at(path).unwrap_or("");
+        match self {
+            Scope::Server => String::new(),
+            Scope::Namespace => attributes.namespace.to_owned(),
+            Scope::User => attributes.user.name.clone(),
+            Scope::SourceAndObject => {
+                let object = ["kind", "namespace", "name", "uid", "apiVersion"]
+                    .map(|field| text(&["involvedObject", field]));
+                [text(&["source", "component"]), text(&["source", "host"])]
+                    .into_iter()
+                    .chain(object)
+                    .collect::<Vec<_>>()
+                    .join("")
+            }
+        }
+    }
+}
+
+struct Limit {
+    scope: Scope,
+    /// Events a second.
+    rate: f64,
+    /// Events at once.
+    burst: f64,
+    most: usize,
+    buckets: Mutex<Buckets>,
+}
+
+/// Buckets by key, and the keys by the time of their last use.
+#[derive(Default)]
+struct Buckets {
+    all: HashMap<String, Bucket>,
+    by_use: BTreeMap<u64, String>,
+    uses: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    filled: Duration,
+    used: u64,
+}
+
+impl Limit {
+    fn read(mut fields: Fields) -> Result<Self, String> {
+        let word = fields.text("type")?.unwrap_or_default();
+        let scope = Scope::ALL.iter().find(|(known, _)| *known == word).map(|(_, scope)| *scope);
+        let words = Scope::ALL.map(|(word, _)| word).join(", ");
+        let scope = scope.ok_or_else(|| fields.mistake("type", &format!("must be one of {words}")))?;
+        let (rate, burst) = (fields.integer("qps")?.unwrap_or(0), fields.integer("burst")?.unwrap_or(0));
+        let most = fields.integer("cacheSize")?.unwrap_or(0);
+        for (field, number) in [("qps", rate), ("burst", burst)] {
+            if !(1..=i64::from(i32::MAX)).contains(&number) {
+                return Err(fields.mistake(field, "must be a number above 0"));
+            }
+        }
+        if !(0..=i64::from(i32::MAX)).contains(&most) {
+            return Err(fields.mistake("cacheSize", "must not be negative"));
+        }
+        fields.end()?;
+        let most = if most == 0 { CACHE_SIZE } else { most };
+        Ok(Limit {
+            scope,
+            rate: rate as f64,
+            burst: burst as f64,
+            most: usize::try_from(most).unwrap_or(usize::MAX),
+            buckets: Mutex::default(),
+        })
+    }
+
+    /// Takes one event; the message when there is none to be had.
+    fn take(&self, attributes: &Attributes<'_>, event: &Object, now: Duration) -> Option<String> {
+        let key = self.scope.key(attributes, event);
+        let mut buckets = self.buckets.lock();
+        buckets.uses += 1;
+        let used = buckets.uses;
+        let before = buckets.all.get(&key).copied();
+        let mut bucket = before.unwrap_or(Bucket { tokens: self.burst, filled: now, used });
+        let since = now.saturating_sub(bucket.filled).as_secs_f64();
+        bucket.tokens = (bucket.tokens + since * self.rate).min(self.burst);
+        bucket.filled = now;
+        let allowed = bucket.tokens >= 1.0;
+        if allowed {
+            bucket.tokens -= 1.0;
+        }
+        buckets.by_use.remove(&bucket.used);
+        bucket.used = used;
+        buckets.by_use.insert(used, key.clone());
+        buckets.all.insert(key.clone(), bucket);
+        while buckets.all.len() > self.most {
+            let Some((_, oldest)) = buckets.by_use.pop_first() else { break };
+            buckets.all.remove(&oldest);
+        }
+        (!allowed).then(|| format!("limit reached on type {} for key {key}", self.scope.word()))
+    }
+}
+
+impl Plugin for EventRateLimit {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(
+            const { &[(ObjectKind::new("", "Event"), ""), (ObjectKind::new("events", "Event"), "")] },
+        )
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let event = object.filter(|_| !attributes.dry_run);
+        Eventual::Now(event.map_or(Ok(()), |event| self.check(attributes, event)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use apimachinery::user::UserInfo;
+    use serde_json::json;
+
+    use super::*;
+    use crate::Configuration;
+    use crate::testing::{Fake, Write};
+
+    fn plugin(fake: &Fake, limits: &str) -> Result<EventRateLimit, String> {
+        let text = format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: EventRateLimit\n  \
+             configuration:\n    apiVersion: eventratelimit.admission.k8s.io/v1alpha1\n    kind: Configuration\n    limits: {limits}\n"
+        );
+        let none = |_: &str| Err("no other file".to_owned());
+        let configuration = Configuration::parse("f.yaml", text.as_bytes(), &fake.names, &none).unwrap();
+        EventRateLimit::new(&fake.environment(), configuration.of("EventRateLimit"))
+    }
+
+    async fn send(fake: &Fake, plugin: &EventRateLimit, user: &str, namespace: &str, object: &str) -> String {
+        let user = UserInfo { name: user.to_owned(), ..UserInfo::default() };
+        let write = Write { kind: ("", "Event"), namespace, user, ..Write::default() };
+        let event = json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": object}});
+        let answer = fake.ask(plugin, write, event).await;
+        assert!(answer.result.as_ref().err().is_none_or(|status| status.code == 429));
+        answer.message().to_owned()
+    }
+
+    #[tokio::test]
+    async fn what_is_over_a_limit_is_refused_until_time_passes() {
+        let fake = Fake::new(Preset::Kubernetes);
+        let plugin = plugin(
+            &fake,
+            "[{type: Namespace, qps: 1, burst: 2}, {type: User, qps: 1, burst: 3, cacheSize: 1}]",
+        )
+        .unwrap();
+        let limit = "limit reached on type Namespace for key a";
+        for (wait, user, namespace, message) in [
+            (0, "u", "a", ""),
+            (0, "u", "a", ""),
+            (0, "u", "a", limit),
+            (0, "u", "b", "limit reached on type User for key u"),
+            (1, "u", "a", ""),
+            (
+                0,
+                "u",
+                "a",
+                "[limit reached on type Namespace for key a, limit reached on type User for key u]",
+            ),
+            (0, "v", "c", ""),
+            (0, "u", "c", ""),
+        ] {
+            fake.clock.advance(Duration::from_secs(wait));
+            assert_eq!(send(&fake, &plugin, user, namespace, "p").await, message, "{user} in {namespace}");
+        }
+    }
+
+    #[tokio::test]
+    async fn sources_and_objects_are_counted_apart() {
+        let fake = Fake::new(Preset::Kubernetes);
+        let plugin = plugin(&fake, "[{type: SourceAndObject, qps: 1, burst: 1}]").unwrap();
+        assert_eq!(send(&fake, &plugin, "u", "a", "p").await, "");
+        assert_eq!(send(&fake, &plugin, "u", "a", "q").await, "");
+        assert_eq!(
+            send(&fake, &plugin, "u", "a", "p").await,
+            "limit reached on type SourceAndObject for key Podp"
+        );
+    }
+
+    #[test]
+    fn mistakes_name_the_field() {
+        let fake = Fake::new(Preset::Kubernetes);
+        let at = "file `f.yaml`, plugins[0].configuration";
+        for (limits, mistake) in [
+            ("[]", ".limits: must have an entry"),
+            (
+                "[{type: Pod, qps: 1, burst: 1}]",
+                ".limits[0].type: must be one of Server, Namespace, User, SourceAndObject",
+            ),
+            ("[{type: User, qps: 0, burst: 1}]", ".limits[0].qps: must be a number above 0"),
+            ("[{type: User, qps: 1}]", ".limits[0].burst: must be a number above 0"),
+            ("[{type: User, qps: 1, burst: 1, cacheSize: -1}]", ".limits[0].cacheSize: must not be negative"),
+            ("[{type: User, qps: 1, burst: 1, cache: 1}]", ".limits[0].cache: is unknown"),
+            ("[{type: User, qps: x, burst: 1}]", ".limits[0].qps: must be a whole number"),
+        ] {
+            assert_eq!(plugin(&fake, limits).err(), Some(format!("{at}{mistake}")), "{limits}");
+        }
+        assert!(EventRateLimit::new(&fake.environment(), None).is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! ExtendedResourceToleration: a pod that asks for a device tolerates the taint that keeps others from its nodes, which is
+//! named as the resource is.
+
+use std::collections::BTreeSet;
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use kinds::format;
+use serde_json::json;
+
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
+use crate::{pod_containers, tolerations};
+
+const POD: ObjectKind = ObjectKind::new("", "Pod");
+
+/// The plugin.
+pub(crate) struct ExtendedResourceToleration {
+    /// What resources of the platform itself have in their names.
+    native: String,
+}
+
+impl ExtendedResourceToleration {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        ExtendedResourceToleration { native: environment.names.label_key("") }
+    }
+
+    /// Whether a resource is neither of the platform nor of a quota.
+    fn is_extended(&self, resource: &str) -> bool {
+        let is_native = !resource.contains('/') || resource.contains(&self.native);
+        let can_be_counted = format::qualified_name(&format!("requests.{resource}")).is_empty();
+        !is_native && !resource.starts_with("requests.") && can_be_counted
+    }
+
+    /// The extended resources that containers ask for, except those that are added to a pod that runs.
+    fn asked_for(&self, pod: &Object) -> BTreeSet<String> {
+        let requests = pod_containers::each(pod)
+            .filter(|(list, ..)| *list != "ephemeralContainers")
+            .filter_map(|(.., container)| container.get("resources")?.get("requests")?.as_object());
+        let names = requests.flatten().map(|(name, _)| name);
+        names.filter(|name| self.is_extended(name)).cloned().collect()
+    }
+}
+
+impl Plugin for ExtendedResourceToleration {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(&[(POD, "")])
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        _attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(pod) = object else { return Eventual::Now(Ok(())) };
+        for resource in self.asked_for(pod) {
+            let wanted = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
+            let have = tolerations::of(pod);
+            if !have.iter().any(|toleration| tolerations::equal(toleration, &wanted)) {
+                let all = have.iter().cloned().chain([wanted]).collect();
+                tolerations::set(pod, all);
+            }
+        }
+        Eventual::Now(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn devices_are_tolerated() {
+        let fake = Fake::new(Preset::Kubernetes);
+        let plugin = ExtendedResourceToleration::new(&fake.environment());
+        let asks = |names: &[&str]| {
+            let requests: Value = names.iter().map(|name| ((*name).to_owned(), json!("1"))).collect();
+            json!({"name": "c", "resources": {"requests": requests}})
+        };
+        let tolerates = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoSchedule"});
+        let other = json!({"key": "x", "operator": "Exists"});
+        for (spec, wanted) in [
+            (json!({"containers": [asks(&["cpu", "hugepages-2Mi"])]}), Value::Null),
+            (json!({"containers": [asks(&["kubernetes.io/x", "requests.example.com/x"])]}), Value::Null),
+            (
+                json!({"containers": [asks(&["z.com/gpu", "a.com/tpu"])], "initContainers": [asks(&["m.com/x"])]}),
+                json!([tolerates("a.com/tpu"), tolerates("m.com/x"), tolerates("z.com/gpu")]),
+            ),
+            (
+                json!({"containers": [asks(&["z.com/gpu"])], "tolerations": [tolerates("z.com/gpu"), other]}),
+                json!([tolerates("z.com/gpu"), other]),
+            ),
+            (
+                json!({"containers": [asks(&["z.com/gpu"])], "tolerations": [other]}),
+                json!([other, tolerates("z.com/gpu")]),
+            ),
+            (json!({"ephemeralContainers": [asks(&["z.com/gpu"])]}), Value::Null),
+        ] {
+            let pod = json!({"metadata": {"name": "p"}, "spec": spec});
+            let answer = fake.ask(&plugin, Write::default(), pod).await;
+            let have = answer.object["spec"].get("tolerations").cloned().unwrap_or_default();
+            assert_eq!(have, wanted, "{spec}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! LimitPodHardAntiAffinityTopology: a pod that must be apart from others may keep them from its node, and not from a zone
+//! or from everywhere.
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
+
+const POD: ObjectKind = ObjectKind::new("", "Pod");
+
+/// The plugin.
+pub(crate) struct LimitPodHardAntiAffinityTopology {
+    host: String,
+}
+
+impl LimitPodHardAntiAffinityTopology {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        LimitPodHardAntiAffinityTopology { host: environment.names.label_key("hostname") }
+    }
+}
+
+impl Plugin for LimitPodHardAntiAffinityTopology {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(&[(POD, "")])
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let path = ["spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
+        let terms = object.and_then(|pod| pod.at(&path)).and_then(Value::as_array).into_iter().flatten();
+        let mut keys = terms.map(|term| term.get("topologyKey").and_then(Value::as_str).unwrap_or(""));
+        Eventual::Now(match keys.find(|key| *key != self.host) {
+            Some(key) => Err(attributes.forbidden(&format!(
+                "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {} is allowed",
+                self.host
+            ))),
+            None => Ok(()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn only_the_node_may_be_kept() {
+        let fake = Fake::new(Preset::Kubernetes);
+        let plugin = LimitPodHardAntiAffinityTopology::new(&fake.environment());
+        let terms = |keys: &[&str]| {
+            Value::from(keys.iter().map(|key| json!({ "topologyKey": key })).collect::<Vec<_>>())
+        };
+        let (host, zone) = ("kubernetes.io/hostname", "topology.kubernetes.io/zone");
+        for (affinity, refused) in [
+            (Value::Null, ""),
+            (json!({"podAntiAffinity": {}}), ""),
+            (
+                json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms(&[host, host])}}),
+                "",
+            ),
+            (
+                json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms(&[host, zone])}}),
+                "pods \"p\" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey topology.kubernetes.io/zone but only key kubernetes.io/hostname is allowed",
+            ),
+            (json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms(&[zone])}}), ""),
+            (
+                json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms(&[zone])}}),
+                "",
+            ),
+        ] {
+            let pod = json!({"metadata": {"name": "p"}, "spec": {"affinity": affinity}});
+            assert_eq!(fake.ask(&plugin, Write::default(), pod).await.message(), refused);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! LimitRanger: what containers get that ask for nothing, and the least, the most and the ratio that a namespace allows.
+//!
+//! # Reference
+//!
+//! Amounts are given to containers of new pods only, since they may not change later; of an update only a resize is
+//! checked, and claims are checked at both. All mistakes with one LimitRange are told together.
+
+use std::sync::Arc;
+
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use serde_json::{Value, json};
+
+use crate::pod_resources::{
+    CONTAINERS, INIT_CONTAINERS, Sort, containers, containers_mut, name, of_container, of_pod,
+};
+use crate::quantity::{Amounts, Quantity, amounts};
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
+
+const LIMIT_RANGE: ObjectKind = ObjectKind::new("", "LimitRange");
+const POD: ObjectKind = ObjectKind::new("", "Pod");
+const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
+
+pub(crate) struct LimitRanger {
+    reader: Arc<dyn Reader>,
+    annotation: String,
+}
+
+impl LimitRanger {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        LimitRanger { reader: Arc::clone(&environment.reader), annotation: annotation(&environment.names) }
+    }
+}
+
+/// Where a pod says what it was given.
+fn annotation(names: &Names) -> String {
+    names.label_key("limit-ranger")
+}
+
+/// Whether anything is to be done about a write.
+fn concerns(attributes: &Attributes<'_>) -> bool {
+    let is_pod = attributes.is_of(POD);
+    let updates = attributes.operation == Operation::Update;
+    !attributes.old.is_some_and(Object::is_terminating)
+        && match attributes.subresource {
+            "resize" => is_pod && updates,
+            _ => !is_pod || !updates,
+        }
+}
+
+impl Plugin for LimitRanger {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(&[(POD, ""), (POD, "resize"), (CLAIM, "")])
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(pod) = object.filter(|_| attributes.is_of(POD) && concerns(attributes)) else {
+            return Eventual::Now(Ok(()));
+        };
+        let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
+        Eventual::later(async move {
+            for range in ranges.get().await? {
+                let given = give_defaults(&range, pod);
+                if !given.is_empty() {
+                    let text = format!("LimitRanger plugin set: {}", given.join("; "));
+                    annotate(pod, &self.annotation, text);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(object) = object.filter(|_| concerns(attributes)) else {
+            return Eventual::Now(Ok(()));
+        };
+        let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
+        Eventual::later(async move {
+            for range in ranges.get().await? {
+                let wrong = if attributes.is_of(POD) {
+                    check_pod(&range, object)
+                } else {
+                    check_claim(&range, object)
+                };
+                if !wrong.is_empty() {
+                    return Err(attributes.forbidden(&together(wrong)));
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Adds an annotation.
+pub(crate) fn annotate(object: &mut Object, key: &str, value: String) {
+    let annotations = object.meta_mut().entry("annotations").or_insert(Value::Null);
+    if !annotations.is_object() {
+        *annotations = json!({});
+    }
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.insert(key.to_owned(), Value::from(value));
+    }
+}
+
+/// Several messages as one: each once.
+fn together(messages: Vec<String>) -> String {
+    let mut unique: Vec<String> = Vec::with_capacity(messages.len());
+    for message in messages {
+        if !unique.contains(&message) {
+            unique.push(message);
+        }
+    }
+    match unique.as_slice() {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+/// The limits of a range that are about one type.
+fn limits<'a>(range: &'a Object, of: &'a str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    let all = range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
+    all.filter(move |limit| limit.get("type").and_then(Value::as_str) == Some(of))
+}
+
+/// Gives containers what they do not ask for; says what was given.
+fn give_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
+    let (mut requests, mut most) = (Vec::new(), Vec::new());
+    for limit in limits(range, "Container") {
+        for (field, all) in [("defaultRequest", &mut requests), ("default", &mut most)] {
+            let entries = limit.get(field).and_then(Value::as_object).into_iter().flatten();
+            all.extend(entries.map(|(resource, amount)| (resource.clone(), amount.clone())));
+        }
+    }
+    let mut given = Vec::new();
+    for (list, what) in [(CONTAINERS, "container"), (INIT_CONTAINERS, "init container")] {
+        for container in containers_mut(pod, list) {
+            for (sort, defaults, word) in
+                [(Sort::Requests, &requests, "request"), (Sort::Limits, &most, "limit")]
+            {
+                let set = give(container, sort, defaults);
+                if !set.is_empty() {
+                    given.push(format!("{} {word} for {what} {}", set.join(", "), name(container)));
+                }
+            }
+        }
+    }
+    given
+}
+
+/// Fills one list of a container; answers the resources that were missing, in order.
+fn give(container: &mut Value, sort: Sort, defaults: &[(String, Value)]) -> Vec<String> {
+    let Some(container) = container.as_object_mut().filter(|_| !defaults.is_empty()) else {
+        return Vec::new();
+    };
+    let resources = object_at(container, "resources");
+    let list = resources.and_then(|resources| object_at(resources, sort.field()));
+    let Some(list) = list else { return Vec::new() };
+    let mut set = Vec::new();
+    for (resource, amount) in defaults {
+        if list.get(resource).is_none_or(Value::is_null) {
+            set.push(resource.clone());
+            list.insert(resource.clone(), amount.clone());
+        }
+    }
+    set.sort_unstable();
+    set
+}
+
+/// The object of a field, made when it is missing.
+pub(crate) fn object_at<'a>(
+    map: &'a mut serde_json::Map<String, Value>,
+    field: &str,
+) -> Option<&'a mut serde_json::Map<String, Value>> {
+    let value = map.entry(field).or_insert(Value::Null);
+    if value.is_null() {
+        *value = json!({});
+    }
+    value.as_object_mut()
+}
+
+fn check_pod(range: &Object, pod: &Object) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let all = range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
+    for limit in all {
+        match limit.get("type").and_then(Value::as_str) {
+            Some("Container") => {
+                for container in containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)) {
+                    let asked = Asked {
+                        requests: of_container(container, Sort::Requests),
+                        limits: of_container(container, Sort::Limits),
+                    };
+                    asked.check(limit, "Container", &mut wrong);
+                }
+            }
+            Some("Pod") => {
+                let asked =
+                    Asked { requests: of_pod(pod, Sort::Requests), limits: of_pod(pod, Sort::Limits) };
+                asked.check(limit, "Pod", &mut wrong);
+            }
+            _ => {}
+        }
+    }
+    wrong
+}
+
+fn check_claim(range: &Object, claim: &Object) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let requests = amounts(claim.at(&["spec", "resources", "requests"]));
+    for limit in limits(range, "PersistentVolumeClaim") {
+        let asked = Asked { requests: requests.clone(), limits: Amounts::new() };
+        for (resource, least) in amounts(limit.get("min")) {
+            asked.at_least(&resource, least, "PersistentVolumeClaim", &mut wrong);
+        }
+        for (resource, most) in amounts(limit.get("max")) {
+            let told = format!("maximum {resource} usage per PersistentVolumeClaim is {most}");
+            match requests.get(&resource) {
+                None => wrong.push(format!("{told}.  No request is specified")),
+                Some(request) if *request > most => wrong.push(format!("{told}, but request is {request}")),
+                Some(_) => {}
+            }
+        }
+    }
+    wrong
+}
+
+/// What a container or pod asks for.
+struct Asked {
+    requests: Amounts,
+    limits: Amounts,
+}
+
+impl Asked {
+    fn check(&self, limit: &Value, of: &str, wrong: &mut Vec<String>) {
+        for (resource, least) in amounts(limit.get("min")) {
+            self.at_least(&resource, least, of, wrong);
+        }
+        for (resource, most) in amounts(limit.get("max")) {
+            self.at_most(&resource, most, of, wrong);
+        }
+        for (resource, ratio) in amounts(limit.get("maxLimitRequestRatio")) {
+            self.within(&resource, ratio, of, wrong);
+        }
+    }
+
+    fn of(&self, resource: &str) -> (Option<Quantity>, Option<Quantity>) {
+        (self.requests.get(resource).copied(), self.limits.get(resource).copied())
+    }
+
+    fn at_least(&self, resource: &str, least: Quantity, of: &str, wrong: &mut Vec<String>) {
+        let told = format!("minimum {resource} usage per {of} is {least}");
+        match self.of(resource) {
+            (None, _) => wrong.push(format!("{told}.  No request is specified")),
+            (Some(request), _) if request < least => wrong.push(format!("{told}, but request is {request}")),
+            (_, Some(limit)) if limit < least => wrong.push(format!("{told}, but limit is {limit}")),
+            _ => {}
+        }
+    }
+
+    fn at_most(&self, resource: &str, most: Quantity, of: &str, wrong: &mut Vec<String>) {
+        let told = format!("maximum {resource} usage per {of} is {most}");
+        match self.of(resource) {
+            (_, None) => wrong.push(format!("{told}.  No limit is specified")),
+            (_, Some(limit)) if limit > most => wrong.push(format!("{told}, but limit is {limit}")),
+            (Some(request), _) if request > most => wrong.push(format!("{told}, but request is {request}")),
+            _ => {}
+        }
+    }
+
+    fn within(&self, resource: &str, ratio: Quantity, of: &str, wrong: &mut Vec<String>) {
+        let told = format!("{resource} max limit to request ratio per {of} is {ratio}");
+        let something = |amount: Option<Quantity>| amount.filter(|amount| !amount.is_zero());
+        let (request, limit) = self.of(resource);
+        match (something(request), something(limit)) {
+            (None, _) => wrong.push(format!("{told}, but no request is specified or request is 0")),
+            (_, None) => wrong.push(format!("{told}, but no limit is specified or limit is 0")),
+            (Some(request), Some(limit)) => {
+                let have = limit.ratio(request);
+                if have > ratio.ratio(Quantity::whole(1)) {
+                    wrong.push(format!("{told}, but provided ratio is {have:.6}"));
+                }
+            }
+        }
+    }
+}

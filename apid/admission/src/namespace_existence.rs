@@ -1,0 +1,160 @@
+//! NamespaceExists and NamespaceAutoProvision: a namespace that is not there is an error, or is made.
+
+use std::sync::Arc;
+
+use apimachinery::gvk::GroupResource;
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+
+use crate::{Attributes, Environment, Eventual, Found, ObjectKind, Operation, Plugin, Reader, Writer};
+
+/// Looks for the namespace of a write: in what this process knows, then in the store. None when the write is of a
+/// namespace or of nothing that lives in one.
+fn look<'a>(reader: &'a dyn Reader, attributes: &'a Attributes<'a>) -> Option<Eventual<'a, Found>> {
+    if attributes.namespace.is_empty() || attributes.is_of(ObjectKind::NAMESPACE) {
+        return None;
+    }
+    match reader.get(ObjectKind::NAMESPACE, "", attributes.namespace) {
+        Eventual::Now(Ok(Some(found))) => Some(Eventual::Now(Ok(Some(found)))),
+        known => Some(Eventual::later(async move {
+            match known.get().await? {
+                Some(found) => Ok(Some(found)),
+                None => reader.get_fresh(ObjectKind::NAMESPACE, "", attributes.namespace).get().await,
+            }
+        })),
+    }
+}
+
+/// Refuses what is written in a namespace that is not there.
+pub(crate) struct NamespaceExists {
+    reader: Arc<dyn Reader>,
+}
+
+impl NamespaceExists {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        NamespaceExists { reader: Arc::clone(&environment.reader) }
+    }
+}
+
+impl Plugin for NamespaceExists {
+    fn handles(&self, operation: Operation) -> bool {
+        operation != Operation::Connect
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        _object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(found) = look(&*self.reader, attributes) else { return Eventual::Now(Ok(())) };
+        let answer = |found: Found| match found? {
+            Some(_) => Ok(()),
+            None => {
+                let namespaces = GroupResource { group: String::new(), resource: "namespaces".to_owned() };
+                Err(Status::not_found(&namespaces, attributes.namespace))
+            }
+        };
+        found.map(answer)
+    }
+}
+
+/// Makes the namespace of a new object that is not there. A dry run makes nothing.
+pub(crate) struct NamespaceAutoProvision {
+    reader: Arc<dyn Reader>,
+    writer: Arc<dyn Writer>,
+}
+
+impl NamespaceAutoProvision {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        NamespaceAutoProvision {
+            reader: Arc::clone(&environment.reader),
+            writer: Arc::clone(&environment.writer),
+        }
+    }
+
+    async fn make(&self, name: &str) -> Result<(), Status> {
+        let mut namespace = Object::default();
+        namespace.set_meta("name", name);
+        match self.writer.create(ObjectKind::NAMESPACE, namespace).get().await {
+            Err(status) if status.reason != Reason::AlreadyExists => Err(status),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Plugin for NamespaceAutoProvision {
+    fn handles(&self, operation: Operation) -> bool {
+        operation == Operation::Create
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        _object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        if attributes.dry_run || !attributes.subresource.is_empty() {
+            return Eventual::Now(Ok(()));
+        }
+        match look(&*self.reader, attributes) {
+            None | Some(Eventual::Now(Ok(Some(_)))) => Eventual::Now(Ok(())),
+            Some(found) => Eventual::later(async move {
+                match found.get().await? {
+                    Some(_) => Ok(()),
+                    None => self.make(attributes.namespace).await,
+                }
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    fn fake() -> Fake {
+        Fake::new(Preset::Svc).with("", "Namespace", &[json!({"metadata": {"name": "team"}})])
+    }
+
+    #[tokio::test]
+    async fn missing_namespaces_are_refused() {
+        let fake = fake();
+        let plugin = NamespaceExists::new(&fake.environment());
+        let gone = "namespaces \"gone\" not found";
+        for (operation, kind, namespace, message) in [
+            (Operation::Create, ("", "ConfigMap"), "team", ""),
+            (Operation::Create, ("", "ConfigMap"), "gone", gone),
+            (Operation::Update, ("", "ConfigMap"), "gone", gone),
+            (Operation::Delete, ("", "ConfigMap"), "gone", gone),
+            (Operation::Create, ("", "Namespace"), "gone", ""),
+            (Operation::Create, ("", "Node"), "", ""),
+        ] {
+            let write = Write { operation, kind, namespace, ..Write::default() };
+            let answer = fake.ask(&plugin, write, json!({"metadata": {"name": "x"}})).await;
+            assert_eq!(answer.message(), message, "{operation:?} {kind:?} in {namespace}");
+        }
+    }
+
+    #[tokio::test]
+    async fn missing_namespaces_are_made_once_and_not_for_dry_runs() {
+        for (namespace, dry_run, made) in [("team", false, 0), ("new", false, 1), ("new", true, 0)] {
+            let fake = fake();
+            let plugin = NamespaceAutoProvision::new(&fake.environment());
+            for _ in 0..2 {
+                let write = Write { kind: ("", "ConfigMap"), namespace, dry_run, ..Write::default() };
+                let answer = fake.ask(&plugin, write, json!({"metadata": {"name": "x"}})).await;
+                assert_eq!(answer.message(), "");
+            }
+            let created: Vec<Value> =
+                fake.world.created.lock().iter().cloned().map(Object::into_value).collect();
+            assert_eq!(
+                created,
+                vec![json!({"metadata": {"name": namespace}}); made],
+                "{namespace} {dry_run}"
+            );
+        }
+    }
+}

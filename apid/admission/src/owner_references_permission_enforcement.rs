@@ -1,0 +1,232 @@
+//! OwnerReferencesPermissionEnforcement: who makes an object depend on another could have deleted it himself, and who
+//! holds an owner's deletion up could have held it up himself.
+//!
+//! # Reference
+//!
+//! To change the owners of an object one must be allowed to delete it. To set `blockOwnerDeletion` one must be allowed to
+//! update `finalizers` of the owner. A kubelet that writes a pod's status is not asked.
+
+use std::sync::Arc;
+
+use apimachinery::attributes::Attributes as Question;
+use apimachinery::decision::Decision;
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use kinds::Registry;
+
+use crate::{Attributes, Authorizer, Environment, Eventual, ObjectKind, Operation, Plugin};
+
+/// The plugin.
+pub(crate) struct OwnerReferencesPermissionEnforcement {
+    registry: Registry,
+    authorizer: Arc<dyn Authorizer>,
+}
+
+impl OwnerReferencesPermissionEnforcement {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        OwnerReferencesPermissionEnforcement {
+            registry: Registry::new(&environment.names),
+            authorizer: Arc::clone(&environment.authorizer),
+        }
+    }
+
+    async fn check(&self, attributes: &Attributes<'_>, new: &Object) -> Result<(), Status> {
+        let decision = self.authorizer.decide(attributes.user, delete(attributes)).get().await?;
+        if !decision.allowed() {
+            let why = format!("cannot set an ownerRef on a resource you can't delete: {}", said(&decision));
+            return Err(attributes.forbidden(&why));
+        }
+        for owner in newly_blocking(new, attributes.old) {
+            for question in self.update_finalizers(attributes, owner)? {
+                let decision = self.authorizer.decide(attributes.user, question).get().await?;
+                if !decision.allowed() {
+                    let why = format!(
+                        "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {}",
+                        said(&decision)
+                    );
+                    return Err(attributes.forbidden(&why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The right to hold an owner, for each resource of its kind.
+    fn update_finalizers(&self, attributes: &Attributes<'_>, owner: &Value) -> Result<Vec<Question>, Status> {
+        let (api_version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let is_it = |resource: &&Arc<kinds::Resource>| {
+            resource.group_resource.group == group
+                && resource.kind.kind == kind
+                && resource.kind.versions.contains(&version)
+        };
+        let questions: Vec<Question> = self
+            .registry
+            .resources()
+            .iter()
+            .filter(is_it)
+            .map(|resource| Question {
+                verb: "update".to_owned(),
+                resource_request: true,
+                group: group.to_owned(),
+                version: version.to_owned(),
+                resource: resource.kind.resource.to_owned(),
+                subresource: "finalizers".to_owned(),
+                namespace: match resource.kind.namespaced {
+                    true => attributes.namespace.to_owned(),
+                    false => String::new(),
+                },
+                name: text(owner, "name").to_owned(),
+                ..Question::default()
+            })
+            .collect();
+        if questions.is_empty() {
+            let group_kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+            return Err(attributes.forbidden(&format!(
+                "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {api_version} Kind {kind}: no matches for kind \"{group_kind}\" in version \"{api_version}\""
+            )));
+        }
+        Ok(questions)
+    }
+}
+
+impl Plugin for OwnerReferencesPermissionEnforcement {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(new) = object else { return Eventual::Now(Ok(())) };
+        let is_pod_status =
+            attributes.is_of(ObjectKind::new("", "Pod")) && attributes.subresource == "status";
+        let unchanged = owners(new) == attributes.old.map_or(&[][..], owners);
+        if is_pod_status || unchanged {
+            return Eventual::Now(Ok(()));
+        }
+        Eventual::later(self.check(attributes, new))
+    }
+}
+
+fn owners(object: &Object) -> &[Value] {
+    object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The owners whose deletion the write holds up, as it did not before.
+fn newly_blocking<'a>(new: &'a Object, old: Option<&Object>) -> Vec<&'a Value> {
+    let blocks = |owner: &Value| owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true);
+    let blocked = |uid: &str| {
+        let before = old.into_iter().flat_map(owners);
+        before.filter(|owner| blocks(owner)).any(|owner| text(owner, "uid") == uid)
+    };
+    owners(new).iter().filter(|owner| blocks(owner) && !blocked(text(owner, "uid"))).collect()
+}
+
+fn delete(attributes: &Attributes<'_>) -> Question {
+    Question {
+        verb: "delete".to_owned(),
+        resource_request: true,
+        group: attributes.resource.group_resource.group.clone(),
+        version: attributes.version.to_owned(),
+        resource: attributes.resource.kind.resource.to_owned(),
+        subresource: attributes.subresource.to_owned(),
+        namespace: attributes.namespace.to_owned(),
+        name: attributes.name.to_owned(),
+        ..Question::default()
+    }
+}
+
+/// What an authorizer says of its refusal, in the words that clients know.
+fn said(decision: &Decision) -> String {
+    let problem = match decision.evaluation_error.as_str() {
+        "" => "<nil>",
+        problem => problem,
+    };
+    format!("{}, {problem}", decision.reason)
+}
+
+fn text<'a>(owner: &'a Value, field: &str) -> &'a str {
+    owner.get(field).and_then(Value::as_str).unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    fn owner(kind: &str, uid: &str, blocks: Value) -> Value {
+        let api_version = if kind == "ReplicaSet" { "apps/v1" } else { "v1" };
+        json!({"apiVersion": api_version, "kind": kind, "name": "o", "uid": uid, "blockOwnerDeletion": blocks})
+    }
+
+    fn object(owners: &[Value]) -> Value {
+        json!({"metadata": {"name": "p", "ownerReferences": owners}})
+    }
+
+    #[tokio::test]
+    async fn owners_are_changed_by_those_who_could_delete() {
+        let set = |uid: &str, blocks: bool| owner("ReplicaSet", uid, json!(blocks));
+        let node = owner("Node", "3", json!(true));
+        let nothing = "";
+        let delete = "alice delete pods p";
+        let hold = "alice update replicasets/finalizers o";
+        let cannot_delete =
+            "pods \"p\" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>";
+        let cannot_hold = "pods \"p\" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>";
+        for (old, new, rights, wanted) in [
+            (None, object(&[]), [nothing, nothing], ""),
+            (None, object(&[set("1", false)]), [nothing, nothing], cannot_delete),
+            (None, object(&[set("1", false)]), [delete, nothing], ""),
+            (None, object(&[set("1", true)]), [delete, nothing], cannot_hold),
+            (None, object(&[set("1", true)]), [delete, hold], ""),
+            (None, object(&[node.clone()]), [delete, hold], cannot_hold),
+            (None, object(&[node]), [delete, "alice update nodes/finalizers o"], ""),
+            (Some(object(&[set("1", true)])), object(&[set("1", true)]), [nothing, nothing], ""),
+            (Some(object(&[set("1", true)])), object(&[]), [nothing, nothing], cannot_delete),
+            (Some(object(&[set("1", true)])), object(&[set("1", false)]), [delete, nothing], ""),
+            (Some(object(&[set("1", false)])), object(&[set("1", true)]), [delete, nothing], cannot_hold),
+            (
+                Some(object(&[set("1", true)])),
+                object(&[set("1", true), set("2", false)]),
+                [delete, nothing],
+                "",
+            ),
+        ] {
+            let mut fake = Fake::new(Preset::Kubernetes);
+            for right in rights.into_iter().filter(|right| !right.is_empty()) {
+                fake = fake.with_right(right);
+            }
+            let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
+            let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+            let answer = fake.ask(&plugin, Write { operation, old, ..Write::default() }, new.clone()).await;
+            assert_eq!(answer.message(), wanted, "{new} {rights:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn owners_of_no_kind_block_nothing_and_kubelets_are_not_asked() {
+        let fake = Fake::new(Preset::Kubernetes).with_right("alice delete * *");
+        let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
+        let odd = object(&[owner("Odd", "1", json!(true))]);
+        let answer = fake.ask(&plugin, Write::default(), odd).await;
+        assert!(answer.message().contains("cannot find RESTMapping for APIVersion v1 Kind Odd"));
+        let fake = Fake::new(Preset::Kubernetes);
+        let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
+        let changed = object(&[owner("Node", "1", json!(true))]);
+        for (subresource, refused) in [("status", false), ("", true)] {
+            let write = Write {
+                operation: Operation::Update,
+                old: Some(object(&[])),
+                subresource,
+                ..Write::default()
+            };
+            assert_eq!(fake.ask(&plugin, write, changed.clone()).await.result.is_err(), refused);
+        }
+    }
+}

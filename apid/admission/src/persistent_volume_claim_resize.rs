@@ -1,0 +1,137 @@
+//! PersistentVolumeClaimResize: a claim grows only when it is bound and its class allows it.
+
+use std::sync::Arc;
+
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use serde_json::Value;
+
+use crate::quantity::Quantity;
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
+
+const CLASS: ObjectKind = ObjectKind::new("storage", "StorageClass");
+
+pub(crate) struct PersistentVolumeClaimResize {
+    reader: Arc<dyn Reader>,
+    annotation: String,
+}
+
+impl PersistentVolumeClaimResize {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        PersistentVolumeClaimResize {
+            reader: Arc::clone(&environment.reader),
+            annotation: class_annotation(&environment.names),
+        }
+    }
+
+    async fn check(&self, attributes: &Attributes<'_>, old: &Object, new: &Object) -> Result<(), Status> {
+        if old.str_at(&["status", "phase"]) != Some("Bound") {
+            return Err(attributes.forbidden("Only bound persistent volume claims can be expanded"));
+        }
+        let name = class_of(new, &self.annotation);
+        let class = match name {
+            "" => None,
+            name if name != class_of(old, &self.annotation) => None,
+            name => self.reader.get(CLASS, "", name).get().await?,
+        };
+        let allows =
+            |class: &Object| class.get("allowVolumeExpansion").and_then(Value::as_bool) == Some(true);
+        if class.as_deref().is_some_and(allows) {
+            return Ok(());
+        }
+        Err(attributes.forbidden(
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support \
+             resize",
+        ))
+    }
+}
+
+/// Where claims named their class before there was a field.
+pub(crate) fn class_annotation(names: &Names) -> String {
+    names.label_sub_key("volume.beta", "storage-class")
+}
+
+/// The class of a claim, `""` when it names none.
+pub(crate) fn class_of<'a>(claim: &'a Object, annotation: &str) -> &'a str {
+    let field = || claim.str_at(&["spec", "storageClassName"]);
+    claim.annotation(annotation).or_else(field).unwrap_or("")
+}
+
+/// The storage that a claim asks for.
+fn size(claim: &Object) -> Quantity {
+    claim.at(&["spec", "resources", "requests", "storage"]).and_then(Quantity::of).unwrap_or_default()
+}
+
+impl Plugin for PersistentVolumeClaimResize {
+    fn handles(&self, operation: Operation) -> bool {
+        operation == Operation::Update
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(const { &[(ObjectKind::new("", "PersistentVolumeClaim"), "")] })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        match (attributes.old, object) {
+            (Some(old), Some(new)) if size(new) > size(old) => {
+                Eventual::later(self.check(attributes, old, new))
+            }
+            _ => Eventual::Now(Ok(())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn claims_grow_when_bound_and_allowed() {
+        let class =
+            |name: &str, allowed: bool| json!({"metadata": {"name": name}, "allowVolumeExpansion": allowed});
+        let fake = Fake::new(Preset::Svc).with(
+            "storage",
+            "StorageClass",
+            &[class("grows", true), class("fixed", false)],
+        );
+        let plugin = PersistentVolumeClaimResize::new(&fake.environment());
+        let claim = |class: &str, size: &str, phase: &str| {
+            json!({
+                "metadata": {"name": "c"},
+                "spec": {"storageClassName": class, "resources": {"requests": {"storage": size}}},
+                "status": {"phase": phase},
+            })
+        };
+        let unbound =
+            "persistentvolumeclaims \"c\" is forbidden: Only bound persistent volume claims can be expanded";
+        let fixed = "persistentvolumeclaims \"c\" is forbidden: only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize";
+        for (old, new, message) in [
+            (claim("grows", "1Gi", "Bound"), claim("grows", "2Gi", "Bound"), ""),
+            (claim("grows", "1Gi", "Pending"), claim("grows", "2Gi", "Pending"), unbound),
+            (claim("grows", "1Gi", "Pending"), claim("grows", "1024Mi", "Pending"), ""),
+            (claim("fixed", "1Gi", "Bound"), claim("fixed", "2Gi", "Bound"), fixed),
+            (claim("fixed", "2Gi", "Bound"), claim("fixed", "1Gi", "Bound"), ""),
+            (claim("", "1Gi", "Bound"), claim("", "2Gi", "Bound"), fixed),
+            (claim("gone", "1Gi", "Bound"), claim("gone", "2Gi", "Bound"), fixed),
+            (claim("fixed", "1Gi", "Bound"), claim("grows", "2Gi", "Bound"), fixed),
+        ] {
+            let write = Write {
+                operation: Operation::Update,
+                kind: ("", "PersistentVolumeClaim"),
+                old: Some(old.clone()),
+                ..Write::default()
+            };
+            let answer = fake.ask(&plugin, write, new.clone()).await;
+            assert_eq!(answer.message(), message, "{old} to {new}");
+        }
+    }
+}

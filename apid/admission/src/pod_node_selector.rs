@@ -1,0 +1,226 @@
+//! PodNodeSelector: the pods of a namespace run on the nodes that its annotation selects, or on those that the
+//! configuration names for all namespaces, and ask for no others than the configuration lets the namespace ask for.
+//!
+//! # Reference
+//!
+//! The configuration is `podNodeSelectorPluginConfig`: a selector `a=b,c=d` for each namespace, which limits it, and
+//! `clusterDefaultNodeSelector` for namespaces without the annotation.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use kinds::format;
+
+use crate::{Attributes, Environment, Eventual, Given, Interest, ObjectKind, Operation, Plugin, Reader};
+
+/// Labels that a node must have.
+type Selector = BTreeMap<String, String>;
+
+/// The key of the configuration that is no namespace.
+const DEFAULT: &str = "clusterDefaultNodeSelector";
+
+const POD: ObjectKind = ObjectKind::new("", "Pod");
+
+/// The plugin.
+pub(crate) struct PodNodeSelector {
+    reader: Arc<dyn Reader>,
+    annotation: String,
+    /// Of namespaces without the annotation.
+    default: Selector,
+    /// What the pods of a namespace may select.
+    limits: BTreeMap<String, Selector>,
+}
+
+impl PodNodeSelector {
+    /// Configured by `given`, if anything is.
+    ///
+    /// # Errors
+    ///
+    /// The mistake in the configuration.
+    pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
+        let mut limits = BTreeMap::new();
+        if let Some(given) = given {
+            let mut fields = given.fields()?;
+            for (namespace, text) in fields.text_map("podNodeSelectorPluginConfig")? {
+                let selector =
+                    parse(&text).map_err(|why| fields.mistake("podNodeSelectorPluginConfig", &why))?;
+                limits.insert(namespace, selector);
+            }
+            fields.end()?;
+        }
+        Ok(PodNodeSelector {
+            reader: Arc::clone(&environment.reader),
+            annotation: environment.names.label_sub_key("scheduler.alpha", "node-selector"),
+            default: limits.remove(DEFAULT).unwrap_or_default(),
+            limits,
+        })
+    }
+
+    /// What the namespace selects.
+    async fn wanted(&self, namespace: &str) -> Result<Selector, Status> {
+        let found = self.reader.get(ObjectKind::NAMESPACE, "", namespace).get().await?;
+        let lost = || Status::internal(format!("failed to lookup namespace {namespace:?}"));
+        match found.ok_or_else(lost)?.annotation(&self.annotation) {
+            Some(text) => {
+                parse(text).map_err(|why| Status::internal(format!("namespace {namespace:?}: {why}")))
+            }
+            None => Ok(self.default.clone()),
+        }
+    }
+
+    fn refuse_conflict(
+        &self,
+        attributes: &Attributes<'_>,
+        pod: &Object,
+        wanted: &Selector,
+    ) -> Result<(), Status> {
+        let differs = |(key, value): (&str, &str)| wanted.get(key).is_some_and(|wanted| wanted != value);
+        match selected(pod).any(differs) {
+            true => Err(attributes
+                .forbidden("pod node label selector conflicts with its namespace node label selector")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Plugin for PodNodeSelector {
+    fn handles(&self, operation: Operation) -> bool {
+        operation == Operation::Create
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(&[(POD, "")])
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(pod) = object else { return Eventual::Now(Ok(())) };
+        Eventual::later(async move {
+            let wanted = self.wanted(attributes.namespace).await?;
+            self.refuse_conflict(attributes, pod, &wanted)?;
+            if let (false, Some(Value::Object(spec))) = (wanted.is_empty(), pod.get_mut("spec")) {
+                let selector =
+                    spec.entry("nodeSelector").or_insert_with(|| Value::Object(Default::default()));
+                if let Value::Object(selector) = selector {
+                    selector.extend(wanted.into_iter().map(|(key, value)| (key, Value::String(value))));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(pod) = object else { return Eventual::Now(Ok(())) };
+        Eventual::later(async move {
+            let wanted = self.wanted(attributes.namespace).await?;
+            self.refuse_conflict(attributes, pod, &wanted)?;
+            let limit = self.limits.get(attributes.namespace).filter(|limit| !limit.is_empty());
+            let is_in = |limit: &Selector| {
+                selected(pod).all(|(key, value)| limit.get(key).is_some_and(|allowed| allowed == value))
+            };
+            match limit {
+                Some(limit) if !is_in(limit) => Err(attributes
+                    .forbidden("pod node label selector labels conflict with its namespace whitelist")),
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+/// What a pod selects.
+fn selected(pod: &Object) -> impl Iterator<Item = (&str, &str)> {
+    let selector = pod.at(&["spec", "nodeSelector"]).and_then(Value::as_object);
+    selector.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+}
+
+/// Reads `a=b,c=d`.
+fn parse(text: &str) -> Result<Selector, String> {
+    let parts = text.split(',').filter(|_| !text.is_empty());
+    parts
+        .map(|part| {
+            let (key, value) = match part.split_once('=') {
+                Some((key, value)) if !value.contains('=') => (key.trim(), value.trim()),
+                _ => return Err(format!("invalid selector: [{}]", part.replace('=', " "))),
+            };
+            let mistakes = format::qualified_name(key).into_iter().chain(format::label_value(value));
+            match mistakes.into_iter().next() {
+                Some(why) => Err(format!("invalid selector `{part}`: {why}")),
+                None => Ok((key.to_owned(), value.to_owned())),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+    use crate::Configuration;
+    use crate::testing::{Fake, Write};
+
+    fn plugin(fake: &Fake, selectors: &str) -> Result<PodNodeSelector, String> {
+        let text = format!(
+            "{{apiVersion: apiserver.config.k8s.io/v1, kind: AdmissionConfiguration, plugins: [{{name: PodNodeSelector, configuration: {{podNodeSelectorPluginConfig: {selectors}}}}}]}}"
+        );
+        let file = Configuration::parse("f", text.as_bytes(), &fake.names, &|_| Err("none".into())).unwrap();
+        PodNodeSelector::new(&fake.environment(), file.of("PodNodeSelector"))
+    }
+
+    #[tokio::test]
+    async fn namespaces_choose_nodes_for_their_pods() {
+        let annotated = |text: &str| json!({"scheduler.alpha.kubernetes.io/node-selector": text});
+        let conflict = "pods \"p\" is forbidden: pod node label selector conflicts with its namespace node label selector";
+        let beyond =
+            "pods \"p\" is forbidden: pod node label selector labels conflict with its namespace whitelist";
+        for (annotations, selectors, selector, wanted, message) in [
+            (json!({}), "{}", json!(null), json!(null), ""),
+            (annotated(""), "{clusterDefaultNodeSelector: a=b}", json!(null), json!(null), ""),
+            (annotated(" a = b ,c=d"), "{}", json!(null), json!({"a": "b", "c": "d"}), ""),
+            (annotated("a=b"), "{}", json!({"a": "b", "x": "y"}), json!({"a": "b", "x": "y"}), ""),
+            (annotated("a=b"), "{}", json!({"a": "c"}), json!({"a": "c"}), conflict),
+            (json!({}), "{clusterDefaultNodeSelector: a=b}", json!(null), json!({"a": "b"}), ""),
+            (json!({}), "{team: 'a=b,c=d'}", json!({"c": "d"}), json!({"c": "d"}), ""),
+            (json!({}), "{team: 'a=b'}", json!({"c": "d"}), json!({"c": "d"}), beyond),
+            (annotated("a=b"), "{team: 'c=d'}", json!(null), json!({"a": "b"}), beyond),
+            (json!({}), "{other: 'a=b'}", json!({"c": "d"}), json!({"c": "d"}), ""),
+        ] {
+            let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
+            let fake = Fake::new(Preset::Kubernetes).with("", "Namespace", &[namespace]);
+            let plugin = plugin(&fake, selectors).unwrap();
+            let mut spec = json!({"containers": []});
+            if !selector.is_null() {
+                spec["nodeSelector"] = selector;
+            }
+            let pod = json!({"metadata": {"name": "p"}, "spec": spec});
+            let answer = fake.ask(&plugin, Write::default(), pod).await;
+            assert_eq!(answer.message(), message, "{annotations} {selectors}");
+            let have = answer.object["spec"].get("nodeSelector").cloned().unwrap_or_default();
+            assert_eq!(have, wanted, "{annotations} {selectors}");
+        }
+    }
+
+    #[tokio::test]
+    async fn selectors_that_cannot_be_read_let_nothing_pass() {
+        let fake = Fake::new(Preset::Kubernetes);
+        for bad in ["{team: a}", "{team: 'a=b=c'}", "{team: 'a b=c'}", "{team: 'a=b,'}"] {
+            assert!(plugin(&fake, bad).err().unwrap().contains("podNodeSelectorPluginConfig"), "{bad}");
+        }
+        let annotations = json!({"scheduler.alpha.kubernetes.io/node-selector": "a"});
+        let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
+        let fake = fake.with("", "Namespace", &[namespace]);
+        let plugin = PodNodeSelector::new(&fake.environment(), None).unwrap();
+        let answer = fake.ask(&plugin, Write::default(), json!({"spec": {}})).await;
+        assert_eq!(answer.result.unwrap_err().code, 500);
+    }
+}

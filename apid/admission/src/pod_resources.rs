@@ -1,0 +1,124 @@
+//! What the containers of a pod ask for, and what they come to for the whole pod.
+
+use apimachinery::object::Object;
+use serde_json::Value;
+
+use crate::quantity::{Amounts, add, amounts, raise};
+
+/// `spec.containers`.
+pub(crate) const CONTAINERS: &str = "containers";
+/// `spec.initContainers`.
+pub(crate) const INIT_CONTAINERS: &str = "initContainers";
+/// `spec.ephemeralContainers`.
+pub(crate) const EPHEMERAL_CONTAINERS: &str = "ephemeralContainers";
+
+/// The containers of one of the lists of a pod.
+pub(crate) fn containers<'a>(pod: &'a Object, list: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    pod.at(&["spec", list]).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The same, to be changed.
+pub(crate) fn containers_mut<'a>(
+    pod: &'a mut Object,
+    list: &str,
+) -> impl Iterator<Item = &'a mut Value> + use<'a> {
+    let spec = pod.get_mut("spec").and_then(Value::as_object_mut);
+    spec.and_then(|spec| spec.get_mut(list)).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// The name of a container.
+pub(crate) fn name(container: &Value) -> &str {
+    container.get("name").and_then(Value::as_str).unwrap_or("")
+}
+
+/// One of the two lists of a container.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// What it is sure to get.
+    Requests,
+    /// What it may use at most.
+    Limits,
+}
+
+impl Sort {
+    /// The field of the list in `resources`.
+    pub(crate) fn field(self) -> &'static str {
+        match self {
+            Sort::Requests => "requests",
+            Sort::Limits => "limits",
+        }
+    }
+}
+
+/// What a container asks for.
+pub(crate) fn of_container(container: &Value, sort: Sort) -> Amounts {
+    amounts(container.get("resources").and_then(|resources| resources.get(sort.field())))
+}
+
+/// What a pod asks for: the sum of what runs together, at least what each initial container asks for beside the sidecars
+/// started before it, and the overhead of its runtime (for limits only where there is one).
+pub(crate) fn of_pod(pod: &Object, sort: Sort) -> Amounts {
+    let mut together = Amounts::new();
+    for container in containers(pod, CONTAINERS) {
+        add(&mut together, &of_container(container, sort));
+    }
+    let (mut sidecars, mut highest) = (Amounts::new(), Amounts::new());
+    for container in containers(pod, INIT_CONTAINERS) {
+        let own = of_container(container, sort);
+        if container.get("restartPolicy").and_then(Value::as_str) == Some("Always") {
+            add(&mut together, &own);
+            add(&mut sidecars, &own);
+            raise(&mut highest, &sidecars);
+        } else {
+            let mut beside = own;
+            add(&mut beside, &sidecars);
+            raise(&mut highest, &beside);
+        }
+    }
+    raise(&mut together, &highest);
+    let mut overhead = amounts(pod.at(&["spec", "overhead"]));
+    if sort == Sort::Limits {
+        overhead.retain(|name, _| together.get(name).is_some_and(|limit| !limit.is_zero()));
+    }
+    add(&mut together, &overhead);
+    together
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::quantity::text;
+
+    #[test]
+    fn pods_come_to_the_most_they_use_at_a_time() {
+        let container = |requests: Value| json!({"name": "c", "resources": {"requests": requests}});
+        let sidecar = json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": "50m"}}});
+        for (spec, sum) in [
+            (
+                json!({"containers": [container(json!({"cpu": "100m"})), container(json!({"cpu": "1", "memory": "1Gi"}))]}),
+                "cpu=1100m,memory=1Gi",
+            ),
+            (
+                json!({"containers": [container(json!({"cpu": "1"}))], "initContainers": [container(json!({"cpu": "2"}))]}),
+                "cpu=2",
+            ),
+            (
+                json!({"containers": [container(json!({"cpu": "1"}))], "initContainers": [sidecar, container(json!({"cpu": "2"}))]}),
+                "cpu=2050m",
+            ),
+            (
+                json!({"containers": [container(json!({"cpu": "1"}))], "initContainers": [sidecar]}),
+                "cpu=1050m",
+            ),
+            (
+                json!({"containers": [container(json!({"cpu": "1"}))], "overhead": {"cpu": "10m", "memory": "1Mi"}}),
+                "cpu=1010m,memory=1Mi",
+            ),
+        ] {
+            let pod = Object::from_value(json!({"spec": spec.clone()})).unwrap();
+            assert_eq!(text(&of_pod(&pod, Sort::Requests)), sum, "{spec}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! PodTolerationRestriction: the pods of a namespace get its tolerations, and tolerate nothing beyond its limit.
+//!
+//! # Reference
+//!
+//! Annotations of the namespace hold both, as JSON lists; the configuration stands in for an annotation that is absent. A
+//! pod that asks for memory or processor time also tolerates pressure on memory. A limit that is broken is 403 here; the
+//! reference answers 500.
+
+use std::sync::Arc;
+
+use apimachinery::codec::{Limits, json};
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+
+use crate::{
+    Attributes, Environment, Eventual, Fields, Given, Interest, ObjectKind, Operation, Plugin, Reader,
+    tolerations,
+};
+
+const POD: ObjectKind = ObjectKind::new("", "Pod");
+
+/// The plugin.
+pub(crate) struct PodTolerationRestriction {
+    reader: Arc<dyn Reader>,
+    /// Keys of the annotations.
+    default_key: String,
+    limit_key: String,
+    /// What stands in for them.
+    default: Vec<Value>,
+    limit: Vec<Value>,
+    /// What pods tolerate that are not the first to go.
+    pressure: Value,
+}
+
+impl PodTolerationRestriction {
+    /// Configured by `given`, if anything is.
+    ///
+    /// # Errors
+    ///
+    /// The mistake in the configuration.
+    pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
+        let names = &*environment.names;
+        let (default, limit) = given.map(|given| read(given, names)).transpose()?.unwrap_or_default();
+        let annotation = |name: &str| names.label_sub_key("scheduler.alpha", name);
+        Ok(PodTolerationRestriction {
+            reader: Arc::clone(&environment.reader),
+            default_key: annotation("defaultTolerations"),
+            limit_key: annotation("tolerationsWhitelist"),
+            default,
+            limit,
+            pressure: serde_json::json!({
+                "key": names.label_sub_key("node", "memory-pressure"),
+                "operator": "Exists",
+                "effect": "NoSchedule",
+            }),
+        })
+    }
+
+    /// The tolerations in an annotation of a namespace, or what stands in for them.
+    async fn annotated(&self, namespace: &str, key: &str, absent: &[Value]) -> Result<Vec<Value>, Status> {
+        let found = self.reader.get(ObjectKind::NAMESPACE, "", namespace).get().await?;
+        let lost = || Status::internal(format!("failed to lookup namespace {namespace:?}"));
+        let wrong = |why: String| Status::internal(format!("namespace {namespace:?}: {key}: {why}"));
+        match found.ok_or_else(lost)?.annotation(key) {
+            None => Ok(absent.to_vec()),
+            Some("") => Ok(Vec::new()),
+            Some(text) => {
+                let decoded =
+                    json::decode(text.as_bytes(), Limits::BODY).map_err(|e| wrong(e.to_string()))?;
+                tolerations::check(&decoded.value).map_err(wrong)
+            }
+        }
+    }
+}
+
+/// The lists `default` and `whitelist` of a configuration.
+fn read(given: &Given, names: &Names) -> Result<(Vec<Value>, Vec<Value>), String> {
+    let mut fields =
+        given.typed(names, "podtolerationrestriction.admission", &["v1alpha1"], "Configuration")?;
+    let list = |fields: &mut Fields, field: &str| match fields.take(field) {
+        None => Ok(Vec::new()),
+        Some(list) => tolerations::check(&list).map_err(|why| fields.mistake(field, &why)),
+    };
+    let lists = (list(&mut fields, "default")?, list(&mut fields, "whitelist")?);
+    fields.end()?;
+    Ok(lists)
+}
+
+impl Plugin for PodTolerationRestriction {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(&[(POD, "")])
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(pod) = object else { return Eventual::Now(Ok(())) };
+        Eventual::later(async move {
+            let mut all = tolerations::of(pod).to_vec();
+            if attributes.operation == Operation::Create {
+                let default = self.annotated(attributes.namespace, &self.default_key, &self.default).await?;
+                if !default.is_empty() {
+                    all = tolerations::merge(&default, &all);
+                }
+            }
+            if pod.str_at(&["status", "qosClass"]).unwrap_or("BestEffort") != "BestEffort" {
+                all = tolerations::merge(&all, std::slice::from_ref(&self.pressure));
+            }
+            if !all.is_empty() {
+                tolerations::set(pod, all);
+            }
+            Ok(())
+        })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let have = object.map_or(&[][..], tolerations::of);
+        if have.is_empty() {
+            return Eventual::Now(Ok(()));
+        }
+        Eventual::later(async move {
+            let limit = self.annotated(attributes.namespace, &self.limit_key, &self.limit).await?;
+            let is_allowed = |t: &Value| limit.iter().any(|allowed| tolerations::covers(allowed, t));
+            match limit.is_empty() || have.iter().all(is_allowed) {
+                true => Ok(()),
+                false => Err(attributes.forbidden(
+                    "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist",
+                )),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+    use crate::Configuration;
+    use crate::testing::{Fake, Write};
+
+    fn plugin(fake: &Fake, lists: &str) -> Result<PodTolerationRestriction, String> {
+        let text = format!(
+            "{{apiVersion: apiserver.config.k8s.io/v1, kind: AdmissionConfiguration, plugins: [{{name: PodTolerationRestriction, configuration: {{apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration, {lists}}}}}]}}"
+        );
+        let file = Configuration::parse("f", text.as_bytes(), &fake.names, &|_| Err("none".into())).unwrap();
+        PodTolerationRestriction::new(&fake.environment(), file.of("PodTolerationRestriction"))
+    }
+
+    fn all(key: &str) -> Value {
+        json!({"key": key, "operator": "Exists"})
+    }
+
+    #[tokio::test]
+    async fn namespaces_add_tolerations_and_limit_them() {
+        let pressure = json!({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"});
+        let conflict = "pods \"p\" is forbidden: pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist";
+        let default = |text: &str| json!({"scheduler.alpha.kubernetes.io/defaultTolerations": text});
+        let limit = |text: &str| json!({"scheduler.alpha.kubernetes.io/tolerationsWhitelist": text});
+        let of_a = r#"[{"key": "a", "operator": "Exists"}]"#;
+        let update = || Write { operation: Operation::Update, old: Some(json!({})), ..Write::default() };
+        for (annotations, lists, write, quality, have, wanted, message) in [
+            (json!({}), "", Write::default(), "BestEffort", json!([]), json!([]), ""),
+            (
+                default(of_a),
+                "",
+                Write::default(),
+                "BestEffort",
+                json!([all("b")]),
+                json!([all("a"), all("b")]),
+                "",
+            ),
+            (default(of_a), "", update(), "BestEffort", json!([all("b")]), json!([all("b")]), ""),
+            (default(of_a), "", Write::default(), "Burstable", json!([]), json!([all("a"), pressure]), ""),
+            (
+                json!({}),
+                "default: [{key: d, operator: Exists}]",
+                Write::default(),
+                "BestEffort",
+                json!([]),
+                json!([all("d")]),
+                "",
+            ),
+            (
+                default(""),
+                "default: [{key: d, operator: Exists}]",
+                Write::default(),
+                "BestEffort",
+                json!([]),
+                json!([]),
+                "",
+            ),
+            (limit(of_a), "", Write::default(), "BestEffort", json!([all("a")]), json!([all("a")]), ""),
+            (limit(of_a), "", Write::default(), "BestEffort", json!([all("b")]), json!([all("b")]), conflict),
+            (
+                json!({}),
+                "whitelist: [{key: a, operator: Exists}]",
+                update(),
+                "BestEffort",
+                json!([all("b")]),
+                json!([all("b")]),
+                conflict,
+            ),
+            (limit("[]"), "", Write::default(), "BestEffort", json!([all("b")]), json!([all("b")]), ""),
+        ] {
+            let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
+            let fake = Fake::new(Preset::Kubernetes).with("", "Namespace", &[namespace]);
+            let plugin = plugin(&fake, lists).unwrap();
+            let pod = json!({
+                "metadata": {"name": "p"}, "spec": {"tolerations": have}, "status": {"qosClass": quality},
+            });
+            let answer = fake.ask(&plugin, write, pod).await;
+            assert_eq!(answer.message(), message, "{annotations} {lists}");
+            assert_eq!(answer.object["spec"]["tolerations"], wanted, "{annotations} {lists}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lists_that_cannot_be_read_let_nothing_pass() {
+        let fake = Fake::new(Preset::Kubernetes);
+        for (bad, word) in
+            [("default: [{}]", "default"), ("whitelist: {}", "whitelist"), ("limit: []", "limit")]
+        {
+            assert!(plugin(&fake, bad).err().unwrap().contains(word), "{bad}");
+        }
+        for text in ["{", "{}", "[1]"] {
+            let annotations = json!({"scheduler.alpha.kubernetes.io/defaultTolerations": text});
+            let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
+            let fake = Fake::new(Preset::Kubernetes).with("", "Namespace", &[namespace]);
+            let plugin = PodTolerationRestriction::new(&fake.environment(), None).unwrap();
+            let answer = fake.ask(&plugin, Write::default(), json!({"spec": {}})).await;
+            assert_eq!(answer.result.unwrap_err().code, 500, "{text}");
+        }
+    }
+}

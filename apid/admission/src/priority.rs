@@ -1,0 +1,222 @@
+//! Priority: the name of a priority class becomes the number that schedulers compare, and there is one default class.
+
+use std::sync::Arc;
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use serde_json::Value;
+
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
+
+const POD: ObjectKind = ObjectKind::new("", "Pod");
+const CLASS: ObjectKind = ObjectKind::new("scheduling", "PriorityClass");
+/// What a class without a preemption policy does.
+const PREEMPTS: &str = "PreemptLowerPriority";
+
+pub(crate) struct Priority {
+    reader: Arc<dyn Reader>,
+}
+
+impl Priority {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        Priority { reader: Arc::clone(&environment.reader) }
+    }
+
+    /// The class of pods that name none: of several defaults the one of the least value.
+    async fn default_class(&self) -> Result<Option<Arc<Object>>, Status> {
+        let classes = self.reader.list(CLASS, "").get().await?;
+        let defaults = classes.into_iter().filter(|class| is_default(class));
+        Ok(defaults.min_by_key(|class| value(class)))
+    }
+
+    async fn resolve(&self, attributes: &Attributes<'_>, pod: &mut Object) -> Result<(), Status> {
+        let named = pod.str_at(&["spec", "priorityClassName"]).unwrap_or("").to_owned();
+        let class = if named.is_empty() {
+            self.default_class().await?
+        } else {
+            let class = self.reader.get(CLASS, "", &named).get().await?;
+            let missing = || attributes.forbidden(&format!("no PriorityClass with name {named} was found"));
+            Some(class.ok_or_else(missing)?)
+        };
+        let priority = class.as_deref().map_or(0, value);
+        let policy =
+            class.as_deref().and_then(|class| class.str_at(&["preemptionPolicy"])).unwrap_or(PREEMPTS);
+        let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
+        if let Some(class) = class.as_deref().filter(|_| named.is_empty()) {
+            spec.insert("priorityClassName".to_owned(), Value::from(class.name()));
+        }
+        if let Some(given) = spec.get("priority").and_then(Value::as_i64).filter(|given| *given != priority) {
+            return Err(attributes.forbidden(&format!(
+                "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller \
+                 computed {priority} from the given PriorityClass name"
+            )));
+        }
+        if let Some(given) =
+            spec.get("preemptionPolicy").and_then(Value::as_str).filter(|given| *given != policy)
+        {
+            return Err(attributes.forbidden(&format!(
+                "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
+                 controller computed {policy} from the given PriorityClass name"
+            )));
+        }
+        spec.insert("priority".to_owned(), Value::from(priority));
+        spec.insert("preemptionPolicy".to_owned(), Value::from(policy));
+        Ok(())
+    }
+}
+
+fn is_default(class: &Object) -> bool {
+    class.get("globalDefault").and_then(Value::as_bool) == Some(true)
+}
+
+fn value(class: &Object) -> i64 {
+    class.get("value").and_then(Value::as_i64).unwrap_or(0)
+}
+
+impl Plugin for Priority {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(&[(POD, ""), (CLASS, "")])
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(pod) = object.filter(|_| attributes.is_of(POD)) else { return Eventual::Now(Ok(())) };
+        let Some(old) = attributes.old else { return Eventual::later(self.resolve(attributes, pod)) };
+        // What was resolved at the creation stays when a client leaves it out.
+        for field in ["priority", "preemptionPolicy"] {
+            if let (Some(was), Some(spec)) =
+                (old.at(&["spec", field]), pod.get_mut("spec").and_then(Value::as_object_mut))
+                && spec.get(field).is_none_or(Value::is_null)
+            {
+                spec.insert(field.to_owned(), was.clone());
+            }
+        }
+        Eventual::Now(Ok(()))
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(class) = object.filter(|object| attributes.is_of(CLASS) && is_default(object)) else {
+            return Eventual::Now(Ok(()));
+        };
+        Eventual::later(async move {
+            match self.default_class().await? {
+                Some(other) if attributes.operation == Operation::Create || other.name() != class.name() => {
+                    Err(attributes.forbidden(&format!(
+                        "PriorityClass {} is already marked as default. Only one default can exist",
+                        other.name()
+                    )))
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    fn class(name: &str, value: i64, default: bool) -> Value {
+        json!({"metadata": {"name": name}, "value": value, "globalDefault": default})
+    }
+
+    #[tokio::test]
+    async fn classes_become_numbers() {
+        let mut never = class("never", -10, false);
+        never["preemptionPolicy"] = json!("Never");
+        let plain =
+            Fake::new(Preset::Svc).with("scheduling", "PriorityClass", &[class("high", 100, false), never]);
+        let defaults = Fake::new(Preset::Svc).with(
+            "scheduling",
+            "PriorityClass",
+            &[class("usual", 7, true), class("also", 9, true)],
+        );
+        let resolved = |priority: i64, policy: &str, name: Option<&str>| {
+            (priority, policy.to_owned(), name.map(str::to_owned))
+        };
+        for (fake, spec, expected) in [
+            (&plain, json!({}), Ok(resolved(0, PREEMPTS, None))),
+            (&plain, json!({"priority": 0}), Ok(resolved(0, PREEMPTS, None))),
+            (&plain, json!({"priorityClassName": "high"}), Ok(resolved(100, PREEMPTS, Some("high")))),
+            (&plain, json!({"priorityClassName": "never"}), Ok(resolved(-10, "Never", Some("never")))),
+            (&defaults, json!({}), Ok(resolved(7, PREEMPTS, Some("usual")))),
+            (
+                &plain,
+                json!({"priorityClassName": "gone"}),
+                Err("pods \"p\" is forbidden: no PriorityClass with name gone was found"),
+            ),
+            (
+                &plain,
+                json!({"priority": 5}),
+                Err(
+                    "pods \"p\" is forbidden: the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 0 from the given PriorityClass name",
+                ),
+            ),
+            (
+                &plain,
+                json!({"priorityClassName": "never", "preemptionPolicy": PREEMPTS}),
+                Err(
+                    "pods \"p\" is forbidden: the string value of PreemptionPolicy (PreemptLowerPriority) must not be provided in pod spec; priority admission controller computed Never from the given PriorityClass name",
+                ),
+            ),
+        ] {
+            let plugin = Priority::new(&fake.environment());
+            let answer = fake
+                .ask(&plugin, Write::default(), json!({"metadata": {"name": "p"}, "spec": spec.clone()}))
+                .await;
+            match expected {
+                Ok((priority, policy, name)) => {
+                    assert_eq!(answer.message(), "", "{spec}");
+                    let have = &answer.object["spec"];
+                    assert_eq!(have["priority"], json!(priority), "{spec}");
+                    assert_eq!(have["preemptionPolicy"], json!(policy), "{spec}");
+                    assert_eq!(
+                        have.get("priorityClassName").and_then(Value::as_str),
+                        name.as_deref(),
+                        "{spec}"
+                    );
+                }
+                Err(message) => assert_eq!(answer.message(), message),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_update_keeps_what_was_resolved_and_there_is_one_default() {
+        let fake = Fake::new(Preset::Svc).with("scheduling", "PriorityClass", &[class("usual", 7, true)]);
+        let plugin = Priority::new(&fake.environment());
+        let old =
+            Some(json!({"metadata": {"name": "p"}, "spec": {"priority": 3, "preemptionPolicy": "Never"}}));
+        let update = Write { operation: Operation::Update, old, ..Write::default() };
+        let answer = fake.ask(&plugin, update, json!({"metadata": {"name": "p"}, "spec": {}})).await;
+        assert_eq!(answer.object["spec"], json!({"priority": 3, "preemptionPolicy": "Never"}));
+
+        let refusal =
+            "is forbidden: PriorityClass usual is already marked as default. Only one default can exist";
+        for (operation, object, refused) in [
+            (Operation::Create, class("second", 1, true), true),
+            (Operation::Create, class("second", 1, false), false),
+            (Operation::Update, class("second", 1, true), true),
+            (Operation::Update, class("usual", 1, true), false),
+        ] {
+            let write = Write { operation, kind: ("scheduling", "PriorityClass"), ..Write::default() };
+            let answer = fake.ask(&plugin, write, object.clone()).await;
+            assert_eq!(answer.message().ends_with(refusal), refused, "{operation:?} {object}");
+        }
+    }
+}

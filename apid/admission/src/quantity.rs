@@ -1,0 +1,276 @@
+//! Amounts of resources: what a quantity is worth, their sums, and their canonical text.
+//!
+//! # Contract
+//!
+//! A [`Quantity`] is exact to a billionth, and large ones stop at what fits, some 10^29. A sum keeps the form (binary,
+//! decimal, exponent) of its first part that is not zero, as sums of the reference do.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// Billionths in one.
+const ONE: i128 = 1_000_000_000;
+
+/// Decimal suffixes, from billionths in steps of a thousand.
+const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+/// Binary suffixes, in steps of 1024.
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+
+/// How a quantity was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Form {
+    #[default]
+    Decimal,
+    Binary,
+    Exponent,
+}
+
+/// An amount.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quantity {
+    nanos: i128,
+    form: Form,
+}
+
+/// Amounts by the name of the resource.
+pub type Amounts = BTreeMap<String, Quantity>;
+
+impl Quantity {
+    /// A whole number.
+    pub fn whole(number: i64) -> Self {
+        Quantity { nanos: i128::from(number) * ONE, form: Form::Decimal }
+    }
+
+    /// Reads a quantity; None for what is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (negative, unsigned) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+        let (number, suffix) = unsigned.split_at_checked(end)?;
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+            return None;
+        }
+        let (form, up, down) = scale(suffix)?;
+        let mut nanos: i128 = 0;
+        for digit in whole.bytes() {
+            nanos = nanos.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
+        }
+        let mut rounded = false;
+        nanos = nanos.saturating_mul(ONE);
+        let mut place = ONE;
+        for digit in fraction.bytes() {
+            place /= 10;
+            nanos = nanos.saturating_add(i128::from(digit - b'0') * place);
+            rounded |= place == 0 && digit != b'0';
+        }
+        nanos = nanos.saturating_mul(up);
+        if down > 1 {
+            rounded |= nanos % down != 0;
+            nanos /= down;
+        }
+        // What is finer than a billionth is rounded up.
+        nanos = nanos.saturating_add(i128::from(rounded));
+        Some(Quantity { nanos: if negative { -nanos } else { nanos }, form })
+    }
+
+    /// Reads a quantity as it stands in an object: a text or a number.
+    pub fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Quantity::parse(text),
+            Value::Number(number) => Quantity::parse(&number.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Whether it is nothing.
+    pub fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+
+    /// Whether it is less than nothing.
+    pub fn is_negative(self) -> bool {
+        self.nanos < 0
+    }
+
+    /// The sum.
+    #[must_use]
+    pub fn plus(self, other: Quantity) -> Quantity {
+        let form = if self.is_zero() { other.form } else { self.form };
+        Quantity { nanos: self.nanos.saturating_add(other.nanos), form }
+    }
+
+    /// The difference.
+    #[must_use]
+    pub fn minus(self, other: Quantity) -> Quantity {
+        let form = if self.is_zero() { other.form } else { self.form };
+        Quantity { nanos: self.nanos.saturating_sub(other.nanos), form }
+    }
+
+    /// How many times the other one it is, for people; the other one is not zero.
+    pub fn ratio(self, other: Quantity) -> f64 {
+        self.nanos as f64 / other.nanos as f64
+    }
+}
+
+/// The form of a suffix, and what a number before it is multiplied with and divided by.
+fn scale(suffix: &str) -> Option<(Form, i128, i128)> {
+    if let Some(at) = DECIMAL.iter().position(|known| *known == suffix) {
+        let power = u32::try_from(at.abs_diff(3)).ok()?;
+        let factor = 1000_i128.checked_pow(power)?;
+        return Some(if at < 3 { (Form::Decimal, 1, factor) } else { (Form::Decimal, factor, 1) });
+    }
+    if let Some(at) = BINARY.iter().position(|known| *known == suffix) {
+        return Some((Form::Binary, 1024_i128.checked_pow(u32::try_from(at).ok()?)?, 1));
+    }
+    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    let factor = 10_i128.checked_pow(exponent.unsigned_abs().min(38))?;
+    Some(if exponent < 0 { (Form::Exponent, 1, factor) } else { (Form::Exponent, factor, 1) })
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+/// The canonical form.
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nanos == 0 {
+            return f.write_str("0");
+        }
+        if self.form == Form::Binary && self.nanos % ONE == 0 && self.nanos.abs() >= 1024 * ONE {
+            let mut number = self.nanos / ONE;
+            let mut suffixes = BINARY.iter().peekable();
+            while number % 1024 == 0 && suffixes.len() > 1 {
+                number /= 1024;
+                suffixes.next();
+            }
+            return write!(f, "{number}{}", suffixes.peek().unwrap_or(&&""));
+        }
+        let (mut number, mut step) = (self.nanos, 0_usize);
+        while number % 1000 == 0 && step + 1 < DECIMAL.len() {
+            number /= 1000;
+            step += 1;
+        }
+        match (self.form, step) {
+            (Form::Exponent, 3) => write!(f, "{number}"),
+            (Form::Exponent, _) => write!(f, "{number}e{}", step as i64 * 3 - 9),
+            (_, _) => write!(f, "{number}{}", DECIMAL.get(step).unwrap_or(&"")),
+        }
+    }
+}
+
+/// The amounts of a resource list of an object; what is no quantity is left out, for validation says so.
+pub fn amounts(list: Option<&Value>) -> Amounts {
+    let entries = list.and_then(Value::as_object).into_iter().flatten();
+    entries.filter_map(|(name, value)| Some((name.clone(), Quantity::of(value)?))).collect()
+}
+
+/// The resource list of amounts.
+pub fn to_list(amounts: &Amounts) -> Value {
+    let entries = amounts.iter().map(|(name, amount)| (name.clone(), Value::from(amount.to_string())));
+    Value::Object(entries.collect::<Map<_, _>>())
+}
+
+/// Adds amounts to others, name by name.
+pub fn add(to: &mut Amounts, more: &Amounts) {
+    for (name, amount) in more {
+        let sum = to.entry(name.clone()).or_default();
+        *sum = sum.plus(*amount);
+    }
+}
+
+/// Raises amounts to at least others, name by name.
+pub fn raise(to: &mut Amounts, least: &Amounts) {
+    for (name, amount) in least {
+        let present = to.entry(name.clone()).or_insert(*amount);
+        if *present < *amount {
+            *present = *amount;
+        }
+    }
+}
+
+/// `cpu=1,memory=1Gi`, ordered by name.
+pub fn text(amounts: &Amounts) -> String {
+    let each: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+    each.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Quantity {
+        Quantity::parse(text).unwrap_or_else(|| panic!("{text} is a quantity"))
+    }
+
+    #[test]
+    fn what_is_read_is_written_in_canonical_form() {
+        for (text, canonical) in [
+            ("0", "0"),
+            ("1", "1"),
+            ("100m", "100m"),
+            ("1500m", "1500m"),
+            ("0.5", "500m"),
+            (".5", "500m"),
+            ("1000", "1k"),
+            ("1Gi", "1Gi"),
+            ("1024Mi", "1Gi"),
+            ("0.5Gi", "512Mi"),
+            ("512", "512"),
+            ("1023Ki", "1023Ki"),
+            ("1e3", "1e3"),
+            ("1E", "1E"),
+            ("-3", "-3"),
+            ("1n", "1n"),
+            ("0.1n", "1n"),
+            ("5e-1", "500e-3"),
+        ] {
+            assert_eq!(parse(text).to_string(), canonical, "{text}");
+            let of_schema = schema::quantity::canonical(text, schema::quantity::NANO).unwrap();
+            assert_eq!(of_schema.as_deref().unwrap_or(text), canonical, "{text}: as the schema has it");
+        }
+        for wrong in ["", "x", "1.2.3", "1Xi", "--1", "Ki", "1e", "1 "] {
+            assert!(Quantity::parse(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sums_keep_the_first_form_that_says_something() {
+        for (a, b, sum, difference) in [
+            ("1Gi", "1Gi", "2Gi", "0"),
+            ("0", "1Gi", "1Gi", "-1Gi"),
+            ("600m", "400m", "1", "200m"),
+            ("1Gi", "1M", "1074741824", "1072741824"),
+            ("1M", "1Ki", "1001024", "998976"),
+            ("1500m", "1", "2500m", "500m"),
+        ] {
+            assert_eq!(parse(a).plus(parse(b)).to_string(), sum, "{a} + {b}");
+            assert_eq!(parse(a).minus(parse(b)).to_string(), difference, "{a} - {b}");
+        }
+        assert!(parse("1Gi") > parse("1G"));
+        assert!(parse("1000m") == parse("1"));
+        assert_eq!(parse("1").ratio(parse("200m")), 5.0);
+    }
+}

@@ -1,0 +1,208 @@
+//! RuntimeClass: a pod takes the overhead and the scheduling rules of the runtime that it names.
+
+use std::sync::Arc;
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use serde_json::{Map, Value};
+
+use crate::quantity::amounts;
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
+
+const CLASS: ObjectKind = ObjectKind::new("node", "RuntimeClass");
+const DIFFERS: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+
+pub(crate) struct RuntimeClass {
+    reader: Arc<dyn Reader>,
+}
+
+impl RuntimeClass {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        RuntimeClass { reader: Arc::clone(&environment.reader) }
+    }
+
+    async fn class(&self, attributes: &Attributes<'_>, name: &str) -> Result<Arc<Object>, Status> {
+        let known = self.reader.get(CLASS, "", name).get().await?;
+        let class = match known {
+            Some(class) => Some(class),
+            None => self.reader.get_fresh(CLASS, "", name).get().await?,
+        };
+        let missing = || attributes.forbidden(&format!("pod rejected: RuntimeClass \"{name}\" not found"));
+        class.ok_or_else(missing)
+    }
+}
+
+/// The class that a pod names.
+fn named(pod: &Object) -> Option<String> {
+    pod.str_at(&["spec", "runtimeClassName"]).filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+fn overhead(class: &Object) -> Option<&Value> {
+    class.at(&["overhead", "podFixed"]).filter(|fixed| !fixed.is_null())
+}
+
+impl Plugin for RuntimeClass {
+    fn handles(&self, operation: Operation) -> bool {
+        operation == Operation::Create
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(const { &[(ObjectKind::new("", "Pod"), "")] })
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some((pod, name)) = object.and_then(|pod| named(pod).map(|name| (pod, name))) else {
+            return Eventual::Now(Ok(()));
+        };
+        Eventual::later(async move {
+            let class = self.class(attributes, &name).await?;
+            let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
+            if let Some(fixed) = overhead(&class) {
+                let given = amounts(spec.get("overhead"));
+                if !given.is_empty() && given != amounts(Some(fixed)) {
+                    return Err(attributes.forbidden(DIFFERS));
+                }
+                spec.insert("overhead".to_owned(), fixed.clone());
+            }
+            schedule(attributes, &class, spec)
+        })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(pod) = object else { return Eventual::Now(Ok(())) };
+        let given = amounts(pod.at(&["spec", "overhead"]));
+        let Some(name) = named(pod) else {
+            return Eventual::Now(check_overhead(attributes, None, &given));
+        };
+        Eventual::later(async move {
+            let class = self.class(attributes, &name).await?;
+            check_overhead(attributes, overhead(&class), &given)
+        })
+    }
+}
+
+fn check_overhead(
+    attributes: &Attributes<'_>,
+    defined: Option<&Value>,
+    given: &crate::quantity::Amounts,
+) -> Result<(), Status> {
+    match defined {
+        Some(fixed) if *given != amounts(Some(fixed)) => Err(attributes.forbidden(DIFFERS)),
+        None if !given.is_empty() => Err(attributes
+            .forbidden("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")),
+        _ => Ok(()),
+    }
+}
+
+/// Merges the node selector and the tolerations of the class into the pod's.
+fn schedule(
+    attributes: &Attributes<'_>,
+    class: &Object,
+    spec: &mut Map<String, Value>,
+) -> Result<(), Status> {
+    let wanted = class.at(&["scheduling", "nodeSelector"]).and_then(Value::as_object);
+    if let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) {
+        let mut selector = spec.get("nodeSelector").and_then(Value::as_object).cloned().unwrap_or_default();
+        for (key, value) in wanted {
+            let text = value.as_str().unwrap_or("");
+            match selector.get(key).and_then(Value::as_str) {
+                Some(other) if other != text => {
+                    return Err(attributes.forbidden(&format!(
+                        "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {text}; \
+                         pod.spec.nodeSelector[{key}] = {other}"
+                    )));
+                }
+                _ => selector.insert(key.clone(), value.clone()),
+            };
+        }
+        spec.insert("nodeSelector".to_owned(), Value::Object(selector));
+    }
+    let wanted = class.at(&["scheduling", "tolerations"]).and_then(Value::as_array);
+    if let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) {
+        let mut tolerations = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
+        for toleration in wanted {
+            if !tolerations.contains(toleration) {
+                tolerations.push(toleration.clone());
+            }
+        }
+        spec.insert("tolerations".to_owned(), Value::Array(tolerations));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn pods_take_what_their_runtime_needs() {
+        let zone = json!({"key": "zone", "operator": "Exists"});
+        let classes = [
+            json!({
+                "metadata": {"name": "full"}, "overhead": {"podFixed": {"cpu": "10m"}},
+                "scheduling": {"nodeSelector": {"rt": "full"}, "tolerations": [zone]},
+            }),
+            json!({"metadata": {"name": "bare"}}),
+        ];
+        let fake = Fake::new(Preset::Svc).with("node", "RuntimeClass", &classes);
+        let plugin = RuntimeClass::new(&fake.environment());
+        let full = |more: Value| {
+            let mut spec = json!({"runtimeClassName": "full", "overhead": {"cpu": "10m"}, "nodeSelector": {"rt": "full"}, "tolerations": [zone]});
+            for (key, value) in more.as_object().unwrap() {
+                spec[key] = value.clone();
+            }
+            spec
+        };
+        for (spec, expected) in [
+            (json!({}), Ok(json!({}))),
+            (json!({"runtimeClassName": "bare"}), Ok(json!({"runtimeClassName": "bare"}))),
+            (json!({"runtimeClassName": "full"}), Ok(full(json!({})))),
+            (json!({"runtimeClassName": "full", "overhead": {"cpu": "0.01"}}), Ok(full(json!({})))),
+            (
+                json!({"runtimeClassName": "full", "nodeSelector": {"a": "b"}, "tolerations": [{"key": "k"}]}),
+                Ok(full(
+                    json!({"nodeSelector": {"a": "b", "rt": "full"}, "tolerations": [{"key": "k"}, zone]}),
+                )),
+            ),
+            (json!({"runtimeClassName": "gone"}), Err("pod rejected: RuntimeClass \"gone\" not found")),
+            (json!({"runtimeClassName": "full", "overhead": {"cpu": "1"}}), Err(DIFFERS)),
+            (
+                json!({"runtimeClassName": "bare", "overhead": {"cpu": "1"}}),
+                Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"),
+            ),
+            (
+                json!({"overhead": {"cpu": "1"}}),
+                Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"),
+            ),
+            (
+                json!({"runtimeClassName": "full", "nodeSelector": {"rt": "x"}}),
+                Err(
+                    "conflict: runtimeClass.scheduling.nodeSelector[rt] = full; pod.spec.nodeSelector[rt] = x",
+                ),
+            ),
+        ] {
+            let answer = fake
+                .ask(&plugin, Write::default(), json!({"metadata": {"name": "p"}, "spec": spec.clone()}))
+                .await;
+            match expected {
+                Ok(expected) => {
+                    assert_eq!(answer.message(), "", "{spec}");
+                    assert_eq!(answer.object["spec"], expected, "{spec}");
+                }
+                Err(why) => assert_eq!(answer.message(), format!("pods \"p\" is forbidden: {why}"), "{spec}"),
+            }
+        }
+    }
+}

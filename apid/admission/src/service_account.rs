@@ -1,0 +1,353 @@
+//! ServiceAccount: every pod runs as an account of its namespace, has its token where clients look for it, pulls images
+//! with its secrets, and refers to no secret that an account so marked does not list.
+//!
+//! # Reference
+//!
+//! A mirror pod (what a node says it runs by itself) is left as it is and may not refer to an account, a secret or a
+//! token. The account `default` is made shortly after its namespace: its absence is waited out for a second.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::Chance;
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use serde_json::{Value, json};
+
+use crate::limit_ranger::object_at;
+use crate::pod_resources::{
+    CONTAINERS, EPHEMERAL_CONTAINERS, INIT_CONTAINERS, containers, containers_mut, name,
+};
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
+
+const POD: ObjectKind = ObjectKind::new("", "Pod");
+const ACCOUNT: ObjectKind = ObjectKind::new("", "ServiceAccount");
+/// The account of pods that name none.
+const DEFAULT: &str = "default";
+/// Seconds a projected token is good for: an hour, and a little by which such tokens are known.
+const TOKEN_SECONDS: i64 = 3607;
+/// What names of token volumes begin with.
+const VOLUME: &str = "kube-api-access-";
+/// How often, and how long apart, a missing default account is looked for.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) struct ServiceAccount {
+    reader: Arc<dyn Reader>,
+    chance: Arc<dyn Chance>,
+    words: Words,
+}
+
+/// Words that depend on the preset.
+struct Words {
+    mirror: String,
+    mountable: String,
+    mount_path: String,
+}
+
+impl Words {
+    fn new(names: &Names) -> Self {
+        Words {
+            mirror: names.label_key("config.mirror"),
+            mountable: names.label_key("enforce-mountable-secrets"),
+            mount_path: format!("/var/run/secrets/{}", names.label_key("serviceaccount")),
+        }
+    }
+}
+
+impl ServiceAccount {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        ServiceAccount {
+            reader: Arc::clone(&environment.reader),
+            chance: Arc::clone(&environment.chance),
+            words: Words::new(&environment.names),
+        }
+    }
+
+    /// The account of a pod.
+    async fn account(&self, attributes: &Attributes<'_>, account: &str) -> Result<Arc<Object>, Status> {
+        let namespace = attributes.namespace;
+        let attempts = if account == DEFAULT { ATTEMPTS } else { 1 };
+        for attempt in 1..=attempts {
+            if let Some(found) = self.reader.get(ACCOUNT, namespace, account).get().await? {
+                return Ok(found);
+            }
+            if attempt < attempts {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        if let Some(found) = self.reader.get_fresh(ACCOUNT, namespace, account).get().await? {
+            return Ok(found);
+        }
+        Err(attributes.forbidden(&format!(
+            "error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found"
+        )))
+    }
+
+    async fn give(&self, attributes: &Attributes<'_>, pod: &mut Object) -> Result<(), Status> {
+        if is_mirror(pod, &self.words) {
+            return check_mirror(attributes, pod);
+        }
+        let account_name = named(pod).unwrap_or(DEFAULT).to_owned();
+        let account = self.account(attributes, &account_name).await?;
+        if let Some(spec) = object_at(&mut pod.0, "spec") {
+            for field in ["serviceAccountName", "serviceAccount"] {
+                spec.insert(field.to_owned(), Value::from(account_name.as_str()));
+            }
+        }
+        if mounts_token(&account, pod) {
+            self.mount_token(pod);
+        }
+        let own = pod.at(&["spec", "imagePullSecrets"]).and_then(Value::as_array);
+        if own.is_none_or(Vec::is_empty)
+            && let Some(secrets) = account.get("imagePullSecrets").and_then(Value::as_array)
+            && !secrets.is_empty()
+            && let Some(spec) = object_at(&mut pod.0, "spec")
+        {
+            spec.insert("imagePullSecrets".to_owned(), Value::Array(secrets.clone()));
+        }
+        Ok(())
+    }
+
+    /// Gives each container the token, unless something else is mounted at its place.
+    fn mount_token(&self, pod: &mut Object) {
+        let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
+        let present = volumes.map(name).find(|name| name.starts_with(VOLUME)).map(str::to_owned);
+        let volume = present.clone().unwrap_or_else(|| format!("{VOLUME}{}", self.chance.name_suffix()));
+        let mut needed = false;
+        for list in [INIT_CONTAINERS, CONTAINERS] {
+            for container in containers_mut(pod, list) {
+                let Some(container) = container.as_object_mut() else { continue };
+                let mounts = container.entry("volumeMounts").or_insert(Value::Null);
+                if mounts.is_null() {
+                    *mounts = json!([]);
+                }
+                let Some(mounts) = mounts.as_array_mut() else { continue };
+                let path = |mount: &Value| mount.get("mountPath").and_then(Value::as_str).map(str::to_owned);
+                if !mounts.iter().any(|mount| path(mount).as_deref() == Some(self.words.mount_path.as_str()))
+                {
+                    mounts
+                        .push(json!({"name": volume, "readOnly": true, "mountPath": self.words.mount_path}));
+                    needed = true;
+                }
+            }
+        }
+        if present.is_none()
+            && needed
+            && let Some(spec) = object_at(&mut pod.0, "spec")
+        {
+            let volumes = spec.entry("volumes").or_insert(Value::Null);
+            if volumes.is_null() {
+                *volumes = json!([]);
+            }
+            if let Some(volumes) = volumes.as_array_mut() {
+                volumes.push(token_volume(&volume));
+            }
+        }
+    }
+
+    async fn check(&self, attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status> {
+        if is_mirror(pod, &self.words) {
+            return check_mirror(attributes, pod);
+        }
+        let Some(account_name) = named(pod) else {
+            let why = format!("no service account specified for pod {}/{}", attributes.namespace, pod.name());
+            return Err(attributes.forbidden(&why));
+        };
+        let account = self.account(attributes, account_name).await?;
+        if account.annotation(&self.words.mountable) != Some("true") {
+            return Ok(());
+        }
+        let wrong = if attributes.subresource.is_empty() {
+            unlisted_secret(&account, pod)
+        } else {
+            unlisted_in_containers(&account, pod, EPHEMERAL_CONTAINERS)
+        };
+        wrong.map_or(Ok(()), |why| Err(attributes.forbidden(&why)))
+    }
+}
+
+/// The account that a pod names, by the field or its older alias.
+fn named(pod: &Object) -> Option<&str> {
+    let field = |field: &str| pod.str_at(&["spec", field]).filter(|name| !name.is_empty());
+    field("serviceAccountName").or_else(|| field("serviceAccount"))
+}
+
+fn is_mirror(pod: &Object, words: &Words) -> bool {
+    pod.annotation(&words.mirror).is_some()
+}
+
+/// Whether the pod, or else its account, wants the token.
+fn mounts_token(account: &Object, pod: &Object) -> bool {
+    let of = |value: Option<&Value>| value.and_then(Value::as_bool);
+    of(pod.at(&["spec", "automountServiceAccountToken"]))
+        .or_else(|| of(account.get("automountServiceAccountToken")))
+        .unwrap_or(true)
+}
+
+/// The token, the authorities that the server's certificate may come from, and the namespace.
+fn token_volume(volume: &str) -> Value {
+    json!({
+        "name": volume,
+        "projected": {
+            "defaultMode": 420,
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [
+                    {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+                ]}},
+            ],
+        },
+    })
+}
+
+fn check_mirror(attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status> {
+    let volumes = || pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
+    let sources = volumes().flat_map(|volume| {
+        volume.get("projected").and_then(|p| p.get("sources")).and_then(Value::as_array).into_iter().flatten()
+    });
+    let mut tokens = sources.filter(|source| source.get("serviceAccountToken").is_some_and(|t| !t.is_null()));
+    let why = if named(pod).is_some() {
+        "a mirror pod may not reference service accounts"
+    } else if refers_to_secret(pod) {
+        "a mirror pod may not reference secrets"
+    } else if tokens.next().is_some() {
+        "a mirror pod may not use ServiceAccountToken volume projections"
+    } else {
+        return Ok(());
+    };
+    Err(attributes.forbidden(why))
+}
+
+/// Whether anything in the spec names a secret: the fields that do are `secretName`, `secretRef` and `secretKeyRef`, the
+/// secret of a projection, and the image pull secrets.
+fn refers_to_secret(pod: &Object) -> bool {
+    fn within(value: &Value) -> bool {
+        match value {
+            Value::Object(map) => map.iter().any(|(field, value)| {
+                let names = matches!(field.as_str(), "secret" | "secretName" | "secretRef" | "secretKeyRef")
+                    || field.ends_with("SecretRef");
+                (names && !value.is_null()) || within(value)
+            }),
+            Value::Array(items) => items.iter().any(within),
+            _ => false,
+        }
+    }
+    let spec = pod.get("spec");
+    let pulls = spec.and_then(|spec| spec.get("imagePullSecrets")).and_then(Value::as_array);
+    pulls.is_some_and(|secrets| !secrets.is_empty()) || spec.is_some_and(within)
+}
+
+/// The names in a list of references of an account.
+fn listed<'a>(account: &'a Object, field: &str) -> BTreeSet<&'a str> {
+    account.get(field).and_then(Value::as_array).into_iter().flatten().map(name).collect()
+}
+
+/// What is wrong with the secrets of a pod whose account must list them.
+fn unlisted_secret(account: &Object, pod: &Object) -> Option<String> {
+    let mountable = listed(account, "secrets");
+    for volume in pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten() {
+        let secret = volume.get("secret").and_then(|s| s.get("secretName")).and_then(Value::as_str);
+        if let Some(secret) = secret.filter(|secret| !mountable.contains(secret)) {
+            return Some(format!(
+                "volume with secret.secretName=\"{secret}\" is not allowed because service account {} does not reference \
+                 that secret",
+                account.name()
+            ));
+        }
+    }
+    for list in [INIT_CONTAINERS, CONTAINERS] {
+        if let Some(why) = unlisted_in_containers(account, pod, list) {
+            return Some(why);
+        }
+    }
+    let pullable = listed(account, "imagePullSecrets");
+    let pulls = pod.at(&["spec", "imagePullSecrets"]).and_then(Value::as_array).into_iter().flatten();
+    pulls.enumerate().find(|(_, secret)| !pullable.contains(name(secret))).map(|(i, secret)| {
+        format!(
+            "imagePullSecrets[{i}].name=\"{}\" is not allowed because service account {} does not reference that \
+             imagePullSecret",
+            name(secret),
+            account.name()
+        )
+    })
+}
+
+fn unlisted_in_containers(account: &Object, pod: &Object, list: &str) -> Option<String> {
+    let mountable = listed(account, "secrets");
+    let word = match list {
+        INIT_CONTAINERS => "init container",
+        EPHEMERAL_CONTAINERS => "ephemeral container",
+        _ => "container",
+    };
+    for container in containers(pod, list) {
+        for variable in container.get("env").and_then(Value::as_array).into_iter().flatten() {
+            let reference = variable.get("valueFrom").and_then(|from| from.get("secretKeyRef"));
+            if let Some(secret) = reference.map(name).filter(|secret| !mountable.contains(secret)) {
+                return Some(format!(
+                    "{word} {} with envVar {} referencing secret.secretName=\"{secret}\" is not allowed because service \
+                     account {} does not reference that secret",
+                    name(container),
+                    name(variable),
+                    account.name()
+                ));
+            }
+        }
+        for source in container.get("envFrom").and_then(Value::as_array).into_iter().flatten() {
+            let reference = source.get("secretRef").filter(|reference| !reference.is_null());
+            if let Some(secret) = reference.map(name).filter(|secret| !mountable.contains(secret)) {
+                return Some(format!(
+                    "{word} {} with envFrom referencing secret.secretName=\"{secret}\" is not allowed because service \
+                     account {} does not reference that secret",
+                    name(container),
+                    account.name()
+                ));
+            }
+        }
+    }
+    None
+}
+
+impl Plugin for ServiceAccount {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(&[(POD, ""), (POD, "ephemeralcontainers")])
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        match object {
+            Some(pod) if attributes.operation == Operation::Create && attributes.subresource.is_empty() => {
+                Eventual::later(self.give(attributes, pod))
+            }
+            _ => Eventual::Now(Ok(())),
+        }
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        // A pod cannot change its account or what it mounts; of an update only new ephemeral containers are looked at.
+        let whole = attributes.operation == Operation::Create && attributes.subresource.is_empty();
+        let ephemeral = attributes.operation == Operation::Update && !attributes.subresource.is_empty();
+        match object {
+            Some(pod) if whole || ephemeral => Eventual::later(self.check(attributes, pod)),
+            _ => Eventual::Now(Ok(())),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/service_account.rs"]
+mod tests;

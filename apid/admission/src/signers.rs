@@ -1,0 +1,162 @@
+//! What a user may do in the name of a signer: CertificateApproval, CertificateSigning and ClusterTrustBundleAttest ask
+//! for the verb on the virtual resource `signers`, by the signer's whole name or by its domain.
+
+use std::sync::Arc;
+
+use apimachinery::attributes::Attributes as Question;
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+
+use crate::{Attributes, Authorizer, Environment, Eventual, Interest, ObjectKind, Operation, Place, Plugin};
+
+const REQUEST: ObjectKind = ObjectKind::new("certificates", "CertificateSigningRequest");
+const BUNDLE: ObjectKind = ObjectKind::new("certificates", "ClusterTrustBundle");
+
+/// A plugin that asks for a right on the signer of an object.
+pub(crate) struct SignerCheck {
+    authorizer: Arc<dyn Authorizer>,
+    names: Arc<Names>,
+    places: &'static [Place],
+    operations: &'static [Operation],
+    verb: &'static str,
+    /// What the refusal says before the signer's name.
+    refusal: &'static str,
+}
+
+impl SignerCheck {
+    fn new(
+        environment: &Environment,
+        places: &'static [Place],
+        operations: &'static [Operation],
+        verb: &'static str,
+        refusal: &'static str,
+    ) -> Self {
+        SignerCheck {
+            authorizer: Arc::clone(&environment.authorizer),
+            names: Arc::clone(&environment.names),
+            places,
+            operations,
+            verb,
+            refusal,
+        }
+    }
+
+    /// Whoever approves or denies a request may `approve` for its signer.
+    pub(crate) fn approval(environment: &Environment) -> Self {
+        let refusal = "user not permitted to approve requests with signerName";
+        SignerCheck::new(environment, &[(REQUEST, "approval")], &[Operation::Update], "approve", refusal)
+    }
+
+    /// Whoever writes the certificate or the conditions of a request may `sign` for its signer.
+    pub(crate) fn signing(environment: &Environment) -> Self {
+        let refusal = "user not permitted to sign requests with signerName";
+        SignerCheck::new(environment, &[(REQUEST, "status")], &[Operation::Update], "sign", refusal)
+    }
+
+    /// Whoever writes the trust anchors of a signer may `attest` for it.
+    pub(crate) fn attest(environment: &Environment) -> Self {
+        let refusal = "user not permitted to attest for signerName";
+        let operations = &[Operation::Create, Operation::Update];
+        SignerCheck::new(environment, &[(BUNDLE, "")], operations, "attest", refusal)
+    }
+
+    async fn check(&self, attributes: &Attributes<'_>, signer: &str) -> Result<(), Status> {
+        let whole_domain = signer.split('/').next().map(|domain| format!("{domain}/*")).unwrap_or_default();
+        for name in [signer, &whole_domain] {
+            let question = Question {
+                verb: self.verb.to_owned(),
+                resource_request: true,
+                group: self.names.group("certificates"),
+                version: "*".to_owned(),
+                resource: "signers".to_owned(),
+                name: name.to_owned(),
+                ..Question::default()
+            };
+            if self.authorizer.decide(attributes.user, question).get().await?.allowed() {
+                return Ok(());
+            }
+        }
+        Err(attributes.forbidden(&format!("{} \"{signer}\"", self.refusal)))
+    }
+}
+
+/// Whether a write leaves alone what signing is about.
+fn signs_nothing(old: Option<&Object>, new: &Object) -> bool {
+    let field = |object: &Object, field: &str| object.at(&["status", field]).cloned();
+    old.is_some_and(|old| {
+        ["certificate", "conditions"].iter().all(|name| field(old, name) == field(new, name))
+    })
+}
+
+impl Plugin for SignerCheck {
+    fn handles(&self, operation: Operation) -> bool {
+        self.operations.contains(&operation)
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(self.places)
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(new) = object else { return Eventual::Now(Ok(())) };
+        if self.verb == "sign" && signs_nothing(attributes.old, new) {
+            return Eventual::Now(Ok(()));
+        }
+        // The signer of a request never changes; that of a new bundle is its own.
+        let signer = attributes.old.unwrap_or(new).str_at(&["spec", "signerName"]).unwrap_or("");
+        if self.verb == "attest" && signer.is_empty() {
+            return Eventual::Now(Ok(()));
+        }
+        Eventual::later(self.check(attributes, signer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn the_right_is_asked_for_by_name_and_by_domain() {
+        let request = |status: Value| json!({"metadata": {"name": "r"}, "spec": {"signerName": "x.io/own"}, "status": status});
+        let signed = request(json!({"certificate": "Yw=="}));
+        for (right, subresource, new, refusal) in [
+            ("bob approve signers x.io/own", "approval", request(json!({})), "approve requests"),
+            ("alice approve signers x.io/own", "approval", request(json!({})), ""),
+            ("alice approve signers x.io/*", "approval", request(json!({})), ""),
+            ("alice approve signers y.io/*", "approval", request(json!({})), "approve requests"),
+            ("alice approve signers x.io/own", "status", signed.clone(), "sign requests"),
+            ("alice sign signers x.io/own", "status", signed.clone(), ""),
+            ("none none none none", "status", request(json!({})), ""),
+        ] {
+            let fake = Fake::new(Preset::Kubernetes).with_right(right);
+            let plugin = match subresource {
+                "approval" => SignerCheck::approval(&fake.environment()),
+                _ => SignerCheck::signing(&fake.environment()),
+            };
+            let write = Write {
+                operation: Operation::Update,
+                kind: ("certificates", "CertificateSigningRequest"),
+                subresource,
+                old: Some(request(json!({}))),
+                ..Write::default()
+            };
+            let answer = fake.ask(&plugin, write, new).await;
+            let expected = match refusal {
+                "" => String::new(),
+                what => format!(
+                    "certificatesigningrequests.certificates.k8s.io \"r\" is forbidden: user not permitted to {what} with signerName \"x.io/own\""
+                ),
+            };
+            assert_eq!(answer.message(), expected, "{right} {subresource}");
+        }
+    }
+}

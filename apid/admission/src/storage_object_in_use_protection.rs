@@ -1,0 +1,74 @@
+//! StorageObjectInUseProtection: volumes and claims carry a finalizer, so that none goes while somebody uses it.
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use serde_json::{Value, json};
+
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
+
+const VOLUME: ObjectKind = ObjectKind::new("", "PersistentVolume");
+const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
+
+pub(crate) struct StorageObjectInUseProtection {
+    of_volumes: String,
+    of_claims: String,
+}
+
+impl StorageObjectInUseProtection {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        let names = &environment.names;
+        StorageObjectInUseProtection {
+            of_volumes: names.label_key("pv-protection"),
+            of_claims: names.label_key("pvc-protection"),
+        }
+    }
+}
+
+impl Plugin for StorageObjectInUseProtection {
+    fn handles(&self, operation: Operation) -> bool {
+        operation == Operation::Create
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(&[(VOLUME, ""), (CLAIM, "")])
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let finalizer = if attributes.is_of(VOLUME) { &self.of_volumes } else { &self.of_claims };
+        if let Some(object) = object.filter(|object| !object.finalizers().any(|have| have == finalizer)) {
+            let finalizers: Vec<Value> =
+                object.finalizers().chain([finalizer.as_str()]).map(Value::from).collect();
+            object.set_meta("finalizers", json!(finalizers));
+        }
+        Eventual::Now(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn volumes_and_claims_are_held() {
+        let fake = Fake::new(Preset::Kubernetes);
+        let plugin = StorageObjectInUseProtection::new(&fake.environment());
+        let (pv, pvc) = ("kubernetes.io/pv-protection", "kubernetes.io/pvc-protection");
+        for (kind, given, expected) in [
+            ("PersistentVolume", json!({}), json!([pv])),
+            ("PersistentVolumeClaim", json!({"finalizers": ["x.io/y"]}), json!(["x.io/y", pvc])),
+            ("PersistentVolumeClaim", json!({"finalizers": [pvc]}), json!([pvc])),
+        ] {
+            let answer = fake
+                .ask(&plugin, Write { kind: ("", kind), ..Write::default() }, json!({"metadata": given}))
+                .await;
+            assert_eq!(answer.object["metadata"]["finalizers"], expected, "{kind}");
+        }
+    }
+}

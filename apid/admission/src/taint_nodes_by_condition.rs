@@ -1,0 +1,73 @@
+//! TaintNodesByCondition: nothing is scheduled on a new node before somebody says that it is ready.
+
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use serde_json::{Value, json};
+
+use crate::limit_ranger::object_at;
+use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
+
+pub(crate) struct TaintNodesByCondition {
+    taint: String,
+}
+
+impl TaintNodesByCondition {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        TaintNodesByCondition { taint: environment.names.label_sub_key("node", "not-ready") }
+    }
+}
+
+impl Plugin for TaintNodesByCondition {
+    fn handles(&self, operation: Operation) -> bool {
+        operation == Operation::Create
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Only(const { &[(ObjectKind::new("", "Node"), "")] })
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        _attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        if let Some(spec) = object.and_then(|node| object_at(&mut node.0, "spec")) {
+            let mut taints = spec.get("taints").and_then(Value::as_array).cloned().unwrap_or_default();
+            let field =
+                |taint: &Value, name: &str| taint.get(name).and_then(Value::as_str).map(str::to_owned);
+            let present = taints.iter().any(|taint| {
+                field(taint, "key").as_deref() == Some(&self.taint)
+                    && field(taint, "effect").as_deref() == Some("NoSchedule")
+            });
+            if !present {
+                taints.push(json!({"key": self.taint, "effect": "NoSchedule"}));
+                spec.insert("taints".to_owned(), Value::Array(taints));
+            }
+        }
+        Eventual::Now(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+    use crate::testing::{Fake, Write};
+
+    #[tokio::test]
+    async fn new_nodes_have_the_taint_once() {
+        let fake = Fake::new(Preset::Svc);
+        let plugin = TaintNodesByCondition::new(&fake.environment());
+        let taint = json!({"key": "node.example.test/not-ready", "effect": "NoSchedule"});
+        let other = json!({"key": "a", "effect": "NoExecute"});
+        for (given, expected) in [
+            (json!({}), json!([taint])),
+            (json!({"spec": {"taints": [other]}}), json!([other, taint])),
+            (json!({"spec": {"taints": [taint]}}), json!([taint])),
+        ] {
+            let answer = fake.ask(&plugin, Write { kind: ("", "Node"), ..Write::default() }, given).await;
+            assert_eq!(answer.object["spec"]["taints"], expected);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Accounts, tokens and secrets of pods.
+
+use apimachinery::names::Preset;
+
+use super::*;
+use crate::testing::{Answer, Fake, Write};
+
+fn fake() -> Fake {
+    let account = |name: &str, more: Value| {
+        let mut account = json!({"metadata": {"name": name, "namespace": "team"}});
+        for (field, value) in more.as_object().unwrap() {
+            account[field] = value.clone();
+        }
+        account
+    };
+    Fake::new(Preset::Kubernetes).with(
+        "",
+        "ServiceAccount",
+        &[
+            account("default", json!({})),
+            account("quiet", json!({"automountServiceAccountToken": false})),
+            account("puller", json!({"imagePullSecrets": [{"name": "registry"}]})),
+            json!({
+                "metadata": {"name": "strict", "namespace": "team", "annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}},
+                "automountServiceAccountToken": false,
+                "secrets": [{"name": "mine"}],
+                "imagePullSecrets": [{"name": "registry"}],
+            }),
+        ],
+    )
+}
+
+async fn create(spec: Value) -> Answer {
+    let fake = fake();
+    let plugin = ServiceAccount::new(&fake.environment());
+    fake.ask(&plugin, Write::default(), json!({"metadata": {"name": "p"}, "spec": spec})).await
+}
+
+const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+#[tokio::test]
+async fn a_pod_runs_as_its_account_and_has_its_token() {
+    let answer = create(json!({"containers": [{"name": "c"}], "initContainers": [{"name": "i"}]})).await;
+    assert_eq!(answer.message(), "");
+    let spec = &answer.object["spec"];
+    assert_eq!(
+        (&spec["serviceAccountName"], &spec["serviceAccount"]),
+        (&json!("default"), &json!("default"))
+    );
+    let volume = spec["volumes"][0]["name"].as_str().unwrap();
+    assert!(
+        volume.starts_with("kube-api-access-") && volume.len() == "kube-api-access-".len() + 5,
+        "{volume}"
+    );
+    assert_eq!(spec["volumes"][0], token_volume(volume));
+    for list in ["containers", "initContainers"] {
+        let mount = json!([{"name": volume, "readOnly": true, "mountPath": PATH}]);
+        assert_eq!(spec[list][0]["volumeMounts"], mount, "{list}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_are_mounted_where_they_are_wanted_and_nothing_else_is() {
+    let own = json!([{"name": "v", "mountPath": PATH}]);
+    for (spec, volumes) in [
+        (json!({"automountServiceAccountToken": false}), 0),
+        (json!({"serviceAccountName": "quiet"}), 0),
+        (json!({"serviceAccountName": "quiet", "automountServiceAccountToken": true}), 1),
+        (json!({"serviceAccount": "quiet"}), 0),
+        (
+            json!({"containers": [{"name": "c", "volumeMounts": own}], "volumes": [{"name": "v", "emptyDir": {}}]}),
+            1,
+        ),
+        (json!({"volumes": [{"name": "kube-api-access-x", "projected": {}}]}), 1),
+    ] {
+        let mut whole = spec.clone();
+        if whole.get("containers").is_none() {
+            whole["containers"] = json!([{"name": "c"}]);
+        }
+        let answer = create(whole).await;
+        assert_eq!(answer.message(), "", "{spec}");
+        let have = answer.object["spec"]["volumes"].as_array().map_or(0, Vec::len);
+        assert_eq!(have, volumes, "{spec}");
+    }
+    let pulls = |answer: Answer| answer.object["spec"]["imagePullSecrets"].clone();
+    assert_eq!(pulls(create(json!({"serviceAccountName": "puller"})).await), json!([{"name": "registry"}]));
+    let own = json!({"serviceAccountName": "puller", "imagePullSecrets": [{"name": "own"}]});
+    assert_eq!(pulls(create(own).await), json!([{"name": "own"}]));
+}
+
+#[tokio::test]
+async fn refusals_say_what_is_missing() {
+    let of = |secret: &str| json!({"valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}, "name": "E"});
+    for (spec, why) in [
+        (
+            json!({"serviceAccountName": "nobody"}),
+            "error looking up service account team/nobody: serviceaccount \"nobody\" not found",
+        ),
+        (
+            json!({"serviceAccountName": "strict", "volumes": [{"name": "v", "secret": {"secretName": "other"}}]}),
+            "volume with secret.secretName=\"other\" is not allowed because service account strict does not reference that secret",
+        ),
+        (
+            json!({"serviceAccountName": "strict", "volumes": [{"name": "v", "secret": {"secretName": "mine"}}]}),
+            "",
+        ),
+        (
+            json!({"serviceAccountName": "strict", "containers": [{"name": "c", "env": [of("mine"), of("other")]}]}),
+            "container c with envVar E referencing secret.secretName=\"other\" is not allowed because service account strict does not reference that secret",
+        ),
+        (
+            json!({"serviceAccountName": "strict", "initContainers": [{"name": "c", "envFrom": [{"secretRef": {"name": "other"}}]}]}),
+            "init container c with envFrom referencing secret.secretName=\"other\" is not allowed because service account strict does not reference that secret",
+        ),
+        (
+            json!({"serviceAccountName": "strict", "imagePullSecrets": [{"name": "registry"}, {"name": "x"}]}),
+            "imagePullSecrets[1].name=\"x\" is not allowed because service account strict does not reference that imagePullSecret",
+        ),
+    ] {
+        let answer = create(spec.clone()).await;
+        let expected = if why.is_empty() { String::new() } else { format!("pods \"p\" is forbidden: {why}") };
+        assert_eq!(answer.message(), expected, "{spec}");
+    }
+}
+
+#[tokio::test]
+async fn mirror_pods_refer_to_nothing() {
+    for (spec, why) in [
+        (json!({}), ""),
+        (json!({"serviceAccountName": "default"}), "a mirror pod may not reference service accounts"),
+        (json!({"volumes": [{"secret": {"secretName": "s"}}]}), "a mirror pod may not reference secrets"),
+        (json!({"imagePullSecrets": [{"name": "s"}]}), "a mirror pod may not reference secrets"),
+        (
+            json!({"volumes": [{"projected": {"sources": [{"serviceAccountToken": {}}]}}]}),
+            "a mirror pod may not use ServiceAccountToken volume projections",
+        ),
+    ] {
+        let fake = fake();
+        let plugin = ServiceAccount::new(&fake.environment());
+        let meta = json!({"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}});
+        let answer =
+            fake.ask(&plugin, Write::default(), json!({"metadata": meta, "spec": spec.clone()})).await;
+        let expected = if why.is_empty() { String::new() } else { format!("pods \"p\" is forbidden: {why}") };
+        assert_eq!(answer.message(), expected, "{spec}");
+        assert_eq!(answer.object["spec"], spec, "left as it is");
+    }
+}
+
+#[tokio::test]
+async fn new_ephemeral_containers_are_checked() {
+    let fake = fake();
+    let plugin = ServiceAccount::new(&fake.environment());
+    let env = json!([{"name": "E", "valueFrom": {"secretKeyRef": {"name": "other", "key": "k"}}}]);
+    let spec = json!({"serviceAccountName": "strict", "ephemeralContainers": [{"name": "d", "env": env}]});
+    for (operation, subresource, refused) in
+        [(Operation::Update, "ephemeralcontainers", true), (Operation::Update, "", false)]
+    {
+        let write = Write { operation, subresource, ..Write::default() };
+        let answer = fake.ask(&plugin, write, json!({"metadata": {"name": "p"}, "spec": spec.clone()})).await;
+        assert_eq!(
+            answer.message().contains("ephemeral container d with envVar E"),
+            refused,
+            "{subresource:?}"
+        );
+    }
+}

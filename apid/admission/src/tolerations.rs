@@ -1,0 +1,190 @@
+//! Tolerations: which says more than which, and lists of them laid together.
+
+use std::collections::BTreeMap;
+
+use apimachinery::object::{Object, Value};
+
+/// The tolerations of a pod.
+pub(crate) fn of(pod: &Object) -> &[Value] {
+    pod.at(&["spec", "tolerations"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Sets the tolerations of a pod that has a specification.
+pub(crate) fn set(pod: &mut Object, tolerations: Vec<Value>) {
+    if let Some(Value::Object(spec)) = pod.get_mut("spec") {
+        spec.insert("tolerations".to_owned(), Value::Array(tolerations));
+    }
+}
+
+/// The words of a toleration, `""` where it has none.
+fn words(toleration: &Value) -> [&str; 4] {
+    ["key", "operator", "value", "effect"]
+        .map(|field| toleration.get(field).and_then(Value::as_str).unwrap_or(""))
+}
+
+/// How long it tolerates; None: for ever.
+fn seconds(toleration: &Value) -> Option<i64> {
+    toleration.get("tolerationSeconds").and_then(Value::as_i64)
+}
+
+/// Whether both say the same.
+pub(crate) fn equal(one: &Value, other: &Value) -> bool {
+    words(one) == words(other) && seconds(one) == seconds(other)
+}
+
+/// Whether all that the one tolerates, the other does too.
+pub(crate) fn covers(more: &Value, less: &Value) -> bool {
+    if equal(more, less) {
+        return true;
+    }
+    let ([key, operator, value, effect], [less_key, less_operator, less_value, less_effect]) =
+        (words(more), words(less));
+    let any_key = key.is_empty() && operator == "Exists";
+    let key_covers = key == less_key || any_key;
+    let effect_covers = effect.is_empty() || effect == less_effect;
+    let time_covers = match (effect, seconds(more)) {
+        ("NoExecute", Some(most)) => seconds(less).is_some_and(|seconds| seconds <= most),
+        _ => true,
+    };
+    let value_covers = match operator {
+        "Exists" => true,
+        "Equal" | "" => matches!(less_operator, "Equal" | "") && value == less_value,
+        _ => false,
+    };
+    key_covers && effect_covers && time_covers && value_covers
+}
+
+/// Both lists, without what another one covers; of equal ones the first stays.
+pub(crate) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
+    let all: Vec<&Value> = first.iter().chain(second).collect();
+    let mut merged: Vec<&Value> = Vec::new();
+    for (i, toleration) in all.iter().enumerate() {
+        let later = all.iter().skip(i + 1);
+        let is_covered = merged.iter().any(|kept| covers(kept, toleration))
+            || later.into_iter().any(|other| !equal(toleration, other) && covers(other, toleration));
+        if !is_covered {
+            merged.push(toleration);
+        }
+    }
+    merged.into_iter().cloned().collect()
+}
+
+/// What a list of tolerations in a file or an annotation looks like, or what is wrong with it.
+pub(crate) fn check(list: &Value) -> Result<Vec<Value>, String> {
+    const FIELDS: [&str; 5] = ["key", "operator", "value", "effect", "tolerationSeconds"];
+    let Some(items) = list.as_array() else { return Err("must be a list of tolerations".to_owned()) };
+    for (i, item) in items.iter().enumerate() {
+        let wrong = |what: String| Err(format!("toleration {i} {what}"));
+        let Some(fields) = item.as_object() else { return wrong("must be an object".to_owned()) };
+        let fields: BTreeMap<&str, &Value> =
+            fields.iter().map(|(key, value)| (key.as_str(), value)).collect();
+        for (field, value) in &fields {
+            let fits = match *field {
+                "tolerationSeconds" => value.is_i64() || value.is_null(),
+                field if FIELDS.contains(&field) => value.is_string() || value.is_null(),
+                _ => return wrong(format!("has an unknown field `{field}`")),
+            };
+            if !fits {
+                return wrong(format!("has a `{field}` of the wrong type"));
+            }
+        }
+        let [key, operator, value, effect] = words(item);
+        match operator {
+            "" | "Equal" if key.is_empty() => {
+                return wrong("must have operator `Exists` when it has no key".to_owned());
+            }
+            "" | "Equal" => {}
+            "Exists" if !value.is_empty() => {
+                return wrong("may not have a value with operator `Exists`".to_owned());
+            }
+            "Exists" => {}
+            other => return wrong(format!("has the unknown operator `{other}`")),
+        }
+        if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
+            return wrong(format!("has the unknown effect `{effect}`"));
+        }
+        if seconds(item).is_some() && effect != "NoExecute" {
+            return wrong("may have `tolerationSeconds` only with effect `NoExecute`".to_owned());
+        }
+    }
+    Ok(items.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// `key operator value effect seconds`, `-` for nothing.
+    fn toleration(text: &str) -> Value {
+        let mut words = text.split(' ');
+        let mut object = json!({});
+        for field in ["key", "operator", "value", "effect"] {
+            if let Some(word) = words.next().filter(|word| *word != "-") {
+                object[field] = json!(word);
+            }
+        }
+        if let Some(seconds) = words.next() {
+            object["tolerationSeconds"] = json!(seconds.parse::<i64>().unwrap());
+        }
+        object
+    }
+
+    #[test]
+    fn one_says_more_than_another() {
+        for (more, less, wanted) in [
+            ("a Exists", "a Equal v NoSchedule", true),
+            ("- Exists", "a Equal v NoExecute 5", true),
+            ("- Exists - NoSchedule", "a Exists - NoSchedule", true),
+            ("- Exists - NoSchedule", "a Exists - NoExecute", false),
+            ("a Exists", "b Exists", false),
+            ("a - v", "a Equal v", true),
+            ("a Equal v", "a Equal w", false),
+            ("a Equal v", "a Exists", false),
+            ("a Exists - NoExecute 9", "a Exists - NoExecute 9", true),
+            ("a Exists - NoExecute 9", "a Exists - NoExecute 5", true),
+            ("a Exists - NoExecute 9", "a Exists - NoExecute 10", false),
+            ("a Exists - NoExecute 9", "a Exists - NoExecute", false),
+            ("a Exists - NoExecute", "a Exists - NoExecute 5", true),
+            ("a Odd", "a Equal v", false),
+        ] {
+            assert_eq!(covers(&toleration(more), &toleration(less)), wanted, "{more} over {less}");
+        }
+    }
+
+    #[test]
+    fn lists_are_laid_together() {
+        let list = |texts: &[&str]| texts.iter().map(|text| toleration(text)).collect::<Vec<_>>();
+        for (first, second, wanted) in [
+            (vec![], vec!["a Exists"], vec!["a Exists"]),
+            (vec!["a Exists"], vec!["a Exists"], vec!["a Exists"]),
+            (vec!["a Equal v"], vec!["b Exists", "a Exists"], vec!["b Exists", "a Exists"]),
+            (vec!["a Exists", "a Equal v"], vec!["- Exists"], vec!["- Exists"]),
+            (vec!["a Exists - NoExecute 5"], vec!["a Exists - NoExecute 9"], vec!["a Exists - NoExecute 9"]),
+        ] {
+            assert_eq!(merge(&list(&first), &list(&second)), list(&wanted));
+        }
+    }
+
+    #[test]
+    fn lists_from_files_are_checked() {
+        for (list, word) in [
+            (json!([{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}]), ""),
+            (json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}]), ""),
+            (json!({}), "list"),
+            (json!(["a"]), "object"),
+            (json!([{"key": "a"}, {"name": "a"}]), "toleration 1 has an unknown field `name`"),
+            (json!([{"key": 1}]), "wrong type"),
+            (json!([{"tolerationSeconds": "1"}]), "wrong type"),
+            (json!([{}]), "no key"),
+            (json!([{"key": "a", "operator": "Exists", "value": "b"}]), "value"),
+            (json!([{"key": "a", "operator": "Like"}]), "operator `Like`"),
+            (json!([{"key": "a", "effect": "Odd"}]), "effect `Odd`"),
+            (json!([{"key": "a", "tolerationSeconds": 5}]), "NoExecute"),
+        ] {
+            let mistake = check(&list).err().unwrap_or_default();
+            assert!(mistake.contains(word) && mistake.is_empty() == word.is_empty(), "{list}: {mistake}");
+        }
+    }
+}
