@@ -246,7 +246,7 @@ async fn start_work(
     let mirror = MirrorOptions::new(authd.socket.clone(), &plane.names, plane.chance.uuid());
     let writer = Arc::new(background::PolicyWrites::new(Arc::clone(plane), accounts));
     tokio::spawn(Arc::clone(&plane.auth).keep_mirror(mirror, Arc::clone(&plane.store), writer));
-    background::start(plane, accounts);
+    background::start(plane, accounts, config.garbage_collector);
     Ok(())
 }
 

@@ -11,7 +11,8 @@ use apimachinery::user::{AUTHENTICATED, MASTERS, UserInfo};
 use crate::audit::{Event, Stage};
 use crate::auth::Authorized;
 use crate::plane::{Collection, Plane};
-use crate::verbs::options::{DeleteOptions, ListOptions, WriteOptions};
+use crate::verbs::deletion::options::DeleteOptions;
+use crate::verbs::options::{ListOptions, WriteOptions};
 use crate::verbs::patch::{self, Patch};
 use crate::verbs::{self, Call, Deleted, Payload, Written};
 
@@ -111,17 +112,26 @@ impl Actor {
     }
 
     /// Deletes an object.
-    pub(super) async fn delete(&self, target: Target<'_>) -> Result<Deleted, Status> {
+    pub(super) async fn delete(
+        &self,
+        target: Target<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
         let act = self.begin("delete", target);
-        let result = verbs::delete(&act.call(), &DeleteOptions::default()).await;
+        let result = verbs::delete(&act.call(), options).await;
         act.end(result, 200).await
     }
 
-    /// Deletes all objects of a kind in a namespace.
-    pub(super) async fn delete_collection(&self, target: Target<'_>) -> Result<(), Status> {
+    /// Deletes all objects of a kind in a namespace, so many at a time.
+    pub(super) async fn delete_collection(
+        &self,
+        target: Target<'_>,
+        options: &DeleteOptions,
+        at_a_time: usize,
+    ) -> Result<(), Status> {
         let act = self.begin("deletecollection", target);
-        let result =
-            verbs::delete_collection(&act.call(), &ListOptions::default(), &DeleteOptions::default()).await;
+        let which = ListOptions::default();
+        let result = verbs::delete_collection(&act.call(), &which, options, at_a_time).await;
         act.end(result.map(drop), 200).await
     }
 

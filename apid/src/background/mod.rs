@@ -13,6 +13,7 @@ use crate::plane::Plane;
 mod actor;
 mod admission_writes;
 mod follow;
+mod garbage;
 pub mod namespaces;
 mod policy_writes;
 mod service_accounts;
@@ -20,8 +21,12 @@ mod service_accounts;
 pub use admission_writes::AdmissionWrites;
 pub use policy_writes::PolicyWrites;
 
-/// Starts the loops. `own_accounts`: each writes as a service account of its own.
-pub fn start(plane: &Arc<Plane>, own_accounts: bool) {
+/// Starts the loops. `own_accounts`: each writes as a service account of its own. `collect_garbage`: objects end with their
+/// owners.
+pub fn start(plane: &Arc<Plane>, own_accounts: bool, collect_garbage: bool) {
+    if collect_garbage {
+        tokio::spawn(garbage::run(plane.clone()));
+    }
     tokio::spawn(namespaces::run(plane.clone(), own_accounts));
     tokio::spawn(service_accounts::run(plane.clone(), own_accounts));
 }

@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use super::actor::{Actor, Target};
 use super::follow::{Seen, follow};
 use crate::plane::{Collection, Plane};
+use crate::verbs::deletion::options::DeleteOptions;
 
 /// Namespaces that are emptied at a time.
 const AT_A_TIME: usize = 8;
@@ -140,7 +141,7 @@ impl Work {
                 continue;
             }
             let target = Target { collection: content, namespace: name, name: "", subresource: "" };
-            self.actor.delete_collection(target).await?;
+            self.actor.delete_collection(target, &DeleteOptions::default(), 64).await?;
         }
         for content in self.content() {
             if !self.is_empty(content, name).await? {
@@ -208,7 +209,7 @@ impl Work {
                 }
                 let Some((namespace, name)) = content.resource.parse_key(item.key()) else { continue };
                 let target = Target { collection: content, namespace, name, subresource: "" };
-                self.actor.delete(target).await?;
+                self.actor.delete(target, &DeleteOptions::default()).await?;
             }
         }
         Ok(())

@@ -11,6 +11,7 @@ use authproto::auth::{ObjectWrite, object_write::Verb};
 use super::actor::{Actor, Target};
 use crate::auth::PolicyWriter;
 use crate::plane::{Collection, Plane};
+use crate::verbs::deletion::options::DeleteOptions;
 
 /// The controller that restores default policy: in Kubernetes a hook of the API server, not of the controller manager.
 const BOOTSTRAP: &str = "bootstrap-policy";
@@ -53,7 +54,7 @@ impl PolicyWriter for PolicyWrites {
         match write.verb() {
             Verb::Create => actor.create(Target { name: "", ..target }, body(write)?).await.map(|_| 201),
             Verb::Update => actor.update(target, body(write)?).await.map(|_| 200),
-            Verb::Delete => actor.delete(target).await.map(|_| 200),
+            Verb::Delete => actor.delete(target, &DeleteOptions::default()).await.map(|_| 200),
             Verb::Patch => actor.merge(target, &write.body).await.map(|_| 200),
         }
     }

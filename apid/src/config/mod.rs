@@ -70,6 +70,12 @@ pub struct Config {
     pub request_timeout: Duration,
     /// The least time after which a watch ends by itself.
     pub min_request_timeout: Duration,
+    /// Objects that a delete of a collection deletes at a time.
+    pub delete_workers: usize,
+    /// Whether objects end with their owners.
+    pub garbage_collector: bool,
+    /// Reading and writing requests at the same time; 0: no limit.
+    pub max_in_flight: (usize, usize),
     /// How long to serve on after a signal to end.
     pub shutdown_delay: Duration,
     /// How long after the start `/livez` ignores what is not up yet.
@@ -178,7 +184,16 @@ impl Config {
             line.read("secure-port", |v| v.parse().map_err(|_| "not a port (0 to 65535)".to_owned()));
         let min_request_timeout =
             line.read("min-request-timeout", |v| v.parse().map_err(|_| "not a number of seconds".to_owned()));
+        let mut count =
+            |name| line.read(name, |v| v.parse().map_err(|_| "not a number of requests".to_owned()));
+        let (reading, writing) = (count("max-requests-inflight"), count("max-mutating-requests-inflight"));
+        let default = crate::http::DEFAULT_LIMITS;
+        let max_in_flight = (reading.unwrap_or(default.0), writing.unwrap_or(default.1));
         let storage_quota = line.read("storage-quota", bytes);
+        let delete_workers = line.read("delete-collection-workers", |v| match v.parse() {
+            Ok(workers) if workers > 0 => Ok(workers),
+            _ => Err("not a number above 0".to_owned()),
+        });
         let verbosity = line.read("v", |v| v.parse().map_err(|_| "not a level (0 to 9)".to_owned()));
         let log_json = line.read("logging-format", |v| match v {
             "text" => Ok(false),
@@ -229,7 +244,10 @@ impl Config {
             history_retention,
             storage_quota,
             request_timeout,
+            max_in_flight,
             min_request_timeout: Duration::from_secs(min_request_timeout.unwrap_or(1800)),
+            delete_workers: delete_workers.unwrap_or(1),
+            garbage_collector: line.value("enable-garbage-collector").is_none_or(|value| value == "true"),
             shutdown_delay,
             livez_grace,
             enable_admission: line.list("enable-admission-plugins"),

@@ -6,13 +6,15 @@ use apimachinery::codec::{self, Limits};
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 use apimachinery::status::Status;
+use http::{HeaderMap, header};
 use schema::Schema;
 use serde_json::{Map, Value};
 
 use super::negotiate::BodyFormat;
 use super::query::Query;
+use crate::verbs::deletion::options::{Preconditions, RawDeleteOptions};
 use crate::verbs::envelope;
-use crate::verbs::options::{DeleteOptions, ListOptions, Preconditions, RawDeleteOptions, RawWriteOptions};
+use crate::verbs::options::{ListOptions, RawWriteOptions};
 
 /// Options of list, watch and deletecollection.
 ///
@@ -38,14 +40,19 @@ pub(super) fn list_options(query: &Query) -> Result<ListOptions, Status> {
 }
 
 /// Options of create, update and patch, unchecked.
-pub(super) fn write_options(query: &Query) -> RawWriteOptions {
+pub(super) fn write_options(query: &Query, headers: &HeaderMap) -> RawWriteOptions {
+    let agent = headers.get(header::USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
     RawWriteOptions {
+        user_agent: agent.unwrap_or_default().into_owned(),
         dry_run: query.all("dryRun").map(str::to_owned).collect(),
         field_validation: query.text("fieldValidation").to_owned(),
         field_manager: query.text("fieldManager").to_owned(),
         force: query.has("force").then(|| query.switch("force")),
     }
 }
+
+/// Deletes what cannot be read any more.
+const IGNORE_STORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 /// Options of delete: those of the body if there is one, else those of the query; never a mix.
 ///
@@ -62,15 +69,14 @@ pub(super) fn delete_options(
 
 fn from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
     let text = |name: &str| query.first(name).filter(|value| !value.is_empty()).map(str::to_owned);
+    let switch = |name: &str| query.has(name).then(|| query.switch(name));
     Ok(RawDeleteOptions {
         dry_run: query.all("dryRun").map(str::to_owned).collect(),
-        options: DeleteOptions {
-            dry_run: false,
-            grace_period_seconds: integer(query, "gracePeriodSeconds")?,
-            propagation_policy: text("propagationPolicy"),
-            orphan_dependents: query.has("orphanDependents").then(|| query.switch("orphanDependents")),
-            preconditions: Preconditions::default(),
-        },
+        grace_period_seconds: integer(query, "gracePeriodSeconds")?,
+        propagation_policy: text("propagationPolicy"),
+        orphan_dependents: switch("orphanDependents"),
+        preconditions: None,
+        ignore_store_read_error: switch(IGNORE_STORE_READ_ERROR),
     })
 }
 
@@ -99,9 +105,9 @@ fn from_body(body: &[u8], format: BodyFormat) -> Result<RawDeleteOptions, Status
         Some(kind) => return Err(unreadable(&format!("its kind is {kind}"))),
     }
     let preconditions = match fields.get("preconditions") {
-        None | Some(Value::Null) => Preconditions::default(),
+        None | Some(Value::Null) => None,
         Some(Value::Object(map)) => {
-            Preconditions { uid: text(map, "uid")?, resource_version: text(map, "resourceVersion")? }
+            Some(Preconditions { uid: text(map, "uid")?, resource_version: text(map, "resourceVersion")? })
         }
         Some(_) => return Err(wrong_type("preconditions")),
     };
@@ -117,21 +123,21 @@ fn from_body(body: &[u8], format: BodyFormat) -> Result<RawDeleteOptions, Status
         None | Some(Value::Null) => None,
         Some(value) => Some(value.as_i64().ok_or_else(|| wrong_type("gracePeriodSeconds"))?),
     };
-    let orphan_dependents = match fields.get("orphanDependents") {
-        None | Some(Value::Null) => None,
-        Some(value) => Some(value.as_bool().ok_or_else(|| wrong_type("orphanDependents"))?),
-    };
-    let propagation_policy = text(&fields, "propagationPolicy")?;
     Ok(RawDeleteOptions {
         dry_run,
-        options: DeleteOptions {
-            dry_run: false,
-            grace_period_seconds,
-            propagation_policy,
-            orphan_dependents,
-            preconditions,
-        },
+        grace_period_seconds,
+        propagation_policy: text(&fields, "propagationPolicy")?,
+        orphan_dependents: switch(&fields, "orphanDependents")?,
+        preconditions,
+        ignore_store_read_error: switch(&fields, IGNORE_STORE_READ_ERROR)?,
     })
+}
+
+fn switch(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>, Status> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => value.as_bool().map(Some).ok_or_else(|| wrong_type(name)),
+    }
 }
 
 fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, Status> {
@@ -170,24 +176,21 @@ mod tests {
     fn a_body_overrides_the_query_wholly() {
         let query = Query::parse(Some("dryRun=All&gracePeriodSeconds=5"));
         let raw = delete_options(&query, b"", BodyFormat::Json).unwrap();
-        assert_eq!((raw.dry_run.len(), raw.options.grace_period_seconds), (1, Some(5)));
+        assert_eq!((raw.dry_run.len(), raw.grace_period_seconds), (1, Some(5)));
         let raw = delete_options(
             &query,
             br#"{"apiVersion":"policy/v1","kind":"DeleteOptions","bogus":1}"#,
             BodyFormat::Json,
         )
         .unwrap();
-        assert_eq!((raw.dry_run.len(), raw.options.grace_period_seconds), (0, None));
+        assert_eq!((raw.dry_run.len(), raw.grace_period_seconds), (0, None));
         let raw = delete_options(
             &query,
             br#"{"preconditions":{"uid":"u","resourceVersion":null}}"#,
             BodyFormat::Json,
         )
         .unwrap();
-        assert_eq!(
-            raw.options.preconditions,
-            Preconditions { uid: Some("u".into()), resource_version: None }
-        );
+        assert_eq!(raw.preconditions, Some(Preconditions { uid: Some("u".into()), resource_version: None }));
     }
 
     #[test]

@@ -6,10 +6,10 @@ use admission::Operation;
 use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::{Details, Status};
-use apimachinery::time;
-use storage::{Error, Op};
+use storage::{Error, Op, Revision};
 
-use super::options::{DeleteOptions, Preconditions};
+use super::deletion::options::{DeleteOptions, Preconditions};
+use super::deletion::{Step, step};
 use super::shown::tree;
 use super::{Call, Shown};
 use crate::plane::Item;
@@ -19,8 +19,10 @@ use crate::plane::Item;
 pub enum Deleted {
     /// The object is gone, and its kind answers with a Status.
     Gone(Box<Status>),
-    /// The object as it is now (held by finalizers), or as it was when it went.
+    /// The object as it was when it went.
     Object(Shown),
+    /// The object as it is now: finalizers hold it, or the time that it was given.
+    Held(Shown),
 }
 
 /// Removes the object, or marks it when something holds it.
@@ -29,17 +31,26 @@ pub enum Deleted {
 ///
 /// 403 from admission, 404, 409 when a precondition fails.
 pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<Deleted, Status> {
-    let resource = &call.collection.resource;
+    let missing = || Status::not_found(&call.collection.served.group_resource, call.name);
     let key = call.key();
-    let missing = || Status::not_found(&resource.group_resource, call.name);
-    loop {
+    let deleted = loop {
         let (item, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
         let item = item.ok_or_else(missing)?;
         match delete_item(call, &item, options).await {
-            Ok(deleted) => return Ok(deleted),
+            Ok(deleted) => break deleted,
             Err(Failed::Moved) => {}
             Err(Failed::For(status)) => return Err(*status),
         }
+    };
+    warn_of_default(call, options);
+    Ok(deleted)
+}
+
+/// Some clients do not know what becomes of dependents when they say nothing.
+pub(super) fn warn_of_default(call: &Call<'_>, options: &DeleteOptions) {
+    let warning = call.collection.resource.kind.strategy.default_propagation_warning();
+    if let Some(warning) = warning.filter(|_| !options.says_propagation()) {
+        call.notes.warn(warning);
     }
 }
 
@@ -63,44 +74,51 @@ pub(super) async fn delete_item(
     item: &Arc<Item>,
     options: &DeleteOptions,
 ) -> Result<Deleted, Failed> {
-    let resource = &call.collection.resource;
-    let strategy = resource.kind.strategy;
+    let strategy = call.collection.resource.kind.strategy;
     let old = tree(item, item.revision())?;
     check(call, &options.preconditions, &old)?;
     let admission = call.admission(Operation::Delete, options.dry_run, options.to_value(&call.plane.names));
     admission.mutate(None, Some(&old)).await?;
     admission.validate(None, Some(&old)).await?;
 
-    let held = old.finalizers().next().is_some() || strategy.is_held(&old);
-    if held && old.is_terminating() {
-        return Ok(Deleted::Object(Shown::item(Arc::clone(item))));
-    }
     let key = call.key();
-    if held {
-        let new = marked(call, old);
-        if options.dry_run {
-            return Ok(Deleted::Object(Shown::tree(new)));
+    match step(&old, options, strategy, call.plane.clock.now()) {
+        Step::Wait => Ok(Deleted::Held(Shown::item(Arc::clone(item)))),
+        Step::Mark(new) | Step::MarkAndRemove(new) if options.dry_run => Ok(Deleted::Held(Shown::tree(new))),
+        Step::Remove if options.dry_run => {
+            Ok(gone(call, old.uid(), Shown::Cached(Arc::clone(item), item.revision())))
         }
-        let op = Op::Update(kinds::entry::encode(&new), item.revision());
-        let committed = call.plane.store.commit(&key, op).await.map_err(|error| failed(call, error))?;
-        return Ok(Deleted::Object(Shown::committed(call.collection, &key, new, committed.revision).await));
+        Step::Mark(new) => {
+            let revision = store(call, &key, &new, item.revision()).await?;
+            Ok(Deleted::Held(Shown::committed(call.collection, &key, new, revision).await))
+        }
+        Step::MarkAndRemove(mut new) => {
+            let marked = store(call, &key, &new, item.revision()).await?;
+            // Whoever removed it meanwhile did what was asked for.
+            let revision = remove(call, &key, marked).await?.unwrap_or(marked);
+            new.set_meta("resourceVersion", revision.to_string());
+            Ok(gone(call, old.uid(), Shown::tree(new)))
+        }
+        Step::Remove => {
+            let revision = remove(call, &key, item.revision()).await?.ok_or(Failed::Moved)?;
+            Ok(gone(call, old.uid(), Shown::Cached(Arc::clone(item), revision)))
+        }
     }
-    let revision = if options.dry_run {
-        item.revision()
-    } else {
-        let committed = call.plane.store.commit(&key, Op::Delete(item.revision())).await;
-        committed.map_err(|error| failed(call, error))?.revision
-    };
-    if strategy.delete_returns_object() {
-        return Ok(Deleted::Object(Shown::Cached(Arc::clone(item), revision)));
+}
+
+async fn store(call: &Call<'_>, key: &str, new: &Object, at: Revision) -> Result<Revision, Failed> {
+    let op = Op::Update(kinds::entry::encode(new), at);
+    let committed = call.plane.store.commit(key, op).await;
+    committed.map(|committed| committed.revision).map_err(|error| failed(call, error))
+}
+
+/// None: it is not there any more.
+async fn remove(call: &Call<'_>, key: &str, at: Revision) -> Result<Option<Revision>, Failed> {
+    match call.plane.store.commit(key, Op::Delete(at)).await {
+        Ok(committed) => Ok(Some(committed.revision)),
+        Err(Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(failed(call, error)),
     }
-    Ok(Deleted::Gone(Box::new(Status::success(Details {
-        name: call.name.to_owned(),
-        group: resource.group_resource.group.clone(),
-        kind: resource.group_resource.resource.clone(),
-        uid: old.uid().to_owned(),
-        ..Details::default()
-    }))))
 }
 
 fn failed(call: &Call<'_>, error: Error) -> Failed {
@@ -110,41 +128,48 @@ fn failed(call: &Call<'_>, error: Error) -> Failed {
     }
 }
 
-/// The object at the beginning of its deletion.
-fn marked(call: &Call<'_>, old: Object) -> Object {
-    let mut new = old;
-    new.set_meta("deletionTimestamp", time::time(call.plane.clock.now()));
-    new.set_meta("deletionGracePeriodSeconds", 0);
-    if new.generation() > 0 {
-        let next = new.generation() + 1;
-        new.set_meta("generation", next);
+/// What a client is told of an object that is gone: as it was, or only that.
+fn gone(call: &Call<'_>, uid: &str, object: Shown) -> Deleted {
+    if call.collection.resource.kind.strategy.delete_returns_object() {
+        return Deleted::Object(object);
     }
-    call.collection.resource.kind.strategy.begin_deletion(&mut new);
-    new
+    let what = &call.collection.served.group_resource;
+    Deleted::Gone(Box::new(Status::success(Details {
+        name: call.name.to_owned(),
+        group: what.group.clone(),
+        kind: what.resource.clone(),
+        uid: uid.to_owned(),
+        ..Details::default()
+    })))
 }
 
 /// The conditions that the client set. A failure names the kind where other conflicts name the resource, as the
-/// reference has it.
+/// reference has it; of kinds that are held by finalizers of their own it names the resource, too.
 fn check(call: &Call<'_>, preconditions: &Preconditions, object: &Object) -> Result<(), Status> {
-    let kind = &call.collection.resource.group_kind;
-    let what = GroupResource { group: kind.group.clone(), resource: kind.kind.clone() };
+    let resource = &call.collection.served;
+    let in_phases = resource.kind.strategy.is_held(object);
+    let conflict = |field: &str, wanted: &str, found: &str, aside: &str| {
+        if in_phases {
+            let field = field.trim_start_matches("the ");
+            let why = format!(
+                "Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}"
+            );
+            return Status::conflict(&resource.group_resource, call.name, &why);
+        }
+        let kind = &resource.group_kind;
+        let what = GroupResource { group: kind.group.clone(), resource: kind.kind.clone() };
+        let why = format!(
+            "{field} in the precondition ({wanted}) does not match {field} in record ({found}). \
+             The object might have been {aside}"
+        );
+        Status::conflict(&what, call.name, &why)
+    };
     if let Some(uid) = preconditions.uid.as_deref().filter(|uid| *uid != object.uid()) {
-        let why = format!(
-            "the UID in the precondition ({uid}) does not match the UID in record ({}). \
-             The object might have been deleted and then recreated",
-            object.uid()
-        );
-        return Err(Status::conflict(&what, call.name, &why));
+        return Err(conflict("the UID", uid, object.uid(), "deleted and then recreated"));
     }
-    if let Some(version) =
-        preconditions.resource_version.as_deref().filter(|v| *v != object.resource_version())
-    {
-        let why = format!(
-            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). \
-             The object might have been modified",
-            object.resource_version()
-        );
-        return Err(Status::conflict(&what, call.name, &why));
+    let version = preconditions.resource_version.as_deref();
+    if let Some(version) = version.filter(|version| *version != object.resource_version()) {
+        return Err(conflict("the ResourceVersion", version, object.resource_version(), "modified"));
     }
     Ok(())
 }

@@ -1,0 +1,186 @@
+//! A dependent: whether its owners are there, and what becomes of it if they are not.
+
+use apimachinery::object::Object;
+use kinds::metadata::{FOREGROUND, ORPHAN};
+use serde_json::{Map, Value, json};
+
+use super::owners::{Place, elsewhere, locate};
+use super::traces::{Owner, Traces, Uid};
+use super::{Collector, Failed, Subject};
+use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
+
+/// The owners of an object, by where they are.
+#[derive(Default)]
+struct Owners<'a> {
+    there: Vec<&'a Owner>,
+    waiting: Vec<&'a Owner>,
+    gone: Vec<&'a Owner>,
+}
+
+impl Collector {
+    /// Looks at the object at a key, which has owners: it stays if one is there, and ends if none is.
+    pub(super) async fn examine(&self, key: &str) -> Result<(), Failed> {
+        loop {
+            match self.examine_once(key).await {
+                Err(Failed::Moved) => {}
+                other => return other,
+            }
+        }
+    }
+
+    async fn examine_once(&self, key: &str) -> Result<(), Failed> {
+        let Some(subject) = self.subject(key).await? else { return Ok(()) };
+        let Some(traces) = Traces::of(subject.item.value()) else { return Ok(()) };
+        if traces.ending.is_some() || traces.owners.is_empty() {
+            return Ok(());
+        }
+        let Some(owners) = self.locate_all(&subject, &traces).await? else { return Ok(()) };
+        if !owners.there.is_empty() {
+            let superfluous: Vec<_> = owners.gone.iter().chain(&owners.waiting).map(|o| &o.uid).collect();
+            if superfluous.is_empty() {
+                return Ok(());
+            }
+            let kept = |reference: &Map<String, Value>| {
+                let uid = reference.get("uid").and_then(Value::as_str).unwrap_or("");
+                !superfluous.iter().any(|gone| *gone == uid)
+            };
+            let change = |reference| kept(&reference).then_some(reference);
+            return self.change_references(&subject, change).await.map(drop);
+        }
+        if !owners.waiting.is_empty() && self.has_dependents(&traces.uid) {
+            if self.is_in_a_circle(&traces.uid) && self.unblock(&subject).await? {
+                // It is looked at as it is now.
+                return Err(Failed::Moved);
+            }
+            return self.delete(&subject, &traces.uid, Propagation::Foreground).await;
+        }
+        let propagation = propagation_of(&tree(&subject)?);
+        self.delete(&subject, &traces.uid, propagation).await
+    }
+
+    /// Lets no owner wait for an object whose dependents may wait for that owner: nobody in a circle could go first. Whether
+    /// that changed it.
+    async fn unblock(&self, subject: &Subject<'_>) -> Result<bool, Failed> {
+        let unblocked = |mut reference: Map<String, Value>| {
+            if reference.contains_key("blockOwnerDeletion") {
+                reference.insert("blockOwnerDeletion".to_owned(), json!(false));
+            }
+            Some(reference)
+        };
+        self.change_references(subject, unblocked).await
+    }
+
+    /// Where its owners are. None: one is where it cannot be an owner, so that nothing is ever known of all.
+    async fn locate_all<'t>(
+        &self,
+        subject: &Subject<'_>,
+        traces: &'t Traces,
+    ) -> Result<Option<Owners<'t>>, Failed> {
+        let mut owners = Owners::default();
+        for owner in &traces.owners {
+            match locate(self.plane(), owner, subject.namespace).await? {
+                Place::There => owners.there.push(owner),
+                Place::Waiting => owners.waiting.push(owner),
+                Place::Gone => owners.gone.push(owner),
+                Place::Misplaced => {
+                    self.report(subject, traces, owner).await;
+                    return Ok(None);
+                }
+                Place::Unknown => {
+                    return Err(format!("{} of {} is not served", owner.kind, owner.api_version).into());
+                }
+            }
+        }
+        for owner in &owners.gone {
+            if elsewhere(self.plane(), owner).await? {
+                self.report(subject, traces, owner).await;
+            }
+        }
+        Ok(Some(owners))
+    }
+
+    fn has_dependents(&self, uid: &str) -> bool {
+        self.index.lock().dependents(Uid::of(uid), None).next().is_some()
+    }
+
+    /// Whether a dependent of the object ends and waits for dependents of its own: it may wait for this object.
+    fn is_in_a_circle(&self, uid: &str) -> bool {
+        let index = self.index.lock();
+        index.dependents(Uid::of(uid), None).any(|(key, _)| index.is_ending(key))
+    }
+
+    /// Rewrites the references of an object, at the version that was read. Whether that changes them.
+    pub(super) async fn change_references(
+        &self,
+        subject: &Subject<'_>,
+        change: impl Fn(Map<String, Value>) -> Option<Map<String, Value>>,
+    ) -> Result<bool, Failed> {
+        let object = tree(subject)?;
+        let old = object.meta().and_then(|meta| meta.get("ownerReferences")).and_then(Value::as_array);
+        let old = old.cloned().unwrap_or_default();
+        let new: Vec<Value> = old
+            .iter()
+            .filter_map(|reference| change(reference.as_object()?.clone()).map(Value::Object))
+            .collect();
+        if new == old {
+            return Ok(false);
+        }
+        let references = if new.is_empty() { Value::Null } else { Value::Array(new) };
+        self.patch_metadata(subject, &object, "ownerReferences", references).await.map(|()| true)
+    }
+
+    /// Replaces a field of the metadata, at the version that was read. An object that is gone needs it no more.
+    pub(super) async fn patch_metadata(
+        &self,
+        subject: &Subject<'_>,
+        object: &Object,
+        field: &str,
+        value: Value,
+    ) -> Result<(), Failed> {
+        let patch = json!({"metadata": {
+            "uid": object.uid(),
+            "resourceVersion": subject.item.revision().to_string(),
+            field: value,
+        }});
+        match self.actor.merge(subject.target(), patch.to_string().as_bytes()).await {
+            Err(status) if status.code == 404 => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }
+
+    /// INVARIANT (no living owner): at the version that was read before its owners were looked for.
+    pub(super) async fn delete(
+        &self,
+        subject: &Subject<'_>,
+        uid: &str,
+        propagation: Propagation,
+    ) -> Result<(), Failed> {
+        let options = DeleteOptions {
+            propagation: Some(propagation),
+            preconditions: Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: Some(subject.item.revision().to_string()),
+            },
+            ..DeleteOptions::default()
+        };
+        match self.actor.delete(subject.target(), &options).await {
+            Err(status) if status.code == 404 => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }
+}
+
+/// The object.
+pub(super) fn tree(subject: &Subject<'_>) -> Result<Object, Failed> {
+    Ok(kinds::entry::decode(subject.item.value(), subject.item.revision())?)
+}
+
+/// What its finalizers want of its own dependents.
+fn propagation_of(object: &Object) -> Propagation {
+    let has = |finalizer: &str| object.finalizers().any(|f| f == finalizer);
+    match () {
+        () if has(ORPHAN) => Propagation::Orphan,
+        () if has(FOREGROUND) => Propagation::Foreground,
+        () => Propagation::Background,
+    }
+}

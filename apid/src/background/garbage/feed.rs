@@ -1,0 +1,157 @@
+//! All changes of the store in their order, into the index.
+//!
+//! # Contract
+//!
+//! [`follow`] reads the whole store once, at one revision and by pages, then every change after it. When it fell behind
+//! the history that is kept it reads all anew, and the old index stands until the new one is whole.
+//!
+//! INVARIANT (nothing is missed): once [`Collector::reach`] has waited for a revision, the index holds every reference
+//! that was stored at or before it. What lets an owner go waits so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use storage::{Change, Result, Revision};
+
+use super::Collector;
+use super::index::{Index, Work};
+use super::owners::{Place, locate};
+use super::traces::{Ending, Traces, may_matter};
+
+/// Rows read at a time.
+const PAGE: usize = 2_000;
+/// After a read that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A deletion in two writes is at its second by then, if anybody is at it.
+const FINISH_AFTER: Duration = Duration::from_secs(5);
+/// How long to wait for a revision before other work goes first.
+const REACH_WITHIN: Duration = Duration::from_secs(5);
+
+/// Follows the store until the process ends. `loaded` is told once the index is whole.
+pub(super) async fn follow(collector: Arc<Collector>, loaded: impl Fn()) {
+    loop {
+        let ended = follow_once(&collector, &loaded).await;
+        if let Err(error) = ended {
+            tracing::debug!(%error, "the garbage collector reads the store anew");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn follow_once(collector: &Collector, loaded: &impl Fn()) -> Result<()> {
+    let revision = load(collector).await?;
+    collector.progress.send_replace(revision.0);
+    loaded();
+    let mut watch = collector.plane().store.watch("", revision).await?;
+    loop {
+        let changes = watch.next().await?;
+        collector.queue.room().await;
+        for change in &changes {
+            collector.apply(change).await;
+        }
+        if let Some(last) = changes.last() {
+            collector.progress.send_replace(last.revision.0);
+        }
+    }
+}
+
+/// Makes the index of everything that is stored, and answers the revision that it is of.
+async fn load(collector: &Collector) -> Result<Revision> {
+    let mut index = Index::default();
+    let mut work = Vec::new();
+    let mut at = None;
+    let mut start = String::new();
+    loop {
+        let page = collector.plane().store.range("", &start, PAGE, at).await?;
+        let revision = page.revision;
+        at = Some(revision);
+        for row in &page.rows {
+            if let Some(traces) = collector.traces(&row.key, &row.value) {
+                index.apply(&row.key, None, Some(&traces), false, &mut work);
+                if traces.ending == Some(Ending::Over) {
+                    work.push(Work::Finish(Arc::clone(&row.key)));
+                }
+                collector.keep_doubtful(&mut work, &row.key, &traces).await;
+            }
+        }
+        match page.rows.last() {
+            Some(last) if page.more => start = format!("{}\0", last.key),
+            _ => {
+                *collector.index.lock() = index;
+                work.into_iter().for_each(|work| collector.queue.add(work));
+                return Ok(revision);
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Collector {
+    /// What the index keeps of stored bytes: nothing of most objects.
+    fn traces(&self, key: &str, stored: &[u8]) -> Option<Traces> {
+        if !may_matter(stored) || self.is_ignored(key) {
+            return None;
+        }
+        let traces = Traces::of(stored);
+        if traces.is_none() {
+            tracing::error!(key, "a stored object cannot be read");
+        }
+        traces
+    }
+
+    async fn apply(&self, change: &Change) {
+        let key = &change.key;
+        let gone = change.new.is_none();
+        // The uid of what went is looked up, whatever else it has to say.
+        let before = change.old.as_ref().and_then(|row| match gone {
+            true if !self.is_ignored(key) => Traces::of(&row.value),
+            _ => self.traces(key, &row.value),
+        });
+        let after = change.new.as_ref().and_then(|new| self.traces(key, new));
+        if before.is_none() && after.is_none() {
+            return;
+        }
+        let mut work = Vec::new();
+        self.index.lock().apply(key, before.as_ref(), after.as_ref(), gone, &mut work);
+        if let Some(after) = &after {
+            self.keep_doubtful(&mut work, key, after).await;
+            let was = before.and_then(|traces| traces.ending);
+            if after.ending == Some(Ending::Over) && was != after.ending {
+                self.queue.add_after(Work::Finish(Arc::clone(key)), FINISH_AFTER);
+            }
+        }
+        work.into_iter().for_each(|work| self.queue.add(work));
+    }
+
+    /// An object whose owners are all there needs no worker. Looked up here, so that a store full of such objects fills no
+    /// queue.
+    async fn keep_doubtful(&self, work: &mut Vec<Work>, key: &str, traces: &Traces) {
+        let wanted = |work: &Work| matches!(work, Work::Examine(examined) if **examined == *key);
+        if !work.iter().any(wanted) {
+            return;
+        }
+        let namespace = self.namespace(key);
+        for owner in &traces.owners {
+            match locate(self.plane(), owner, &namespace).await {
+                Ok(Place::There) => {}
+                _ => return,
+            }
+        }
+        work.retain(|work| !wanted(work));
+    }
+
+    /// Waits until the index holds what was stored by now.
+    ///
+    /// # Errors
+    ///
+    /// It takes long: other work goes first.
+    pub(super) async fn reach(&self) -> Result<(), String> {
+        let revision = self.plane().store.revision().0;
+        let mut progress = self.progress.subscribe();
+        let reached = progress.wait_for(|now| *now >= revision);
+        match tokio::time::timeout(REACH_WITHIN, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(format!("the index of owners is behind revision {revision}")),
+        }
+    }
+}

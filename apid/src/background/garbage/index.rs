@@ -1,0 +1,215 @@
+//! Which objects depend on which owners, and which owners wait for that.
+//!
+//! # Contract
+//!
+//! [`Index::apply`] takes in one change of one object and says what is to be done about it. The index is a hint: it finds
+//! objects, and what is done to them is decided by what they are then. It knows owners by uid, and objects by storage key.
+//!
+//! An entry for each reference to an owner: about 50 bytes and the key's text. An object that has neither owners nor
+//! dependents is not in it, and costs one look at its deletion.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::traces::{Ending, Traces, Uid};
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Work {
+    /// Look whether the owners of the object at this key are there.
+    Examine(Arc<str>),
+    /// The same for each dependent of an owner.
+    Dependents(Uid),
+    /// Look whether the object at this key, which ends, still waits for its dependents.
+    End(Arc<str>),
+    /// Remove the object at this key if nothing keeps it: its deletion stopped between two writes.
+    Finish(Arc<str>),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// Owner and dependent; whether the owner waits for it.
+    references: BTreeMap<(Uid, Arc<str>), bool>,
+    /// The owners whose end waits for dependents.
+    ending: HashMap<Uid, Arc<str>>,
+    ending_keys: HashSet<Arc<str>>,
+}
+
+impl Index {
+    /// Takes in a change: what was at the key, and what is there now. None for nothing, and for what has nothing to say
+    /// ([`super::traces::may_matter`]), except that the uid of an object that went is always told.
+    pub(super) fn apply(
+        &mut self,
+        key: &Arc<str>,
+        before: Option<&Traces>,
+        after: Option<&Traces>,
+        gone: bool,
+        work: &mut Vec<Work>,
+    ) {
+        let owners = |traces: Option<&Traces>| -> Vec<(Uid, bool)> {
+            traces.into_iter().flat_map(|t| &t.owners).map(|o| (Uid::of(&o.uid), o.blocks)).collect()
+        };
+        let (old, new) = (owners(before), owners(after));
+        for (owner, _) in old.iter().filter(|(owner, _)| !new.iter().any(|(o, _)| o == owner)) {
+            self.references.remove(&(*owner, Arc::clone(key)));
+        }
+        for (owner, _) in &new {
+            let blocks = new.iter().any(|(o, blocks)| o == owner && *blocks);
+            self.references.insert((*owner, Arc::clone(key)), blocks);
+        }
+        let same_owners = before.map(|t| &t.owners) == after.map(|t| &t.owners);
+        if !new.is_empty() && !same_owners {
+            work.push(Work::Examine(Arc::clone(key)));
+        }
+        // An owner that waits may wait no longer.
+        if !same_owners {
+            let waiting = old.iter().chain(&new).filter_map(|(owner, _)| self.ending.get(owner));
+            work.extend(waiting.map(|owner| Work::End(Arc::clone(owner))));
+        }
+        self.note_end(key, before, after, gone, work);
+    }
+
+    fn note_end(
+        &mut self,
+        key: &Arc<str>,
+        before: Option<&Traces>,
+        after: Option<&Traces>,
+        gone: bool,
+        work: &mut Vec<Work>,
+    ) {
+        let holds = |traces: Option<&Traces>| traces.is_some_and(Traces::holds_for_dependents);
+        if let Some(after) = after.filter(|traces| traces.holds_for_dependents()) {
+            let uid = Uid::of(&after.uid);
+            self.ending.insert(uid, Arc::clone(key));
+            self.ending_keys.insert(Arc::clone(key));
+            if before.and_then(|traces| traces.ending) != after.ending {
+                if after.ending == Some(Ending::Waiting) {
+                    work.push(Work::Dependents(uid));
+                }
+                work.push(Work::End(Arc::clone(key)));
+            }
+        } else if let Some(before) = before.filter(|_| holds(before)) {
+            self.ending.remove(&Uid::of(&before.uid));
+            self.ending_keys.remove(key);
+        }
+        if let (true, Some(before)) = (gone, before) {
+            let uid = Uid::of(&before.uid);
+            if self.dependents(uid, None).next().is_some() {
+                work.push(Work::Dependents(uid));
+            }
+        }
+    }
+
+    /// The dependents of an owner after a key, in the order of their keys, and whether the owner waits for each.
+    pub(super) fn dependents(
+        &self,
+        owner: Uid,
+        after: Option<&Arc<str>>,
+    ) -> impl Iterator<Item = (&Arc<str>, bool)> {
+        let start = match after {
+            Some(key) => Bound::Excluded((owner, Arc::clone(key))),
+            None => Bound::Included((owner, Arc::from(""))),
+        };
+        let rest = self.references.range((start, Bound::Unbounded));
+        rest.take_while(move |((of, _), _)| *of == owner).map(|((_, key), blocks)| (key, *blocks))
+    }
+
+    /// Whether an owner ends, and waits for dependents.
+    pub(super) fn waits(&self, owner: Uid) -> bool {
+        self.ending.contains_key(&owner)
+    }
+
+    /// Whether the object at a key ends, and waits for dependents.
+    pub(super) fn is_ending(&self, key: &str) -> bool {
+        self.ending_keys.contains(key)
+    }
+
+    /// References in all.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.references.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::traces::Owner;
+    use super::*;
+
+    fn traces(uid: &str, owners: &[(&str, bool)], ending: Option<Ending>) -> Traces {
+        let owner = |(uid, blocks): &(&str, bool)| Owner {
+            api_version: "v1".into(),
+            kind: "K".into(),
+            name: "n".into(),
+            uid: (*uid).to_owned(),
+            blocks: *blocks,
+        };
+        Traces { uid: uid.to_owned(), owners: owners.iter().map(owner).collect(), ending }
+    }
+
+    struct Kept(Index);
+
+    impl Kept {
+        fn apply(&mut self, key: &str, before: Option<&Traces>, after: Option<&Traces>) -> Vec<String> {
+            let mut work = Vec::new();
+            self.0.apply(&Arc::from(key), before, after, after.is_none(), &mut work);
+            let name = |work: Work| match work {
+                Work::Examine(key) => format!("examine {key}"),
+                Work::Dependents(uid) if uid == Uid::of("a") => "dependents of a".to_owned(),
+                Work::Dependents(uid) => format!("dependents of {uid:?}"),
+                Work::End(key) => format!("end {key}"),
+                Work::Finish(key) => format!("finish {key}"),
+            };
+            work.into_iter().map(name).collect()
+        }
+
+        fn of(&self, uid: &str) -> Vec<(String, bool)> {
+            self.0.dependents(Uid::of(uid), None).map(|(key, blocks)| (key.to_string(), blocks)).collect()
+        }
+    }
+
+    #[test]
+    fn an_index_follows_references() {
+        let mut kept = Kept(Index::default());
+        let owner = traces("a", &[], None);
+        assert!(kept.apply("owner", None, Some(&owner)).is_empty());
+        assert_eq!(kept.0.len(), 0);
+        let one = traces("x", &[("a", true), ("b", false)], None);
+        assert_eq!(kept.apply("k1", None, Some(&one)), ["examine k1"]);
+        assert_eq!(kept.apply("k1", Some(&one), Some(&one)), [""; 0], "nothing new");
+        let other = traces("y", &[("a", false)], None);
+        kept.apply("k2", None, Some(&other));
+        assert_eq!(kept.of("a"), [("k1".to_owned(), true), ("k2".to_owned(), false)]);
+        assert_eq!(kept.of("b"), [("k1".to_owned(), false)]);
+
+        let less = traces("x", &[("a", false)], None);
+        assert_eq!(kept.apply("k1", Some(&one), Some(&less)), ["examine k1"]);
+        assert_eq!(kept.of("b"), []);
+        assert_eq!(kept.of("a"), [("k1".to_owned(), false), ("k2".to_owned(), false)]);
+
+        let ends = traces("a", &[], Some(Ending::Waiting));
+        assert_eq!(kept.apply("owner", Some(&owner), Some(&ends)), ["dependents of a", "end owner"]);
+        assert!(kept.0.is_ending("owner"));
+        assert_eq!(kept.apply("owner", Some(&ends), Some(&ends)), [""; 0]);
+        assert_eq!(kept.apply("k1", Some(&less), None), ["end owner"]);
+        assert_eq!(kept.apply("owner", Some(&ends), None), ["dependents of a"]);
+        assert!(!kept.0.is_ending("owner"));
+        assert_eq!(kept.apply("k2", Some(&other), None), [""; 0]);
+        assert_eq!(kept.0.len(), 0);
+        assert_eq!(kept.apply("owner", Some(&owner), None), [""; 0], "nobody depends on it");
+    }
+
+    #[test]
+    fn dependents_are_read_in_parts() {
+        let mut kept = Kept(Index::default());
+        for i in 0..10 {
+            kept.apply(&format!("k{i}"), None, Some(&traces("x", &[("a", i % 2 == 0)], None)));
+        }
+        let after: Arc<str> = Arc::from("k7");
+        let rest: Vec<_> =
+            kept.0.dependents(Uid::of("a"), Some(&after)).map(|(k, _)| k.to_string()).collect();
+        assert_eq!(rest, ["k8", "k9"]);
+    }
+}

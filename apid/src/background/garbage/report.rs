@@ -1,0 +1,101 @@
+//! Telling people that a reference names an owner that cannot be one: a Warning beside the dependent.
+
+use std::collections::VecDeque;
+
+use apimachinery::object::Object;
+use apimachinery::status::Reason;
+use apimachinery::time;
+use serde_json::{Value, json};
+
+use super::traces::{Owner, Traces, Uid};
+use super::{Collector, Subject};
+use crate::background::actor::Target;
+
+/// Who reports it.
+const COMPONENT: &str = "garbage-collector-controller";
+/// The namespace of events about objects without one.
+const DEFAULT_NAMESPACE: &str = "default";
+/// References that are remembered as reported.
+const REMEMBERED: usize = 1024;
+
+/// What was reported lately, by dependent and owner.
+#[derive(Debug, Default)]
+pub(super) struct Reported(VecDeque<(Uid, Uid)>);
+
+impl Reported {
+    /// Whether it is news.
+    fn insert(&mut self, dependent: Uid, owner: Uid) -> bool {
+        if self.0.contains(&(dependent, owner)) {
+            return false;
+        }
+        if self.0.len() == REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back((dependent, owner));
+        true
+    }
+}
+
+impl Collector {
+    /// Reports a reference, once. That it cannot be told changes nothing.
+    pub(super) async fn report(&self, dependent: &Subject<'_>, traces: &Traces, owner: &Owner) {
+        let news = self.reported.lock().insert(Uid::of(&traces.uid), Uid::of(&owner.uid));
+        let events = self.plane().registry.find("", "v1", "events");
+        let Some(collection) = events.and_then(|events| self.plane().collection(events)).filter(|_| news)
+        else {
+            return;
+        };
+        let namespace = match dependent.namespace {
+            "" => DEFAULT_NAMESPACE,
+            namespace => namespace,
+        };
+        let event = self.event(dependent, traces, owner, namespace);
+        let target = Target { collection, namespace, name: "", subresource: "" };
+        match self.actor.create(target, event).await {
+            // The namespace ends.
+            Err(status) if !matches!(status.reason, Reason::Forbidden | Reason::NotFound) => {
+                tracing::warn!(reason = %status, "an invalid owner reference could not be reported");
+            }
+            _ => {}
+        }
+    }
+
+    fn event(&self, dependent: &Subject<'_>, traces: &Traces, owner: &Owner, namespace: &str) -> Object {
+        let resource = &dependent.collection.resource;
+        let now = time::time(self.plane().clock.now());
+        let suffix = self.plane().chance.name_suffix();
+        let home = dependent.namespace;
+        let shown = format!(
+            "[{}/{}, namespace: {home}, name: {}, uid: {}]",
+            owner.api_version, owner.kind, owner.name, owner.uid
+        );
+        let mut involved = json!({
+            "apiVersion": resource.api_version(),
+            "kind": resource.kind.kind,
+            "name": dependent.name,
+            "uid": traces.uid,
+        });
+        if !home.is_empty()
+            && let Value::Object(involved) = &mut involved
+        {
+            involved.insert("namespace".to_owned(), home.into());
+        }
+        let mut event = Object::default();
+        event
+            .set("metadata", json!({"name": format!("{}.{suffix}", dependent.name), "namespace": namespace}));
+        for (field, value) in [
+            ("involvedObject", involved),
+            ("type", json!("Warning")),
+            ("reason", json!("OwnerRefInvalidNamespace")),
+            ("message", json!(format!("ownerRef {shown} does not exist in namespace \"{home}\""))),
+            ("source", json!({"component": COMPONENT})),
+            ("reportingComponent", json!(COMPONENT)),
+            ("firstTimestamp", json!(now)),
+            ("lastTimestamp", json!(now)),
+            ("count", json!(1)),
+        ] {
+            event.set(field, value);
+        }
+        event
+    }
+}

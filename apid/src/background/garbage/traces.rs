@@ -1,0 +1,196 @@
+//! What the collector reads of a stored object: who owns it, and whether it ends.
+//!
+//! # Contract
+//!
+//! [`Traces::of`] reads the metadata alone. [`may_matter`] tells from the bytes, without reading them, that most objects
+//! have nothing to say: neither owners nor a deletion.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use kinds::metadata::{FOREGROUND, ORPHAN};
+use memchr::memmem::Finder;
+use serde::Deserialize;
+
+/// What the metadata of a stored object begins with.
+const METADATA: &str = "\"metadata\":";
+
+/// The uid of an object or of an owner, short: a hint for the index. Texts that are no uids of this server may share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Uid(u128);
+
+impl Uid {
+    /// Of a text: the 32 hexadecimal digits of a uuid, or what comes of other texts read likewise.
+    pub(super) fn of(text: &str) -> Self {
+        let digit = |number: u128, byte: u8| match char::from(byte).to_digit(16) {
+            Some(digit) => number.rotate_left(4) ^ u128::from(digit),
+            None if byte == b'-' => number,
+            None => number.rotate_left(7) ^ u128::from(byte),
+        };
+        Uid(text.bytes().fold(0, digit))
+    }
+}
+
+/// A reference to an owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// Group and version of its kind.
+    pub(super) api_version: String,
+    /// Its kind.
+    pub(super) kind: String,
+    /// Its name.
+    pub(super) name: String,
+    /// Its uid.
+    pub(super) uid: String,
+    /// Whether it waits for the dependent when it is deleted in the foreground.
+    pub(super) blocks: bool,
+}
+
+/// How an object that ends does so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Its dependents are to forget it first.
+    Orphaning,
+    /// Its dependents are to end first.
+    Waiting,
+    /// Without looking at them.
+    Plain,
+    /// It has: nothing keeps it, and only its removal is left.
+    Over,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Traces {
+    /// Its uid.
+    pub(super) uid: String,
+    /// Its owners.
+    pub(super) owners: Vec<Owner>,
+    /// How it ends, if it does.
+    pub(super) ending: Option<Ending>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+    #[serde(borrow, default)]
+    owner_references: Vec<Reference<'a>>,
+    #[serde(borrow, default)]
+    finalizers: Vec<Cow<'a, str>>,
+    deletion_timestamp: Option<Cow<'a, str>>,
+    deletion_grace_period_seconds: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Reference<'a> {
+    #[serde(borrow, default)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+    block_owner_deletion: Option<bool>,
+}
+
+/// Whether stored bytes may name owners or a deletion.
+pub(super) fn may_matter(stored: &[u8]) -> bool {
+    static OWNERS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"ownerReferences\":["));
+    static DELETION: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"deletionTimestamp\":\""));
+    OWNERS.find(stored).is_some() || DELETION.find(stored).is_some()
+}
+
+impl Traces {
+    /// Of stored bytes. None: they are no object.
+    pub(super) fn of(stored: &[u8]) -> Option<Self> {
+        let at = memchr::memmem::find(stored, METADATA.as_bytes())?;
+        let metadata = stored.get(at + METADATA.len()..)?;
+        // What comes after the metadata is not read.
+        let mut values = serde_json::Deserializer::from_slice(metadata).into_iter::<Metadata<'_>>();
+        let Metadata { uid, owner_references, finalizers, deletion_timestamp, deletion_grace_period_seconds } =
+            values.next()?.ok()?;
+        let has = |finalizer: &str| finalizers.iter().any(|f| f == finalizer);
+        let ending = deletion_timestamp.map(|_| match () {
+            () if has(ORPHAN) => Ending::Orphaning,
+            () if has(FOREGROUND) => Ending::Waiting,
+            () if finalizers.is_empty() && deletion_grace_period_seconds == Some(0) => Ending::Over,
+            () => Ending::Plain,
+        });
+        let owner = |reference: Reference<'_>| Owner {
+            api_version: reference.api_version.into_owned(),
+            kind: reference.kind.into_owned(),
+            name: reference.name.into_owned(),
+            uid: reference.uid.into_owned(),
+            blocks: reference.block_owner_deletion == Some(true),
+        };
+        Some(Traces {
+            uid: uid.into_owned(),
+            owners: owner_references.into_iter().map(owner).collect(),
+            ending,
+        })
+    }
+
+    /// Whether its own end waits for what becomes of dependents.
+    pub(super) fn holds_for_dependents(&self) -> bool {
+        matches!(self.ending, Some(Ending::Orphaning | Ending::Waiting))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::object::Object;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn stored(metadata: Value) -> bytes::Bytes {
+        let object = json!({"kind": "X", "apiVersion": "v1", "metadata": metadata, "spec": {"metadata": 1}});
+        kinds::entry::encode(&Object::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn reads_owners_and_ends() {
+        let owner = |uid: &str, blocks: Value| json!({"apiVersion": "v1", "kind": "K", "name": "n\"", "uid": uid, "blockOwnerDeletion": blocks});
+        let bytes = stored(
+            json!({"uid": "u", "ownerReferences": [owner("a", json!(true)), owner("b", json!(null))]}),
+        );
+        assert!(may_matter(&bytes));
+        let traces = Traces::of(&bytes).unwrap();
+        let seen: Vec<_> =
+            traces.owners.iter().map(|o| (o.uid.as_str(), o.name.as_str(), o.blocks)).collect();
+        assert_eq!(seen, [("a", "n\"", true), ("b", "n\"", false)]);
+        assert_eq!((traces.uid.as_str(), traces.ending), ("u", None));
+
+        let now = "2026-01-01T00:00:00Z";
+        for (metadata, want) in [
+            (json!({"deletionTimestamp": now, "finalizers": ["a/b", "orphan"]}), Some(Ending::Orphaning)),
+            (json!({"deletionTimestamp": now, "finalizers": ["foregroundDeletion"]}), Some(Ending::Waiting)),
+            (json!({"deletionTimestamp": now, "finalizers": ["a/b"]}), Some(Ending::Plain)),
+            (json!({"deletionTimestamp": now, "deletionGracePeriodSeconds": 3}), Some(Ending::Plain)),
+            (json!({"deletionTimestamp": now}), Some(Ending::Plain)),
+            (json!({"deletionTimestamp": now, "deletionGracePeriodSeconds": 0}), Some(Ending::Over)),
+            (json!({"finalizers": ["orphan"]}), None),
+        ] {
+            let bytes = stored(metadata.clone());
+            assert_eq!(Traces::of(&bytes).unwrap().ending, want, "{metadata}");
+            assert_eq!(may_matter(&bytes), want.is_some(), "{metadata}");
+        }
+        assert!(!may_matter(&stored(
+            json!({"uid": "u", "labels": {"ownerReferences": "\"deletionTimestamp\":\""}})
+        )));
+        assert_eq!(Traces::of(b"{}"), None);
+        assert_eq!(Traces::of(br#"{"metadata":{"uid":"#), None);
+    }
+
+    #[test]
+    fn uids_of_uuids_are_their_own() {
+        let uid = Uid::of("11111111-2222-3333-4444-555555555555");
+        assert_eq!(uid, Uid(0x1111_1111_2222_3333_4444_5555_5555_5555));
+        assert_ne!(uid, Uid::of("11111111-2222-3333-4444-555555555556"));
+        assert_ne!(Uid::of("a"), Uid::of("b"));
+    }
+}

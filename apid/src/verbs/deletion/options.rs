@@ -1,0 +1,239 @@
+//! The options of delete and deletecollection, typed, and what must hold of them.
+
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::names::Names;
+use apimachinery::status::Status;
+use serde_json::{Value, json};
+
+use crate::verbs::options::{dry_run, options_object, refuse};
+
+/// What becomes of the dependents of an object that is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They stay and forget their owner.
+    Orphan,
+    /// They end after their owner.
+    Background,
+    /// They end before their owner.
+    Foreground,
+}
+
+impl Propagation {
+    const ALL: [Propagation; 3] = [Propagation::Foreground, Propagation::Background, Propagation::Orphan];
+
+    /// As clients write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Propagation::Orphan => "Orphan",
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+        }
+    }
+}
+
+/// Conditions on the object that a delete finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preconditions {
+    /// It has this uid.
+    pub uid: Option<String>,
+    /// It is at this version.
+    pub resource_version: Option<String>,
+}
+
+/// Options of delete and deletecollection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Do everything but delete.
+    pub dry_run: bool,
+    /// Seconds that the object has to end. Only kinds with graceful deletion look at it.
+    pub grace_period_seconds: Option<i64>,
+    /// What becomes of dependents. None leaves it to the object's finalizers and to its kind.
+    pub propagation: Option<Propagation>,
+    /// The older way to say it, and only by itself: orphan them, or let them end after their owner.
+    pub orphan_dependents: Option<bool>,
+    /// What must hold of the object.
+    pub preconditions: Preconditions,
+}
+
+impl DeleteOptions {
+    /// As an object.
+    pub fn to_value(&self, names: &Names) -> Value {
+        let mut out = options_object("DeleteOptions", names, self.dry_run);
+        if let Some(seconds) = self.grace_period_seconds {
+            out.insert("gracePeriodSeconds".into(), seconds.into());
+        }
+        let Preconditions { uid, resource_version } = &self.preconditions;
+        let conditions = [("uid", uid), ("resourceVersion", resource_version)];
+        let conditions: serde_json::Map<String, Value> = conditions
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value.as_deref()?.into())))
+            .collect();
+        if !conditions.is_empty() {
+            out.insert("preconditions".into(), Value::Object(conditions));
+        }
+        if let Some(orphan) = self.orphan_dependents {
+            out.insert("orphanDependents".into(), json!(orphan));
+        }
+        if let Some(propagation) = self.propagation {
+            out.insert("propagationPolicy".into(), propagation.as_str().into());
+        }
+        Value::Object(out)
+    }
+
+    /// Whether it says what becomes of dependents.
+    pub fn says_propagation(&self) -> bool {
+        self.propagation.is_some() || self.orphan_dependents.is_some()
+    }
+}
+
+/// Delete options as a client wrote them.
+#[derive(Clone, Debug, Default)]
+pub struct RawDeleteOptions {
+    /// All values of `dryRun`.
+    pub dry_run: Vec<String>,
+    /// `gracePeriodSeconds`.
+    pub grace_period_seconds: Option<i64>,
+    /// `propagationPolicy`.
+    pub propagation_policy: Option<String>,
+    /// `orphanDependents`.
+    pub orphan_dependents: Option<bool>,
+    /// `preconditions`.
+    pub preconditions: Option<Preconditions>,
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
+    pub ignore_store_read_error: Option<bool>,
+}
+
+/// The option whose name says what it may break.
+const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
+impl RawDeleteOptions {
+    /// Checks them. An object that can be read is deleted in the ordinary way, also by who would not mind if it could not
+    /// (requirements D-DEL-13, -15).
+    ///
+    /// # Errors
+    ///
+    /// 422 with a cause for each field (requirements D-DELOPT).
+    pub fn validate(self, names: &Names) -> Result<DeleteOptions, Status> {
+        let mut errors = Vec::new();
+        let propagation = self.propagation(&mut errors);
+        let dry_run = dry_run(&self.dry_run, &mut errors);
+        if self.ignore_store_read_error == Some(true) {
+            self.refuse_beside_ignore(&mut errors);
+        }
+        refuse("DeleteOptions", names, &errors)?;
+        Ok(DeleteOptions {
+            dry_run,
+            grace_period_seconds: self.grace_period_seconds,
+            propagation,
+            orphan_dependents: self.orphan_dependents,
+            preconditions: self.preconditions.unwrap_or_default(),
+        })
+    }
+
+    fn propagation(&self, errors: &mut Vec<FieldError>) -> Option<Propagation> {
+        let text = self.propagation_policy.as_deref()?;
+        let path = FieldPath::new("propagationPolicy");
+        if self.orphan_dependents.is_some() {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(&path, text, why));
+        }
+        let found = Propagation::ALL.into_iter().find(|propagation| propagation.as_str() == text);
+        if found.is_none() {
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
+            errors.push(FieldError::not_supported(&path, text, &supported));
+        }
+        found
+    }
+
+    /// What cannot be read has no state that any other option could be about.
+    fn refuse_beside_ignore(&self, errors: &mut Vec<FieldError>) {
+        let path = FieldPath::new(IGNORE);
+        for (option, given) in [
+            ("dryRun", self.dry_run.iter().any(|value| !value.is_empty())),
+            ("propagationPolicy", self.propagation_policy.is_some()),
+            ("orphanDependents", self.orphan_dependents.is_some()),
+            ("gracePeriodSeconds", self.grace_period_seconds.is_some()),
+            ("preconditions", self.preconditions.is_some()),
+        ] {
+            if given {
+                let why = format!("cannot be set together with .{option}");
+                errors.push(FieldError::invalid(&path, true, &why));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+
+    fn check(raw: RawDeleteOptions) -> Result<DeleteOptions, Vec<String>> {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        raw.validate(&names).map_err(|status| {
+            assert_eq!(status.code, 422);
+            status.details.unwrap().causes.into_iter().map(|cause| cause.message).collect()
+        })
+    }
+
+    #[test]
+    fn what_becomes_of_dependents_is_said_once_and_in_known_words() {
+        let raw = |policy: Option<&str>, orphan| RawDeleteOptions {
+            propagation_policy: policy.map(str::to_owned),
+            orphan_dependents: orphan,
+            ..RawDeleteOptions::default()
+        };
+        for (policy, orphan, want) in [
+            (None, None, Ok(None)),
+            (Some("Orphan"), None, Ok(Some(Propagation::Orphan))),
+            (Some("Background"), None, Ok(Some(Propagation::Background))),
+            (Some("Foreground"), None, Ok(Some(Propagation::Foreground))),
+            (None, Some(true), Ok(None)),
+            (None, Some(false), Ok(None)),
+            (Some("Orphan"), Some(true), Err(1)),
+            (Some("foreground"), None, Err(1)),
+            (Some(""), None, Err(1)),
+            (Some("Sideways"), Some(false), Err(2)),
+        ] {
+            let got = check(raw(policy, orphan)).map(|options| options.propagation).map_err(|e| e.len());
+            assert_eq!(got, want, "{policy:?} {orphan:?}");
+        }
+    }
+
+    #[test]
+    fn the_breaking_option_stands_alone() {
+        let ignore =
+            || RawDeleteOptions { ignore_store_read_error: Some(true), ..RawDeleteOptions::default() };
+        assert_eq!(check(ignore()), Ok(DeleteOptions::default()));
+        for (option, raw) in [
+            ("dryRun", RawDeleteOptions { dry_run: vec!["All".into()], ..ignore() }),
+            ("propagationPolicy", RawDeleteOptions { propagation_policy: Some("Orphan".into()), ..ignore() }),
+            ("orphanDependents", RawDeleteOptions { orphan_dependents: Some(true), ..ignore() }),
+            ("gracePeriodSeconds", RawDeleteOptions { grace_period_seconds: Some(0), ..ignore() }),
+            ("preconditions", RawDeleteOptions { preconditions: Some(Preconditions::default()), ..ignore() }),
+        ] {
+            let off = RawDeleteOptions { ignore_store_read_error: Some(false), ..raw.clone() };
+            assert!(check(off).is_ok(), "{option}");
+            let want = format!("Invalid value: true: cannot be set together with .{option}");
+            assert_eq!(check(raw), Err(vec![want]), "{option}");
+        }
+    }
+
+    #[test]
+    fn as_an_object_they_are_what_was_given() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let options = DeleteOptions {
+            dry_run: true,
+            grace_period_seconds: Some(3),
+            propagation: Some(Propagation::Foreground),
+            orphan_dependents: None,
+            preconditions: Preconditions { uid: Some("u".into()), resource_version: None },
+        };
+        let want = json!({
+            "kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"], "gracePeriodSeconds": 3,
+            "propagationPolicy": "Foreground", "preconditions": {"uid": "u"},
+        });
+        assert_eq!(options.to_value(&names), want);
+    }
+}

@@ -1,0 +1,200 @@
+//! Tables of what deletes do: one object, one delete after another.
+
+use apimachinery::names::{Names, Preset};
+use kinds::Registry;
+use serde_json::json;
+
+use super::*;
+
+const NOW: &str = "2026-03-01T12:00:00Z";
+
+fn at(text: &str) -> Timestamp {
+    time::parse(text).unwrap()
+}
+
+fn strategy(kind: &str) -> &'static dyn Strategy {
+    let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
+    registry.resources().iter().find(|resource| resource.kind.kind == kind).unwrap().kind.strategy
+}
+
+fn object(value: Value) -> Object {
+    Object::from_value(value).unwrap()
+}
+
+fn options(propagation: Option<Propagation>, orphan: Option<bool>) -> DeleteOptions {
+    DeleteOptions { propagation, orphan_dependents: orphan, ..DeleteOptions::default() }
+}
+
+fn grace(seconds: Option<i64>) -> DeleteOptions {
+    DeleteOptions { grace_period_seconds: seconds, ..DeleteOptions::default() }
+}
+
+#[test]
+fn what_becomes_of_dependents_is_a_finalizer() {
+    use Propagation::{Background, Foreground, Orphan};
+    let held = "example.com/hold";
+    for (kind, before, propagation, orphan, after) in [
+        // A kind whose dependents end after it.
+        ("ConfigMap", &[][..], None, None, None),
+        ("ConfigMap", &[], Some(Background), None, None),
+        ("ConfigMap", &[], None, Some(false), None),
+        ("ConfigMap", &[], Some(Orphan), None, Some(&["orphan"][..])),
+        ("ConfigMap", &[], None, Some(true), Some(&["orphan"])),
+        ("ConfigMap", &[], Some(Foreground), None, Some(&["foregroundDeletion"])),
+        ("ConfigMap", &[held], None, None, Some(&[held])),
+        ("ConfigMap", &[held], Some(Orphan), None, Some(&[held, "orphan"])),
+        // What the finalizers say counts while the options say nothing.
+        ("ConfigMap", &["orphan"], None, None, Some(&["orphan"])),
+        ("ConfigMap", &["foregroundDeletion", held], None, None, Some(&["foregroundDeletion", held])),
+        ("ConfigMap", &["orphan"], Some(Background), None, None),
+        ("ConfigMap", &["orphan", held], Some(Foreground), None, Some(&[held, "foregroundDeletion"])),
+        ("ConfigMap", &["foregroundDeletion"], None, Some(true), Some(&["orphan"])),
+        // A kind whose dependents stay.
+        ("Job", &[], None, None, Some(&["orphan"])),
+        ("Job", &[], Some(Background), None, None),
+        ("Job", &[], None, Some(false), None),
+        ("Job", &["foregroundDeletion"], None, None, Some(&["foregroundDeletion"])),
+        ("ReplicationController", &[], None, None, Some(&["orphan"])),
+        ("ReplicaSet", &[], None, None, None),
+        ("CronJob", &[], None, None, None),
+        // A kind without dependents.
+        ("Event", &[], Some(Orphan), None, None),
+        ("Event", &["orphan"], None, None, None),
+    ] {
+        let mut old = object(json!({"metadata": {"name": "x"}}));
+        if !before.is_empty() {
+            old.set_meta("finalizers", before.to_vec());
+        }
+        let got = step(&old, &options(propagation, orphan), strategy(kind), at(NOW));
+        let case = format!("{kind} {before:?} {propagation:?} {orphan:?}");
+        match (got, after) {
+            (Step::Remove, None) => {}
+            (Step::Mark(new), Some(after)) => {
+                assert_eq!(new.finalizers().collect::<Vec<_>>(), after, "{case}");
+                assert_eq!(new.meta_str("deletionTimestamp"), NOW, "{case}");
+                assert_eq!(time_left(&new), 0, "{case}");
+            }
+            (got, after) => panic!("{case}: {got:?}, not {after:?}"),
+        }
+    }
+}
+
+#[test]
+fn pods_get_time_that_only_shrinks() {
+    let pod = |spec: Value, phase: &str| {
+        object(json!({"metadata": {"name": "p", "generation": 1}, "spec": spec, "status": {"phase": phase}}))
+    };
+    let placed = json!({"nodeName": "n"});
+    for (spec, phase, asked, want) in [
+        (placed.clone(), "Running", None, 30),
+        (json!({"nodeName": "n", "terminationGracePeriodSeconds": 20}), "Running", None, 20),
+        (json!({"nodeName": "n", "terminationGracePeriodSeconds": -4}), "Running", None, 1),
+        (placed.clone(), "Running", Some(50), 50),
+        (placed.clone(), "Running", Some(-3), 1),
+        (placed.clone(), "Running", Some(0), 0),
+        (placed.clone(), "Succeeded", Some(9), 0),
+        (placed.clone(), "Failed", None, 0),
+        (json!({"terminationGracePeriodSeconds": 20}), "Pending", Some(5), 0),
+    ] {
+        let got = step(&pod(spec.clone(), phase), &grace(asked), strategy("Pod"), at(NOW));
+        let (new, removed) = match got {
+            Step::Mark(new) => (new, false),
+            Step::MarkAndRemove(new) => (new, true),
+            other => panic!("{spec} {phase} {asked:?}: {other:?}"),
+        };
+        assert_eq!((time_left(&new), removed), (want, want == 0), "{spec} {phase} {asked:?}");
+        assert_eq!(new.generation(), 2);
+        assert_eq!(time::parse(new.meta_str("deletionTimestamp")).unwrap(), after(at(NOW), want));
+    }
+
+    // One after another, a second apart: (asked, seconds left, end after the first request).
+    let Step::Mark(mut now) = step(&pod(placed, "Running"), &grace(None), strategy("Pod"), at(NOW)) else {
+        panic!("marked")
+    };
+    for (i, (asked, want)) in [
+        (None, None),
+        (Some(30), None),
+        (Some(50), None),
+        (Some(20), Some((20, 20))),
+        (Some(25), None),
+        // Shorter than what has passed: now, never before.
+        (Some(3), Some((3, 6))),
+        (Some(-9), Some((1, 7))),
+        (Some(0), Some((0, 8))),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let time = after(at(NOW), i as i64 + 1);
+        match (step(&now, &grace(asked), strategy("Pod"), time), want) {
+            (Step::Wait, None) => {}
+            (Step::Mark(new), Some((seconds, end))) if seconds > 0 => {
+                assert_eq!(time_left(&new), seconds);
+                assert_eq!(at(new.meta_str("deletionTimestamp")), after(at(NOW), end), "{asked:?}");
+                assert_eq!(new.generation(), 2, "counted once");
+                now = new;
+            }
+            (Step::MarkAndRemove(new), Some((0, end))) => {
+                assert_eq!(at(new.meta_str("deletionTimestamp")), after(at(NOW), end));
+            }
+            (got, want) => panic!("{asked:?}: {got:?}, not {want:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_second_delete_changes_nothing_or_what_becomes_of_dependents() {
+    let old = object(json!({"metadata": {"name": "x", "generation": 3, "finalizers": ["example.com/hold"]}}));
+    let Step::Mark(marked) =
+        step(&old, &options(Some(Propagation::Foreground), None), strategy("ReplicaSet"), at(NOW))
+    else {
+        panic!("marked")
+    };
+    assert_eq!(marked.generation(), 4);
+    let later = after(at(NOW), 60);
+    for again in [DeleteOptions::default(), grace(Some(5)), options(Some(Propagation::Foreground), None)] {
+        assert_eq!(step(&marked, &again, strategy("ReplicaSet"), later), Step::Wait, "{again:?}");
+    }
+    let orphan = options(Some(Propagation::Orphan), None);
+    let Step::Mark(orphaning) = step(&marked, &orphan, strategy("ReplicaSet"), later) else {
+        panic!("marked")
+    };
+    assert_eq!(orphaning.finalizers().collect::<Vec<_>>(), ["example.com/hold", "orphan"]);
+    assert_eq!((orphaning.generation(), orphaning.meta_str("deletionTimestamp")), (4, NOW));
+    // Left without a finalizer and without time, as when the process died between two writes.
+    let mut left = marked;
+    left.remove_meta("finalizers");
+    assert!(is_over(&left, strategy("ReplicaSet")));
+    assert_eq!(step(&left, &DeleteOptions::default(), strategy("ReplicaSet"), later), Step::Remove);
+}
+
+#[test]
+fn namespaces_end_by_their_own_finalizers() {
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let old = object(json!({
+        "metadata": {"name": "x"}, "spec": {"finalizers": [names.api_service]}, "status": {"phase": "Active"},
+    }));
+    let Step::Mark(marked) = step(&old, &grace(Some(0)), strategy("Namespace"), at(NOW)) else {
+        panic!("marked")
+    };
+    assert_eq!(marked.str_at(&["status", "phase"]), Some("Terminating"));
+    assert!(marked.meta().unwrap().get("deletionGracePeriodSeconds").is_none());
+    let again = options(Some(Propagation::Orphan), None);
+    assert_eq!(step(&marked, &again, strategy("Namespace"), at(NOW)), Step::Wait);
+    assert!(!is_over(&marked, strategy("Namespace")));
+}
+
+#[test]
+fn an_object_is_over_when_nothing_keeps_it() {
+    for (metadata, want) in [
+        (json!({}), false),
+        (json!({"deletionTimestamp": NOW}), true),
+        (json!({"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}), true),
+        (json!({"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 30}), false),
+        (json!({"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0, "finalizers": ["a/b"]}), false),
+        (json!({"deletionGracePeriodSeconds": 0}), false),
+    ] {
+        let object = object(json!({"metadata": metadata}));
+        assert_eq!(is_over(&object, strategy("Pod")), want, "{metadata}");
+    }
+}
