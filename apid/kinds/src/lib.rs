@@ -28,6 +28,7 @@ pub mod entry;
 pub mod format;
 pub mod labels;
 pub mod metadata;
+mod order;
 pub mod registry;
 pub mod scale;
 mod status;
@@ -56,6 +57,7 @@ mod scheduling;
 mod storage;
 
 pub use conversion::Conversion;
+pub use order::Order;
 pub use registry::{Registry, Resource};
 pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
 pub use table::{Column, Table};
@@ -104,7 +106,8 @@ pub enum Storage {
     View,
     /// It is another version of the kind with the same plural in the group of this stem, and stored as that one: its
     /// [`Strategy::conversion`] leads there and back. The rules of writes are those of the stored kind; its own strategy
-    /// says what is shown.
+    /// says what is shown, and what [`Strategy::validate`] demands beyond them of creations, and
+    /// [`Strategy::validate_update`] of updates, both of objects as they are stored.
     Shared(&'static str),
 }
 
@@ -193,6 +196,11 @@ impl Subresource {
             group_version: Some(("autoscaling", "v1")),
             ..Subresource::status("")
         }
+    }
+
+    /// Whether it goes on below its path: what comes after belongs to a request that is forwarded.
+    pub fn has_paths(&self) -> bool {
+        self.name == "proxy"
     }
 
     /// The subresource `proxy`, which forwards requests; `kind` is that of its options.

@@ -195,9 +195,14 @@ impl Resource {
         self.kind.strategy.canonicalize(object, ctx);
     }
 
-    /// Everything that is wrong with a new object.
+    /// Everything that is wrong with a new object, as it is stored. Another version than the stored one may demand more.
     pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
         let strategy = self.kind.strategy;
+        if let Some(stored) = &self.stored {
+            let mut errors = stored.validate_create(object, ctx);
+            errors.extend(strategy.validate(object, ctx));
+            return errors;
+        }
         let mut errors = match strategy.metadata_checks() {
             MetadataChecks::General => Vec::new(),
             MetadataChecks::Changes | MetadataChecks::Whole => {
@@ -211,9 +216,14 @@ impl Resource {
         errors
     }
 
-    /// Everything that is wrong with an update.
+    /// Everything that is wrong with an update, both objects as they are stored.
     pub fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
         let strategy = self.kind.strategy;
+        if let Some(stored) = &self.stored {
+            let mut errors = stored.validate_update(new, old, ctx);
+            errors.extend(strategy.validate_update(new, old, ctx));
+            return errors;
+        }
         let mut errors = metadata::validate(new, self.general_rules());
         errors.extend(metadata::validate_update(new, old));
         let checks = strategy.metadata_checks();
@@ -318,6 +328,14 @@ impl Registry {
         };
         let fits = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind == subresource.kind;
         self.views.iter().chain(&self.resources).find(fits)
+    }
+
+    /// The kind that an order is about, and the subresource that takes such orders.
+    pub fn ordered(&self, order: &Resource) -> Option<(&Arc<Resource>, &'static Subresource)> {
+        self.stored().filter(|r| r.group_kind.group == order.group_kind.group).find_map(|resource| {
+            let takes = |s: &&Subresource| s.kind == order.kind.kind && s.group_version.is_none();
+            Some((resource, resource.kind.subresources.iter().find(takes)?))
+        })
     }
 
     /// The version of a kind that objects of this type are of, if it is stored like a resource.

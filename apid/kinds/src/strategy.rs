@@ -4,7 +4,7 @@ use apimachinery::field::FieldError;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
-use crate::{Context, Conversion, Table};
+use crate::{Context, Conversion, Order, Table};
 
 /// What names of a kind may look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +187,11 @@ pub trait Strategy: Send + Sync {
 
     /// The way to the stored version and back, of a version that is stored as another one ([`crate::Storage::Shared`]).
     fn conversion(&self) -> Option<&'static dyn Conversion> {
+        None
+    }
+
+    /// What an order does, of a kind that is one ([`crate::Storage::Order`]).
+    fn order(&self) -> Option<&'static dyn Order> {
         None
     }
 

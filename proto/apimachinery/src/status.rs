@@ -162,6 +162,11 @@ impl Status {
         }
     }
 
+    /// The result of an order that was carried out: 201.
+    pub fn carried_out() -> Self {
+        Status { code: 201, details: None, ..Self::success(Details::default()) }
+    }
+
     /// With details.
     #[must_use]
     pub fn with_details(mut self, details: Details) -> Self {
@@ -367,7 +372,7 @@ impl Status {
         if let Some(details) = &self.details {
             body.insert("details".into(), details.to_value());
         }
-        if !self.success {
+        if !self.success || self.code != 200 {
             body.insert("code".into(), self.code.into());
         }
         Value::Object(body)

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::table::cell::{Read, UNKNOWN, UNSET, or_none, shortened};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "autoscaling",
@@ -31,9 +31,39 @@ impl Strategy for HorizontalPodAutoscaler {
         MetadataChecks::Changes
     }
 
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
+        spec.entry("minReplicas").or_insert_with(|| 1.into());
+        if spec.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            let target = json!({"type": "Utilization", "averageUtilization": 80});
+            let processors = json!({"type": "Resource", "resource": {"name": "cpu", "target": target}});
+            spec.insert("metrics".to_owned(), json!([processors]));
+        }
+        if let Some(Value::Object(behavior)) = spec.get_mut("behavior") {
+            for (direction, defaults) in default_behavior() {
+                let rules = behavior.entry(direction).or_insert_with(|| json!({}));
+                let (Value::Object(rules), Value::Object(defaults)) = (rules, defaults) else { continue };
+                for (field, value) in defaults {
+                    rules.entry(field).or_insert(value);
+                }
+            }
+        }
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
+}
+
+/// How fast it goes up and down when its behavior does not say all.
+fn default_behavior() -> [(&'static str, Value); 2] {
+    let policy = |kind: &str, value: i64| json!({"type": kind, "value": value, "periodSeconds": 15});
+    let up = json!({
+        "stabilizationWindowSeconds": 0,
+        "selectPolicy": "Max",
+        "policies": [policy("Pods", 4), policy("Percent", 100)],
+    });
+    [("scaleUp", up), ("scaleDown", json!({"selectPolicy": "Max", "policies": [policy("Percent", 100)]}))]
 }
 
 pub(super) static TABLE: Table = Table {

@@ -1,7 +1,12 @@
-//! Binding: puts a pod on a node. It is a request and never stored.
+//! Binding: puts a pod on a node. It is an order and never stored.
 
-use crate::strategy::Plain;
-use crate::{Kind, REVIEW_VERBS, Storage};
+use apimachinery::field::{FieldError, FieldPath, quote};
+use apimachinery::object::Object;
+use apimachinery::time;
+use serde_json::{Map, Value, json};
+
+use crate::table::cell::Read;
+use crate::{Context, Kind, Order, REVIEW_VERBS, Storage, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -16,5 +21,131 @@ pub(super) const KIND: Kind = Kind {
     verbs: REVIEW_VERBS,
     subresources: &[],
     schema: "core/v1.Binding",
-    strategy: &Plain,
+    strategy: &Binding,
 };
+
+/// The condition that says that a pod has a node.
+const SCHEDULED: &str = "PodScheduled";
+
+struct Binding;
+
+impl Strategy for Binding {
+    fn order(&self) -> Option<&'static dyn Order> {
+        Some(&Binding)
+    }
+}
+
+impl Order for Binding {
+    fn validate(&self, order: &Object) -> Vec<FieldError> {
+        let target = FieldPath::new("target");
+        let mut errors = Vec::new();
+        match order.text("target.kind") {
+            "" | "Node" => {}
+            other => {
+                errors.push(FieldError::not_supported(&target.child("kind"), other, &["Node", "<empty>"]))
+            }
+        }
+        if order.text("target.name").is_empty() {
+            errors.push(FieldError::required(&target.child("name"), ""));
+        }
+        errors
+    }
+
+    /// A pod gets a node once, while it lives and nothing gates it. Annotations of the binding become the pod's.
+    fn carry_out(&self, order: &Object, pod: &mut Object, ctx: &Context<'_>) -> Result<(), String> {
+        let name = pod.name().to_owned();
+        if pod.is_terminating() {
+            return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
+        }
+        let node = pod.text("spec.nodeName");
+        if !node.is_empty() {
+            return Err(format!("pod {name} is already assigned to node {}", quote(node)));
+        }
+        if !pod.items("spec.schedulingGates").is_empty() {
+            return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
+        }
+        set(pod, "spec", "nodeName", order.text("target.name").into());
+        let given: Map<String, Value> =
+            order.annotations().map(|(key, value)| (key.to_owned(), value.into())).collect();
+        if !given.is_empty() {
+            let own = pod.meta_mut().entry("annotations").or_insert_with(|| json!({}));
+            if let Value::Object(own) = own {
+                own.extend(given);
+            }
+        }
+        let mut conditions = pod.items("status.conditions").to_vec();
+        let condition = conditions.iter_mut().find(|condition| condition.text("type") == SCHEDULED);
+        let now = time::time(ctx.clock.now());
+        match condition {
+            Some(condition) if condition.text("status") == "True" => {}
+            Some(Value::Object(condition)) => {
+                condition.insert("status".to_owned(), "True".into());
+                condition.insert("lastTransitionTime".to_owned(), now.into());
+            }
+            _ => conditions.push(json!({"type": SCHEDULED, "status": "True", "lastTransitionTime": now})),
+        }
+        set(pod, "status", "conditions", conditions.into());
+        Ok(())
+    }
+}
+
+fn set(object: &mut Object, part: &str, field: &str, value: Value) {
+    match object.get_mut(part) {
+        Some(Value::Object(map)) => drop(map.insert(field.to_owned(), value)),
+        _ => object.set(part, json!({field: value})),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::clock::{ManualClock, SeededChance};
+    use apimachinery::names::{Names, Preset};
+
+    use super::*;
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_pod_gets_a_node_once() {
+        let names = Names::new(Preset::Svc, "example.test").unwrap();
+        let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
+        let chance = SeededChance::new(1);
+        let ctx = Context { names: &names, clock: &clock, chance: &chance, subresource: "binding" };
+        let order = object(
+            json!({"metadata": {"name": "p", "labels": {"l": "1"}, "annotations": {"a": "new", "b": "1"}},
+            "target": {"kind": "Node", "name": "n"}}),
+        );
+        let mut pod = object(json!({"metadata": {"name": "p", "annotations": {"a": "old"}}, "spec": {},
+            "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}));
+        Binding.carry_out(&order, &mut pod, &ctx).unwrap();
+        assert_eq!(
+            pod.clone().into_value(),
+            json!({"metadata": {"name": "p", "annotations": {"a": "new", "b": "1"}}, "spec": {"nodeName": "n"},
+                "status": {"conditions": [{"type": "PodScheduled", "status": "True", "reason": "Unschedulable",
+                    "lastTransitionTime": "2024-01-02T03:04:05Z"}]}})
+        );
+        let gated = object(json!({"metadata": {"name": "p"}, "spec": {"schedulingGates": [{"name": "g"}]}}));
+        let leaving = object(json!({"metadata": {"name": "p", "deletionTimestamp": "2024-01-02T03:04:05Z"}}));
+        for (mut pod, why) in
+            [(pod, "already assigned"), (gated, "schedulingGates"), (leaving, "being deleted")]
+        {
+            let refused = Binding.carry_out(&order, &mut pod, &ctx).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_target_is_a_node() {
+        for (target, fields) in [
+            (json!({"name": "n"}), vec![]),
+            (json!({"kind": "Node", "name": "n"}), vec![]),
+            (json!({"kind": "Pod", "name": "n"}), vec!["target.kind"]),
+            (json!({}), vec!["target.name"]),
+        ] {
+            let errors = Order::validate(&Binding, &object(json!({"target": target})));
+            assert_eq!(errors.iter().map(|e| e.path.as_str()).collect::<Vec<_>>(), fields, "{target}");
+        }
+    }
+}

@@ -14,6 +14,7 @@ mod node;
 mod persistent_volume;
 mod persistent_volume_claim;
 mod pod;
+mod pod_parts;
 mod pod_status;
 mod pod_template;
 mod replication_controller;

@@ -1,10 +1,11 @@
 //! Pod: containers that run together on a node.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldError;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use super::pod_status;
+use super::{pod_parts, pod_status};
 use crate::table::cell::{NONE, Read};
 use crate::table::{AGE, NAME, age, since};
 use crate::{
@@ -99,7 +100,7 @@ impl Strategy for Pod {
     }
 
     fn unbuilt_subresources(&self) -> &'static [&'static str] {
-        &["ephemeralcontainers", "log", "resize"]
+        &["log"]
     }
 
     fn selectable_fields(&self) -> &'static [&'static str] {
@@ -133,8 +134,11 @@ impl Strategy for Pod {
 
     /// Old agents mangle owner references, so `status` leaves them alone; the quality of service is for life.
     fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
-        if ctx.subresource != "status" {
-            return;
+        match ctx.subresource {
+            "status" => {}
+            pod_parts::EPHEMERAL => return pod_parts::keep_ephemeral(new, old),
+            pod_parts::RESIZE => return pod_parts::keep_resources(new, old),
+            _ => return,
         }
         match old.meta().and_then(|metadata| metadata.get("ownerReferences")) {
             Some(owners) => new.set_meta("ownerReferences", owners.clone()),
@@ -145,6 +149,14 @@ impl Strategy for Pod {
                 (new.get_mut("status"), old.find("status.qosClass"))
         {
             status.insert("qosClass".to_owned(), quality.clone());
+        }
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+        match ctx.subresource {
+            pod_parts::EPHEMERAL => pod_parts::validate_ephemeral(new, old),
+            pod_parts::RESIZE => pod_parts::validate_resize(new, old),
+            _ => Vec::new(),
         }
     }
 

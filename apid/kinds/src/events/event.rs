@@ -1,11 +1,19 @@
 //! Event of the group `events`: the same events as those of the core group, in other words.
+//!
+//! # Reference
+//!
+//! Requirements D-RM125-11 to -26. What clients of this group must say more than those of the core group; the fields of
+//! errors are called as the core group calls them.
 
+use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
+use serde_json::Value;
 
 use crate::conversion::rename;
 use crate::core::EVENTS;
-use crate::{Conversion, Kind, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::table::cell::Read;
+use crate::{Context, Conversion, Kind, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "events",
@@ -48,9 +56,66 @@ const SELECTABLE: [(&str, &str); 10] = [
     ("type", "type"),
 ];
 
+/// What an update through this group leaves alone: all but the series and what the old form counts by.
+const IMMUTABLE: [&str; 13] = [
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingComponent",
+    "reportingInstance",
+];
+
 struct Event;
 
 impl Strategy for Event {
+    fn validate(&self, event: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        let mut errors = validate_series(event);
+        let mut wrong = |field: &str, detail: &str| {
+            errors.push(FieldError::invalid(&FieldPath::new(field), "", detail));
+        };
+        if !matches!(event.text("type"), "Normal" | "Warning") {
+            wrong("type", &format!("has invalid value: {}", event.text("type")));
+        }
+        let unset = "needs to be unset";
+        for field in ["firstTimestamp", "lastTimestamp"] {
+            if !event.text(field).is_empty() {
+                wrong(field, unset);
+            }
+        }
+        if event.integer("count") != 0 {
+            wrong("count", unset);
+        }
+        if !(event.text("source.component").is_empty() && event.text("source.host").is_empty()) {
+            wrong("source", unset);
+        }
+        if event.text("eventTime").is_empty() {
+            errors.push(FieldError::required(&FieldPath::new("eventTime"), ""));
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        let changed = |field: &&&str| new.get(field) != old.get(field);
+        let shown = |field: &str| new.get(field).cloned().unwrap_or_default();
+        let mut errors: Vec<FieldError> = IMMUTABLE
+            .iter()
+            .filter(changed)
+            .map(|field| FieldError::invalid(&FieldPath::new(field), shown(field), "field is immutable"))
+            .collect();
+        if new.get("series") != old.get("series") {
+            errors.extend(validate_series(new));
+        }
+        errors
+    }
+
     fn conversion(&self) -> Option<&'static dyn Conversion> {
         Some(&Event)
     }
@@ -58,6 +123,22 @@ impl Strategy for Event {
     fn table(&self) -> Option<&'static Table> {
         Some(&EVENTS)
     }
+}
+
+/// What an event that happened more than once says.
+fn validate_series(event: &Object) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if event.get("series").is_none_or(Value::is_null) {
+        return errors;
+    }
+    let path = FieldPath::new("series");
+    if event.integer("series.count") < 2 {
+        errors.push(FieldError::invalid(&path.child("count"), "", "should be at least 2"));
+    }
+    if event.text("series.lastObservedTime").is_empty() {
+        errors.push(FieldError::required(&path.child("lastObservedTime"), ""));
+    }
+    errors
 }
 
 impl Conversion for Event {

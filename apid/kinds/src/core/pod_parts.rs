@@ -1,0 +1,257 @@
+//! What may be changed of a pod that runs, each by a subresource of its own: containers for debugging are added, and
+//! containers get more or less of a resource. Whatever else a body says stays as it was.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::{FieldError, FieldPath, quote};
+use apimachinery::object::{Map, Object};
+use serde_json::Value;
+
+use super::pod_status;
+use crate::table::cell::Read;
+
+/// The subresource that adds containers for debugging.
+pub(super) const EPHEMERAL: &str = "ephemeralcontainers";
+/// The subresource that changes what containers get.
+pub(super) const RESIZE: &str = "resize";
+
+const EPHEMERAL_FIELD: &str = "ephemeralContainers";
+/// The lists of containers that are there from the start.
+const LASTING: [&str; 2] = ["containers", "initContainers"];
+
+/// What a container for debugging has not: it is never restarted, counted or asked for.
+const NOT_EPHEMERAL: [&str; 8] = [
+    "ports",
+    "resources",
+    "resizePolicy",
+    "restartPolicy",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+];
+
+/// What a resize changes of a container.
+const RESIZED: [&str; 2] = ["resources", "resizePolicy"];
+
+/// Leaves of a body its containers for debugging.
+pub(super) fn keep_ephemeral(new: &mut Object, old: &Object) {
+    let containers = spec(new).and_then(|spec| spec.remove(EPHEMERAL_FIELD));
+    restore(new, old);
+    let Some(spec) = spec(new) else { return };
+    match containers {
+        Some(containers) => drop(spec.insert(EPHEMERAL_FIELD.to_owned(), containers)),
+        None => drop(spec.remove(EPHEMERAL_FIELD)),
+    }
+}
+
+/// Leaves of a body what its containers get. One with other containers is left whole, for the checks to refuse.
+pub(super) fn keep_resources(new: &mut Object, old: &Object) {
+    let names = |pod: &Object, list: &str| -> Vec<String> {
+        pod.items(&format!("spec.{list}")).iter().map(|c| c.text("name").to_owned()).collect()
+    };
+    if LASTING.iter().any(|list| names(new, list) != names(old, list)) {
+        return;
+    }
+    let sent = LASTING.map(|list| new.items(&format!("spec.{list}")).to_vec());
+    restore(new, old);
+    let Some(spec) = spec(new) else { return };
+    for (list, sent) in LASTING.iter().zip(sent) {
+        let Some(Value::Array(containers)) = spec.get_mut(*list) else { continue };
+        for (container, mut sent) in containers.iter_mut().zip(sent) {
+            let (Some(container), Some(sent)) = (container.as_object_mut(), sent.as_object_mut()) else {
+                continue;
+            };
+            for field in RESIZED {
+                match sent.remove(field) {
+                    Some(value) => drop(container.insert(field.to_owned(), value)),
+                    None => drop(container.remove(field)),
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong with containers for debugging, and with their change.
+pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let path = FieldPath::new("spec").child(EPHEMERAL_FIELD);
+    let lasting: BTreeSet<&str> = LASTING
+        .iter()
+        .flat_map(|list| new.items(&format!("spec.{list}")))
+        .map(|container| container.text("name"))
+        .collect();
+    let mut names = lasting.clone();
+    let containers = new.items("spec.ephemeralContainers");
+    for (i, container) in containers.iter().enumerate() {
+        let path = path.index(i);
+        let (name, target) = (container.text("name"), container.text("targetContainerName"));
+        if name.is_empty() {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        } else if !names.insert(name) {
+            errors.push(FieldError::duplicate(&path.child("name"), name));
+        }
+        if container.text("image").is_empty() {
+            errors.push(FieldError::required(&path.child("image"), ""));
+        }
+        let present = |field: &&&str| container.get(**field).is_some_and(|value| !is_empty(value));
+        for field in NOT_EPHEMERAL.iter().filter(present) {
+            errors
+                .push(FieldError::forbidden(&path.child(field), "cannot be set for an Ephemeral Container"));
+        }
+        if !target.is_empty() && !lasting.contains(target) {
+            errors.push(FieldError::not_found(&path.child("targetContainerName"), target));
+        }
+    }
+    for before in old.items("spec.ephemeralContainers") {
+        let name = quote(before.text("name"));
+        let now = containers.iter().find(|container| container.text("name") == before.text("name"));
+        let what = match now {
+            None => "removed",
+            Some(now) if now != before => "changed",
+            Some(_) => continue,
+        };
+        let detail = format!("existing ephemeral containers {name} may not be {what}");
+        errors.push(FieldError::forbidden(&path, &detail));
+    }
+    errors
+}
+
+/// What is wrong with a resize.
+pub(super) fn validate_resize(new: &Object, old: &Object) -> Vec<FieldError> {
+    let path = FieldPath::new("spec");
+    let mut errors = Vec::new();
+    let quality = pod_status::quality(new);
+    if quality != pod_status::quality(old) {
+        let detail = "Pod QOS Class may not change as a result of resizing";
+        errors.push(FieldError::invalid(&path, old.text("status.qosClass"), detail));
+    }
+    let running = old.items("status.containerStatuses").iter().find(|s| s.find("state.running").is_some());
+    if running.is_some_and(|status| status.find("resources").is_none()) {
+        errors.push(FieldError::forbidden(&path, "Pod running on node without support for resize"));
+    }
+    if without_resizable(new) != without_resizable(old) {
+        errors.push(FieldError::forbidden(&path, "only cpu and memory resources are mutable"));
+    }
+    errors
+}
+
+/// The spec without what a resize may change.
+fn without_resizable(pod: &Object) -> Option<Value> {
+    let mut spec = pod.get("spec").cloned()?;
+    for list in LASTING {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
+            container.remove("resizePolicy");
+            let Some(Value::Object(resources)) = container.get_mut("resources") else { continue };
+            for kind in ["limits", "requests"] {
+                let Some(Value::Object(amounts)) = resources.get_mut(kind) else { continue };
+                amounts.retain(|resource, _| resource != "cpu" && resource != "memory");
+                if amounts.is_empty() {
+                    resources.remove(kind);
+                }
+            }
+        }
+    }
+    Some(spec)
+}
+
+/// Takes all but the owners of fields from the stored pod.
+fn restore(new: &mut Object, old: &Object) {
+    let owners = new.remove_meta("managedFields");
+    new.clone_from(old);
+    match owners {
+        Some(owners) => new.set_meta("managedFields", owners),
+        None => drop(new.remove_meta("managedFields")),
+    }
+}
+
+fn spec(pod: &mut Object) -> Option<&mut Map<String, Value>> {
+    pod.get_mut("spec").and_then(Value::as_object_mut)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => text.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(spec: Value) -> Object {
+        Object::from_value(
+            json!({"metadata": {"name": "p"}, "spec": spec, "status": {"qosClass": "Burstable"}}),
+        )
+        .unwrap()
+    }
+
+    fn fields(errors: &[FieldError]) -> Vec<&str> {
+        errors.iter().map(|error| error.path.as_str()).collect()
+    }
+
+    #[test]
+    fn containers_for_debugging_are_only_added() {
+        let old = pod(
+            json!({"containers": [{"name": "c", "image": "a"}], "ephemeralContainers": [{"name": "e", "image": "a"}]}),
+        );
+        for (ephemeral, wrong) in [
+            (
+                json!([{"name": "e", "image": "a"}, {"name": "f", "image": "a", "targetContainerName": "c"}]),
+                vec![],
+            ),
+            (json!([]), vec!["spec.ephemeralContainers"]),
+            (json!([{"name": "e", "image": "b"}]), vec!["spec.ephemeralContainers"]),
+            (
+                json!([{"name": "e", "image": "a"}, {"name": "c", "image": "a", "ports": [{}], "resources": {}},
+                    {"name": "g", "targetContainerName": "e", "livenessProbe": {"x": 1}}]),
+                vec![
+                    "spec.ephemeralContainers[1].name",
+                    "spec.ephemeralContainers[1].ports",
+                    "spec.ephemeralContainers[2].image",
+                    "spec.ephemeralContainers[2].livenessProbe",
+                    "spec.ephemeralContainers[2].targetContainerName",
+                ],
+            ),
+        ] {
+            let mut new = pod(json!({"containers": [], "ephemeralContainers": ephemeral}));
+            new.set_meta("labels", json!({"not": "kept"}));
+            keep_ephemeral(&mut new, &old);
+            assert_eq!(new.items("spec.containers"), old.items("spec.containers"));
+            assert!(new.label("not").is_none());
+            assert_eq!(fields(&validate_ephemeral(&new, &old)), wrong, "{ephemeral}");
+        }
+    }
+
+    #[test]
+    fn a_resize_changes_processors_and_memory() {
+        let container =
+            |image: &str, resources: Value| json!({"name": "c", "image": image, "resources": resources});
+        let old = pod(
+            json!({"containers": [container("a", json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}))]}),
+        );
+        for (resources, wrong) in [
+            (json!({"requests": {"cpu": "1500m", "memory": "1Gi"}, "limits": {"cpu": "2"}}), 0),
+            (json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "ephemeral-storage": "1Gi"}}), 1),
+            (json!({"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}), 1),
+        ] {
+            let mut new =
+                pod(json!({"containers": [container("other", resources.clone())], "nodeName": "n"}));
+            keep_resources(&mut new, &old);
+            assert_eq!(new.text("spec.nodeName"), "");
+            let kept = new.items("spec.containers").first().unwrap();
+            assert_eq!((kept.text("image"), kept.get("resources")), ("a", Some(&resources)));
+            assert_eq!(fields(&validate_resize(&new, &old)), vec!["spec"; wrong], "{resources}");
+        }
+        let mut renamed = pod(json!({"containers": [{"name": "d", "image": "a"}]}));
+        keep_resources(&mut renamed, &old);
+        assert!(!validate_resize(&renamed, &old).is_empty());
+    }
+}
