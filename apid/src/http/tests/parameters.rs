@@ -1,0 +1,343 @@
+//! Query parameters, each on the verbs it applies to (requirements D-QP, D-DRY, D-FV).
+
+use serde_json::{Value, json};
+
+use super::{MAPS, Reply, Server, map};
+
+/// Texts of the `Warning` headers.
+fn warnings(reply: &Reply) -> Vec<&str> {
+    reply.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect()
+}
+
+async fn version(server: &Server, url: &str) -> String {
+    server.get(url).await.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn parameters_of_reads() {
+    let server = Server::start().await;
+    for name in ["x", "y", "z"] {
+        let mut body = map(name, name);
+        body["metadata"]["labels"] = json!({"tier": name, "app": "web"});
+        server.post(MAPS, body).await;
+    }
+    let v = version(&server, MAPS).await;
+    let one = format!("{MAPS}/x");
+    for (url, query, code, what) in [
+        (MAPS, "watch=false".to_owned(), 200, "kind: ConfigMapList"),
+        (MAPS, "watch=0".to_owned(), 200, "kind: ConfigMapList"),
+        (MAPS, "limit=0".to_owned(), 200, "items: 3"),
+        (MAPS, "limit=2".to_owned(), 200, "items: 2"),
+        (MAPS, "limit=-1".to_owned(), 200, "items: 3"),
+        (MAPS, "limit=abc".to_owned(), 400, "reason: BadRequest"),
+        (MAPS, "limit=1.5".to_owned(), 400, "reason: BadRequest"),
+        (MAPS, "timeoutSeconds=soon".to_owned(), 400, "reason: BadRequest"),
+        (MAPS, "timeoutSeconds=10".to_owned(), 200, "items: 3"),
+        (MAPS, "continue=zzz".to_owned(), 400, "reason: BadRequest"),
+        (MAPS, "allowWatchBookmarks=true".to_owned(), 200, "items: 3"),
+        (MAPS, "resourceVersion=0".to_owned(), 200, "items: 3"),
+        (MAPS, format!("resourceVersion={v}&resourceVersionMatch=Exact"), 200, "items: 3"),
+        (MAPS, format!("resourceVersion={v}&resourceVersionMatch=NotOlderThan"), 200, "items: 3"),
+        (MAPS, format!("resourceVersion={v}&resourceVersionMatch=Foo"), 422, "reason: Invalid"),
+        (MAPS, "resourceVersionMatch=Exact".to_owned(), 422, "reason: Invalid"),
+        (MAPS, "resourceVersion=0&resourceVersionMatch=Exact".to_owned(), 422, "reason: Invalid"),
+        (MAPS, "sendInitialEvents=true".to_owned(), 422, "reason: Invalid"),
+        (
+            MAPS,
+            "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+            422,
+            "reason: Invalid",
+        ),
+        (MAPS, "resourceVersion=abc".to_owned(), 400, "reason: BadRequest"),
+        (&one, "resourceVersion=0".to_owned(), 200, "kind: ConfigMap"),
+        (&one, format!("resourceVersion={v}"), 200, "kind: ConfigMap"),
+        (&one, "resourceVersion=abc".to_owned(), 500, "reason: "),
+        (MAPS, "labelSelector=tier%3Dx".to_owned(), 200, "items: 1"),
+        (MAPS, "labelSelector=tier%3D%3Dx".to_owned(), 200, "items: 1"),
+        (MAPS, "labelSelector=tier!%3Dx".to_owned(), 200, "items: 2"),
+        (MAPS, "labelSelector=tier+in+(x,y)".to_owned(), 200, "items: 2"),
+        (MAPS, "labelSelector=tier+notin+(x,y)".to_owned(), 200, "items: 1"),
+        (MAPS, "labelSelector=tier".to_owned(), 200, "items: 3"),
+        (MAPS, "labelSelector=!tier".to_owned(), 200, "items: 0"),
+        (MAPS, "labelSelector=tier%3Dx,app%3Dweb".to_owned(), 200, "items: 1"),
+        (MAPS, "labelSelector=tier+in+x".to_owned(), 400, "reason: BadRequest"),
+        (MAPS, "labelSelector=%3Dx".to_owned(), 400, "reason: BadRequest"),
+        (MAPS, "fieldSelector=metadata.name%3Dx".to_owned(), 200, "items: 1"),
+        (MAPS, "fieldSelector=metadata.name!%3Dx".to_owned(), 200, "items: 2"),
+        (MAPS, "fieldSelector=metadata.namespace%3Da".to_owned(), 200, "items: 3"),
+        (MAPS, "fieldSelector=metadata.namespace%3Db".to_owned(), 200, "items: 0"),
+        (MAPS, "fieldSelector=data.k%3Dx".to_owned(), 400, "reason: BadRequest"),
+        (MAPS, "fieldSelector=metadata.name".to_owned(), 400, "reason: BadRequest"),
+        // What means nothing is not looked at.
+        (MAPS, "nothing=1&fieldValidation=Nope".to_owned(), 200, "items: 3"),
+    ] {
+        let reply = server.get(&format!("{url}?{query}")).await;
+        let (field, want) = what.split_once(": ").unwrap();
+        let found = match &reply.json()[field] {
+            Value::Array(items) => items.len().to_string(),
+            other => other.as_str().unwrap_or("").to_owned(),
+        };
+        assert_eq!((reply.code, found.as_str()), (code, want), "{url}?{query}: {:?}", reply.json());
+    }
+    for query in ["watch", "watch=1", "watch=true", "watch=yes", "watch="] {
+        for url in [MAPS, &one] {
+            let reply =
+                server.get(&format!("{url}?{query}&timeoutSeconds=1&fieldSelector=metadata.name%3Dx")).await;
+            let event: Value =
+                serde_json::from_slice(reply.body.split(|b| *b == b'\n').next().unwrap()).unwrap();
+            let name = &event["object"]["metadata"]["name"];
+            assert_eq!((&event["type"], name), (&json!("ADDED"), &json!("x")), "{url}?{query}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn initial_events_are_asked_for_behind_their_gate() {
+    let server = Server::gated("WatchList=true").await;
+    for name in ["x", "y"] {
+        server.post(MAPS, map(name, name)).await;
+    }
+    for (query, code) in [
+        ("watch=1&sendInitialEvents=true", 422),
+        ("watch=1&sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=5", 422),
+        ("watch=1&sendInitialEvents=true&resourceVersionMatch=Exact", 422),
+        ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", 422),
+        ("watch=1&resourceVersionMatch=NotOlderThan", 422),
+    ] {
+        let reply = server.get(&format!("{MAPS}?{query}")).await;
+        assert_eq!((reply.code, &reply.json()["reason"]), (code, &json!("Invalid")), "{query}");
+    }
+    let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
+    let reply = server.get(&format!("{MAPS}?{query}")).await;
+    let lines = reply.body.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+    let events: Vec<Value> = lines.map(|line| serde_json::from_slice(line).unwrap()).collect();
+    let kinds: Vec<_> = events.iter().take(3).map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["ADDED", "ADDED", "BOOKMARK"]);
+    assert_eq!(events[2]["object"]["metadata"]["annotations"]["example.test/initial-events-end"], "true");
+}
+
+#[tokio::test]
+async fn pretty_is_a_flag_of_every_request() {
+    let server = Server::start().await;
+    let indented = |reply: &Reply| reply.body.starts_with(b"{\n  \"");
+    let one = format!("{MAPS}/one");
+    let body = map("one", "1").to_string();
+    let json_type = [("content-type", "application/json")];
+    for (method, url, query, code, pretty) in [
+        ("POST", MAPS, "dryRun&pretty=true", 201, true),
+        ("GET", &one, "pretty=true", 200, true),
+        ("GET", &one, "pretty", 200, true),
+        ("GET", &one, "pretty=1", 200, true),
+        ("GET", &one, "pretty=false", 200, false),
+        ("GET", &one, "pretty=0", 200, false),
+        ("GET", &one, "", 200, false),
+        ("GET", MAPS, "pretty", 200, true),
+        ("GET", &format!("{MAPS}/none"), "pretty", 404, true),
+        ("GET", "/api/v1", "pretty=true", 200, true),
+        ("GET", "/version", "pretty", 200, true),
+        ("PUT", &one, "pretty", 200, true),
+        ("DELETE", &one, "pretty", 200, true),
+    ] {
+        let body = if matches!(method, "POST" | "PUT") { body.clone() } else { String::new() };
+        let reply = server.send(method, &format!("{url}?{query}"), &json_type, body).await;
+        assert_eq!((reply.code, indented(&reply)), (code, pretty), "{method} {url}?{query}");
+    }
+    let protobuf = [("accept", "application/vnd.svc.protobuf")];
+    let reply = server.send("GET", &format!("{MAPS}?pretty"), &protobuf, "").await;
+    assert!(reply.body.starts_with(b"k8s\0"), "means nothing to other forms");
+}
+
+#[tokio::test]
+async fn dry_runs_do_all_but_store() {
+    let server = Server::start().await;
+    let one = format!("{MAPS}/one");
+    let deployments = "/apis/apps/v1/namespaces/a/deployments";
+    let watch = server.get(MAPS).await.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    for (query, stored) in
+        [("dryRun=All", false), ("dryRun=All&dryRun=All", false), ("dryRun", true), ("dryRun=", true)]
+    {
+        let reply = server.post(&format!("{MAPS}?{query}"), map("one", "1")).await;
+        assert_eq!((reply.code, &reply.json()["data"]), (201, &json!({"k": "1"})), "{query}");
+        assert_eq!(server.get(&one).await.code, if stored { 200 } else { 404 }, "{query}");
+        if stored && query == "dryRun" {
+            server.delete(&one, json!(null)).await;
+        }
+    }
+    for query in ["dryRun=Some", "dryRun=all", "dryRun=true", "dryRun=All&dryRun=Some"] {
+        for (method, url) in [("POST", MAPS), ("PUT", &one), ("DELETE", &one)] {
+            let body = map("one", "1").to_string();
+            let body = if method == "DELETE" { String::new() } else { body };
+            let reply = server.send(method, &format!("{url}?{query}"), &[], body).await;
+            assert_eq!((reply.code, &reply.json()["reason"]), (422, &json!("Invalid")), "{method} {query}");
+        }
+    }
+    let before = server.get(&one).await.json();
+    let merged = server.merge(&format!("{one}?dryRun=All"), json!({"data": {"more": "2"}})).await.json();
+    assert_eq!(merged["data"], json!({"k": "1", "more": "2"}));
+    assert_eq!(
+        server.put(&format!("{one}?dryRun=All"), map("one", "3")).await.json()["data"],
+        json!({"k": "3"})
+    );
+    assert_eq!(server.delete(&format!("{one}?dryRun=All"), json!(null)).await.code, 200);
+    assert_eq!(server.get(&one).await.json(), before);
+
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let whole = json!({"metadata": {"generateName": "d-"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let (one_run, other) = (
+        server.post(&format!("{deployments}?dryRun=All"), whole.clone()).await,
+        server.post(&format!("{deployments}?dryRun=All"), whole.clone()).await,
+    );
+    assert_eq!((one_run.code, other.code), (201, 201));
+    for field in ["name", "uid"] {
+        let (a, b) = (one_run.json()["metadata"][field].clone(), other.json()["metadata"][field].clone());
+        assert!(a.is_string() && a != b, "{field}: {a} {b}");
+    }
+    assert!(one_run.json()["metadata"]["creationTimestamp"].is_string());
+    assert!(one_run.json()["metadata"].get("resourceVersion").is_none());
+    let bad = json!({"metadata": {"name": "Bad_Name"}});
+    assert_eq!(server.post(&format!("{MAPS}?dryRun=All"), bad).await.code, 422);
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+    server.post(MAPS, held).await;
+    let deleted = server.delete(&format!("{MAPS}/held?dryRun=All"), json!(null)).await;
+    assert!(deleted.code == 200 && deleted.json()["metadata"]["deletionTimestamp"].is_string());
+    assert!(server.get(&format!("{MAPS}/held")).await.json()["metadata"].get("deletionTimestamp").is_none());
+    // Of all this watchers hear only what was stored.
+    let reply = server.get(&format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={watch}")).await;
+    let events = reply.body.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+    let events: Vec<Value> = events.map(|line| serde_json::from_slice(line).unwrap()).collect();
+    let told: Vec<_> = events
+        .iter()
+        .map(|e| (e["type"].as_str().unwrap(), e["object"]["metadata"]["name"].as_str().unwrap()))
+        .collect();
+    assert_eq!(told, [("ADDED", "one"), ("DELETED", "one"), ("ADDED", "one"), ("ADDED", "held")]);
+}
+
+/// One bad body in each form: an unknown field at the top, one within, one in metadata, and a duplicate.
+const JSON: &str = r#"{"metadata":{"name":"f","nope":1},"spec":{"foo":1,"containers":[{"name":"c","image":"i","bar":{}}],"nodeName":"a","nodeName":"b"}}"#;
+const YAML: &str = "metadata: {name: f, nope: 1}\nspec:\n  foo: 1\n  containers:\n  - {name: c, image: i, bar: {}}\n  nodeName: a\n  nodeName: b\n";
+
+#[tokio::test]
+async fn fields_that_are_not_known_or_twice() {
+    let server = Server::start().await;
+    let pods = "/api/v1/namespaces/a/pods";
+    let mut texts = vec![
+        "duplicate field \"spec.nodeName\"",
+        "unknown field \"metadata.nope\"",
+        "unknown field \"spec.containers[0].bar\"",
+        "unknown field \"spec.foo\"",
+    ];
+    texts.sort_unstable();
+    for (media_type, body) in [("application/json", JSON), ("application/yaml", YAML)] {
+        let send = async |method: &str, url: &str| {
+            server.send(method, url, &[("content-type", media_type)], body.to_owned()).await
+        };
+        let delete =
+            async || drop(server.delete(&format!("{pods}/f"), json!({"gracePeriodSeconds": 0})).await);
+        for (query, warns) in [
+            ("", true),
+            ("?fieldValidation=Warn", true),
+            ("?fieldValidation=", true),
+            ("?fieldValidation=Ignore", false),
+        ] {
+            let reply = send("POST", &format!("{pods}{query}")).await;
+            assert_eq!(reply.code, 201, "{media_type} {query} {:?}", reply.json());
+            let mut told: Vec<String> = warnings(&reply)
+                .into_iter()
+                .map(|w| w["299 - \"".len()..w.len() - 1].replace('\\', ""))
+                .collect();
+            told.sort_unstable();
+            assert_eq!(told, if warns { texts.clone() } else { Vec::new() }, "{media_type} {query}");
+            let stored = server.get(&format!("{pods}/f")).await.json();
+            assert_eq!(stored["spec"]["nodeName"], "b", "the last one counts");
+            assert!(stored["spec"].get("foo").is_none() && stored["metadata"].get("nope").is_none());
+            delete().await;
+        }
+        let strict = send("POST", &format!("{pods}?fieldValidation=Strict")).await;
+        let message = strict.json()["message"].as_str().unwrap_or("").to_owned();
+        assert_eq!((strict.code, &strict.json()["reason"]), (400, &json!("BadRequest")), "{media_type}");
+        assert!(message.contains("strict decoding error: "), "{message}");
+        assert!(texts.iter().all(|text| message.contains(text)), "{message}");
+        assert_eq!(server.get(&format!("{pods}/f")).await.code, 404);
+        for value in ["Nope", "strict", "IGNORE"] {
+            let reply = send("POST", &format!("{pods}?fieldValidation={value}")).await;
+            assert_eq!((reply.code, &reply.json()["reason"]), (422, &json!("Invalid")), "{value}");
+        }
+    }
+    // Types are always checked.
+    for mode in ["Ignore", "Warn", "Strict"] {
+        let reply = server
+            .post(&format!("{MAPS}?fieldValidation={mode}"), json!({"metadata": {"name": "t"}, "data": 5}))
+            .await;
+        assert_eq!((reply.code, &reply.json()["reason"]), (400, &json!("BadRequest")), "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn field_validation_of_updates_and_patches() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let one = format!("{MAPS}/one");
+    let whole = r#"{"metadata":{"name":"one"},"data":{"k":"2"},"spec":{}}"#;
+    for (method, media_type, body) in [
+        ("PUT", "application/json", whole),
+        ("PATCH", "application/merge-patch+json", r#"{"spec":{}}"#),
+        ("PATCH", "application/strategic-merge-patch+json", r#"{"spec":{}}"#),
+        ("PATCH", "application/json-patch+json", r#"[{"op":"add","path":"/spec","value":{}}]"#),
+    ] {
+        let send = async |mode: &str| {
+            let url = format!("{one}?fieldValidation={mode}");
+            server.send(method, &url, &[("content-type", media_type)], body.to_owned()).await
+        };
+        let before = server.get(&one).await.body;
+        let strict = send("Strict").await;
+        assert!(
+            strict.json()["message"].as_str().unwrap().contains("unknown field \"spec\""),
+            "{media_type}"
+        );
+        assert_eq!((strict.code, server.get(&one).await.body), (400, before), "{method} {media_type}");
+        let warned = send("Warn").await;
+        assert_eq!(
+            (warned.code, warnings(&warned)),
+            (200, vec![r#"299 - "unknown field \"spec\"""#]),
+            "{media_type}"
+        );
+        let ignored = send("Ignore").await;
+        assert_eq!((ignored.code, warnings(&ignored).len()), (200, 0), "{media_type}");
+        assert!(ignored.json().get("spec").is_none());
+        assert_eq!(send("Nope").await.code, 422, "{method} {media_type}");
+    }
+}
+
+#[tokio::test]
+async fn managers_are_named_or_guessed() {
+    let server = Server::start().await;
+    let longest = "m".repeat(128);
+    let too_long = "m".repeat(129);
+    for (query, agent, manager) in [
+        ("fieldManager=mine", Some("tool/1.2 (linux)"), Ok("mine")),
+        ("", Some("tool/1.2 (linux)"), Ok("tool")),
+        ("", Some("plain"), Ok("plain")),
+        ("", None, Ok("unknown")),
+        (&format!("fieldManager={longest}"), None, Ok(longest.as_str())),
+        (&format!("fieldManager={too_long}"), None, Err(422)),
+        ("fieldManager=a%00b", None, Err(422)),
+    ] {
+        let headers: Vec<_> = agent.map(|agent| ("user-agent", agent)).into_iter().collect();
+        let reply =
+            server.send("POST", &format!("{MAPS}?{query}"), &headers, map("m", "1").to_string()).await;
+        match manager {
+            Ok(manager) => {
+                assert_eq!(
+                    reply.json()["metadata"]["managedFields"][0]["manager"],
+                    manager,
+                    "{query} {agent:?}"
+                );
+                server.delete(&format!("{MAPS}/m"), json!(null)).await;
+            }
+            Err(code) => {
+                assert_eq!((reply.code, &reply.json()["reason"]), (code, &json!("Invalid")), "{query}")
+            }
+        }
+    }
+}
