@@ -5,11 +5,11 @@ use std::sync::Arc;
 use admission::Notes;
 use apimachinery::status::Status;
 use http::{Method, header};
-use kinds::{Resource, Storage, Verb};
+use kinds::{Resource, Storage, Subresource, Verb};
 
 use super::body::RequestBody;
 use super::handler::Exchange;
-use super::negotiate::{BodyFormat, Negotiated, Offer, Shape, accept, body_format};
+use super::negotiate::{BodyFormat, Negotiated, Offer, accept, body_format};
 use super::represent::Representation;
 use super::respond::Answer;
 use super::stream::{self, Encoder, Finish};
@@ -17,7 +17,8 @@ use super::{params, paths};
 use crate::audit::{Event, Stage};
 use crate::auth::Authorized;
 use crate::plane::Collection;
-use crate::verbs::options::DeleteOptions;
+use crate::verbs::deletion::options::DeleteOptions;
+use crate::verbs::options::RawWriteOptions;
 use crate::verbs::patch::Patch;
 use crate::verbs::{self, Begin, Call, Deleted, Payload, Written};
 
@@ -37,11 +38,13 @@ pub(super) async fn answer(
             Ok(paths::not_found())
         };
     };
-    if exchange.info.beyond || (!resource.kind.namespaced && !exchange.info.namespace.is_empty()) {
+    if !resource.kind.namespaced && !exchange.info.namespace.is_empty() {
         return Err(Status::unknown_resource());
     }
     match (resource.kind.storage, plane.collection(resource)) {
-        (Storage::Stored, Some(collection)) => stored(exchange, by, collection, body, event).await,
+        (Storage::Stored | Storage::Shared(_), Some(collection)) => {
+            stored(exchange, by, collection, body, event).await
+        }
         _ => review(exchange, by, resource, body).await,
     }
 }
@@ -55,7 +58,7 @@ async fn stored(
     event: &mut Option<Event>,
 ) -> Result<Answer, Status> {
     let a = by.attributes();
-    let kind = collection.resource.kind;
+    let kind = collection.served.kind;
     let name = exchange.info.path_name();
     let namespace = exchange.info.namespace.as_str();
     let method = &exchange.head.method;
@@ -71,6 +74,9 @@ async fn stored(
             Some(found.ok_or_else(Status::unknown_resource)?)
         }
     };
+    if exchange.info.beyond && !subresource.is_some_and(Subresource::has_paths) {
+        return Err(Status::unknown_resource());
+    }
     let verb = match *method {
         _ if exchange.info.watch_path && !reading => None,
         Method::GET | Method::HEAD => match a.verb.as_str() {
@@ -88,9 +94,6 @@ async fn stored(
     };
     let served = subresource.map_or(kind.verbs, |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served.contains(verb)).ok_or_else(Status::method_not_allowed)?;
-    if subresource.is_some_and(|subresource| !kind.is_part(subresource)) {
-        return Err(Status::not_implemented(&collection.resource.group_resource, &a.subresource));
-    }
     let notes = Notes::default();
     let call = Call {
         plane: exchange.plane,
@@ -103,7 +106,9 @@ async fn stored(
         notes: &notes,
         request_id: exchange.id,
     };
+    let other = subresource.filter(|s| !kind.is_part(s)).filter(|_| call.view().is_none());
     let result = match verb {
+        _ if other.is_some() => beside(exchange, &call, other, body).await,
         Verb::Get => get(exchange, &call).await,
         Verb::List => list(exchange, &call).await,
         Verb::Watch => watch(exchange, &call, event.as_ref()).await,
@@ -129,13 +134,13 @@ async fn get(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status>
         ));
     }
     let shown = verbs::get(call, exchange.query.text("resourceVersion")).await?;
-    let json = exchange.represent(call, negotiated.shape)?.object(&shown)?;
+    let json = exchange.represent(call, negotiated)?.object(&shown)?;
     Ok(Answer::document(200, json, negotiated.format))
 }
 
 async fn list(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::List)?;
-    let representation = exchange.represent(call, negotiated.shape)?;
+    let representation = exchange.represent(call, negotiated)?;
     let options = params::list_options(exchange.query)?;
     let listed = verbs::list(call, &options).await?;
     Ok(Answer::document(200, representation.list(&listed)?, negotiated.format))
@@ -143,7 +148,7 @@ async fn list(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status
 
 async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::Watch)?;
-    exchange.represent(call, negotiated.shape)?;
+    exchange.represent(call, negotiated)?;
     let options = params::list_options(exchange.query)?;
     let begin = verbs::watch(call, &options).await?;
 
@@ -159,27 +164,27 @@ async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) 
         });
     }
     let body = match begin {
-        Begin::Expired(status) => stream::failed(&status, finish),
+        Begin::Expired(status) => stream::failed(&status, negotiated.format, finish),
         Begin::Running(watching) => stream::watch(
             watching,
             Encoder {
                 plane,
-                resource: Arc::clone(&call.collection.resource),
+                resource: Arc::clone(&call.collection.served),
                 version: call.version.to_owned(),
-                shape: negotiated.shape,
+                negotiated,
                 include_object: exchange.query.text("includeObject").to_owned(),
                 _finish: finish,
             },
         ),
     };
-    Ok(Answer::stream(body, negotiated.format.media_type()))
+    Ok(Answer::stream(body, negotiated.format))
 }
 
 async fn create(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::Object)?;
-    let representation = exchange.represent(call, negotiated.shape)?;
+    let representation = exchange.represent(call, negotiated)?;
     let format = exchange.body_format()?;
-    let options = params::write_options(exchange.query).validate("CreateOptions", &call.plane.names)?;
+    let options = exchange.write_options().validate("CreateOptions", &call.plane.names)?;
     let bytes = body.read().await?;
     let written = verbs::create(call, payload(&bytes, format), &options).await?;
     answer_written(&representation, negotiated, written)
@@ -187,9 +192,9 @@ async fn create(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> 
 
 async fn update(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::Object)?;
-    let representation = exchange.represent(call, negotiated.shape)?;
+    let representation = exchange.represent(call, negotiated)?;
     let format = exchange.body_format()?;
-    let options = params::write_options(exchange.query).validate("UpdateOptions", &call.plane.names)?;
+    let options = exchange.write_options().validate("UpdateOptions", &call.plane.names)?;
     let bytes = body.read().await?;
     let written = verbs::update(call, payload(&bytes, format), &options).await?;
     answer_written(&representation, negotiated, written)
@@ -199,8 +204,13 @@ async fn patch(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> R
     let content_type = super::negotiate::media_type(exchange.head.headers.get(header::CONTENT_TYPE));
     let kind = Patch::kind(content_type.as_deref())?;
     let negotiated = exchange.accept(Offer::Object)?;
-    let representation = exchange.represent(call, negotiated.shape)?;
-    let options = params::write_options(exchange.query).validate("PatchOptions", &call.plane.names)?;
+    let representation = exchange.represent(call, negotiated)?;
+    let options = exchange.write_options();
+    let names = &call.plane.names;
+    let options = match kind {
+        verbs::patch::Kind::Apply => options.validate_apply(names)?,
+        _ => options.validate("PatchOptions", names)?,
+    };
     let bytes = body.read().await?;
     let patch = Patch::parse(kind, &bytes)?;
     let written = verbs::patch::patch(call, &patch, &options).await?;
@@ -209,12 +219,17 @@ async fn patch(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> R
 
 async fn delete(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::Object)?;
-    let representation = exchange.represent(call, negotiated.shape)?;
+    let representation = exchange.represent(call, negotiated)?;
     let options = exchange.delete_options(body).await?;
     match verbs::delete(call, &options).await? {
         Deleted::Gone(status) => Ok(Answer::status(*status, negotiated.format)),
         Deleted::Object(shown) => {
             Ok(Answer::document(200, representation.object(&shown)?, negotiated.format))
+        }
+        Deleted::Held(shown) => {
+            // Who asks for a cascade in the older way is told that it is not over.
+            let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
+            Ok(Answer::document(code, representation.object(&shown)?, negotiated.format))
         }
     }
 }
@@ -225,10 +240,10 @@ async fn delete_collection(
     body: RequestBody,
 ) -> Result<Answer, Status> {
     let negotiated = exchange.accept(Offer::List)?;
-    let representation = exchange.represent(call, negotiated.shape)?;
+    let representation = exchange.represent(call, negotiated)?;
     let which = params::list_options(exchange.query)?;
     let options = exchange.delete_options(body).await?;
-    let listed = verbs::delete_collection(call, &which, &options).await?;
+    let listed = verbs::delete_collection(call, &which, &options, call.plane.delete_workers).await?;
     Ok(Answer::document(200, representation.list(&listed)?, negotiated.format))
 }
 
@@ -241,23 +256,74 @@ async fn review(
 ) -> Result<Answer, Status> {
     let a = by.attributes();
     let scoped = resource.kind.namespaced != exchange.info.namespace.is_empty();
-    if !exchange.info.path_name().is_empty() || !a.subresource.is_empty() || !scoped {
+    let named = !exchange.info.path_name().is_empty() || !a.subresource.is_empty();
+    if named || exchange.info.beyond || !scoped {
         return Err(Status::unknown_resource());
     }
     if exchange.head.method != Method::POST || exchange.info.watch_path {
         return Err(Status::method_not_allowed());
     }
     if resource.kind.storage == Storage::Order {
-        return Err(Status::not_implemented(&resource.group_resource, ""));
+        let about = exchange.plane.registry.ordered(resource);
+        let about = about.and_then(|(of, part)| Some((exchange.plane.collection(of)?, part)));
+        let Some((collection, part)) = about else {
+            return Err(Status::not_implemented(&resource.group_resource, ""));
+        };
+        let notes = Notes::default();
+        let call = Call {
+            plane: exchange.plane,
+            by,
+            collection,
+            version: &a.version,
+            namespace: &exchange.info.namespace,
+            name: "",
+            subresource: part.name,
+            notes: &notes,
+            request_id: exchange.id,
+        };
+        return order(exchange, &call, resource, body).await;
     }
     let negotiated = exchange.accept(Offer::Plain)?;
     let format = exchange.body_format()?;
-    let options = params::write_options(exchange.query).validate("CreateOptions", &exchange.plane.names)?;
+    let options = exchange.write_options().validate("CreateOptions", &exchange.plane.names)?;
     let bytes = body.read().await?;
     let (object, warnings) =
         verbs::review(exchange.plane, by, resource, payload(&bytes, format), &options, exchange.id).await?;
-    let json = serde_json::to_vec(&object.0).map_err(Status::internal)?;
-    Ok(Answer::document(201, json, negotiated.format).with_warnings(warnings))
+    Ok(Answer::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
+}
+
+/// Requests for subresources whose bodies are neither the object's own kind nor a view of it: orders, and what is listed
+/// and not built.
+async fn beside(
+    exchange: &Exchange<'_>,
+    call: &Call<'_>,
+    subresource: Option<&Subresource>,
+    body: RequestBody,
+) -> Result<Answer, Status> {
+    let (registry, served) = (&call.plane.registry, &call.collection.served);
+    let kind = subresource.and_then(|subresource| registry.body(served, subresource, &call.plane.names));
+    if let Some(kind) = kind.filter(|kind| kind.kind.strategy.order().is_some()) {
+        return order(exchange, call, kind, body).await;
+    }
+    // A name for forwarded requests may hold a scheme and a port.
+    if !call.name.contains(':') {
+        verbs::get(call, "").await?;
+    }
+    Err(Status::not_implemented(&served.group_resource, call.subresource))
+}
+
+async fn order(
+    exchange: &Exchange<'_>,
+    call: &Call<'_>,
+    kind: &Resource,
+    body: RequestBody,
+) -> Result<Answer, Status> {
+    let negotiated = exchange.accept(Offer::Plain)?;
+    let format = exchange.body_format()?;
+    let options = exchange.write_options().validate("CreateOptions", &call.plane.names)?;
+    let bytes = body.read().await?;
+    let (status, warnings) = verbs::order(call, kind, payload(&bytes, format), &options).await?;
+    Ok(Answer::status(status, negotiated.format).with_warnings(warnings))
 }
 
 /// The representation was made before the write, so that one nobody can have refuses it instead of hiding what was done.
@@ -288,6 +354,10 @@ impl Exchange<'_> {
         body_format(self.head.headers.get(header::CONTENT_TYPE), &self.plane.names)
     }
 
+    fn write_options(&self) -> RawWriteOptions {
+        params::write_options(self.query, &self.head.headers)
+    }
+
     /// A delete without a body may say anything of its type.
     async fn delete_options(&self, body: RequestBody) -> Result<DeleteOptions, Status> {
         let bytes = body.read().await?;
@@ -295,13 +365,20 @@ impl Exchange<'_> {
         params::delete_options(self.query, &bytes, format)?.validate(&self.plane.names)
     }
 
-    fn represent<'s>(&'s self, call: &Call<'s>, shape: Shape) -> Result<Representation<'s>, Status> {
-        Representation::new(
-            call.plane,
-            &call.collection.resource,
-            call.version,
-            shape,
-            self.query.text("includeObject"),
-        )
+    fn represent<'s>(
+        &'s self,
+        call: &Call<'s>,
+        negotiated: Negotiated,
+    ) -> Result<Representation<'s>, Status> {
+        let include = self.query.text("includeObject");
+        match call.view() {
+            Some(view) => {
+                let version = view.kind.versions.first().copied().unwrap_or_default();
+                Representation::new(call.plane, view, version, negotiated, include)
+            }
+            None => {
+                Representation::new(call.plane, &call.collection.served, call.version, negotiated, include)
+            }
+        }
     }
 }

@@ -74,7 +74,7 @@ pub(super) async fn insert(
         admission.mutate(Some(&mut new), None).await?;
         call.check_escalation(&new, None).await?;
         resource.canonicalize(&mut new, &ctx);
-        let errors = resource.validate_create(&new, &ctx);
+        let errors = call.collection.served.validate_create(&new, &ctx);
         if !errors.is_empty() {
             return Err(Status::invalid(&resource.group_kind, &name, &errors));
         }

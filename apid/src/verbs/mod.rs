@@ -17,6 +17,7 @@ mod create;
 mod decode;
 mod delete;
 mod delete_collection;
+pub mod deletion;
 pub mod envelope;
 mod escalation;
 mod failure;
@@ -24,8 +25,11 @@ mod get;
 mod list;
 mod modify;
 pub mod options;
+mod order;
+mod ownership;
 pub mod patch;
 mod review;
+mod scale;
 mod selection;
 mod shown;
 mod token;
@@ -40,13 +44,16 @@ pub use delete::{Deleted, delete};
 pub use delete_collection::delete_collection;
 pub use get::get;
 pub use list::{Listed, list};
+pub use order::order;
 pub use review::review;
 pub use shown::Shown;
 pub use update::update;
 pub use watch::{Begin, Change, Notice, Watching, watch};
 
 use admission::Notes;
-use kinds::Context;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use kinds::{Context, Resource, Storage};
 
 use crate::auth::Authorized;
 use crate::plane::{Collection, Plane};
@@ -94,6 +101,31 @@ impl<'a> Call<'a> {
             chance: &*self.plane.chance,
             subresource: self.subresource,
         }
+    }
+
+    /// The kind that a subresource shows its object as, when it is no part of the object: a Scale.
+    pub fn view(&self) -> Option<&'a Resource> {
+        if self.subresource.is_empty() {
+            return None;
+        }
+        let served = &self.collection.served;
+        let subresource = served.kind.subresources.iter().find(|s| s.name == self.subresource)?;
+        let body = self.plane.registry.body(served, subresource, &self.plane.names)?;
+        (body.kind.storage == Storage::View).then_some(&**body)
+    }
+
+    /// The body of a write: an object of the version served, made into one of the stored version. With it come warnings.
+    fn decode(
+        &self,
+        payload: Payload<'_>,
+        validation: options::FieldValidation,
+    ) -> Result<(Object, Vec<String>), Status> {
+        let served = &self.collection.served;
+        let (mut object, warnings) = decode::decode(served, self.version, payload, validation)?;
+        served
+            .to_stored(&mut object, &self.plane.names)
+            .map_err(|error| Status::bad_request(error.to_string()))?;
+        Ok((object, warnings))
     }
 
     /// The storage key of the object.

@@ -80,7 +80,7 @@ impl Call<'_> {
             admission.mutate(Some(&mut new), Some(old)).await?;
             self.check_escalation(&new, Some(old)).await?;
             resource.canonicalize(&mut new, &ctx);
-            let errors = resource.validate_update(&new, old, &ctx);
+            let errors = self.collection.served.validate_update(&new, old, &ctx);
             if !errors.is_empty() {
                 return Err(Status::invalid(&resource.group_kind, self.name, &errors));
             }

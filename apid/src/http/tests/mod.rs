@@ -1,8 +1,15 @@
 //! Requests to the handler in this process: no socket, the memory engine, and authority as a test says.
 
+mod apply;
+mod endpoints;
+mod forms;
 mod hostile;
 mod objects;
+mod owners;
+mod parameters;
+mod protobuf;
 mod streams;
+mod subresources;
 mod versions;
 
 use std::sync::Arc;
@@ -60,21 +67,33 @@ impl Reply {
 impl Server {
     /// Everybody may do everything; the namespaces `a` and `b` are there.
     pub(super) async fn start() -> Self {
-        let server = Server::with(|clock| Auth::open_to_all(clock));
-        for name in ["a", "b"] {
-            assert_eq!(
-                server.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.code,
-                201
-            );
-        }
-        server
+        Server::gated("").await
     }
 
     pub(super) fn with(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>) -> Self {
         Server::audited(auth, AuditLog::off())
     }
 
+    /// As [`Server::start`], with feature gates.
+    pub(super) async fn gated(gates: &str) -> Self {
+        Server::made(|clock| Auth::open_to_all(clock), AuditLog::off(), gates).with_namespaces().await
+    }
+
+    async fn with_namespaces(self) -> Self {
+        for name in ["a", "b"] {
+            assert_eq!(self.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.code, 201);
+            // The loop that makes it does not run here, and pods need it.
+            let accounts = format!("/api/v1/namespaces/{name}/serviceaccounts");
+            assert_eq!(self.post(&accounts, json!({"metadata": {"name": "default"}})).await.code, 201);
+        }
+        self
+    }
+
     pub(super) fn audited(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog) -> Self {
+        Server::made(auth, audit, "")
+    }
+
+    fn made(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog, gates: &str) -> Self {
         let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
         let registry = Arc::new(Registry::new(&names));
@@ -105,12 +124,13 @@ impl Server {
             auth: auth(clock),
             admission,
             audit,
-            gates: serving::gates::FeatureGates::parse("").unwrap().0,
+            gates: serving::gates::FeatureGates::parse(gates).unwrap().0,
             health: Health { livez: checks(), readyz: checks(), healthz: checks() },
             metrics: Arc::default(),
             server_address: "127.0.0.1:6443".to_owned(),
             stopping,
             request_timeout: Duration::from_secs(60),
+            delete_workers: 4,
             min_watch_timeout: Duration::from_secs(1800),
         }));
         surroundings.attach(&plane);

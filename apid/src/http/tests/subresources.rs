@@ -1,0 +1,269 @@
+//! Subresources: scales, orders, parts of pods, and what is listed and not built.
+
+use serde_json::{Value, json};
+
+use super::{Reply, Server};
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/a/deployments";
+const PODS: &str = "/api/v1/namespaces/a/pods";
+
+fn workload(name: &str) -> Value {
+    let template =
+        json!({"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    json!({"metadata": {"name": name}, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "w"}}, "template": template}})
+}
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+}
+
+async fn made(server: &Server, url: &str, body: Value) -> Value {
+    let reply = server.post(url, body).await;
+    assert_eq!(reply.code, 201, "{url}: {:?}", reply.json());
+    reply.json()
+}
+
+/// Each kind that has a number of pods shows it in the same form.
+#[tokio::test]
+async fn scales_of_all_kinds() {
+    let server = Server::start().await;
+    let controller = json!({"metadata": {"name": "x"}, "spec": {"replicas": 1, "selector": {"app": "w"},
+        "template": workload("x")["spec"]["template"]}});
+    for (url, body) in [
+        (DEPLOYMENTS, workload("x")),
+        ("/apis/apps/v1/namespaces/a/replicasets", workload("x")),
+        ("/apis/apps/v1/namespaces/a/statefulsets", workload("x")),
+        ("/api/v1/namespaces/a/replicationcontrollers", controller),
+    ] {
+        let object = made(&server, url, body).await;
+        let scale = server.get(&format!("{url}/x/scale")).await.json();
+        assert_eq!(
+            (&scale["kind"], &scale["apiVersion"]),
+            (&json!("Scale"), &json!("autoscaling/v1")),
+            "{url}"
+        );
+        assert_eq!(
+            (&scale["spec"], &scale["status"]),
+            (&json!({"replicas": 1}), &json!({"replicas": 0, "selector": "app=w"}))
+        );
+        for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+            assert_eq!(scale["metadata"][field], object["metadata"][field], "{url} {field}");
+        }
+        let mut wanted = scale.clone();
+        wanted["spec"]["replicas"] = json!(3);
+        let reply = server.put(&format!("{url}/x/scale"), wanted).await;
+        assert_eq!((reply.code, &reply.json()["spec"]), (200, &json!({"replicas": 3})), "{url}");
+        let object = server.get(&format!("{url}/x")).await.json();
+        assert_eq!(
+            (&object["spec"]["replicas"], &object["metadata"]["generation"]),
+            (&json!(3), &json!(2)),
+            "{url}"
+        );
+        assert_eq!(server.post(&format!("{url}/x/scale"), json!({})).await.code, 405);
+        assert_eq!(server.delete(&format!("{url}/x/scale"), Value::Null).await.code, 405);
+        assert_eq!(server.get(&format!("{url}/gone/scale")).await.json()["details"]["name"], "gone");
+    }
+    assert_eq!(server.get("/apis/apps/v1/namespaces/a/daemonsets/x/scale").await.code, 404);
+}
+
+/// What makes a write to a scale fail, and what does not.
+#[tokio::test]
+async fn a_scale_is_written_on_conditions() {
+    let server = Server::start().await;
+    let object = made(&server, DEPLOYMENTS, workload("d")).await;
+    let url = format!("{DEPLOYMENTS}/d/scale");
+    let metadata =
+        |field: &str, value: &str| json!({"metadata": {"name": "d", field: value}, "spec": {"replicas": 4}});
+    for (body, code, reason) in [
+        (metadata("resourceVersion", "1"), 409, "Conflict"),
+        (metadata("uid", "other"), 409, "Conflict"),
+        (metadata("name", "e"), 400, "BadRequest"),
+        (metadata("namespace", "b"), 400, "BadRequest"),
+        (json!({"metadata": {"name": "d"}, "spec": {"replicas": -1}}), 422, "Invalid"),
+        (json!({"metadata": {"name": "d"}, "spec": {"replicas": "4"}}), 400, "BadRequest"),
+        (
+            json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d"}}),
+            400,
+            "BadRequest",
+        ),
+        (
+            json!({"kind": "Scale", "apiVersion": "autoscaling/v2", "metadata": {"name": "d"}}),
+            400,
+            "BadRequest",
+        ),
+    ] {
+        let reply = server.put(&url, body.clone()).await;
+        assert_eq!((reply.code, reply.json()["reason"].as_str().unwrap()), (code, reason), "{body}");
+    }
+    let invalid = server.merge(&url, json!({"spec": {"replicas": -1}})).await.json();
+    assert_eq!(invalid["details"]["kind"], "Scale");
+    assert_eq!(invalid["details"]["causes"][0]["field"], "spec.replicas");
+    assert_eq!(server.merge(&url, json!({"spec": {"replicas": "4"}})).await.code, 422, "found at the patch");
+    assert_eq!(
+        server.merge(&url, json!({"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 4}})).await.code,
+        409
+    );
+
+    let unknown = json!({"metadata": {"name": "d"}, "spec": {"replicas": 4, "extra": 1}});
+    let strict = server.put(&format!("{url}?fieldValidation=Strict"), unknown.clone()).await;
+    assert_eq!(strict.code, 400);
+    let preview = server.put(&format!("{url}?dryRun=All"), unknown).await;
+    assert_eq!(
+        (preview.code, preview.header("warning")),
+        (200, "299 - \"unknown field \\\"spec.extra\\\"\"")
+    );
+    assert_eq!(preview.json()["spec"]["replicas"], 4);
+    assert_eq!(server.get(&url).await.json()["spec"]["replicas"], 1, "a preview stores nothing");
+
+    let table = ("accept", "application/json;as=Table;v=v1;g=meta.example.test");
+    let table = server.send("GET", &url, &[table], "").await.json();
+    assert_eq!(table["columnDefinitions"].as_array().unwrap().len(), 4);
+    assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..3], [json!("d"), json!(1), json!(0)]);
+    let partial = ("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.example.test");
+    let partial = server.send("GET", &url, &[partial], "").await.json();
+    assert_eq!(
+        (&partial["kind"], &partial["metadata"]["uid"]),
+        (&json!("PartialObjectMetadata"), &object["metadata"]["uid"])
+    );
+
+    let same = server.put(&url, json!({"metadata": {"name": "d"}, "spec": {"replicas": 1}})).await.json();
+    assert_eq!(same["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"], "nothing changed");
+    let none = server.put(&url, json!({"metadata": {"name": "d"}})).await.json();
+    assert_eq!(none["spec"], json!({}), "none is zero");
+}
+
+#[tokio::test]
+async fn a_binding_puts_a_pod_on_a_node() {
+    let server = Server::start().await;
+    let binding = |name: &str, node: &str| json!({"metadata": {"name": name, "annotations": {"by": "me"}}, "target": {"kind": "Node", "name": node}});
+    for (pod_name, url, again) in
+        [("p", format!("{PODS}/p/binding"), "n2"), ("q", "/api/v1/namespaces/a/bindings".to_owned(), "n1")]
+    {
+        let before = made(&server, PODS, pod(pod_name)).await;
+        let preview = server.post(&format!("{url}?dryRun=All"), binding(pod_name, "n1")).await;
+        assert_eq!(preview.code, 201);
+        assert!(server.get(&format!("{PODS}/{pod_name}")).await.json()["spec"].get("nodeName").is_none());
+        let done = server.post(&url, binding(pod_name, "n1")).await;
+        assert_eq!(
+            (done.code, done.json()),
+            (
+                201,
+                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+            )
+        );
+        let pod = server.get(&format!("{PODS}/{pod_name}")).await.json();
+        assert_eq!(
+            (&pod["spec"]["nodeName"], &pod["metadata"]["annotations"]),
+            (&json!("n1"), &json!({"by": "me"}))
+        );
+        assert_eq!(pod["metadata"]["generation"], before["metadata"]["generation"]);
+        let condition = &pod["status"]["conditions"][0];
+        assert_eq!((&condition["type"], &condition["status"]), (&json!("PodScheduled"), &json!("True")));
+        let refused = server.post(&url, binding(pod_name, again)).await;
+        assert_eq!((refused.code, &refused.json()["details"]["kind"]), (409, &json!("pods/binding")));
+    }
+    made(&server, PODS, pod("r")).await;
+    let url = format!("{PODS}/r/binding");
+    let conditional = |field: &str| json!({"metadata": {"name": "r", field: "7"}, "target": {"name": "n"}});
+    for (body, code) in [
+        (binding("s", "n1"), 400),
+        (conditional("uid"), 409),
+        (conditional("resourceVersion"), 409),
+        (json!({"metadata": {"name": "r"}, "target": {}}), 500),
+        (json!({"metadata": {"name": "r"}, "target": {"kind": "Pod", "name": "n"}}), 500),
+        (json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "r"}}), 400),
+    ] {
+        assert_eq!(server.post(&url, body.clone()).await.code, code, "{body}");
+    }
+    assert_eq!(server.post(&format!("{PODS}/gone/binding"), binding("gone", "n")).await.code, 404);
+    assert_eq!(server.get(&url).await.code, 405);
+    assert_eq!(server.get("/api/v1/namespaces/a/bindings").await.code, 405);
+}
+
+#[tokio::test]
+async fn parts_of_a_pod_change_nothing_else() {
+    let server = Server::start().await;
+    let body = json!({"metadata": {"name": "p"}, "spec": {"containers": [
+        {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}}}]}});
+    made(&server, PODS, body).await;
+    let strategic = ("content-type", "application/strategic-merge-patch+json");
+    let patch = async |part: &str, body: Value| -> Reply {
+        server.send("PATCH", &format!("{PODS}/p/{part}"), &[strategic], body.to_string()).await
+    };
+    let debug = json!({"metadata": {"labels": {"no": "1"}}, "spec": {"nodeName": "no",
+        "ephemeralContainers": [{"name": "debug", "image": "i", "targetContainerName": "c"}]}});
+    let pod = patch("ephemeralcontainers", debug).await.json();
+    assert_eq!(pod["spec"]["ephemeralContainers"][0]["name"], "debug");
+    assert_eq!(
+        (&pod["metadata"]["generation"], pod["metadata"].get("labels"), pod["spec"].get("nodeName")),
+        (&json!(2), None, None)
+    );
+    let changed = patch(
+        "ephemeralcontainers",
+        json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "j"}]}}),
+    )
+    .await;
+    assert_eq!(
+        (changed.code, &changed.json()["details"]["causes"][0]["field"]),
+        (422, &json!("spec.ephemeralContainers"))
+    );
+
+    let more = json!({"spec": {"containers": [{"name": "c", "image": "j", "resources": {"limits": {"cpu": "300m"}}}]}});
+    let pod = patch("resize", more).await.json();
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!(container["resources"], json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "300m"}}));
+    assert_eq!((&container["image"], &pod["metadata"]["generation"]), (&json!("i"), &json!(3)));
+    let refused = patch(
+        "resize",
+        json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"gpu": "1"}}}]}}),
+    )
+    .await;
+    assert_eq!((refused.code, &refused.json()["details"]["causes"][0]["field"]), (422, &json!("spec")));
+    for part in ["ephemeralcontainers", "resize", "status"] {
+        assert_eq!(server.get(&format!("{PODS}/p/{part}")).await.json()["kind"], "Pod");
+    }
+}
+
+/// A subresource that is listed is there or says that it is not built; an object that is not there says that.
+#[tokio::test]
+async fn what_is_not_built_says_so() {
+    let server = Server::start().await;
+    made(&server, PODS, pod("p")).await;
+    made(
+        &server,
+        "/api/v1/namespaces/a/services",
+        json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}),
+    )
+    .await;
+    made(&server, "/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
+    made(&server, "/api/v1/namespaces/a/serviceaccounts", json!({"metadata": {"name": "sa"}})).await;
+    for (method, path, what) in [
+        ("GET", "pods/p/log", "log"),
+        ("POST", "pods/p/exec", "exec"),
+        ("GET", "pods/p/attach", "attach"),
+        ("POST", "pods/p/portforward", "portforward"),
+        ("GET", "pods/p/proxy/a/b", "proxy"),
+        ("DELETE", "pods/p/proxy/a/b", "proxy"),
+        ("GET", "services/s/proxy", "proxy"),
+        ("GET", "services/https:s:80/proxy/a", "proxy"),
+        ("POST", "serviceaccounts/sa/token", "token"),
+    ] {
+        let reply = server.send(method, &format!("/api/v1/namespaces/a/{path}"), &[], "").await;
+        let message = reply.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(reply.code, 501, "{method} {path}: {message}");
+        assert!(message.contains(what), "{path}: {message}");
+    }
+    assert_eq!(server.get("/api/v1/nodes/n/proxy/metrics").await.code, 501);
+    for path in
+        ["pods/gone/log", "services/gone/proxy/a", "pods/p/other", "pods/p/log/more", "pods/p/status/more"]
+    {
+        assert_eq!(server.get(&format!("/api/v1/namespaces/a/{path}")).await.code, 404, "{path}");
+    }
+    assert_eq!(server.send("PUT", &format!("{PODS}/p/log"), &[], "").await.code, 405);
+
+    let statuses = server.get("/api/v1/componentstatuses").await;
+    assert_eq!((statuses.code, &statuses.json()["items"]), (200, &json!([])));
+    assert_eq!(statuses.header("warning"), "299 - \"v1 ComponentStatus is deprecated in v1.19+\"");
+    assert_eq!(server.get("/api/v1/componentstatuses/etcd-0").await.code, 404);
+    assert_eq!(server.post("/api/v1/componentstatuses", json!({})).await.code, 405);
+}

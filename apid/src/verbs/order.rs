@@ -1,0 +1,103 @@
+//! Carrying out an order: a body of another kind whose creation changes the object.
+
+use admission::Operation;
+use apimachinery::gvk::GroupResource;
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use kinds::Resource;
+use storage::{Error, Op, Row};
+
+use super::create::fit_namespace;
+use super::decode::decode;
+use super::options::WriteOptions;
+use super::update::other_uid;
+use super::{Call, Payload};
+
+/// Carries out an order of a kind. A call without a name takes the order's. With the result come warnings.
+///
+/// # Errors
+///
+/// 400 for the body, 403 from admission, 404, 409 when the object is not in a state for it, 500 without a reason for what is
+/// wrong with the order, as the reference has it.
+pub async fn order(
+    call: &Call<'_>,
+    kind: &Resource,
+    payload: Payload<'_>,
+    options: &WriteOptions,
+) -> Result<(Status, Vec<String>), Status> {
+    let resource = &call.collection.resource;
+    let Some(rules) = kind.kind.strategy.order() else {
+        return Err(Status::not_implemented(&resource.group_resource, call.subresource));
+    };
+    let version = kind.kind.versions.first().copied().unwrap_or_default();
+    let (mut order, warnings) = decode(kind, version, payload, options.field_validation)?;
+    let name = order.name().to_owned();
+    if name.is_empty() || !(call.name.is_empty() || call.name == name) {
+        let text = format!("name in URL does not match name in {} object", kind.kind.kind);
+        return Err(Status::bad_request(text));
+    }
+    let call = call.on(call.namespace, &name);
+    fit_namespace(&call, &mut order)?;
+    let as_value = options.to_value("CreateOptions", &call.plane.names);
+    let admission = call.admission(Operation::Create, options.dry_run, as_value);
+    admission.mutate(Some(&mut order), None).await?;
+    let errors = rules.validate(&order);
+    if !errors.is_empty() {
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        return Err(Status::failure(Reason::Unknown, texts.join(", ")));
+    }
+    admission.validate(Some(&order), None).await?;
+
+    let key = call.key();
+    let (item, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
+    let missing = || Status::not_found(&resource.group_resource, call.name);
+    let mut row: Row = item.ok_or_else(missing)?.row().clone();
+    loop {
+        let mut object = read(&row)?;
+        check(&call, &order, &object)?;
+        rules.carry_out(&order, &mut object, &call.context()).map_err(|why| refuse(&call, &why))?;
+        resource.conform(&mut object).map_err(Status::internal)?;
+        if options.dry_run {
+            break;
+        }
+        match call.plane.store.commit(&key, Op::Update(kinds::entry::encode(&object), row.revision)).await {
+            Ok(_) => break,
+            Err(Error::Conflict(newer)) => row = *newer,
+            Err(Error::NotFound(_)) => return Err(missing()),
+            Err(error) => return Err(call.failure(error)),
+        }
+    }
+    Ok((Status::carried_out(), warnings))
+}
+
+fn read(row: &Row) -> Result<Object, Status> {
+    kinds::entry::decode(&row.value, row.revision).map_err(|error| {
+        tracing::error!(key = %row.key, %error, "a stored object cannot be read");
+        Status::internal("a stored object cannot be read")
+    })
+}
+
+/// The conditions in the order's metadata.
+fn check(call: &Call<'_>, order: &Object, object: &Object) -> Result<(), Status> {
+    if !order.uid().is_empty() && order.uid() != object.uid() {
+        return Err(other_uid(call, order.uid(), object.uid()));
+    }
+    let (wanted, found) = (order.resource_version(), object.resource_version());
+    if !wanted.is_empty() && wanted != found {
+        let why = format!(
+            "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {found}"
+        );
+        return Err(Status::conflict(&call.collection.resource.group_resource, call.name, &why));
+    }
+    Ok(())
+}
+
+/// 409, found at the subresource.
+fn refuse(call: &Call<'_>, why: &str) -> Status {
+    let resource = &call.collection.resource.group_resource;
+    let what = GroupResource {
+        group: resource.group.clone(),
+        resource: format!("{}/{}", resource.resource, call.subresource),
+    };
+    Status::conflict(&what, call.name, why)
+}
