@@ -1,0 +1,326 @@
+//! Paths and methods, and what each failure is called (requirements D-EP, D-TERM, D-SVC, D-ERR).
+
+use serde_json::{Value, json};
+
+use super::{MAPS, Reply, Server, map};
+
+fn names(list: &Value) -> Vec<&str> {
+    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn scopes_of_collections() {
+    let server = Server::start().await;
+    for (namespace, name) in [("a", "one"), ("a", "two"), ("b", "three")] {
+        let url = format!("/api/v1/namespaces/{namespace}/configmaps");
+        assert_eq!(server.post(&url, map(name, "1")).await.code, 201);
+    }
+    assert_eq!(server.post("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).await.code, 201);
+    for (url, kind, want) in [
+        ("/api/v1/configmaps", "ConfigMapList", vec!["one", "two", "three"]),
+        ("/api/v1/namespaces/a/configmaps", "ConfigMapList", vec!["one", "two"]),
+        ("/api/v1/namespaces/none/configmaps", "ConfigMapList", vec![]),
+        ("/api/v1/namespaces", "NamespaceList", vec!["a", "b"]),
+        ("/api/v1/nodes", "NodeList", vec!["n1"]),
+        ("/api/v1/pods", "PodList", vec![]),
+        ("/api/v1/services", "ServiceList", vec![]),
+        ("/apis/apps/v1/deployments", "DeploymentList", vec![]),
+    ] {
+        let list = server.get(url).await.json();
+        assert_eq!((&list["kind"], names(&list)), (&json!(kind), want), "{url}");
+    }
+    for (url, kind, name) in [
+        ("/api/v1/nodes/n1", "Node", "n1"),
+        ("/api/v1/namespaces/a", "Namespace", "a"),
+        ("/api/v1/namespaces/b/configmaps/three", "ConfigMap", "three"),
+    ] {
+        let one = server.get(url).await.json();
+        assert_eq!((&one["kind"], &one["metadata"]["name"]), (&json!(kind), &json!(name)), "{url}");
+        let head = server.send("HEAD", url, &[], "").await;
+        assert_eq!((head.code, head.body.len()), (200, 0), "{url}");
+    }
+    let head = server.send("HEAD", "/api/v1/configmaps", &[], "").await;
+    assert_eq!((head.code, head.body.len()), (200, 0));
+    let deleted = server.delete(&format!("{MAPS}?labelSelector=none%3Dsuch"), json!(null)).await;
+    assert_eq!((deleted.code, names(&deleted.json()).len()), (200, 0));
+    let deleted = server.delete(MAPS, json!({"gracePeriodSeconds": 0})).await.json();
+    assert_eq!(names(&deleted), ["one", "two"]);
+    assert_eq!(names(&server.get("/api/v1/configmaps").await.json()), ["three"]);
+}
+
+#[tokio::test]
+async fn one_request_is_about_one_object() {
+    let server = Server::start().await;
+    let list = json!({"kind": "List", "apiVersion": "v1", "items": [map("x", "1")]});
+    let maps = json!({"kind": "ConfigMapList", "apiVersion": "v1", "items": [map("x", "1")]});
+    for body in [list, maps, json!([map("x", "1")])] {
+        let reply = server.post(MAPS, body.clone()).await;
+        assert_eq!((reply.code, &reply.json()["reason"]), (400, &json!("BadRequest")), "{body}");
+    }
+    assert_eq!(server.put(MAPS, map("x", "1")).await.code, 405);
+    assert_eq!(server.merge(MAPS, json!({})).await.code, 405);
+    assert_eq!(names(&server.get(MAPS).await.json()).len(), 0);
+    // What was done before a request that fails stays done.
+    assert_eq!(server.post(MAPS, map("first", "1")).await.code, 201);
+    assert_eq!(server.post(MAPS, map("Not_A_Name", "1")).await.code, 422);
+    assert_eq!(server.get(&format!("{MAPS}/first")).await.code, 200);
+}
+
+#[tokio::test]
+async fn virtual_resources_answer_and_store_nothing() {
+    let server = Server::start().await;
+    let group = "/apis/authorization.example.test/v1";
+    let reviews = format!("{group}/selfsubjectaccessreviews");
+    for (method, url) in [
+        ("GET", reviews.clone()),
+        ("DELETE", reviews.clone()),
+        ("PUT", reviews.clone()),
+        ("GET", format!("{reviews}?watch=1")),
+        ("GET", "/api/v1/namespaces/a/bindings".to_owned()),
+        ("GET", "/api/v1/namespaces/a/pods/p/eviction".to_owned()),
+        ("GET", "/api/v1/namespaces/a/pods/p/binding".to_owned()),
+    ] {
+        let reply = server.send(method, &url, &[], "").await;
+        assert_eq!(
+            (reply.code, &reply.json()["reason"]),
+            (405, &json!("MethodNotAllowed")),
+            "{method} {url}"
+        );
+    }
+    assert_eq!(server.get(&format!("{reviews}/x")).await.code, 404);
+}
+
+#[tokio::test]
+async fn subresources_of_one_object() {
+    let server = Server::start().await;
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let body = json!({"metadata": {"name": "d"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let deployments = "/apis/apps/v1/namespaces/a/deployments";
+    assert_eq!(server.post(deployments, body).await.code, 201);
+    let one = format!("{deployments}/d");
+    let scale = server.get(&format!("{one}/scale")).await.json();
+    assert_eq!((&scale["kind"], &scale["apiVersion"]), (&json!("Scale"), &json!("autoscaling/v1")));
+    assert_eq!(scale["spec"]["replicas"], 2);
+    let status = server.get(&format!("{one}/status")).await.json();
+    assert_eq!((&status["kind"], &status["metadata"]["name"]), (&json!("Deployment"), &json!("d")));
+    // Each side leaves the other alone.
+    let live = server.get(&one).await.json();
+    let mut changed = live.clone();
+    changed["spec"]["replicas"] = json!(3);
+    changed["status"] = json!({"replicas": 9});
+    let main = server.put(&one, changed.clone()).await.json();
+    assert_eq!((&main["spec"]["replicas"], main["status"].get("replicas")), (&json!(3), None));
+    changed["metadata"]["resourceVersion"] = main["metadata"]["resourceVersion"].clone();
+    changed["spec"]["replicas"] = json!(7);
+    let status = server.put(&format!("{one}/status"), changed).await.json();
+    assert_eq!((&status["spec"]["replicas"], &status["status"]["replicas"]), (&json!(3), &json!(9)));
+    let merged = server
+        .merge(&format!("{one}/status"), json!({"spec": {"replicas": 8}, "status": {"replicas": 4}}))
+        .await;
+    assert_eq!(
+        (&merged.json()["spec"]["replicas"], &merged.json()["status"]["replicas"]),
+        (&json!(3), &json!(4))
+    );
+    for (method, url, code) in [
+        ("GET", format!("{one}/nothing"), 404),
+        ("GET", format!("{one}/status/more"), 404),
+        ("POST", format!("{one}/scale"), 405),
+        ("DELETE", format!("{one}/status"), 405),
+        ("GET", format!("{deployments}/none/scale"), 404),
+    ] {
+        let reply = server.send(method, &url, &[], "").await;
+        assert_eq!(reply.code, code, "{method} {url}: {:?}", reply.json());
+    }
+}
+
+#[tokio::test]
+async fn discovery_lists_the_verbs_of_subresources() {
+    let server = Server::start().await;
+    for (list, resource, verbs) in [
+        ("/api/v1", "pods/status", "get patch update"),
+        ("/api/v1", "pods/log", "get"),
+        ("/api/v1", "pods/exec", "create get"),
+        ("/api/v1", "pods/attach", "create get"),
+        ("/api/v1", "pods/portforward", "create get"),
+        ("/api/v1", "pods/binding", "create"),
+        ("/api/v1", "pods/eviction", "create"),
+        ("/api/v1", "pods/ephemeralcontainers", "get patch update"),
+        ("/api/v1", "pods/resize", "get patch update"),
+        ("/api/v1", "pods/proxy", "create delete get patch update"),
+        ("/api/v1", "services/proxy", "create delete get patch update"),
+        ("/api/v1", "nodes/proxy", "create delete get patch update"),
+        ("/api/v1", "namespaces/finalize", "update"),
+        ("/api/v1", "namespaces/status", "get patch update"),
+        ("/api/v1", "serviceaccounts/token", "create"),
+        ("/api/v1", "replicationcontrollers/scale", "get patch update"),
+        ("/apis/apps/v1", "deployments/scale", "get patch update"),
+        ("/apis/apps/v1", "statefulsets/scale", "get patch update"),
+        ("/apis/certificates.example.test/v1", "certificatesigningrequests/approval", "get patch update"),
+        ("/apis/certificates.example.test/v1", "certificatesigningrequests/status", "get patch update"),
+    ] {
+        let resources = server.get(list).await.json();
+        let entry = resources["resources"].as_array().unwrap().iter().find(|entry| entry["name"] == resource);
+        let entry = entry.unwrap_or_else(|| panic!("{resource} is not listed"));
+        let listed: Vec<_> =
+            entry["verbs"].as_array().unwrap().iter().map(|verb| verb.as_str().unwrap()).collect();
+        assert_eq!(listed.join(" "), verbs, "{resource}");
+    }
+}
+
+#[tokio::test]
+async fn discovery_documents() {
+    let server = Server::start().await;
+    for (url, kind, field) in [
+        ("/api", "APIVersions", "versions"),
+        ("/apis", "APIGroupList", "groups"),
+        ("/apis/apps", "APIGroup", "versions"),
+        ("/apis/apps/", "APIGroup", "versions"),
+        ("/api/v1", "APIResourceList", "resources"),
+        ("/apis/apps/v1", "APIResourceList", "resources"),
+        ("/apis/apps/v1?timeout=32s", "APIResourceList", "resources"),
+        ("/api?timeout=32s", "APIVersions", "versions"),
+    ] {
+        let document = server.get(url).await.json();
+        assert_eq!(document["kind"], kind, "{url}");
+        assert!(!document[field].as_array().unwrap().is_empty(), "{url}");
+    }
+    // Items are of the kind that discovery tells of their resource.
+    for entry in server.get("/api/v1").await.json()["resources"].as_array().unwrap() {
+        let verbs = entry["verbs"].as_array().unwrap();
+        if verbs.contains(&json!("list")) {
+            let list = server.get(&format!("/api/v1/{}", entry["name"].as_str().unwrap())).await.json();
+            assert_eq!(list["kind"].as_str().unwrap(), format!("{}List", entry["kind"].as_str().unwrap()));
+        }
+    }
+    for url in ["/api", "/apis"] {
+        for version in ["v2", "v2beta1"] {
+            let form = format!("g=apidiscovery.example.test;v={version};as=APIGroupDiscoveryList");
+            let accept = format!("application/json;{form},application/json");
+            let reply = server.send("GET", url, &[("accept", &accept)], "").await;
+            assert_eq!(reply.header("content-type"), format!("application/json;{form}"), "{url}");
+            assert_eq!(reply.header("vary"), "Accept", "{url}");
+            let document = reply.json();
+            assert_eq!(document["kind"], "APIGroupDiscoveryList");
+            for group in document["items"].as_array().unwrap() {
+                for resource in group["versions"][0]["resources"].as_array().unwrap() {
+                    assert!(resource["responseKind"]["kind"].is_string(), "{resource}");
+                    assert!(["Cluster", "Namespaced"].contains(&resource["scope"].as_str().unwrap()));
+                }
+            }
+            let etag = reply.header("etag").to_owned();
+            let known = [("accept", accept.as_str()), ("if-none-match", etag.as_str())];
+            assert_eq!(server.send("GET", url, &known, "").await.code, 304);
+        }
+        let unknown = "application/json;g=apidiscovery.example.test;v=v3;as=APIGroupDiscoveryList";
+        assert_eq!(server.send("GET", url, &[("accept", unknown)], "").await.code, 406);
+        let fallback = format!("{unknown},application/json");
+        assert_ne!(
+            server.send("GET", url, &[("accept", &fallback)], "").await.json()["kind"],
+            "APIGroupDiscoveryList"
+        );
+    }
+    let version = server.get("/version").await.json();
+    assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("33")));
+    let release = version["gitVersion"].as_str().unwrap();
+    let patch = release.strip_prefix("v1.33.").unwrap_or_else(|| panic!("{release}"));
+    assert!(!patch.is_empty() && patch.bytes().all(|b| b.is_ascii_digit()), "{release}");
+    let paths = server.get("/").await.json();
+    for path in ["/api/v1", "/apis/apps/v1", "/livez", "/openapi/v2", "/openapi/v3", "/version"] {
+        assert!(paths["paths"].as_array().unwrap().contains(&json!(path)), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn health_endpoints_are_plain_text() {
+    let server = Server::start().await;
+    for url in ["/healthz", "/livez", "/readyz", "/livez/ping", "/readyz/ping", "/healthz/ping"] {
+        let reply = server.get(url).await;
+        assert_eq!((reply.code, &reply.body[..]), (200, &b"ok"[..]), "{url}");
+        assert_eq!(reply.header("content-type"), "text/plain; charset=utf-8");
+    }
+    let verbose = server.get("/livez?verbose&exclude=ping&exclude=nope").await;
+    let text = String::from_utf8(verbose.body.to_vec()).unwrap();
+    assert_eq!(
+        text,
+        "[+]ping excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"nope\"\nhealthz check passed\n"
+    );
+    for (method, url, code) in
+        [("GET", "/livez/nope", 404), ("POST", "/livez", 405), ("DELETE", "/readyz", 405)]
+    {
+        assert_eq!(server.send(method, url, &[], "").await.code, code, "{method} {url}");
+    }
+}
+
+/// Everything of a failure's body that clients look at.
+fn is_status(reply: &Reply) -> bool {
+    let body = reply.json();
+    body["kind"] == "Status"
+        && body["apiVersion"] == "v1"
+        && body["metadata"] == json!({})
+        && body["status"] == "Failure"
+        && body["code"] == reply.code
+        && body["message"].is_string()
+}
+
+#[tokio::test]
+async fn failures_are_statuses_with_their_reason() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let one = format!("{MAPS}/one");
+    let immutable = json!({"metadata": {"name": "fixed"}, "immutable": true, "data": {"k": "1"}});
+    server.post(MAPS, immutable).await;
+    let json_type = ("content-type", "application/json");
+    let patch = ("content-type", "application/json-patch+json");
+    let many: Vec<Value> =
+        (0..10_001).map(|_| json!({"op": "test", "path": "/data/k", "value": "1"})).collect();
+    let (many, large) =
+        (Value::from(many).to_string(), format!("{{\"data\":{{\"k\":\"{}\"}}}}", "x".repeat(4 << 20)));
+    let huge = format!("{MAPS}?resourceVersion=99999999999");
+    for (method, url, header, body, code, reason) in [
+        ("POST", MAPS, json_type, "{", 400, "BadRequest"),
+        ("POST", MAPS, json_type, "[]", 400, "BadRequest"),
+        ("GET", &one, ("authorization", "Bearer bad"), "", 401, "Unauthorized"),
+        ("GET", "/api/v1/namespaces/a/configmaps/none", json_type, "", 404, "NotFound"),
+        ("PUT", MAPS, json_type, "{}", 405, "MethodNotAllowed"),
+        ("GET", &one, ("accept", "image/png"), "", 406, "NotAcceptable"),
+        ("POST", MAPS, json_type, r#"{"metadata":{"name":"one"}}"#, 409, "AlreadyExists"),
+        ("PUT", &one, json_type, r#"{"metadata":{"name":"one","resourceVersion":"1"}}"#, 409, "Conflict"),
+        ("POST", MAPS, json_type, &large, 413, "RequestEntityTooLarge"),
+        ("PATCH", &one, patch, &many, 413, "RequestEntityTooLarge"),
+        ("POST", MAPS, ("content-type", "text/plain"), "{}", 415, "UnsupportedMediaType"),
+        ("POST", MAPS, json_type, r#"{"metadata":{"name":"Bad_Name"}}"#, 422, "Invalid"),
+        ("PATCH", &one, patch, r#"[{"op":"test","path":"/data/k","value":"no"}]"#, 422, "Invalid"),
+        ("PATCH", &one, patch, "{", 400, "BadRequest"),
+        (
+            "PUT",
+            "/api/v1/namespaces/a/configmaps/fixed",
+            json_type,
+            r#"{"metadata":{"name":"fixed"},"immutable":true,"data":{"k":"2"}}"#,
+            422,
+            "Invalid",
+        ),
+        ("GET", &huge, json_type, "", 504, "Timeout"),
+    ] {
+        let reply = server.send(method, url, &[header], body.to_owned()).await;
+        let shown = reply.json();
+        assert!(is_status(&reply), "{method} {url}: {shown}");
+        assert_eq!((reply.code, &shown["reason"]), (code, &json!(reason)), "{method} {url}: {shown}");
+    }
+    let missing = server.get(&format!("{MAPS}/none")).await.json();
+    assert_eq!(missing["details"], json!({"name": "none", "kind": "configmaps"}));
+    let exists = server.post(MAPS, map("one", "1")).await.json();
+    assert_eq!(
+        (&exists["details"]["name"], &exists["details"]["kind"]),
+        (&json!("one"), &json!("configmaps"))
+    );
+    let invalid = server.post(MAPS, json!({"metadata": {"name": "Bad_Name"}})).await.json();
+    assert_eq!(
+        (&invalid["details"]["kind"], &invalid["details"]["causes"][0]["field"]),
+        (&json!("ConfigMap"), &json!("metadata.name"))
+    );
+    let late = server.get(&huge).await;
+    assert!(late.header("retry-after").parse::<u32>().is_ok_and(|seconds| seconds > 0), "{late:?}");
+    assert_eq!(late.json()["details"]["retryAfterSeconds"].to_string(), late.header("retry-after"));
+}
