@@ -1,0 +1,285 @@
+//! What the whole process shows: names of both presets, health with its checks, each verb authorized for itself, limits and
+//! gates from the command line, forms of answers on the wire.
+
+use std::process::Command;
+
+use apimachinery::names::Preset;
+use serde_json::{Value, json};
+
+use crate::harness::{Client, DEADLINE, Options, Plane, eventually};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn map(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"k": "v"}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_follow_the_preset() {
+    let svc = || Options::default().flag("--api-domain=example.test");
+    for (options, groups, label, namespaces) in [
+        (
+            svc(),
+            ["storage.example.test", "policy.example.test"],
+            "example.test",
+            ["svc-system", "svc-public"],
+        ),
+        (
+            Options::kubernetes(),
+            ["storage.k8s.io", "policy"],
+            "kubernetes.io",
+            ["kube-system", "kube-public"],
+        ),
+    ] {
+        let preset = options.preset;
+        let plane = Plane::start(options).await;
+        let admin = plane.admin();
+        let all = admin.get("/apis").await.expect(200);
+        let served: Vec<&str> =
+            all["groups"].as_array().unwrap().iter().map(|g| g["name"].as_str().unwrap()).collect();
+        assert!(groups.iter().all(|group| served.contains(group)), "{served:?}");
+        let other = if preset == Preset::Svc { "k8s.io" } else { "example.test" };
+        assert!(!served.iter().any(|group| group.ends_with(other)), "{served:?}");
+        for namespace in namespaces {
+            admin.get(&format!("/api/v1/namespaces/{namespace}")).await.expect(200);
+        }
+        let default = admin.get("/api/v1/namespaces/default").await.expect(200);
+        assert_eq!(default["metadata"]["labels"][format!("{label}/metadata.name")], "default");
+
+        let group = if preset == Preset::Svc {
+            "rbac.authorization.example.test"
+        } else {
+            "rbac.authorization.k8s.io"
+        };
+        let roles = format!("/apis/{group}/v1/clusterroles");
+        let view = admin.get(&format!("{roles}/view")).await.expect(200);
+        assert_eq!(view["metadata"]["labels"][format!("{label}/bootstrapping")], "rbac-defaults");
+        let (autoupdate, aggregate) = match preset {
+            Preset::Svc => (
+                "rbac.authorization.example.test/autoupdate",
+                "rbac.authorization.example.test/aggregate-to-admin",
+            ),
+            Preset::Kubernetes => (
+                "rbac.authorization.kubernetes.io/autoupdate",
+                "rbac.authorization.k8s.io/aggregate-to-admin",
+            ),
+        };
+        let chief = admin.get(&format!("{roles}/admin")).await.expect(200);
+        assert_eq!(chief["metadata"]["annotations"][autoupdate], "true");
+        let selectors = &chief["aggregationRule"]["clusterRoleSelectors"];
+        assert_eq!(selectors[0]["matchLabels"], json!({aggregate: "true"}));
+
+        let (meta, protobuf) = match preset {
+            Preset::Svc => ("meta.example.test", "application/vnd.svc.protobuf"),
+            Preset::Kubernetes => ("meta.k8s.io", "application/vnd.kubernetes.protobuf"),
+        };
+        let get = async |accept: &str| admin.request("GET", MAPS, &[("accept", accept)], b"").await;
+        let table = |group: &str| format!("application/json;as=Table;g={group};v=v1");
+        assert_eq!(get(&table(meta)).await.expect(200)["apiVersion"], format!("{meta}/v1"));
+        get(&table("meta.other.test")).await.expect(406);
+        let answer = get(protobuf).await;
+        assert_eq!((answer.status, answer.header("content-type")), (200, protobuf));
+        assert_eq!(answer.body[..4], *b"k8s\0");
+        let answer = get(&format!("{protobuf}x, application/json")).await;
+        assert_eq!(answer.header("content-type"), "application/json");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_outlive_the_process() {
+    let mut plane = Plane::start(Options::default()).await;
+    plane.admin().post(MAPS, &map("kept")).await.expect(201);
+    let before = plane.admin().get(&format!("{MAPS}/kept")).await.expect(200);
+    plane.stop().await;
+    plane.launch().await;
+    assert_eq!(plane.admin().get(&format!("{MAPS}/kept")).await.expect(200), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_lists_its_checks() {
+    for (options, store) in [(Options::default(), "storage"), (Options::kubernetes(), "etcd")] {
+        let own_name = options.preset == Preset::Kubernetes;
+        let plane = Plane::start(options.flag("--livez-grace-period=1h")).await;
+        let admin = plane.admin();
+        for endpoint in ["livez", "readyz", "healthz"] {
+            let plain = plane.anonymous().get(&format!("/{endpoint}")).await;
+            assert_eq!((plain.status, plain.text().as_str()), (200, "ok"), "{endpoint}");
+            assert_eq!(plain.header("content-type"), "text/plain; charset=utf-8");
+            let verbose = admin.get(&format!("/{endpoint}?verbose")).await.text();
+            let mut checks: Vec<&str> = verbose.lines().collect();
+            let last = checks.pop().unwrap();
+            assert_eq!(last, format!("{} check passed", if own_name { endpoint } else { "healthz" }));
+            let checks: Vec<&str> = checks
+                .into_iter()
+                .map(|line| line.strip_prefix("[+]").and_then(|line| line.strip_suffix(" ok")).expect(line))
+                .collect();
+            let mut wanted = vec!["ping", "log", store, "autoregister-completion"];
+            if endpoint == "readyz" {
+                wanted.push("shutdown");
+                wanted.push("informer-sync");
+            }
+            assert!(wanted.iter().all(|check| checks.contains(check)), "{endpoint}: {checks:?}");
+            assert!(checks.iter().any(|check| check.starts_with("poststarthook/")), "{checks:?}");
+            let readiness = format!("{store}-readiness");
+            assert_eq!(checks.contains(&readiness.as_str()), endpoint == "readyz");
+            for check in &checks {
+                let single = admin.get(&format!("/{endpoint}/{check}")).await;
+                assert_eq!((single.status, single.text().as_str()), (200, "ok"), "{endpoint}/{check}");
+                plane.anonymous().get(&format!("/{endpoint}/{check}")).await.expect(403);
+            }
+            admin.get(&format!("/{endpoint}/nope")).await.expect(404);
+            let without =
+                admin.get(&format!("/{endpoint}?verbose&exclude={store}&exclude=nope")).await.text();
+            assert!(without.contains(&format!("[+]{store} excluded: ok\n")), "{without}");
+            assert!(
+                without.contains("warn: some health checks cannot be excluded: no matches for \"nope\"\n")
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_check_is_named_and_its_reason_logged() {
+    let plane = Plane::start(Options::default()).await;
+    let client = plane.anonymous();
+    plane.signal_authd(rustix::process::Signal::STOP);
+    let failed = eventually("readyz fails", || async {
+        let answer = client.get("/readyz").await;
+        (answer.status == 500).then(|| answer.text())
+    })
+    .await;
+    assert!(failed.contains("[-]authd failed: reason withheld\n"), "{failed}");
+    assert!(failed.ends_with("readyz check failed\n"), "{failed}");
+    let excluded = client.get("/readyz?exclude=authd").await;
+    assert_eq!((excluded.status, excluded.text().as_str()), (200, "ok"));
+    client.get("/livez").await.expect(200);
+    let log = plane.log();
+    assert!(log.lines().any(|line| line.contains("health check failed") && line.contains("authd")), "{log}");
+    plane.signal_authd(rustix::process::Signal::CONT);
+}
+
+/// A role for one verb on ConfigMaps, and its binding to a user with a certificate of their own.
+async fn allowed(plane: &Plane, verb: &str) -> Client {
+    let (group, admin) = (plane.names().group("rbac.authorization"), plane.admin());
+    let base = format!("/apis/{group}/v1/namespaces/default");
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]}]);
+    let name = format!("only-{verb}");
+    admin
+        .post(&format!("{base}/roles"), &json!({"metadata": {"name": name}, "rules": rules}))
+        .await
+        .expect(201);
+    let binding = json!({"metadata": {"name": name}, "subjects": [{"kind": "User", "name": name}],
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": name}});
+    admin.post(&format!("{base}/rolebindings"), &binding).await.expect(201);
+    plane.certificate(&name, &[])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_verb_is_authorized_for_itself() {
+    let plane = Plane::start(Options::default()).await;
+    let admin = plane.admin();
+    let item = format!("{MAPS}/x");
+    let watch = format!("{MAPS}?watch=1&timeoutSeconds=1");
+    let watch_item = format!("{item}?watch=1&timeoutSeconds=1");
+    let legacy = "/api/v1/watch/namespaces/default/configmaps?timeoutSeconds=1".to_owned();
+    // Method, path, verb it is.
+    let requests = [
+        ("GET", &item, "get"),
+        ("HEAD", &item, "get"),
+        ("GET", &MAPS.to_owned(), "list"),
+        ("HEAD", &MAPS.to_owned(), "list"),
+        ("GET", &watch, "watch"),
+        ("GET", &watch_item, "watch"),
+        ("GET", &legacy, "watch"),
+        ("POST", &format!("{MAPS}?dryRun=All"), "create"),
+        ("PUT", &item, "update"),
+        ("PATCH", &item, "patch"),
+        ("DELETE", &format!("{item}?dryRun=All"), "delete"),
+        ("DELETE", &format!("{MAPS}?dryRun=All"), "deletecollection"),
+    ];
+    for verb in ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"] {
+        let user = allowed(&plane, verb).await;
+        admin.post(MAPS, &map("x")).await;
+        for (method, path, needed) in &requests {
+            let media_type =
+                if *method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+            let body = match *method {
+                "POST" => map("new").to_string(),
+                "PUT" => map("x").to_string(),
+                "PATCH" => "{}".to_owned(),
+                _ => String::new(),
+            };
+            let answer = user.request(method, path, &[("content-type", media_type)], body.as_bytes()).await;
+            let code = match (*needed == verb, *method) {
+                (false, _) => 403,
+                (true, "POST") => 201,
+                (true, _) => 200,
+            };
+            assert_eq!(answer.status, code, "{verb}: {method} {path}: {}", answer.text());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_much_at_once_is_429() {
+    let plane = Plane::start(Options::default().flag("--max-requests-inflight=1")).await;
+    let group = plane.names().group("rbac.authorization");
+    let binding = json!({"metadata": {"name": "readers"}, "subjects": [{"kind": "User", "name": "alice"}],
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"}});
+    plane.admin().post(&format!("/apis/{group}/v1/clusterrolebindings"), &binding).await.expect(201);
+    let alice = plane.user("alice");
+    // This one waits for a version to come, and takes the only place meanwhile.
+    let waiting = tokio::spawn({
+        let alice = alice.clone();
+        async move {
+            for _ in 0..10 {
+                alice.get(&format!("{MAPS}?resourceVersion=99999999")).await;
+            }
+        }
+    });
+    let refused = eventually("a refusal", || async {
+        let answer = alice.get(MAPS).await;
+        (answer.status == 429).then_some(answer)
+    })
+    .await;
+    let status = refused.json();
+    assert_eq!((&status["kind"], &status["reason"]), (&json!("Status"), &json!("TooManyRequests")));
+    assert_eq!(refused.header("retry-after").parse::<u32>().unwrap(), 1);
+    plane.admin().get(MAPS).await.expect(200);
+    waiting.abort();
+    eventually("room again", || async { (alice.get(MAPS).await.status == 200).then_some(()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compression_has_a_gate() {
+    let large = json!({"metadata": {"name": "large"}, "data": {"k": "text ".repeat(60_000)}});
+    for (gates, encoding) in
+        [("", "gzip"), ("APIResponseCompression=true", "gzip"), ("APIResponseCompression=false", "")]
+    {
+        let plane = Plane::start(Options::default().flag(&format!("--feature-gates={gates}"))).await;
+        let admin = plane.admin();
+        admin.post(MAPS, &large).await.expect(201);
+        for path in [MAPS.to_owned(), format!("{MAPS}/large")] {
+            let answer = admin.request("GET", &path, &[("accept-encoding", "gzip")], b"").await;
+            assert_eq!((answer.status, answer.header("content-encoding")), (200, encoding), "{gates} {path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_are_chunked_on_http_1() {
+    let plane = Plane::start(Options::default()).await;
+    let url = format!("{}{MAPS}?watch=1&timeoutSeconds=1", plane.url());
+    let seconds = DEADLINE.as_secs().to_string();
+    let output = Command::new("curl")
+        .args(["--silent", "--insecure", "--http1.1", "--dump-header", "-", "--max-time", &seconds])
+        .args(["--header", "Authorization: Bearer admin-token", &url])
+        .output();
+    let Ok(output) = output else {
+        println!("skipped: curl is not installed");
+        return;
+    };
+    let head = String::from_utf8_lossy(&output.stdout).to_lowercase();
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert!(head.contains("transfer-encoding: chunked"), "{head}");
+}
