@@ -22,3 +22,4 @@ mod hostile;
 mod kubectl;
 mod openapi;
 mod process;
+mod surface;
