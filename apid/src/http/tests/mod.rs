@@ -110,6 +110,7 @@ impl Server {
             reader: surroundings.clone(),
             writer: writes.clone(),
             authorizer: surroundings.clone(),
+            reservations: Arc::default(),
         };
         let admission = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
         let (stop, stopping) = watch::channel(false);
