@@ -1,0 +1,189 @@
+//! What a namespace that ends says about it: five conditions, one for each thing that may keep it.
+//!
+//! # Reference
+//!
+//! Types, reasons, texts and order are the reference's; a condition changes its time only with its status.
+
+use std::collections::BTreeMap;
+
+use apimachinery::object::{Map, Object};
+use serde_json::{Value, json};
+
+/// What one round of emptying a namespace came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// What could not be deleted, and why.
+    pub(super) failures: Vec<String>,
+    /// Objects that are left, by `resource.group`.
+    pub(super) left: BTreeMap<String, usize>,
+    /// Objects that are left and have a finalizer, by finalizer.
+    pub(super) finalizers: BTreeMap<String, usize>,
+}
+
+impl Outcome {
+    /// Whether nothing is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.failures.is_empty() && self.left.is_empty()
+    }
+
+    /// Type, reason and text of each condition, and whether it holds.
+    fn conditions(&self) -> [(&'static str, bool, &'static str, String); 5] {
+        let fine = |kind, reason, text: &str| (kind, false, reason, text.to_owned());
+        let list = |parts: Vec<String>| parts.join(", ");
+        [
+            fine(
+                "NamespaceDeletionDiscoveryFailure",
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+            ),
+            fine(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+            ),
+            match &self.failures[..] {
+                [] => fine(
+                    "NamespaceDeletionContentFailure",
+                    "ContentDeleted",
+                    "All content successfully deleted, may be waiting on finalization",
+                ),
+                failures => {
+                    let mut failures = failures.to_vec();
+                    failures.sort_unstable();
+                    let text = format!(
+                        "Failed to delete all resource types, {} remaining: {}",
+                        failures.len(),
+                        list(failures)
+                    );
+                    ("NamespaceDeletionContentFailure", true, "ContentDeletionFailed", text)
+                }
+            },
+            match self.left.is_empty() {
+                true => {
+                    fine("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed")
+                }
+                false => {
+                    let left = self.left.iter().map(|(what, n)| format!("{what} has {n} resource instances"));
+                    let text = format!("Some resources are remaining: {}", list(left.collect()));
+                    ("NamespaceContentRemaining", true, "SomeResourcesRemain", text)
+                }
+            },
+            match self.finalizers.is_empty() {
+                true => fine(
+                    "NamespaceFinalizersRemaining",
+                    "ContentHasNoFinalizers",
+                    "All content-preserving finalizers finished",
+                ),
+                false => {
+                    let held = self.finalizers.iter().map(|(f, n)| format!("{f} in {n} resource instances"));
+                    let text = format!(
+                        "Some content in the namespace has finalizers remaining: {}",
+                        list(held.collect())
+                    );
+                    ("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", text)
+                }
+            },
+        ]
+    }
+
+    /// The namespace with these conditions; None when it has them already. `now` is a time as objects write it.
+    pub(super) fn told(&self, namespace: &Object, now: &str) -> Option<Object> {
+        let old = namespace.at(&["status", "conditions"]).and_then(Value::as_array);
+        let mut conditions = old.cloned().unwrap_or_default();
+        let mut changed = false;
+        for (kind, holds, reason, text) in self.conditions() {
+            let status = if holds { "True" } else { "False" };
+            let new = json!({
+                "type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": text,
+            });
+            match conditions.iter_mut().find(|condition| condition.get("type") == Some(&json!(kind))) {
+                None => {
+                    conditions.push(new);
+                    changed = true;
+                }
+                Some(old) => changed |= replace(old, new),
+            }
+        }
+        changed.then(|| {
+            let mut told = namespace.clone();
+            let mut status = match told.remove("status") {
+                Some(Value::Object(status)) => status,
+                _ => Map::new(),
+            };
+            status.insert("conditions".to_owned(), Value::Array(conditions));
+            told.set("status", Value::Object(status));
+            told
+        })
+    }
+}
+
+/// Puts a condition in the place of another, whether or not that changes anything.
+fn replace(old: &mut Value, mut new: Value) -> bool {
+    let same = |field: &str| old.get(field) == new.get(field);
+    if same("status") && same("reason") && same("message") {
+        return false;
+    }
+    if same("status")
+        && let (Some(since), Some(new)) = (old.get("lastTransitionTime"), new.as_object_mut())
+    {
+        new.insert("lastTransitionTime".to_owned(), since.clone());
+    }
+    *old = new;
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(namespace: &Object) -> Vec<String> {
+        let conditions = namespace.at(&["status", "conditions"]).and_then(Value::as_array).unwrap();
+        let text = |condition: &Value| {
+            let field = |name: &str| condition[name].as_str().unwrap().to_owned();
+            [field("type"), field("status"), field("reason"), field("lastTransitionTime"), field("message")]
+                .join("|")
+        };
+        conditions.iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_namespace_tells_what_keeps_it() {
+        let namespace =
+            Object::from_value(json!({"metadata": {"name": "x"}, "status": {"phase": "Terminating"}}));
+        let namespace = namespace.unwrap();
+        let held = Outcome {
+            failures: Vec::new(),
+            left: BTreeMap::from([("pods.".to_owned(), 2), ("configmaps.".to_owned(), 1)]),
+            finalizers: BTreeMap::from([("example.com/hold".to_owned(), 1)]),
+        };
+        let told = held.told(&namespace, "T1").unwrap();
+        assert_eq!(told.str_at(&["status", "phase"]), Some("Terminating"));
+        assert_eq!(
+            shown(&told),
+            [
+                "NamespaceDeletionDiscoveryFailure|False|ResourcesDiscovered|T1|All resources successfully discovered",
+                "NamespaceDeletionGroupVersionParsingFailure|False|ParsedGroupVersions|T1|All legacy kube types \
+                 successfully parsed",
+                "NamespaceDeletionContentFailure|False|ContentDeleted|T1|All content successfully deleted, may be \
+                 waiting on finalization",
+                "NamespaceContentRemaining|True|SomeResourcesRemain|T1|Some resources are remaining: configmaps. has 1 \
+                 resource instances, pods. has 2 resource instances",
+                "NamespaceFinalizersRemaining|True|SomeFinalizersRemain|T1|Some content in the namespace has finalizers \
+                 remaining: example.com/hold in 1 resource instances",
+            ]
+        );
+        assert_eq!(held.told(&told, "T2"), None, "nothing new");
+
+        let failed = Outcome { failures: vec!["b".to_owned(), "a".to_owned()], ..held };
+        let later = failed.told(&told, "T2").unwrap();
+        assert_eq!(
+            shown(&later)[2],
+            "NamespaceDeletionContentFailure|True|ContentDeletionFailed|T2|Failed to delete all resource types, 2 \
+             remaining: a, b"
+        );
+        assert!(shown(&later)[3].contains("|T1|"), "its time is that of its status");
+        let over = Outcome::default().told(&later, "T3").unwrap();
+        assert!(shown(&over).iter().all(|condition| condition.contains("|False|")));
+        assert!(Outcome::default().is_empty() && !failed.is_empty());
+    }
+}

@@ -1,0 +1,284 @@
+//! The end of a namespace: its content goes, what is left is told, and when nothing is, its own finalizer goes.
+//!
+//! # Reference
+//!
+//! Requirements D-NAME-10 and D-DEL-12. Pods go before everything else, which waits while one is left; content goes
+//! without regard to what depends on it, since that is in the namespace, too.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use apimachinery::time;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::collection;
+use super::conditions::Outcome;
+use crate::background::actor::{Actor, Target};
+use crate::plane::Collection;
+use crate::verbs::deletion::options::{DeleteOptions, Propagation};
+
+/// Namespaces that are emptied at a time.
+const AT_A_TIME: usize = 8;
+/// Objects of a collection that are deleted at a time: they share the store's syncs.
+const OBJECTS_AT_A_TIME: usize = 128;
+/// After a failure, and at the latest while finalizers hold something.
+const RETRY: Duration = Duration::from_secs(2);
+/// The least time between rounds that a change began; a round that took long is not followed at once.
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
+/// A create that was admitted before the deletion began is stored by then.
+const STRAGGLERS: Duration = Duration::from_secs(1);
+
+/// Ends namespaces.
+pub(super) struct Ending {
+    actor: Actor,
+    /// The namespaces that are being emptied.
+    busy: Mutex<HashSet<String>>,
+    places: Semaphore,
+}
+
+impl Ending {
+    /// In the name of an actor.
+    pub(super) fn new(actor: Actor) -> Self {
+        Ending { actor, busy: Mutex::default(), places: Semaphore::new(AT_A_TIME) }
+    }
+
+    /// Begins to empty a namespace unless that goes on already.
+    pub(super) fn begin(self: Arc<Self>, name: &str) {
+        if !self.busy.lock().insert(name.to_owned()) {
+            return;
+        }
+        let name = name.to_owned();
+        tokio::spawn(async move {
+            self.terminate(&name).await;
+            self.busy.lock().remove(&name);
+        });
+    }
+
+    async fn terminate(&self, name: &str) {
+        let clock = &self.actor.plane().clock;
+        loop {
+            let begun = clock.monotonic();
+            let step = {
+                let Ok(_place) = self.places.acquire().await else { return };
+                self.step(name).await
+            };
+            match step {
+                Ok(Step::Gone) => break,
+                Ok(Step::Held { collection }) => {
+                    let took = clock.monotonic().saturating_sub(begun);
+                    tokio::time::sleep(BETWEEN_ROUNDS.max(took)).await;
+                    self.wait_for_change(name, &collection).await;
+                }
+                Err(status) => {
+                    tracing::warn!(namespace = name, reason = %status, "a namespace cannot be emptied yet");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+        tokio::time::sleep(STRAGGLERS).await;
+        if let Err(status) = self.sweep(name).await {
+            tracing::warn!(namespace = name, reason = %status, "objects of a deleted namespace may be left");
+        }
+    }
+
+    /// One round: content, conditions, then the finalizer.
+    async fn step(&self, name: &str) -> Result<Step, Status> {
+        let namespaces = collection(self.actor.plane())?;
+        if self.terminating(namespaces, name).await?.is_none() {
+            return Ok(Step::Gone);
+        }
+        let (outcome, first) = self.empty(name).await?;
+        // Read after the round: it took its time.
+        let Some(namespace) = self.terminating(namespaces, name).await? else { return Ok(Step::Gone) };
+        let namespace = match self.tell(namespaces, name, namespace, &outcome).await {
+            Ok(namespace) => namespace,
+            Err(status) if status.reason == Reason::NotFound => return Ok(Step::Gone),
+            Err(status) => return Err(status),
+        };
+        if !outcome.is_empty() {
+            let failed = outcome.failures.join(", ");
+            return match first {
+                Some(collection) => Ok(Step::Held { collection }),
+                None => Err(Status::internal(failed)),
+            };
+        }
+        let target = Target { collection: namespaces, namespace: "", name, subresource: "finalize" };
+        let ours = self.actor.plane().names.api_service;
+        match self.actor.update(target, without_finalizer(namespace, ours)).await {
+            Ok(_) => Ok(Step::Gone),
+            Err(status) if status.reason == Reason::NotFound => Ok(Step::Gone),
+            // Somebody wrote the namespace: the next round reads it anew.
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Deletes the content of a namespace, and says what is left, and where first.
+    async fn empty(&self, name: &str) -> Result<(Outcome, Option<String>), Status> {
+        let mut outcome = Outcome::default();
+        let is_pods = |content: &Collection| {
+            content.resource.group_resource.group.is_empty() && content.resource.kind.resource == "pods"
+        };
+        let (pods, others): (Vec<_>, Vec<_>) = self.content().partition(|content| is_pods(content));
+        for stage in [pods, others] {
+            let failures = join_all(stage.iter().map(|content| self.delete_all(content, name))).await;
+            outcome.failures.extend(failures.into_iter().flatten());
+            let mut first = None;
+            for content in stage {
+                let left = self.count(content, name, &mut outcome.finalizers).await?;
+                if left > 0 {
+                    let what = &content.resource.group_resource;
+                    outcome.left.insert(format!("{}.{}", what.resource, what.group), left);
+                    first.get_or_insert_with(|| content.resource.key_prefix.clone());
+                }
+            }
+            if first.is_some() || !outcome.failures.is_empty() {
+                return Ok((outcome, first));
+            }
+        }
+        Ok((outcome, None))
+    }
+
+    /// Deletes a collection; None when that worked.
+    async fn delete_all(&self, content: &Collection, namespace: &str) -> Option<String> {
+        match self.is_empty(content, namespace).await {
+            Ok(true) => return None,
+            Ok(false) => {}
+            Err(status) => return Some(status.message),
+        }
+        let target = Target { collection: content, namespace, name: "", subresource: "" };
+        let options = background();
+        let deleted = self.actor.delete_collection(target, &options, OBJECTS_AT_A_TIME).await;
+        deleted.err().map(|status| status.message)
+    }
+
+    /// Writes the conditions into the namespace if they are new.
+    async fn tell(
+        &self,
+        namespaces: &Collection,
+        name: &str,
+        namespace: Object,
+        outcome: &Outcome,
+    ) -> Result<Object, Status> {
+        let now = time::time(self.actor.plane().clock.now());
+        let Some(told) = outcome.told(&namespace, &now) else { return Ok(namespace) };
+        let target = Target { collection: namespaces, namespace: "", name, subresource: "status" };
+        self.actor.update(target, told).await?.object.object()
+    }
+
+    /// The namespace, if it is still there and terminating and waits for us.
+    async fn terminating(&self, namespaces: &Collection, name: &str) -> Result<Option<Object>, Status> {
+        let key = namespaces.resource.key("", name);
+        let (item, _) = namespaces.items.get(&key).await.map_err(unavailable)?;
+        let Some(item) = item else { return Ok(None) };
+        let object = item.entry().map_err(unavailable)?.object(item.revision()).map_err(Status::internal)?;
+        let ours = self.actor.plane().names.api_service;
+        let waits = finalizers(&object).any(|finalizer| finalizer == ours);
+        Ok((object.is_terminating() && waits).then_some(object))
+    }
+
+    /// The collections whose objects live in namespaces.
+    fn content(&self) -> impl Iterator<Item = &Collection> {
+        self.actor.plane().collections().filter(|collection| collection.resource.kind.namespaced)
+    }
+
+    async fn is_empty(&self, content: &Collection, namespace: &str) -> Result<bool, Status> {
+        let snapshot = content.items.snapshot().await.map_err(unavailable)?;
+        let scope = content.resource.key(namespace, "");
+        Ok(snapshot.scope(&scope, "").next().is_none())
+    }
+
+    /// Objects that are left, with their finalizers added to a count of those.
+    async fn count(
+        &self,
+        content: &Collection,
+        namespace: &str,
+        finalizers: &mut BTreeMap<String, usize>,
+    ) -> Result<usize, Status> {
+        let snapshot = content.items.snapshot().await.map_err(unavailable)?;
+        let scope = content.resource.key(namespace, "");
+        let mut count = 0;
+        for item in snapshot.scope(&scope, "") {
+            count += 1;
+            let object = kinds::entry::decode(item.value(), item.revision()).map_err(Status::internal)?;
+            for finalizer in object.finalizers() {
+                *finalizers.entry(finalizer.to_owned()).or_default() += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Until something in the collection changes, which may be the last finalizer that went.
+    async fn wait_for_change(&self, namespace: &str, prefix: &str) {
+        let Some(content) = self.content().find(|c| c.resource.key_prefix == prefix) else { return };
+        let scope = content.resource.key(namespace, "");
+        let changed = async {
+            let (snapshot, mut watcher) = content.items.snapshot_and_watch(&scope).await.ok()?;
+            if snapshot.scope(&scope, "").next().is_some() {
+                watcher.next().await.ok()?;
+            }
+            Some(())
+        };
+        if let Ok(None) = tokio::time::timeout(RETRY, changed).await {
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Deletes what was stored in the namespace while it went. A namespace made anew under the name keeps what is its own:
+    /// that was written after it.
+    async fn sweep(&self, name: &str) -> Result<(), Status> {
+        let namespaces = collection(self.actor.plane())?;
+        let key = namespaces.resource.key("", name);
+        let (anew, _) = namespaces.items.get(&key).await.map_err(unavailable)?;
+        for content in self.content() {
+            let snapshot = content.items.snapshot().await.map_err(unavailable)?;
+            for item in snapshot.scope(&content.resource.key(name, ""), "") {
+                if anew.as_ref().is_some_and(|namespace| namespace.revision() < item.revision()) {
+                    continue;
+                }
+                let Some((namespace, name)) = content.resource.parse_key(item.key()) else { continue };
+                let target = Target { collection: content, namespace, name, subresource: "" };
+                match self.actor.delete(target, &background()).await {
+                    Err(status) if status.reason != Reason::NotFound => return Err(status),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a round came to.
+enum Step {
+    /// The namespace is gone, or others hold it.
+    Gone,
+    /// Objects are held by finalizers, or by the time that they were given.
+    Held {
+        /// The key prefix of the first such collection.
+        collection: String,
+    },
+}
+
+fn background() -> DeleteOptions {
+    DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
+}
+
+fn finalizers(namespace: &Object) -> impl Iterator<Item = &str> {
+    let list = namespace.at(&["spec", "finalizers"]).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn without_finalizer(mut namespace: Object, ours: &str) -> Object {
+    let rest: Vec<String> = finalizers(&namespace).filter(|f| *f != ours).map(str::to_owned).collect();
+    namespace.set("spec", json!({ "finalizers": rest }));
+    namespace
+}
+
+fn unavailable(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(error.to_string(), 1)
+}
