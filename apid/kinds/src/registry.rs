@@ -36,7 +36,7 @@ const GROUPS: &[&[Kind]] = &[
 ];
 
 /// The kinds of subresources' bodies that are no resources themselves.
-const VIEWS: &[Kind] = &[crate::scale::KIND];
+const VIEWS: &[Kind] = &[crate::scale::KIND, crate::authentication::token_request::KIND];
 
 /// A kind as it is served: full group name, storage key.
 pub struct Resource {

@@ -38,7 +38,7 @@ pub(super) enum Mirrored {
     ClusterRoleBinding,
     /// ServiceAccount
     ServiceAccount,
-    /// Secret, of the types that hold tokens
+    /// Secret, with its data when it holds a token
     Secret,
     /// Pod
     Pod,
@@ -210,14 +210,14 @@ impl Reductions {
             Mirrored::ServiceAccount => Kind::ServiceAccount(MirrorServiceAccount {}),
             Mirrored::Secret => {
                 let kind = stored.kind_of_secret.unwrap_or_default();
-                if !self.token_types.contains(&kind) {
-                    return None;
-                }
+                // Tokens may be bound to any Secret: of the others the uid alone matters.
+                let holds_a_token = self.token_types.contains(&kind);
                 let decoded = |(key, value): (String, Value)| {
                     let bytes = STANDARD.decode(value.as_str()?).ok()?;
                     Some((key, bytes.into()))
                 };
-                let data = stored.data.unwrap_or_default().into_iter().filter_map(decoded).collect();
+                let data = stored.data.filter(|_| holds_a_token).unwrap_or_default();
+                let data = data.into_iter().filter_map(decoded).collect();
                 Kind::Secret(MirrorSecret { r#type: kind, data })
             }
             Mirrored::Pod => {
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn only_secrets_that_hold_tokens_are_mirrored_and_their_data_decoded() {
+    fn of_secrets_that_hold_no_token_only_the_uid_is_mirrored() {
         use mirror_object::Kind;
         let secret = |kind: &str| {
             json!({
@@ -526,7 +526,9 @@ mod tests {
             })
         };
         for kind in ["Opaque", "svc.internal/dockerconfigjson", ""] {
-            assert_eq!(reduce("secrets/a/s", &secret(kind)), None, "{kind}");
+            let reduced = reduce("secrets/a/s", &secret(kind)).unwrap();
+            assert_eq!(reduced.uid, "u");
+            assert!(matches!(reduced.kind, Some(Kind::Secret(secret)) if secret.data.is_empty()), "{kind}");
         }
         for kind in ["svc.internal/service-account-token", "bootstrap.svc.internal/token"] {
             let reduced = reduce("secrets/a/s", &secret(kind)).unwrap();

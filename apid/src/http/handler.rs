@@ -18,7 +18,7 @@ use super::negotiate;
 use super::query::Query;
 use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, Answer, Delivery};
-use super::{openapi, paths, resources};
+use super::{openapi, openid, paths, resources};
 use crate::audit::{Event, Stage};
 use crate::auth::{Authorized, Credentials};
 use crate::plane::Plane;
@@ -196,6 +196,8 @@ impl Exchange<'_> {
             resources::answer(self, by, body, event).await
         } else if openapi::is_asked(self) {
             openapi::answer(self).await
+        } else if openid::is_asked(self) {
+            openid::answer(self).await
         } else {
             paths::answer(self)
         }

@@ -17,6 +17,7 @@ mod in_flight;
 mod metrics;
 mod negotiate;
 mod openapi;
+mod openid;
 mod params;
 mod paths;
 mod protobuf;

@@ -53,6 +53,7 @@ fn root(exchange: &Exchange<'_>) -> Result<Answer, Status> {
     for endpoint in HEALTH {
         paths.insert(format!("/{endpoint}"));
     }
+    paths.extend([super::openid::DISCOVERY, super::openid::KEYS].map(str::to_owned));
     paths.extend(["/metrics", "/openapi/v2", "/openapi/v3", "/version"].map(str::to_owned));
     plain(exchange, &json!({"paths": paths}))
 }

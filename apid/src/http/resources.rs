@@ -292,8 +292,8 @@ async fn review(
     Ok(Answer::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
-/// Requests for subresources whose bodies are neither the object's own kind nor a view of it: orders, and what is listed
-/// and not built.
+/// Requests for subresources whose bodies are neither the object's own kind nor a view of it: orders, requests for tokens,
+/// and what is listed and not built.
 async fn beside(
     exchange: &Exchange<'_>,
     call: &Call<'_>,
@@ -304,6 +304,9 @@ async fn beside(
     let kind = subresource.and_then(|subresource| registry.body(served, subresource, &call.plane.names));
     if let Some(kind) = kind.filter(|kind| kind.kind.strategy.order().is_some()) {
         return order(exchange, call, kind, body).await;
+    }
+    if let Some(kind) = kind.filter(|kind| kind.kind.storage == Storage::Review) {
+        return token_request(exchange, call, kind, body).await;
     }
     // A name for forwarded requests may hold a scheme and a port.
     if !call.name.contains(':') {
@@ -324,6 +327,23 @@ async fn order(
     let bytes = body.read().await?;
     let (status, warnings) = verbs::order(call, kind, payload(&bytes, format), &options).await?;
     Ok(Answer::status(status, negotiated.format).with_warnings(warnings))
+}
+
+async fn token_request(
+    exchange: &Exchange<'_>,
+    call: &Call<'_>,
+    kind: &Resource,
+    body: RequestBody,
+) -> Result<Answer, Status> {
+    let negotiated = exchange.accept(Offer::Plain)?;
+    let format = exchange.body_format()?;
+    let options = exchange.write_options().validate("CreateOptions", &call.plane.names)?;
+    let bytes = body.read().await?;
+    if bytes.is_empty() {
+        return Err(Status::bad_request("the body of the request is empty: a TokenRequest is expected"));
+    }
+    let (object, warnings) = verbs::token_request(call, kind, payload(&bytes, format), &options).await?;
+    Ok(Answer::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
 /// The representation was made before the write, so that one nobody can have refuses it instead of hiding what was done.

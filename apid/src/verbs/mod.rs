@@ -33,6 +33,7 @@ mod scale;
 mod selection;
 mod shown;
 mod token;
+mod token_request;
 mod update;
 mod version;
 mod watch;
@@ -47,6 +48,7 @@ pub use list::{Listed, list};
 pub use order::order;
 pub use review::review;
 pub use shown::Shown;
+pub use token_request::token_request;
 pub use update::update;
 pub use watch::{Begin, Change, Notice, Watching, watch};
 

@@ -83,7 +83,12 @@ impl Object {
 
     /// `metadata`, made when it is absent or has another type.
     pub fn meta_mut(&mut self) -> &mut Map<String, Value> {
-        let slot = self.0.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        self.part_mut("metadata")
+    }
+
+    /// A top-level object, `spec` for one; made when it is absent or has another type.
+    pub fn part_mut(&mut self, field: &str) -> &mut Map<String, Value> {
+        let slot = self.0.entry(field).or_insert_with(|| Value::Object(Map::new()));
         if !slot.is_object() {
             *slot = Value::Object(Map::new());
         }

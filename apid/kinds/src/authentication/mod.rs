@@ -1,5 +1,7 @@
 //! The group `authentication`: questions about who somebody is.
 
+pub(crate) mod token_request;
+
 use crate::strategy::Plain;
 use crate::{Kind, REVIEW_VERBS, Storage};
 

@@ -1,0 +1,52 @@
+//! TokenRequest: the body of `serviceaccounts/token`, which asks for a token and is answered with it.
+
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::Object;
+use serde_json::Value;
+
+use crate::{Context, Kind, REVIEW_VERBS, Storage, Strategy};
+
+/// Seconds of a token whose request does not say.
+const DEFAULT_SECONDS: i64 = 3600;
+/// The shortest life that may be asked for.
+const LEAST_SECONDS: i64 = 600;
+/// The longest.
+const MOST_SECONDS: i64 = 1 << 32;
+
+pub(crate) const KIND: Kind = Kind {
+    group: "authentication",
+    versions: &["v1"],
+    kind: "TokenRequest",
+    resource: "tokenrequests",
+    singular: "tokenrequest",
+    short_names: &[],
+    categories: &[],
+    namespaced: true,
+    storage: Storage::Review,
+    verbs: REVIEW_VERBS,
+    subresources: &[],
+    schema: "authentication/v1.TokenRequest",
+    strategy: &TokenRequest,
+};
+
+struct TokenRequest;
+
+impl Strategy for TokenRequest {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if object.at(&["spec", "expirationSeconds"]).is_none_or(Value::is_null) {
+            object.part_mut("spec").insert("expirationSeconds".to_owned(), DEFAULT_SECONDS.into());
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        let path = FieldPath::new("spec").child("expirationSeconds");
+        let seconds = object.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or_default();
+        if seconds < LEAST_SECONDS {
+            vec![FieldError::invalid(&path, seconds, "may not specify a duration less than 10 minutes")]
+        } else if seconds > MOST_SECONDS {
+            vec![FieldError::invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds")]
+        } else {
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A token for a service account: asked for as an object, answered with it (requirements A-SA-20, A-SA-21).
+//!
+//! # Contract
+//!
+//! The account must exist, and what the token shall be bound to as well, with the uid that the request names, if it names
+//! one; both are looked up before authd is asked to sign. Nothing is stored.
+
+use admission::Operation;
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::gvk::GroupResource;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use apimachinery::time;
+use authproto::auth::{IssueTokenRequest, ObjectRef};
+use jiff::Timestamp;
+use kinds::Resource;
+use serde_json::{Value, json};
+
+use super::create::fit_namespace;
+use super::decode::decode;
+use super::options::WriteOptions;
+use super::{Call, Payload};
+
+/// Answers a request for a token of the call's account. With it come warnings.
+///
+/// # Errors
+///
+/// 400 for the body and for an object that tokens are not bound to, 403 from admission, 404, 409 for another uid, 422 for
+/// what is wrong with the request, 500 when no key signs tokens, 503.
+pub async fn token_request(
+    call: &Call<'_>,
+    kind: &Resource,
+    payload: Payload<'_>,
+    options: &WriteOptions,
+) -> Result<(Object, Vec<String>), Status> {
+    let version = kind.kind.versions.first().copied().unwrap_or_default();
+    let (mut request, mut warnings) = decode(kind, version, payload, options.field_validation)?;
+    fit_namespace(call, &mut request)?;
+    if request.name().is_empty() {
+        request.set_meta("name", call.name);
+    } else if request.name() != call.name {
+        let path = FieldPath::new("metadata").child("name");
+        let error =
+            FieldError::invalid(&path, request.name(), "must match the service account name if specified");
+        return Err(Status::invalid(&kind.group_kind, call.name, &[error]));
+    }
+    kind.default(&mut request, &call.context());
+    let as_value = options.to_value("CreateOptions", &call.plane.names);
+    let admission = call.admission(Operation::Create, options.dry_run, as_value);
+    admission.mutate(Some(&mut request), None).await?;
+    let errors = kind.kind.strategy.validate(&request, &call.context());
+    if !errors.is_empty() {
+        return Err(Status::invalid(&kind.group_kind, call.name, &errors));
+    }
+    admission.validate(Some(&request), None).await?;
+
+    let account = stored(call, "serviceaccounts", call.namespace, call.name).await?;
+    let (bound_object, node) = bound(call, &request).await?;
+    let asked_seconds =
+        request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or_default();
+    let audiences = request.at(&["spec", "audiences"]).and_then(Value::as_array).into_iter().flatten();
+    let issued = call
+        .plane
+        .auth
+        .issue_token(IssueTokenRequest {
+            namespace: call.namespace.to_owned(),
+            service_account: call.name.to_owned(),
+            service_account_uid: account.uid().to_owned(),
+            audiences: audiences.filter_map(Value::as_str).map(str::to_owned).collect(),
+            expiration_seconds: asked_seconds,
+            bound_object,
+            node,
+            at_least: None,
+        })
+        .await?;
+    if issued.expiration_seconds < asked_seconds {
+        warnings.push(format!(
+            "requested expiration of {asked_seconds} seconds shortened to {} seconds",
+            issued.expiration_seconds
+        ));
+    }
+    let id = format!("JTI={}", issued.id);
+    call.notes.annotate(call.plane.names.label_sub_key("authentication", "issued-credential-id"), id);
+    let expires = Timestamp::from_millisecond(issued.expires_at_ms).map_err(Status::internal)?;
+    request.set_meta("uid", call.plane.chance.uuid());
+    request.set_meta("creationTimestamp", time::time(call.plane.clock.now()));
+    let spec = request.part_mut("spec");
+    spec.insert("audiences".to_owned(), json!(issued.audiences));
+    spec.insert("expirationSeconds".to_owned(), json!(issued.expiration_seconds));
+    request.set("status", json!({"token": issued.token, "expirationTimestamp": time::time(expires)}));
+    Ok((request, warnings))
+}
+
+/// What the token is bound to, and the node of a bound pod.
+async fn bound(call: &Call<'_>, request: &Object) -> Result<(Option<ObjectRef>, Option<ObjectRef>), Status> {
+    let Some(Value::Object(reference)) = request.at(&["spec", "boundObjectRef"]) else {
+        return Ok((None, None));
+    };
+    let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
+    let (resource, namespace) = match (api_version, kind) {
+        ("v1", "Pod") => ("pods", call.namespace),
+        ("v1", "Secret") => ("secrets", call.namespace),
+        ("v1", "Node") => ("nodes", ""),
+        _ => {
+            let group_version =
+                if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") };
+            let why = format!("cannot bind token to object of type {group_version}, Kind={kind}");
+            return Err(Status::bad_request(why));
+        }
+    };
+    let object = stored(call, resource, namespace, name).await?;
+    if resource == "pods" && object.str_at(&["spec", "serviceAccountName"]).unwrap_or_default() != call.name {
+        return Err(Status::bad_request(format!(
+            "cannot bind token for serviceaccount \"{}\" to pod running with different serviceaccount name.",
+            call.name
+        )));
+    }
+    let uid = text("uid");
+    if !uid.is_empty() && uid != object.uid() {
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. \
+             The object might have been deleted and then recreated"
+        );
+        let what = GroupResource { group: String::new(), resource: kind.to_owned() };
+        return Err(Status::conflict(&what, name, &why));
+    }
+    let node = match object.str_at(&["spec", "nodeName"]) {
+        Some(node) if resource == "pods" && !node.is_empty() => {
+            // A node that nobody has registered yet is named without a uid.
+            let uid = match stored(call, "nodes", "", node).await {
+                Ok(node) => node.uid().to_owned(),
+                Err(missing) if missing.code == 404 => String::new(),
+                Err(error) => return Err(error),
+            };
+            Some(reference_to("nodes", "", node, &uid))
+        }
+        _ => None,
+    };
+    Ok((Some(reference_to(resource, namespace, name, object.uid())), node))
+}
+
+fn reference_to(resource: &str, namespace: &str, name: &str, uid: &str) -> ObjectRef {
+    ObjectRef {
+        group: String::new(),
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+    }
+}
+
+/// A stored object of the core group, or 404.
+async fn stored(call: &Call<'_>, resource: &str, namespace: &str, name: &str) -> Result<Object, Status> {
+    let found = call.plane.registry.find("", "v1", resource).and_then(|found| call.plane.collection(found));
+    let collection = found.ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
+    let key = collection.resource.key(namespace, name);
+    let (item, _) = collection.items.get(&key).await.map_err(|error| call.failure(error))?;
+    let item = item.ok_or_else(|| Status::not_found(&collection.resource.group_resource, name))?;
+    super::shown::tree(&item, item.revision())
+}
