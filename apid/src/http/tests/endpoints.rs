@@ -292,6 +292,7 @@ async fn failures_are_statuses_with_their_reason() {
         ("POST", MAPS, ("content-type", "text/plain"), "{}", 415, "UnsupportedMediaType"),
         ("POST", MAPS, json_type, r#"{"metadata":{"name":"Bad_Name"}}"#, 422, "Invalid"),
         ("PATCH", &one, patch, r#"[{"op":"test","path":"/data/k","value":"no"}]"#, 422, "Invalid"),
+        ("PATCH", &one, patch, r#"[{"op":"remove","path":"/data/none"}]"#, 422, "Invalid"),
         ("PATCH", &one, patch, "{", 400, "BadRequest"),
         (
             "PUT",
@@ -323,4 +324,34 @@ async fn failures_are_statuses_with_their_reason() {
     let late = server.get(&huge).await;
     assert!(late.header("retry-after").parse::<u32>().is_ok_and(|seconds| seconds > 0), "{late:?}");
     assert_eq!(late.json()["details"]["retryAfterSeconds"].to_string(), late.header("retry-after"));
+}
+
+#[tokio::test]
+async fn tokens_of_forgotten_versions_are_410() {
+    let server = Server::start().await;
+    for name in ["one", "two", "three"] {
+        server.post(MAPS, map(name, "1")).await;
+    }
+    // More lists than snapshots are kept: the first one's version has to come from the history.
+    let mut tokens = Vec::new();
+    let mut version = String::new();
+    for i in 0..20 {
+        let page = server.get(&format!("{MAPS}?limit=1")).await.json();
+        tokens.push(page["metadata"]["continue"].as_str().unwrap().to_owned());
+        if i == 0 {
+            version = page["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        }
+        server.merge(&format!("{MAPS}/one"), json!({"data": {"k": i.to_string()}})).await;
+    }
+    let page = format!("{MAPS}?limit=1&continue={}", tokens[0]);
+    assert_eq!(server.get(&page).await.code, 200, "the history has it");
+    let now = server.plane.store.revision();
+    server.plane.store.compact(now).await.unwrap();
+    let gone = server.get(&page).await;
+    assert_eq!((gone.code, &gone.json()["reason"]), (410, &json!("Expired")));
+    let exact = format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
+    assert_eq!(server.get(&exact).await.code, 410);
+    // With a limit a version without a match is meant exactly; that of the list now is at least as new.
+    let limited = server.get(&format!("{MAPS}?limit=1&resourceVersion={version}")).await;
+    assert_eq!((limited.code, &limited.json()["reason"]), (410, &json!("Expired")));
 }
