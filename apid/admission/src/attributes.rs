@@ -1,5 +1,6 @@
 //! What plugins are told of a write.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use apimachinery::object::{Object, Value};
@@ -87,6 +88,8 @@ pub struct Notes {
     warnings: Mutex<Vec<String>>,
     /// Annotations of the audit event.
     annotations: Mutex<Vec<(String, String)>>,
+    /// What lasts until the write is over.
+    kept: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 impl Notes {
@@ -98,6 +101,19 @@ impl Notes {
     /// Adds an annotation to the audit event.
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         self.annotations.lock().push((key.into(), value.into()));
+    }
+
+    /// Keeps a value until the write is over, whatever came of it, or is tried anew: its drop tells the plugin.
+    pub fn keep(&self, value: impl Any + Send) {
+        self.kept.lock().push(Box::new(value));
+    }
+
+    /// Forgets what an earlier try of the same write left.
+    pub fn begin_anew(&self) {
+        self.warnings.lock().clear();
+        self.annotations.lock().clear();
+        let kept = std::mem::take(&mut *self.kept.lock());
+        drop(kept);
     }
 
     /// The warnings, in the order they came.

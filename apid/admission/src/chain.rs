@@ -6,11 +6,13 @@
 //! asked: one look into a table that is made with the chain.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use crate::plugins::{PLUGINS, State};
+use crate::quota::Reservations;
 use crate::{Attributes, Configuration, Environment, Interest, ObjectKind, Operation, Plugin};
 
 /// The plugins that run.
@@ -18,6 +20,7 @@ pub struct Chain {
     plugins: Vec<(&'static str, Box<dyn Plugin>)>,
     without_effect: Vec<&'static str>,
     plans: Plans,
+    reservations: Arc<Reservations>,
 }
 
 /// Why flags do not make a chain.
@@ -80,18 +83,26 @@ impl Chain {
                 State::Missing => {}
             }
         }
-        if errors.is_empty() { Ok(Chain::assemble(plugins, without_effect)) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(Chain::assemble(plugins, without_effect, &environment.reservations))
+        } else {
+            Err(errors)
+        }
     }
 
-    fn assemble(plugins: Vec<(&'static str, Box<dyn Plugin>)>, without_effect: Vec<&'static str>) -> Self {
+    fn assemble(
+        plugins: Vec<(&'static str, Box<dyn Plugin>)>,
+        without_effect: Vec<&'static str>,
+        reservations: &Arc<Reservations>,
+    ) -> Self {
         let plans = Plans::new(&plugins);
-        Chain { plugins, without_effect, plans }
+        Chain { plugins, without_effect, plans, reservations: Arc::clone(reservations) }
     }
 
     /// Of plugins that are in no table.
     #[cfg(test)]
     pub(crate) fn of(plugins: Vec<(&'static str, Box<dyn Plugin>)>) -> Self {
-        Chain::assemble(plugins, Vec::new())
+        Chain::assemble(plugins, Vec::new(), &Arc::default())
     }
 
     /// The names of the plugins that run, in their order.
@@ -102,6 +113,11 @@ impl Chain {
     /// Plugins that were enabled and have no effect: the caller logs them.
     pub fn without_effect(&self) -> &[&'static str] {
         &self.without_effect
+    }
+
+    /// What writes under way have been promised of quotas: whoever counts usage needs it.
+    pub fn reservations(&self) -> &Arc<Reservations> {
+        &self.reservations
     }
 
     /// Lets each plugin change the object, before it is validated.

@@ -291,3 +291,7 @@ impl Fields {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tests/configuration.rs"]
+mod tests;

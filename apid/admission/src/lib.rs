@@ -41,6 +41,7 @@ mod pod_security;
 mod pod_toleration_restriction;
 mod priority;
 pub mod quantity;
+pub mod quota;
 mod reader;
 mod runtime_class;
 mod service_account;

@@ -295,3 +295,7 @@ impl Asked {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tests/limit_ranger.rs"]
+mod tests;

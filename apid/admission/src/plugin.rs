@@ -7,6 +7,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
+use crate::quota::Reservations;
 use crate::{Attributes, Authorizer, Eventual, ObjectKind, Operation, Reader, Writer};
 
 /// What plugins are built of.
@@ -24,6 +25,8 @@ pub struct Environment {
     pub writer: Arc<dyn Writer>,
     /// What users may do.
     pub authorizer: Arc<dyn Authorizer>,
+    /// What writes under way have been promised of quotas.
+    pub reservations: Arc<Reservations>,
 }
 
 /// A resource and its subresource (`""` for the main resource).

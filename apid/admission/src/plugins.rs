@@ -19,6 +19,7 @@ use crate::pod_node_selector::PodNodeSelector;
 use crate::pod_security::PodSecurity;
 use crate::pod_toleration_restriction::PodTolerationRestriction;
 use crate::priority::Priority;
+use crate::quota::ResourceQuota;
 use crate::runtime_class::RuntimeClass;
 use crate::service_account::ServiceAccount;
 use crate::signers::SignerCheck;
@@ -138,6 +139,9 @@ pub static PLUGINS: &[Entry] = &[
     on("MutatingAdmissionWebhook", State::Missing),
     on("ValidatingAdmissionPolicy", State::Missing),
     on("ValidatingAdmissionWebhook", State::Missing),
-    on("ResourceQuota", State::Missing),
+    on(
+        "ResourceQuota",
+        State::Configured(|environment, given| Ok(Box::new(ResourceQuota::new(environment, given)?))),
+    ),
     off("AlwaysDeny", State::Built(|_| Box::new(AlwaysDeny))),
 ];

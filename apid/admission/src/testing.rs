@@ -14,6 +14,7 @@ use apimachinery::user::UserInfo;
 use kinds::Registry;
 use parking_lot::Mutex;
 
+use crate::quota::Reservations;
 use crate::{
     Attributes, Authorizer, Environment, Eventual, Found, Notes, ObjectKind, Operation, Plugin, Reader,
     Writer,
@@ -24,6 +25,7 @@ pub(crate) struct Fake {
     pub(crate) names: Arc<Names>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) world: Arc<World>,
+    pub(crate) reservations: Arc<Reservations>,
 }
 
 /// Objects and rights.
@@ -88,6 +90,7 @@ impl Fake {
             names: Arc::new(Names::new(preset, "example.test").unwrap()),
             clock: Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap())),
             world: Arc::default(),
+            reservations: Arc::default(),
         }
     }
 
@@ -113,6 +116,7 @@ impl Fake {
             reader: self.world.clone(),
             writer: self.world.clone(),
             authorizer: self.world.clone(),
+            reservations: self.reservations.clone(),
         }
     }
 

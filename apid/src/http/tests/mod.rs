@@ -111,6 +111,7 @@ impl Server {
             writer: writes.clone(),
             authorizer: surroundings.clone(),
             reservations: Arc::default(),
+            reservations: Arc::default(),
         };
         let admission = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
         let (stop, stopping) = watch::channel(false);

@@ -34,8 +34,7 @@ impl Admission<'_> {
     /// The first refusal.
     pub(super) async fn mutate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<(), Status> {
         // What an earlier turn of a loop had to say is said again.
-        self.call.notes.take_warnings();
-        self.call.notes.take_annotations();
+        self.call.notes.begin_anew();
         self.call.plane.admission.mutate(&self.attributes(old), new).await
     }
 

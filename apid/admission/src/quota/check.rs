@@ -1,0 +1,167 @@
+//! Whether quotas have room for a write, and what they hold after it. Pure.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use kinds::Resource;
+
+use super::limited::Limited;
+use super::measure::{Measured, Rule, Scopes, is_about, rule, unsaid};
+use crate::quantity::{Amounts, Quantity, amounts, text};
+
+/// A write as quotas see it.
+pub(super) struct Request<'a> {
+    pub(super) resource: &'a Resource,
+    pub(super) names: &'a Names,
+    pub(super) object: &'a Object,
+    /// The object after the write.
+    pub(super) measured: Measured,
+    /// What it will use.
+    pub(super) uses: Amounts,
+    /// What it will use more than before.
+    pub(super) more: Amounts,
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn new(
+        resource: &'a Resource,
+        names: &'a Names,
+        object: &'a Object,
+        old: Option<&Object>,
+        now: jiff::Timestamp,
+    ) -> Self {
+        let measured = Measured::of(resource, object, names);
+        let uses = measured.amounts(now).clone();
+        let before =
+            old.map(|old| Measured::of(resource, old, names).amounts(now).clone()).unwrap_or_default();
+        let more = uses.iter().map(|(name, amount)| {
+            let had = before.get(name).copied().unwrap_or_default();
+            (name.clone(), amount.minus(had))
+        });
+        let more = more.filter(|(_, amount)| !amount.is_zero() && !amount.is_negative()).collect();
+        Request { resource, names, object, measured, uses, more }
+    }
+}
+
+/// A quota that a write is charged to, and what it has used then.
+pub(super) struct Charge {
+    pub(super) quota: Arc<Object>,
+    pub(super) used: Amounts,
+}
+
+/// The charges of a write. The error is why it is refused.
+pub(super) fn check(
+    quotas: &[Arc<Object>],
+    request: &Request<'_>,
+    limited: &[Limited],
+) -> Result<Vec<Charge>, String> {
+    let mut concerned = Vec::new();
+    let (mut restricted, mut matched_scopes) = (BTreeSet::new(), Vec::new());
+    for quota in quotas {
+        let of_quota = Scopes::of(quota);
+        matched_scopes.extend(of_quota.0.iter().filter(|scope| request.measured.is_in(scope)).cloned());
+        let hard = amounts(quota.at(&["status", "hard"]));
+        let about: Vec<&String> =
+            hard.keys().filter(|name| is_about(request.resource, name, request.names)).collect();
+        if about.is_empty() || !of_quota.contain(&request.measured) {
+            continue;
+        }
+        if rule(request.resource) == Rule::Pods
+            && let Some(why) = unsaid(request.object, about.iter().map(|name| name.as_str()))
+        {
+            return Err(format!("failed quota: {}: {why}", quota.name()));
+        }
+        let used = amounts(quota.at(&["status", "used"]));
+        if about.iter().any(|name| !used.contains_key(*name)) {
+            let about: Vec<&str> = about.iter().map(|name| name.as_str()).collect();
+            return Err(format!(
+                "status unknown for quota: {}, resources: {}",
+                quota.name(),
+                about.join(",")
+            ));
+        }
+        restricted.extend(about.into_iter().cloned());
+        concerned.push((quota, hard, used));
+    }
+    let negative: Vec<&str> = request
+        .uses
+        .iter()
+        .filter(|(_, amount)| amount.is_negative())
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if !negative.is_empty() {
+        return Err(format!("quota usage is negative for resource(s): {}", negative.join(",")));
+    }
+    if request.more.is_empty() {
+        return Ok(Vec::new());
+    }
+    limited_without_quota(request, limited, &restricted, &matched_scopes)?;
+    concerned
+        .into_iter()
+        .filter_map(|(quota, hard, used)| charge(quota, &hard, used, &request.more).transpose())
+        .collect()
+}
+
+/// What a configuration limits must be covered by some quota.
+fn limited_without_quota(
+    request: &Request<'_>,
+    limited: &[Limited],
+    restricted: &BTreeSet<String>,
+    matched: &[super::measure::Scope],
+) -> Result<(), String> {
+    let uncovered: BTreeSet<&str> = limited
+        .iter()
+        .filter(|limited| limited.resource == request.resource.group_resource)
+        .flat_map(|limited| limited.names(&request.uses))
+        .filter(|name| !restricted.contains(*name))
+        .collect();
+    if !uncovered.is_empty() {
+        let names: Vec<&str> = uncovered.into_iter().collect();
+        return Err(format!("insufficient quota to consume: {}", names.join(",")));
+    }
+    let in_scope = limited.iter().flat_map(|l| &l.scopes).filter(|scope| request.measured.is_in(scope));
+    let uncovered = in_scope.filter(|scope| !matched.iter().any(|have| have.name == scope.name));
+    let told: Vec<String> = uncovered
+        .map(|scope| format!("{{{} {} [{}]}}", scope.name, scope.operator, scope.values.join(" ")))
+        .collect();
+    match told.is_empty() {
+        true => Ok(()),
+        false => Err(format!("insufficient quota to match these scopes: [{}]", told.join(" "))),
+    }
+}
+
+/// The charge to one quota; None when it counts nothing of what is used more.
+fn charge(
+    quota: &Arc<Object>,
+    hard: &Amounts,
+    mut used: Amounts,
+    more: &Amounts,
+) -> Result<Option<Charge>, String> {
+    let requested: Amounts =
+        more.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(n, a)| (n.clone(), *a)).collect();
+    if requested.is_empty() {
+        return Ok(None);
+    }
+    let had = |name: &String| used.get(name).copied().unwrap_or_default();
+    let over = |(name, amount): &(&String, &Quantity)| {
+        hard.get(*name).is_some_and(|most| had(name).plus(**amount) > *most)
+    };
+    let exceeded: Vec<&String> = requested.iter().filter(over).map(|(name, _)| name).collect();
+    if !exceeded.is_empty() {
+        let of = |all: &Amounts| -> String {
+            let pick = |name: &&String| Some(((*name).clone(), *all.get(*name)?));
+            text(&exceeded.iter().filter_map(pick).collect())
+        };
+        return Err(format!(
+            "exceeded quota: {}, requested: {}, used: {}, limited: {}",
+            quota.name(),
+            of(&requested),
+            of(&used),
+            of(hard)
+        ));
+    }
+    crate::quantity::add(&mut used, &requested);
+    Ok(Some(Charge { quota: Arc::clone(quota), used }))
+}

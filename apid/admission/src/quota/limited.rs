@@ -1,0 +1,64 @@
+//! What a configuration says may only be used where a quota covers it.
+
+use apimachinery::gvk::GroupResource;
+use apimachinery::names::Names;
+
+use super::measure::Scope;
+use crate::quantity::Amounts;
+use crate::{Fields, Given};
+
+/// The operators of scopes.
+const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
+
+/// An entry of `limitedResources`.
+#[derive(Clone, Debug)]
+pub(super) struct Limited {
+    pub(super) resource: GroupResource,
+    /// Parts of the names of what is limited.
+    pub(super) contains: Vec<String>,
+    /// Whose objects must be covered by a quota of the same scope.
+    pub(super) scopes: Vec<Scope>,
+}
+
+impl Limited {
+    /// The names of what an object uses that are limited.
+    pub(super) fn names<'a>(&'a self, uses: &'a Amounts) -> impl Iterator<Item = &'a str> + use<'a> {
+        let limited = |name: &&String| self.contains.iter().any(|part| name.contains(part.as_str()));
+        uses.keys().filter(limited).map(String::as_str)
+    }
+
+    fn read(mut fields: Fields) -> Result<Self, String> {
+        let resource = fields.text("resource")?.filter(|resource| !resource.is_empty());
+        let resource = resource.ok_or_else(|| fields.mistake("resource", "must be set"))?;
+        let group = fields.text("apiGroup")?.unwrap_or_default();
+        let contains = fields.texts("matchContains")?;
+        let scopes = fields.objects("matchScopes")?.into_iter().map(scope).collect::<Result<_, _>>()?;
+        fields.end()?;
+        Ok(Limited { resource: GroupResource { group, resource }, contains, scopes })
+    }
+}
+
+fn scope(mut fields: Fields) -> Result<Scope, String> {
+    let name = fields.text("scopeName")?.filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| fields.mistake("scopeName", "must be set"))?;
+    let operator = fields.text("operator")?.unwrap_or_default();
+    if !OPERATORS.contains(&operator.as_str()) {
+        return Err(fields.mistake("operator", &format!("must be one of {}", OPERATORS.join(", "))));
+    }
+    let values = fields.texts("values")?;
+    fields.end()?;
+    Ok(Scope { name, operator, values })
+}
+
+/// The configuration of the plugin.
+pub(super) fn read(names: &Names, given: Option<&Given>) -> Result<Vec<Limited>, String> {
+    let Some(given) = given else { return Ok(Vec::new()) };
+    let mut fields =
+        given.typed(names, "apiserver.config", &["v1"], "ResourceQuotaConfiguration").or_else(|mistake| {
+            let older = ["v1", "v1beta1", "v1alpha1"];
+            given.typed(names, "resourcequota.admission", &older, "Configuration").map_err(|_| mistake)
+        })?;
+    let entries = fields.objects("limitedResources")?;
+    fields.end()?;
+    entries.into_iter().map(Limited::read).collect()
+}

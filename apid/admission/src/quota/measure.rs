@@ -1,0 +1,360 @@
+//! What an object uses of quotas, and the scopes it falls into.
+//!
+//! # Contract
+//!
+//! Every object counts as one under `count/<resource>[.<group>]`. Pods also use compute resources, services ports and
+//! balancers, claims storage, in all and by class; a few core kinds count under their plural alone, too. A pod that has
+//! ended, or whose time to end is over, uses nothing but its count.
+
+use std::collections::BTreeSet;
+
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::time;
+use kinds::Resource;
+use serde_json::Value;
+
+use crate::persistent_volume_claim_resize::{class_annotation, class_of};
+use crate::pod_resources::{CONTAINERS, INIT_CONTAINERS, Sort, containers, of_container, of_pod};
+use crate::quantity::{Amounts, Quantity, raise};
+
+/// Kinds that also count under their plural.
+const PLURALS: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
+
+/// The compute resources of pods, as quotas name them.
+const COMPUTE: [&str; 9] = [
+    "cpu",
+    "ephemeral-storage",
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+/// Of these a quota makes every container say how much it wants.
+const MUST_SAY: [&str; 6] =
+    ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
+
+/// How an object of a resource is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    Pods,
+    Services,
+    Claims,
+    /// It only counts.
+    Plain,
+}
+
+pub(super) fn rule(resource: &Resource) -> Rule {
+    match (resource.kind.group, resource.kind.resource) {
+        ("", "pods") => Rule::Pods,
+        ("", "services") => Rule::Services,
+        ("", "persistentvolumeclaims") => Rule::Claims,
+        _ => Rule::Plain,
+    }
+}
+
+/// Whether all objects of a resource are measured alike, so that they need not be looked at.
+pub fn is_plain(resource: &Resource) -> bool {
+    rule(resource) == Rule::Plain
+}
+
+/// Whether a resource name of a quota is about the objects of a resource.
+pub fn is_about(resource: &Resource, name: &str, names: &Names) -> bool {
+    if name.strip_prefix("count/").is_some_and(|counted| counted == resource.group_resource.to_string()) {
+        return true;
+    }
+    match rule(resource) {
+        Rule::Pods => {
+            let requested = name.strip_prefix("requests.");
+            name == "pods"
+                || COMPUTE.contains(&name)
+                || requested.unwrap_or(name).starts_with("hugepages-")
+                || requested.is_some_and(is_extended)
+        }
+        Rule::Services => matches!(name, "services" | "services.loadbalancers" | "services.nodeports"),
+        Rule::Claims => {
+            let of_class = name.split_once(&class_part(names)).map(|(_, rest)| rest);
+            matches!(of_class.unwrap_or(name), "persistentvolumeclaims" | "requests.storage")
+        }
+        Rule::Plain => {
+            resource.kind.group.is_empty() && resource.kind.resource == name && PLURALS.contains(&name)
+        }
+    }
+}
+
+/// What stands between a storage class and a resource in a quota: `.storageclass.storage.k8s.io/`.
+fn class_part(names: &Names) -> String {
+    format!(".storageclass.{}/", names.group("storage"))
+}
+
+/// Whether a name is that of a resource that devices and the like bring: with a domain, and not one of ours.
+fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
+}
+
+/// An object as quotas see it.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// What it uses.
+    amounts: Amounts,
+    /// What it still uses once it has ended.
+    count: Amounts,
+    /// The moment its time to end is over; None while it is not ending.
+    ends: Option<jiff::Timestamp>,
+    /// What scopes look at; None for what is no pod, which is in no scope.
+    pod: Option<PodFacts>,
+}
+
+/// What scopes look at.
+#[derive(Clone, Debug, Default)]
+struct PodFacts {
+    has_deadline: bool,
+    best_effort: bool,
+    priority_class: String,
+    looks_across_namespaces: bool,
+}
+
+impl Measured {
+    /// Measures an object; of a plain resource it is not looked at.
+    pub fn of(resource: &Resource, object: &Object, names: &Names) -> Self {
+        let counted = format!("count/{}", resource.group_resource);
+        let count = Amounts::from([(counted, Quantity::whole(1))]);
+        let mut amounts = count.clone();
+        let mut one = |name: String, amount: Quantity| {
+            let sum = amounts.entry(name).or_default();
+            *sum = sum.plus(amount);
+        };
+        let mut measured = Measured::default();
+        match rule(resource) {
+            Rule::Pods => {
+                measured.pod = Some(PodFacts::of(object));
+                measured.ends = ends(object);
+                if !matches!(object.str_at(&["status", "phase"]), Some("Succeeded" | "Failed")) {
+                    one("pods".to_owned(), Quantity::whole(1));
+                    let used = compute(&of_pod(object, Sort::Requests), &of_pod(object, Sort::Limits));
+                    used.into_iter().for_each(|(name, amount)| one(name, amount));
+                }
+            }
+            Rule::Services => {
+                one("services".to_owned(), Quantity::whole(1));
+                let (balancers, ports) = ports(object);
+                one("services.loadbalancers".to_owned(), Quantity::whole(balancers));
+                one("services.nodeports".to_owned(), Quantity::whole(ports));
+            }
+            Rule::Claims => {
+                let class = class_of(object, &class_annotation(names));
+                let storage = object.at(&["spec", "resources", "requests", "storage"]).and_then(Quantity::of);
+                let promised = object.at(&["status", "allocatedResources", "storage"]).and_then(Quantity::of);
+                for prefix in [String::new(), format!("{class}{}", class_part(names))] {
+                    if class.is_empty() && !prefix.is_empty() {
+                        continue;
+                    }
+                    one(format!("{prefix}persistentvolumeclaims"), Quantity::whole(1));
+                    if let Some(storage) = storage.max(promised) {
+                        one(format!("{prefix}requests.storage"), storage);
+                    }
+                }
+            }
+            Rule::Plain => {
+                let plural = resource.kind.resource;
+                if resource.kind.group.is_empty() && PLURALS.contains(&plural) {
+                    one(plural.to_owned(), Quantity::whole(1));
+                }
+            }
+        }
+        Measured { amounts, count, ..measured }
+    }
+
+    /// What it uses at a moment.
+    pub fn amounts(&self, now: jiff::Timestamp) -> &Amounts {
+        if self.ends.is_some_and(|end| end < now) { &self.count } else { &self.amounts }
+    }
+
+    /// The same object with at least what another state of it uses: while a write is under way both may be so.
+    #[must_use]
+    pub fn at_least(&self, other: &Measured) -> Measured {
+        let mut most = self.clone();
+        raise(&mut most.amounts, &other.amounts);
+        most
+    }
+
+    /// Whether it is within a scope.
+    pub(super) fn is_in(&self, scope: &Scope) -> bool {
+        let Some(pod) = &self.pod else { return false };
+        match scope.name.as_str() {
+            "Terminating" => pod.has_deadline,
+            "NotTerminating" => !pod.has_deadline,
+            "BestEffort" => pod.best_effort,
+            "NotBestEffort" => !pod.best_effort,
+            "CrossNamespacePodAffinity" => pod.looks_across_namespaces,
+            "PriorityClass" => {
+                let class = pod.priority_class.as_str();
+                match scope.operator.as_str() {
+                    "In" => !class.is_empty() && scope.values.iter().any(|value| value == class),
+                    "NotIn" => !scope.values.iter().any(|value| value == class),
+                    "DoesNotExist" => class.is_empty(),
+                    _ => !class.is_empty(),
+                }
+            }
+            _ => false,
+        }
+    }
+}
+
+/// When a pod that is being deleted has had its time.
+fn ends(pod: &Object) -> Option<jiff::Timestamp> {
+    let begun = time::parse(pod.meta_str("deletionTimestamp"))?;
+    let grace = pod.meta()?.get("deletionGracePeriodSeconds")?.as_i64()?;
+    begun.checked_add(jiff::SignedDuration::from_secs(grace)).ok()
+}
+
+/// What requests and limits come to under the names of quotas.
+fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
+    let mut used = Amounts::new();
+    for (name, amount) in requests {
+        let plain =
+            matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+        if plain {
+            used.insert(name.clone(), *amount);
+        }
+        if plain || is_extended(name) {
+            used.insert(format!("requests.{name}"), *amount);
+        }
+    }
+    for (name, amount) in limits {
+        if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") {
+            used.insert(format!("limits.{name}"), *amount);
+        }
+    }
+    used
+}
+
+/// The balancers and the node ports of a service.
+fn ports(service: &Object) -> (i64, i64) {
+    let ports: Vec<&Value> =
+        service.at(&["spec", "ports"]).and_then(Value::as_array).into_iter().flatten().collect();
+    let all = i64::try_from(ports.len()).unwrap_or(i64::MAX);
+    match service.str_at(&["spec", "type"]) {
+        Some("NodePort") => (0, all),
+        Some("LoadBalancer") => {
+            let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
+            let given =
+                |port: &&&Value| port.get("nodePort").and_then(Value::as_i64).is_some_and(|port| port != 0);
+            match allocates {
+                Some(false) => (1, i64::try_from(ports.iter().filter(given).count()).unwrap_or(i64::MAX)),
+                _ => (1, all),
+            }
+        }
+        _ => (0, 0),
+    }
+}
+
+impl PodFacts {
+    fn of(pod: &Object) -> Self {
+        let all = || containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS));
+        let asks = |container: &Value| {
+            [Sort::Requests, Sort::Limits].iter().any(|sort| {
+                let amounts = of_container(container, *sort);
+                ["cpu", "memory"]
+                    .iter()
+                    .any(|name| amounts.get(*name).is_some_and(|amount| !amount.is_zero()))
+            })
+        };
+        PodFacts {
+            has_deadline: pod
+                .at(&["spec", "activeDeadlineSeconds"])
+                .and_then(Value::as_i64)
+                .is_some_and(|s| s >= 0),
+            best_effort: !all().any(asks),
+            priority_class: pod.str_at(&["spec", "priorityClassName"]).unwrap_or("").to_owned(),
+            looks_across_namespaces: looks_across_namespaces(pod),
+        }
+    }
+}
+
+/// Whether a term of affinity or anti-affinity names other namespaces.
+fn looks_across_namespaces(pod: &Object) -> bool {
+    ["podAffinity", "podAntiAffinity"].iter().any(|sort| {
+        let terms = |list: &str| {
+            let path = ["spec", "affinity", *sort, list];
+            pod.at(&path).and_then(Value::as_array).into_iter().flatten()
+        };
+        let required = terms("requiredDuringSchedulingIgnoredDuringExecution");
+        let preferred =
+            terms("preferredDuringSchedulingIgnoredDuringExecution").filter_map(|t| t.get("podAffinityTerm"));
+        required.chain(preferred).any(|term| {
+            let names = term.get("namespaces").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+            names || term.get("namespaceSelector").is_some_and(|selector| !selector.is_null())
+        })
+    })
+}
+
+/// A scope of a quota.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Scope {
+    pub(super) name: String,
+    pub(super) operator: String,
+    pub(super) values: Vec<String>,
+}
+
+impl Scope {
+    /// Of an entry of a scope selector.
+    fn of(entry: &Value) -> Self {
+        let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
+        let values = entry.get("values").and_then(Value::as_array).into_iter().flatten();
+        Scope {
+            name: text("scopeName"),
+            operator: text("operator"),
+            values: values.filter_map(Value::as_str).map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// The scopes of a quota: those listed and those of its selector.
+#[derive(Clone, Debug, Default)]
+pub struct Scopes(pub(super) Vec<Scope>);
+
+impl Scopes {
+    /// Those of a quota.
+    pub fn of(quota: &Object) -> Self {
+        let listed = quota.at(&["spec", "scopes"]).and_then(Value::as_array).into_iter().flatten();
+        let listed = listed.filter_map(Value::as_str).map(|name| Scope {
+            name: name.to_owned(),
+            operator: "Exists".to_owned(),
+            values: Vec::new(),
+        });
+        let path = ["spec", "scopeSelector", "matchExpressions"];
+        let selected = quota.at(&path).and_then(Value::as_array).into_iter().flatten().map(Scope::of);
+        Scopes(listed.chain(selected).collect())
+    }
+
+    /// Whether an object is in all of them.
+    pub fn contain(&self, measured: &Measured) -> bool {
+        self.0.iter().all(|scope| measured.is_in(scope))
+    }
+}
+
+/// What containers must say and do not, as a sentence: `must specify requests.cpu for: a,b; requests.memory for: a`.
+pub(super) fn unsaid<'a>(pod: &Object, wanted: impl Iterator<Item = &'a str>) -> Option<String> {
+    let wanted: BTreeSet<&str> = wanted.filter(|name| MUST_SAY.contains(name)).collect();
+    let all: Vec<&Value> = containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)).collect();
+    let missing = wanted.into_iter().filter_map(|resource| {
+        let silent: BTreeSet<&str> = all
+            .iter()
+            .filter(|container| {
+                let said =
+                    compute(&of_container(container, Sort::Requests), &of_container(container, Sort::Limits));
+                !said.contains_key(resource)
+            })
+            .map(|container| crate::pod_resources::name(container))
+            .collect();
+        let names: Vec<&str> = silent.into_iter().collect();
+        (!names.is_empty()).then(|| format!("{resource} for: {}", names.join(",")))
+    });
+    let missing: Vec<String> = missing.collect();
+    (!missing.is_empty()).then(|| format!("must specify {}", missing.join("; ")))
+}

@@ -1,0 +1,217 @@
+//! ResourceQuota: how much the objects of a namespace may use together.
+//!
+//! # Contract
+//!
+//! What a new object uses, or a changed one uses more than before, is added to the status of every quota that covers it
+//! before the object is stored; a quota without room refuses the write. A loop of the process counts what is really there
+//! ([`Reservations`] is what the two share), so that deletions and writes that failed give back what they held.
+//!
+//! # Reference
+//!
+//! What stands in the quota's *status* decides: until the limits of a new quota have been counted for the first time,
+//! writes that it covers are refused. Updates are charged for services, claims and resizes of pods alone.
+
+mod check;
+mod limited;
+mod measure;
+mod reservations;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use apimachinery::clock::Clock;
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use serde_json::Value;
+
+pub use measure::{Measured, Scopes, is_about, is_plain};
+pub use reservations::{Promise, Promised, Reservations, Turn};
+
+use crate::quantity::{Amounts, to_list};
+use crate::{Attributes, Environment, Eventual, Given, ObjectKind, Operation, Plugin, Reader, Writer};
+use check::{Charge, Request, check};
+use limited::Limited;
+use measure::{Rule, rule};
+
+/// Quotas.
+pub const QUOTA: ObjectKind = ObjectKind::new("", "ResourceQuota");
+/// How often a quota that others write meanwhile is read anew.
+const ATTEMPTS: usize = 16;
+
+pub(crate) struct ResourceQuota {
+    names: Arc<Names>,
+    clock: Arc<dyn Clock>,
+    reader: Arc<dyn Reader>,
+    writer: Arc<dyn Writer>,
+    reservations: Arc<Reservations>,
+    limited: Vec<Limited>,
+}
+
+impl ResourceQuota {
+    pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
+        Ok(ResourceQuota {
+            names: Arc::clone(&environment.names),
+            clock: Arc::clone(&environment.clock),
+            reader: Arc::clone(&environment.reader),
+            writer: Arc::clone(&environment.writer),
+            reservations: Arc::clone(&environment.reservations),
+            limited: limited::read(&environment.names, given)?,
+        })
+    }
+
+    async fn charge(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Object,
+        quotas: Vec<Arc<Object>>,
+    ) -> Result<(), Status> {
+        let now = self.clock.now();
+        let request = Request::new(attributes.resource, &self.names, object, attributes.old, now);
+        let refused = |why: String| attributes.forbidden(&why);
+        let charges = check(&quotas, &request, &self.limited).map_err(refused)?;
+        if charges.is_empty() || attributes.dry_run {
+            return Ok(());
+        }
+        let _turn = self.reservations.turn(attributes.namespace).await;
+        let mut charged = BTreeSet::new();
+        let done = self.write(attributes, &request, &mut charged).await;
+        match done {
+            Ok(()) => {
+                let promise = Promise {
+                    namespace: attributes.namespace.to_owned(),
+                    key: attributes.resource.key(attributes.namespace, attributes.name),
+                    replaces: attributes.old.map(|old| old.resource_version().to_owned()).unwrap_or_default(),
+                    measured: request.measured,
+                };
+                attributes.notes.keep(self.reservations.promise(promise));
+            }
+            Err(_) if !charged.is_empty() => self.reservations.count(attributes.namespace),
+            Err(_) => {}
+        }
+        done
+    }
+
+    /// Adds the charges to the quotas as they are now, each once.
+    async fn write(
+        &self,
+        attributes: &Attributes<'_>,
+        request: &Request<'_>,
+        charged: &mut BTreeSet<String>,
+    ) -> Result<(), Status> {
+        let mut fresh = false;
+        for _ in 0..ATTEMPTS {
+            let mut quotas = self.quotas(attributes.namespace, fresh).await?;
+            quotas.retain(|quota| !charged.contains(quota.uid()));
+            let charges = check(&quotas, request, &self.limited_if(charged.is_empty()))
+                .map_err(|why| attributes.forbidden(&why))?;
+            let mut conflict = false;
+            for Charge { quota, used } in charges {
+                let uid = quota.uid().to_owned();
+                match self.writer.update_status(QUOTA, with_used(&quota, &used)).get().await {
+                    Ok(_) => {
+                        charged.insert(uid);
+                    }
+                    Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {
+                        conflict = true
+                    }
+                    Err(status) => return Err(status),
+                }
+            }
+            if !conflict {
+                return Ok(());
+            }
+            fresh = true;
+        }
+        let why = "unable to charge the quota: it is written by others all the time, try again";
+        Err(Status::unavailable(why, 1))
+    }
+
+    /// What must be covered is asked about once, when all quotas are looked at.
+    fn limited_if(&self, all: bool) -> &[Limited] {
+        if all { &self.limited } else { &[] }
+    }
+
+    async fn quotas(&self, namespace: &str, fresh: bool) -> Result<Vec<Arc<Object>>, Status> {
+        let known = self.reader.list(QUOTA, namespace).get().await?;
+        if !fresh {
+            return Ok(known);
+        }
+        let mut quotas = Vec::with_capacity(known.len());
+        for quota in known {
+            quotas.extend(self.reader.get_fresh(QUOTA, namespace, quota.name()).get().await?);
+        }
+        Ok(quotas)
+    }
+}
+
+/// A quota with other usage.
+pub fn with_used(quota: &Object, used: &Amounts) -> Object {
+    let mut new = quota.clone();
+    if let Some(status) = crate::limit_ranger::object_at(&mut new.0, "status") {
+        status.insert("used".to_owned(), to_list(used));
+    }
+    new
+}
+
+/// Whether a write may use more than before.
+fn may_use_more(attributes: &Attributes<'_>) -> bool {
+    let rule = rule(attributes.resource);
+    match (attributes.operation, attributes.subresource) {
+        (Operation::Create, "") => true,
+        (Operation::Update, "") => matches!(rule, Rule::Services | Rule::Claims),
+        (Operation::Update, "resize") => rule == Rule::Pods,
+        _ => false,
+    }
+}
+
+impl Plugin for ResourceQuota {
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let stored = attributes.resource.kind.storage == kinds::Storage::Stored;
+        let inside = !attributes.namespace.is_empty() && attributes.resource.kind.namespaced;
+        let Some(object) = object.filter(|_| stored && inside && may_use_more(attributes)) else {
+            return Eventual::Now(Ok(()));
+        };
+        match self.reader.list(QUOTA, attributes.namespace) {
+            Eventual::Now(Ok(quotas)) if quotas.is_empty() && self.limited.is_empty() => {
+                Eventual::Now(Ok(()))
+            }
+            quotas => Eventual::later(async move {
+                let quotas = quotas.get().await?;
+                self.charge(attributes, object, quotas).await
+            }),
+        }
+    }
+}
+
+/// What a quota has used: the sum of what is measured, of every limit that something served is counted under. `counted` says
+/// which those are.
+pub fn sum<'a>(
+    quota: &Object,
+    measured: impl Iterator<Item = &'a Amounts>,
+    counted: impl Fn(&str) -> bool,
+) -> Amounts {
+    let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
+    let names = hard.into_iter().flatten().map(|(name, _)| name).filter(|name| counted(name));
+    let mut used: Amounts = names.map(|name| (name.clone(), Default::default())).collect();
+    for amounts in measured {
+        for (name, sum) in &mut used {
+            if let Some(amount) = amounts.get(name) {
+                *sum = sum.plus(*amount);
+            }
+        }
+    }
+    used
+}
+
+#[cfg(test)]
+#[path = "../tests/quota.rs"]
+mod tests;

@@ -1,0 +1,405 @@
+//! What objects use, what quotas say to it, and many writers at once.
+
+use apimachinery::names::Preset;
+use kinds::Registry;
+use serde_json::json;
+
+use super::*;
+use crate::Configuration;
+use crate::quantity::{amounts, text};
+use crate::testing::{Answer, Fake, Write};
+
+fn quota(name: &str, spec: Value, used: Value) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1"},
+        "spec": spec.clone(),
+        "status": {"hard": spec["hard"], "used": used},
+    })
+}
+
+fn fake(quotas: &[Value]) -> Fake {
+    Fake::new(Preset::Kubernetes).with("", "ResourceQuota", quotas)
+}
+
+fn plugin(fake: &Fake, limited: &str) -> Result<ResourceQuota, String> {
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: ResourceQuota\n  \
+         configuration:\n    apiVersion: apiserver.config.k8s.io/v1\n    kind: ResourceQuotaConfiguration\n    limitedResources: {limited}\n"
+    );
+    let none = |_: &str| Err("no other file".to_owned());
+    let configuration = Configuration::parse("f.yaml", text.as_bytes(), &fake.names, &none).unwrap();
+    ResourceQuota::new(&fake.environment(), configuration.of("ResourceQuota"))
+}
+
+async fn create(fake: &Fake, kind: (&str, &str), object: Value) -> Answer {
+    let plugin = plugin(fake, "[]").unwrap();
+    fake.ask(&plugin, Write { kind, ..Write::default() }, object).await
+}
+
+fn pod(name: &str, requests: Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}})
+}
+
+fn used(fake: &Fake, name: &str) -> String {
+    let found = fake.world.get(QUOTA, "team", name);
+    let Eventual::Now(Ok(Some(quota))) = found else { panic!("the quota is there") };
+    text(&amounts(quota.at(&["status", "used"])))
+}
+
+#[test]
+fn objects_are_measured_by_kind() {
+    let names = Fake::new(Preset::Kubernetes).names;
+    let registry = Registry::new(&names);
+    let now = "2026-01-01T00:01:00Z".parse().unwrap();
+    let claim = |class: Value| json!({"spec": {"storageClassName": class, "resources": {"requests": {"storage": "1Gi"}}}});
+    let ports = json!([{"port": 1, "nodePort": 30001}, {"port": 2}]);
+    for (group, kind, object, expected) in [
+        ("apps", "Deployment", json!({}), "count/deployments.apps=1"),
+        ("", "ConfigMap", json!({}), "configmaps=1,count/configmaps=1"),
+        ("", "Endpoints", json!({}), "count/endpoints=1"),
+        (
+            "",
+            "Pod",
+            pod("p", json!({"cpu": "100m", "memory": "1Gi", "nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi"})),
+            "count/pods=1,cpu=100m,hugepages-2Mi=4Mi,memory=1Gi,pods=1,requests.cpu=100m,requests.hugepages-2Mi=4Mi,requests.memory=1Gi,requests.nvidia.com/gpu=2",
+        ),
+        ("", "Pod", json!({"status": {"phase": "Succeeded"}}), "count/pods=1"),
+        (
+            "",
+            "Pod",
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}}),
+            "count/pods=1",
+        ),
+        (
+            "",
+            "Pod",
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:50Z", "deletionGracePeriodSeconds": 30}}),
+            "count/pods=1,pods=1",
+        ),
+        (
+            "",
+            "Service",
+            json!({"spec": {"ports": ports}}),
+            "count/services=1,services=1,services.loadbalancers=0,services.nodeports=0",
+        ),
+        (
+            "",
+            "Service",
+            json!({"spec": {"type": "NodePort", "ports": ports}}),
+            "count/services=1,services=1,services.loadbalancers=0,services.nodeports=2",
+        ),
+        (
+            "",
+            "Service",
+            json!({"spec": {"type": "LoadBalancer", "ports": ports, "allocateLoadBalancerNodePorts": false}}),
+            "count/services=1,services=1,services.loadbalancers=1,services.nodeports=1",
+        ),
+        (
+            "",
+            "PersistentVolumeClaim",
+            claim(json!(null)),
+            "count/persistentvolumeclaims=1,persistentvolumeclaims=1,requests.storage=1Gi",
+        ),
+        (
+            "",
+            "PersistentVolumeClaim",
+            claim(json!("gold")),
+            "count/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/requests.storage=1Gi,persistentvolumeclaims=1,requests.storage=1Gi",
+        ),
+    ] {
+        let resource = registry.find_kind(&names.group(group), kind).unwrap();
+        let object = Object::from_value(object).unwrap();
+        let measured = Measured::of(resource, &object, &names);
+        assert_eq!(text(measured.amounts(now)), expected, "{kind}");
+        for name in measured.amounts(now).keys() {
+            assert!(is_about(resource, name, &names), "{name} is about {kind}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn quotas_have_room_or_say_why_not() {
+    let both = || {
+        quota(
+            "q",
+            json!({"hard": {"pods": "2", "requests.cpu": "1"}}),
+            json!({"pods": "1", "requests.cpu": "600m"}),
+        )
+    };
+    let forbidden = |why: &str| format!("pods \"p\" is forbidden: {why}");
+    for (quotas, object, message, after) in [
+        (vec![both()], pod("p", json!({"cpu": "400m"})), String::new(), "pods=2,requests.cpu=1"),
+        (
+            vec![both()],
+            pod("p", json!({"cpu": "401m"})),
+            forbidden(
+                "exceeded quota: q, requested: requests.cpu=401m, used: requests.cpu=600m, limited: requests.cpu=1",
+            ),
+            "pods=1,requests.cpu=600m",
+        ),
+        (
+            vec![both()],
+            pod("p", json!({})),
+            forbidden("failed quota: q: must specify requests.cpu for: c"),
+            "pods=1,requests.cpu=600m",
+        ),
+        (
+            vec![quota(
+                "q",
+                json!({"hard": {"limits.memory": "1", "limits.cpu": "1"}}),
+                json!({"limits.cpu": "0", "limits.memory": "0"}),
+            )],
+            json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "b"}, {"name": "a"}]}}),
+            forbidden("failed quota: q: must specify limits.cpu for: a,b; limits.memory for: a,b"),
+            "limits.cpu=0,limits.memory=0",
+        ),
+        (
+            vec![quota("q", json!({"hard": {"pods": "1", "count/pods": "1"}}), json!({"pods": "0"}))],
+            pod("p", json!({})),
+            forbidden("status unknown for quota: q, resources: count/pods,pods"),
+            "pods=0",
+        ),
+        (
+            vec![quota(
+                "q",
+                json!({"hard": {"pods": "1", "count/pods": "1"}}),
+                json!({"pods": "1", "count/pods": "1"}),
+            )],
+            pod("p", json!({})),
+            forbidden(
+                "exceeded quota: q, requested: count/pods=1,pods=1, used: count/pods=1,pods=1, limited: count/pods=1,pods=1",
+            ),
+            "count/pods=1,pods=1",
+        ),
+        (
+            vec![quota("q", json!({"hard": {"pods": "5"}, "scopes": ["BestEffort"]}), json!({"pods": "0"}))],
+            pod("p", json!({"cpu": "1"})),
+            String::new(),
+            "pods=0",
+        ),
+        (
+            vec![quota(
+                "q",
+                json!({"hard": {"pods": "5"}, "scopes": ["BestEffort", "NotTerminating"]}),
+                json!({"pods": "0"}),
+            )],
+            pod("p", json!({})),
+            String::new(),
+            "pods=1",
+        ),
+        (
+            vec![quota(
+                "q",
+                json!({"hard": {"count/configmaps": "0", "services": "0"}}),
+                json!({"count/configmaps": "0", "services": "0"}),
+            )],
+            pod("p", json!({})),
+            String::new(),
+            "count/configmaps=0,services=0",
+        ),
+    ] {
+        let fake = fake(&quotas);
+        let answer = create(&fake, ("", "Pod"), object.clone()).await;
+        assert_eq!(answer.message(), message, "{object}");
+        assert_eq!(used(&fake, "q"), after, "{object}");
+    }
+}
+
+#[tokio::test]
+async fn scopes_choose_by_class_and_affinity() {
+    let in_scope = |name: &str, operator: &str, values: &[&str]| json!({"hard": {"pods": "9"}, "scopeSelector": {"matchExpressions": [{"scopeName": name, "operator": operator, "values": values}]}});
+    let of_class = |class: &str| {
+        let mut pod = pod("p", json!({}));
+        pod["spec"]["priorityClassName"] = json!(class);
+        pod
+    };
+    let across = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "affinity": {"podAntiAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": {"namespaceSelector": {}}}]}}}});
+    let deadline = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "activeDeadlineSeconds": 5}});
+    for (spec, pod, counted) in [
+        (in_scope("PriorityClass", "In", &["high"]), of_class("high"), true),
+        (in_scope("PriorityClass", "In", &["high"]), of_class("low"), false),
+        (in_scope("PriorityClass", "NotIn", &["high"]), of_class("low"), true),
+        (in_scope("PriorityClass", "NotIn", &["high"]), pod("p", json!({})), true),
+        (in_scope("PriorityClass", "Exists", &[]), of_class("x"), true),
+        (in_scope("PriorityClass", "Exists", &[]), pod("p", json!({})), false),
+        (in_scope("PriorityClass", "DoesNotExist", &[]), pod("p", json!({})), true),
+        (in_scope("CrossNamespacePodAffinity", "Exists", &[]), across.clone(), true),
+        (in_scope("CrossNamespacePodAffinity", "Exists", &[]), pod("p", json!({})), false),
+        (json!({"hard": {"pods": "9"}, "scopes": ["Terminating"]}), deadline.clone(), true),
+        (json!({"hard": {"pods": "9"}, "scopes": ["NotTerminating"]}), deadline, false),
+        (json!({"hard": {"pods": "9"}, "scopes": ["NotBestEffort"]}), pod("p", json!({"cpu": "1"})), true),
+    ] {
+        let fake = fake(&[quota("q", spec.clone(), json!({"pods": "0"}))]);
+        let answer = create(&fake, ("", "Pod"), pod.clone()).await;
+        assert_eq!(answer.message(), "");
+        assert_eq!(used(&fake, "q") == "pods=1", counted, "{spec} {pod}");
+    }
+}
+
+#[tokio::test]
+async fn updates_are_charged_for_what_they_add_and_dry_runs_for_nothing() {
+    let service = |kind: &str, ports: usize| {
+        let ports: Vec<Value> = (0..ports).map(|port| json!({"port": port})).collect();
+        json!({"metadata": {"name": "s", "resourceVersion": "7"}, "spec": {"type": kind, "ports": ports}})
+    };
+    let config_map = json!({"metadata": {"name": "m", "resourceVersion": "7"}});
+    for (kind, old, new, dry_run, after) in [
+        (
+            "Service",
+            service("NodePort", 1),
+            service("NodePort", 3),
+            false,
+            "configmaps=0,services=1,services.nodeports=3",
+        ),
+        (
+            "Service",
+            service("NodePort", 3),
+            service("ClusterIP", 3),
+            false,
+            "configmaps=0,services=1,services.nodeports=1",
+        ),
+        (
+            "Service",
+            service("ClusterIP", 1),
+            service("NodePort", 1),
+            true,
+            "configmaps=0,services=1,services.nodeports=1",
+        ),
+        (
+            "ConfigMap",
+            config_map.clone(),
+            config_map.clone(),
+            false,
+            "configmaps=0,services=1,services.nodeports=1",
+        ),
+    ] {
+        let hard = json!({"hard": {"configmaps": "9", "services": "1", "services.nodeports": "3"}});
+        let fake =
+            fake(&[quota("q", hard, json!({"configmaps": "0", "services": "1", "services.nodeports": "1"}))]);
+        let plugin = plugin(&fake, "[]").unwrap();
+        let write = Write {
+            operation: Operation::Update,
+            kind: ("", kind),
+            old: Some(old),
+            dry_run,
+            ..Write::default()
+        };
+        let answer = fake.ask(&plugin, write, new.clone()).await;
+        assert_eq!(answer.message(), "");
+        assert_eq!(used(&fake, "q"), after, "{new}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_limited_must_be_covered() {
+    let gold = "[{resource: persistentvolumeclaims, matchContains: [gold.storageclass.storage.k8s.io/requests.storage]}]";
+    let class =
+        "[{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: In, values: [high, top]}]}]";
+    let mut important = pod("x", json!({}));
+    important["spec"]["priorityClassName"] = json!("high");
+    let claim = json!({"metadata": {"name": "x"}, "spec": {"storageClassName": "gold", "resources": {"requests": {"storage": "1"}}}});
+    let covering = quota(
+        "q",
+        json!({"hard": {"gold.storageclass.storage.k8s.io/requests.storage": "5"}}),
+        json!({"gold.storageclass.storage.k8s.io/requests.storage": "0"}),
+    );
+    let in_class = quota(
+        "q",
+        json!({"hard": {"pods": "5"}, "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}}),
+        json!({"pods": "0"}),
+    );
+    for (limited, quotas, kind, object, why) in [
+        (
+            gold,
+            vec![],
+            "PersistentVolumeClaim",
+            claim.clone(),
+            "insufficient quota to consume: gold.storageclass.storage.k8s.io/requests.storage",
+        ),
+        (gold, vec![covering], "PersistentVolumeClaim", claim.clone(), ""),
+        (gold, vec![], "Pod", important.clone(), ""),
+        (
+            class,
+            vec![],
+            "Pod",
+            important.clone(),
+            "insufficient quota to match these scopes: [{PriorityClass In [high top]}]",
+        ),
+        (class, vec![in_class], "Pod", important.clone(), ""),
+        (class, vec![], "Pod", pod("x", json!({})), ""),
+    ] {
+        let fake = fake(&quotas);
+        let plugin = plugin(&fake, limited).unwrap();
+        let answer = fake.ask(&plugin, Write { kind: ("", kind), ..Write::default() }, object).await;
+        assert_eq!(answer.result.is_err(), !why.is_empty(), "{limited} {kind}: {}", answer.message());
+        assert!(answer.message().ends_with(why));
+    }
+    for (limited, mistake) in [
+        ("[{matchContains: [x]}]", "limitedResources[0].resource: must be set"),
+        (
+            "[{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: Has}]}]",
+            "limitedResources[0].matchScopes[0].operator: must be one of In, NotIn, Exists, DoesNotExist",
+        ),
+        ("[{resource: pods, matchcontains: []}]", "limitedResources[0].matchcontains: is unknown"),
+    ] {
+        let have = plugin(&fake(&[]), limited).err().unwrap();
+        assert_eq!(have, format!("file `f.yaml`, plugins[0].configuration.{mistake}"));
+    }
+}
+
+/// 32 writers of one namespace: as many are let through as there is room for, and each is charged once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_writers_never_exceed_a_quota() {
+    let fake = Arc::new(fake(&[quota(
+        "q",
+        json!({"hard": {"pods": "100", "requests.cpu": "30"}}),
+        json!({"pods": "0", "requests.cpu": "0"}),
+    )]));
+    let writers = (0..32).map(|writer| {
+        let fake = Arc::clone(&fake);
+        tokio::spawn(async move {
+            let mut allowed = 0;
+            for i in 0..10 {
+                let answer =
+                    create(&fake, ("", "Pod"), pod(&format!("p-{writer}-{i}"), json!({"cpu": "500m"}))).await;
+                match answer.message() {
+                    "" => allowed += 1,
+                    refused => assert!(
+                        refused.contains("exceeded quota: q, requested: requests.cpu=500m"),
+                        "{refused}"
+                    ),
+                }
+            }
+            allowed
+        })
+    });
+    let mut allowed = 0;
+    for writer in writers.collect::<Vec<_>>() {
+        allowed += writer.await.unwrap();
+    }
+    assert_eq!(allowed, 60);
+    assert_eq!(used(&fake, "q"), "pods=60,requests.cpu=30");
+}
+
+#[tokio::test]
+async fn a_promise_lasts_as_long_as_the_write() {
+    let reservations: Arc<Reservations> = Arc::default();
+    let promise = Promise {
+        namespace: "team".to_owned(),
+        key: "core/pods/team/p".to_owned(),
+        replaces: String::new(),
+        measured: Measured::default(),
+    };
+    let notes = crate::Notes::default();
+    notes.keep(reservations.promise(promise));
+    assert_eq!(reservations.promises("team").len(), 1);
+    assert!(reservations.promises("other").is_empty());
+    drop(notes);
+    assert!(reservations.promises("team").is_empty());
+    assert_eq!(
+        reservations.uncounted().await.into_iter().collect::<Vec<_>>(),
+        ["team"],
+        "the namespace is counted then"
+    );
+}

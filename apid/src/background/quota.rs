@@ -1,0 +1,276 @@
+//! Quotas: what the objects of a namespace really use stands in the status of its quotas.
+//!
+//! # Contract
+//!
+//! The loop follows quotas, and every kind that some quota counts. A namespace with quotas is counted anew when one of
+//! its quotas is new or asks for something else, when an object that its quotas may count comes, changes or goes, and
+//! when a write ends that was charged; all of them at every resync. Namespaces without quotas cost one look.
+//!
+//! # Invariants
+//!
+//! INVARIANT (never exceeded), see `admission::quota`: while a namespace is counted nothing is charged in it, promises are
+//! read before objects, and a promise counts until its object is seen.
+//! INVARIANT (counted once): an object that has not changed since the last count is not decoded again.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::quantity::{self, Amounts};
+use admission::quota::{self, Measured, Promise, Reservations, Scopes};
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use parking_lot::Mutex;
+use serde_json::Value;
+use storage::Revision;
+
+use super::actor::{Actor, Target};
+use super::follow::{Seen, follow};
+use crate::plane::{Collection, Items, Plane, Snapshot};
+
+/// Changes that come so close together are counted together.
+const TOGETHER: Duration = Duration::from_millis(20);
+/// How often everything is counted, whatever was seen.
+const RESYNC: Duration = Duration::from_secs(300);
+/// After a failure.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The quotas of all namespaces as the loop saw them last, by namespace and name, each with the names it limits.
+type Quotas = HashMap<String, HashMap<String, Vec<String>>>;
+
+/// What the parts of the loop share.
+struct Work {
+    actor: Actor,
+    reservations: Arc<Reservations>,
+    quotas: Mutex<Quotas>,
+    /// Key prefixes of the kinds that are followed.
+    followed: Mutex<HashSet<String>>,
+    /// What was measured, by namespace and key. One loop counts; the lock is never waited for.
+    measured: Mutex<HashMap<String, Known>>,
+}
+
+/// The measured objects of a namespace.
+type Known = HashMap<Arc<str>, (Revision, Arc<Measured>)>;
+
+/// Follows quotas and what they count, until the process ends.
+pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
+    let Ok(quotas) = collection(&plane) else { return };
+    let items = Arc::clone(&quotas.items);
+    let work = Arc::new(Work {
+        reservations: Arc::clone(plane.admission.reservations()),
+        actor: Actor::controller(plane, "resourcequota-controller", own_account),
+        quotas: Mutex::default(),
+        followed: Mutex::default(),
+        measured: Mutex::default(),
+    });
+    let seen = Arc::clone(&work);
+    let of_quotas = follow(items, move |quota| seen.see_quota(quota));
+    tokio::join!(of_quotas, work.count_all(), work.resync());
+}
+
+fn collection(plane: &Plane) -> Result<&Collection, Status> {
+    let resource = plane.registry.find("", "v1", "resourcequotas");
+    resource
+        .and_then(|resource| plane.collection(resource))
+        .ok_or_else(|| Status::internal("quotas are not served"))
+}
+
+impl Work {
+    fn see_quota(self: &Arc<Self>, seen: Seen<'_>) {
+        let entry = match seen {
+            Seen::There(entry) => entry,
+            Seen::Gone(entry) => {
+                let mut quotas = self.quotas.lock();
+                if let Some(of_namespace) = quotas.get_mut(entry.namespace()) {
+                    of_namespace.remove(entry.name());
+                    if of_namespace.is_empty() {
+                        quotas.remove(entry.namespace());
+                        self.measured.lock().remove(entry.namespace());
+                    }
+                }
+                return;
+            }
+        };
+        let Ok(quota) = entry.object(Revision(0)) else { return };
+        let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
+        let names: Vec<String> = hard.into_iter().flatten().map(|(name, _)| name.clone()).collect();
+        self.follow_kinds(&names);
+        let mut quotas = self.quotas.lock();
+        quotas.entry(entry.namespace().to_owned()).or_default().insert(entry.name().to_owned(), names);
+        // Charges change the usage alone.
+        if quota.at(&["spec", "hard"]) != quota.at(&["status", "hard"]) {
+            self.reservations.count(entry.namespace());
+        }
+    }
+
+    /// Follows the kinds that names of limits are about.
+    fn follow_kinds(self: &Arc<Self>, names: &[String]) {
+        let plane = self.actor.plane();
+        for collection in plane.collections().filter(|collection| collection.resource.kind.namespaced) {
+            let resource = &collection.resource;
+            let counted = names.iter().any(|name| quota::is_about(resource, name, &plane.names));
+            if counted && self.followed.lock().insert(resource.key_prefix.clone()) {
+                let (work, items) = (Arc::clone(self), Arc::clone(&collection.items));
+                tokio::spawn(follow(items, move |seen| match seen {
+                    Seen::There(entry) | Seen::Gone(entry) => work.touch(entry.namespace()),
+                }));
+            }
+        }
+    }
+
+    /// Has a namespace counted that has quotas.
+    fn touch(&self, namespace: &str) {
+        if self.quotas.lock().contains_key(namespace) {
+            self.reservations.count(namespace);
+        }
+    }
+
+    async fn resync(&self) {
+        loop {
+            tokio::time::sleep(RESYNC).await;
+            self.measured.lock().clear();
+            let namespaces: Vec<String> = self.quotas.lock().keys().cloned().collect();
+            namespaces.iter().for_each(|namespace| self.reservations.count(namespace));
+        }
+    }
+
+    async fn count_all(self: &Arc<Self>) {
+        loop {
+            let mut namespaces: BTreeSet<String> = self.reservations.uncounted().await;
+            tokio::time::sleep(TOGETHER).await;
+            namespaces.retain(|namespace| self.quotas.lock().contains_key(namespace));
+            for namespace in namespaces {
+                if let Err(status) = self.count(&namespace).await {
+                    if !matches!(status.reason, Reason::Conflict | Reason::NotFound) {
+                        tracing::warn!(namespace, reason = %status, "the usage of quotas could not be written");
+                    }
+                    let work = Arc::clone(self);
+                    tokio::spawn(async move {
+                        tokio::time::sleep(RETRY).await;
+                        work.reservations.count(&namespace);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Counts a namespace and writes what has changed.
+    async fn count(&self, namespace: &str) -> Result<(), Status> {
+        let plane = self.actor.plane();
+        let quotas = collection(plane)?;
+        let _turn = self.reservations.turn(namespace).await;
+        let promises = self.reservations.promises(namespace);
+        let snapshot = quotas.items.snapshot().await.map_err(unavailable)?;
+        let scope = quotas.resource.key(namespace, "");
+        let mut stored = Vec::new();
+        for item in snapshot.scope(&scope, "") {
+            let entry = item.entry().map_err(unavailable)?;
+            stored.push(entry.object(item.revision()).map_err(Status::internal)?);
+        }
+        let counted: Vec<&Collection> = plane
+            .collections()
+            .filter(|collection| {
+                let about = |name: &str| quota::is_about(&collection.resource, name, &plane.names);
+                collection.resource.kind.namespaced && stored.iter().any(|quota| limits(quota).any(about))
+            })
+            .collect();
+        let objects = self.measure(namespace, &counted, &promises).await?;
+        for quota in stored {
+            let new = self.counted(&quota, &objects);
+            if new.at(&["status"]) != quota.at(&["status"]) {
+                let name = quota.name().to_owned();
+                let target = Target { collection: quotas, namespace, name: &name, subresource: "status" };
+                self.actor.update(target, new).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The objects of the counted kinds, and those that are promised and not stored yet.
+    async fn measure<'a>(
+        &self,
+        namespace: &str,
+        counted: &[&'a Collection],
+        promises: &[Promise],
+    ) -> Result<Vec<(&'a Collection, Vec<Arc<Measured>>)>, Status> {
+        let plane = self.actor.plane();
+        let mut known = self.measured.lock().remove(namespace).unwrap_or_default();
+        let mut now_known = Known::with_capacity(known.len());
+        let mut all = Vec::with_capacity(counted.len());
+        for collection in counted {
+            let resource = &collection.resource;
+            let items: &Arc<Items> = &collection.items;
+            let snapshot: Snapshot = items.snapshot().await.map_err(unavailable)?;
+            let scope = resource.key(namespace, "");
+            let plain = quota::is_plain(resource)
+                .then(|| Arc::new(Measured::of(resource, &Object::default(), &plane.names)));
+            let mut of_kind = Vec::new();
+            for item in snapshot.scope(&scope, "") {
+                let measured = match (&plain, known.remove(item.key())) {
+                    (Some(plain), _) => Arc::clone(plain),
+                    (None, Some((revision, measured))) if revision == item.revision() => measured,
+                    (None, _) => {
+                        let entry = item.entry().map_err(unavailable)?;
+                        let object = entry.object(item.revision()).map_err(Status::internal)?;
+                        Arc::new(Measured::of(resource, &object, &plane.names))
+                    }
+                };
+                if plain.is_none() {
+                    now_known.insert(Arc::clone(item.key()), (item.revision(), Arc::clone(&measured)));
+                }
+                let promised = promises.iter().find(|promise| {
+                    *promise.key == **item.key() && promise.replaces == item.revision().to_string()
+                });
+                of_kind.push(match promised {
+                    Some(promise) => Arc::new(promise.measured.at_least(&measured)),
+                    None => measured,
+                });
+            }
+            let new = promises.iter().filter(|promise| {
+                promise.replaces.is_empty()
+                    && promise.key.starts_with(&scope)
+                    && snapshot.item(&promise.key).is_none()
+            });
+            of_kind.extend(new.map(|promise| Arc::new(promise.measured.clone())));
+            all.push((*collection, of_kind));
+        }
+        self.measured.lock().insert(namespace.to_owned(), now_known);
+        Ok(all)
+    }
+
+    /// A quota with what is limited and what is used.
+    fn counted(&self, quota: &Object, objects: &[(&Collection, Vec<Arc<Measured>>)]) -> Object {
+        let plane = self.actor.plane();
+        let now = plane.clock.now();
+        let scopes = Scopes::of(quota);
+        let about =
+            |collection: &Collection, name: &str| quota::is_about(&collection.resource, name, &plane.names);
+        let counted = objects.iter().filter(|(c, _)| limits(quota).any(|name| about(c, name)));
+        let within = counted.flat_map(|(_, measured)| measured.iter().filter(|one| scopes.contain(one)));
+        let used: Amounts = quota::sum(quota, within.map(|measured| measured.amounts(now)), |name| {
+            objects.iter().any(|(collection, _)| about(collection, name))
+        });
+        let mut new = quota::with_used(quota, &used);
+        if let (Some(hard), Some(status)) =
+            (quota.at(&["spec", "hard"]), new.get_mut("status").and_then(Value::as_object_mut))
+        {
+            status.insert("hard".to_owned(), hard.clone());
+            // Amounts that are equal are not written in another form.
+            let before = quota.at(&["status", "used"]);
+            if before.is_some() && quantity::amounts(before) == used {
+                status.insert("used".to_owned(), before.cloned().unwrap_or_default());
+            }
+        }
+        new
+    }
+}
+
+/// The names of what a quota limits.
+fn limits(quota: &Object) -> impl Iterator<Item = &str> {
+    let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
+    hard.into_iter().flatten().map(|(name, _)| name.as_str())
+}
+
+fn unavailable(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(error.to_string(), 1)
+}
