@@ -32,6 +32,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::audit::AuditLog;
 use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
+use crate::background::start_objects::Published;
 use crate::background::{self, AdmissionWrites};
 use crate::config::{Authd, Config, USAGE};
 use crate::http::Api;
@@ -103,6 +104,7 @@ pub fn run(config: Config) -> ExitCode {
 #[derive(Default)]
 struct Progress {
     namespaces: AtomicBool,
+    objects: AtomicBool,
     policy: AtomicBool,
     stopping: AtomicBool,
 }
@@ -130,7 +132,6 @@ async fn serve(config: Config) -> Result<(), Failure> {
             reader: surroundings.clone(),
             writer: admission_writes.clone(),
             authorizer: surroundings.clone(),
-            reservations: Arc::default(),
         },
     )?;
     private_folder(&config.data_dir)
@@ -205,7 +206,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let stopped = async {
         let mut refused = std::mem::replace(&mut authd.refused, oneshot::channel().1);
         tokio::select! {
-            ended = start_work(&plane, &config, &authd, &progress) => ended?,
+            ended = start_work(&plane, &config, address, &authd, &progress) => ended?,
             signal = ask_to_stop() => return signal.map_err(Failure::from),
             Ok(()) = &mut refused => return Err(authd_refused()),
         }
@@ -232,12 +233,14 @@ async fn serve(config: Config) -> Result<(), Failure> {
     stopped
 }
 
-/// Everything that writes: built-in namespaces, then the mirror with default policy, then the loops.
+/// Everything that writes: built-in namespaces, then the mirror with default policy and the other objects of the start,
+/// then the loops.
 async fn start_work(
     plane: &Arc<Plane>,
     config: &Config,
+    bound: SocketAddr,
     authd: &RunningAuthd,
-    progress: &Progress,
+    progress: &Arc<Progress>,
 ) -> Result<(), Failure> {
     let accounts = config.controllers_have_accounts;
     background::namespaces::ensure_built_in(plane)
@@ -247,6 +250,11 @@ async fn start_work(
     let mirror = MirrorOptions::new(authd.socket.clone(), &plane.names, plane.chance.uuid());
     let writer = Arc::new(background::PolicyWrites::new(Arc::clone(plane), accounts));
     tokio::spawn(Arc::clone(&plane.auth).keep_mirror(mirror, Arc::clone(&plane.store), writer));
+    let published = Published::new(config.advertise_address, bound, config.service_ranges.clone());
+    let made = Arc::clone(progress);
+    tokio::spawn(background::start_objects::run(Arc::clone(plane), published, move || {
+        made.objects.store(true, Ordering::SeqCst);
+    }));
     background::start(plane, accounts, config.garbage_collector);
     Ok(())
 }
@@ -451,7 +459,18 @@ fn health(
             let auth = Arc::clone(auth);
             checks = checks.with("authd", move || auth.health());
         }
-        checks = checks.with("autoregister-completion", || Ok(()));
+        let objects_made = || {
+            let made = Arc::clone(progress);
+            move || match made.objects.load(Ordering::SeqCst) {
+                true => Ok(()),
+                false => Err("the objects of the start are not made yet".to_owned()),
+            }
+        };
+        for name in ["scheduling/bootstrap-system-priority-classes", "priority-and-fairness-config-producer"]
+        {
+            checks = hook(checks, name, lenient, Box::new(objects_made()));
+        }
+        checks = checks.with("autoregister-completion", objects_made());
         if config.allows_everything {
             checks = checks.with("warning/every-request-is-allowed", || Ok(()));
         }

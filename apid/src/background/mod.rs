@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`namespaces::ensure_built_in`] runs once before anything else writes; [`start`] starts the loops, one file each. They
+//! [`namespaces::ensure_built_in`] runs once before anything else writes; [`start_objects::run`] makes what else a server has
+//! from its start; [`start`] starts the loops, one file each. They
 //! read the watch cache and write through the verbs, so that the audit log shows them as it shows requests (requirements
 //! D-SVC-2). They survive a restart: each begins with what is there.
 
@@ -16,8 +17,8 @@ mod follow;
 mod garbage;
 pub mod namespaces;
 mod policy_writes;
-mod quota;
 mod service_accounts;
+pub mod start_objects;
 
 pub use admission_writes::AdmissionWrites;
 pub use policy_writes::PolicyWrites;
@@ -29,6 +30,5 @@ pub fn start(plane: &Arc<Plane>, own_accounts: bool, collect_garbage: bool) {
         tokio::spawn(garbage::run(plane.clone()));
     }
     tokio::spawn(namespaces::run(plane.clone(), own_accounts));
-    tokio::spawn(quota::run(plane.clone(), own_accounts));
     tokio::spawn(service_accounts::run(plane.clone(), own_accounts));
 }

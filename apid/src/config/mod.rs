@@ -15,9 +15,11 @@ use serving::gates::FeatureGates;
 use crate::auth::ProxyHeaders;
 
 mod parse;
+mod service_range;
 mod table;
 
 use parse::Line;
+pub use service_range::ServiceRange;
 use table::State;
 
 /// Exit code for mistakes on the command line (`EX_USAGE`).
@@ -48,6 +50,10 @@ pub struct Config {
     pub bind_address: IpAddr,
     /// Port to listen on; 0: the system chooses.
     pub secure_port: u16,
+    /// The address under which others reach the process, if it is said.
+    pub advertise_address: Option<IpAddr>,
+    /// The addresses of services.
+    pub service_ranges: Vec<ServiceRange>,
     /// Where the bound port is written.
     pub port_file: PathBuf,
     /// Where certificates are made when none are given.
@@ -182,6 +188,9 @@ impl Config {
             line.read("bind-address", |v| v.parse().map_err(|_| "not an IP address".to_owned()));
         let secure_port =
             line.read("secure-port", |v| v.parse().map_err(|_| "not a port (0 to 65535)".to_owned()));
+        let advertise_address =
+            line.read("advertise-address", |v| v.parse().map_err(|_| "not an IP address".to_owned()));
+        let service_ranges = line.read("service-cluster-ip-range", ServiceRange::parse_list);
         let min_request_timeout =
             line.read("min-request-timeout", |v| v.parse().map_err(|_| "not a number of seconds".to_owned()));
         let mut count =
@@ -236,6 +245,8 @@ impl Config {
             names,
             bind_address: bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             secure_port: secure_port.unwrap_or(6443),
+            advertise_address,
+            service_ranges: service_ranges.unwrap_or_else(|| vec![ServiceRange::DEFAULT]),
             tls,
             client_ca: path("client-ca-file"),
             authd: authd?,

@@ -89,6 +89,12 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("data-dir", Value("DIR"), Apid, "folder of the store; made when it is missing"),
     flag("bind-address", Value("IP"), Apid, "address to listen on (default 0.0.0.0)"),
     flag("secure-port", Value("PORT"), Apid, "port to listen on (default 6443); 0: the system chooses"),
+    flag(
+        "advertise-address",
+        Value("IP"),
+        Apid,
+        "address under which others reach this process (default: that of --bind-address, or of the host's way out)",
+    ),
     flag("port-file", Value("FILE"), Apid, "where the bound port is written (default DATA-DIR/apid.port)"),
     flag(
         "cert-dir",
@@ -276,7 +282,12 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("delete-collection-workers", Value("COUNT"), Apid, "deletes of a collection at a time (default 1)"),
     flag("enable-garbage-collector", Switch, Apid, "objects end with their owners (default true)"),
     later("event-ttl", Value("TIME"), Apid, "how long Events are kept"),
-    later("service-cluster-ip-range", Value("RANGE"), Apid, "addresses of Services"),
+    flag(
+        "service-cluster-ip-range",
+        Value("RANGE"),
+        Apid,
+        "addresses of Services, also one range of each family (default 10.0.0.0/24)",
+    ),
     later("service-node-port-range", Value("RANGE"), Apid, "ports of Services"),
     missed("encryption-provider-config", Value("FILE"), Apid, "encryption at rest"),
     missed("etcd-servers", List("URLS"), Apid, "store in an etcd cluster"),

@@ -1,0 +1,99 @@
+//! An APIService for each group version that is built in: it says that this server answers for it, and where it stands in
+//! lists of groups.
+//!
+//! # Reference
+//!
+//! The group `apiregistration` itself has none. Those of custom kinds come and go with their definitions.
+
+use std::collections::BTreeSet;
+
+use apimachinery::names::Names;
+use kinds::Registry;
+use serde_json::json;
+
+use super::{Wanted, same_spec};
+
+/// Where a version stands in its group, unless it says otherwise.
+const USUAL: i64 = 15;
+
+/// Where groups stand among others, and versions in them: stem of the group, its place, versions that stand elsewhere.
+/// Higher comes first.
+const PRIORITIES: &[(&str, i64, &[(&str, i64)])] = &[
+    ("", 18_000, &[("v1", 1)]),
+    ("apps", 17_800, &[]),
+    ("events", 17_750, &[]),
+    ("authentication", 17_700, &[]),
+    ("authorization", 17_600, &[]),
+    ("autoscaling", 17_500, &[("v2", 30)]),
+    ("batch", 17_400, &[]),
+    ("certificates", 17_300, &[]),
+    ("networking", 17_200, &[]),
+    ("policy", 17_100, &[]),
+    ("rbac.authorization", 17_000, &[]),
+    ("storage", 16_800, &[]),
+    ("admissionregistration", 16_700, &[]),
+    ("apiextensions", 16_700, &[]),
+    ("scheduling", 16_600, &[]),
+    ("coordination", 16_500, &[]),
+    ("node", 16_300, &[]),
+    ("discovery", 16_200, &[]),
+    ("flowcontrol.apiserver", 16_100, &[("v1", 21)]),
+];
+
+/// One for each group version of the registry.
+pub(super) fn all(registry: &Registry, names: &Names) -> Vec<Wanted> {
+    let kinds = registry.resources().iter().map(|resource| resource.kind);
+    let served = kinds.flat_map(|kind| kind.versions.iter().map(|version| (kind.group, *version)));
+    let served: BTreeSet<(&str, &str)> = served.collect();
+    served.into_iter().filter_map(|(stem, version)| wanted(stem, version, names)).collect()
+}
+
+fn wanted(stem: &str, version: &str, names: &Names) -> Option<Wanted> {
+    let (_, group_priority, elsewhere) = PRIORITIES.iter().find(|(group, ..)| *group == stem)?;
+    let version_priority =
+        elsewhere.iter().find(|(other, _)| *other == version).map_or(USUAL, |(_, place)| *place);
+    let group = names.group(stem);
+    let mut spec = json!({
+        "version": version,
+        "groupPriorityMinimum": group_priority,
+        "versionPriority": version_priority,
+    });
+    if !group.is_empty() {
+        spec["group"] = json!(group);
+    }
+    let object = json!({
+        "metadata": {
+            "name": format!("{version}.{group}"),
+            "labels": {names.label_sub_key("kube-aggregator", "automanaged"): "onstart"},
+        },
+        "spec": spec,
+    });
+    let local = "Local APIServices are always available".to_owned();
+    let wanted = Wanted::new("apiregistration", "APIService", object);
+    Some(wanted.mended(same_spec).with_condition("Available", "Local", local))
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+
+    #[test]
+    fn every_group_version_has_its_place() {
+        for (preset, batch) in [(Preset::Kubernetes, "v1.batch"), (Preset::Svc, "v1.batch")] {
+            let names = Names::new(preset, "example.test").unwrap();
+            let registry = Registry::new(&names);
+            let all = all(&registry, &names);
+            let have: BTreeSet<String> = all.iter().map(|wanted| wanted.object.name().to_owned()).collect();
+            for resource in registry.resources() {
+                for version in resource.kind.versions {
+                    let name = format!("{version}.{}", resource.group_resource.group);
+                    let own = resource.kind.group == "apiregistration";
+                    assert_eq!(have.contains(&name), !own, "{name}");
+                }
+            }
+            assert!(have.contains("v1.") && have.contains(batch));
+        }
+    }
+}

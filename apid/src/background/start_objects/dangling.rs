@@ -1,0 +1,120 @@
+//! Flow schemas say in their status whether the priority level that they name exists.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use tokio::sync::Notify;
+
+use super::{RETRY, collection, set_condition};
+use crate::background::actor::{Actor, Target};
+use crate::background::follow::follow;
+
+/// Follows both kinds, until the process ends.
+pub(super) async fn run(actor: Actor) {
+    let changed = Arc::new(Notify::new());
+    let (Ok(schemas), Ok(levels)) = (
+        collection(actor.plane(), ("flowcontrol.apiserver", "FlowSchema")),
+        collection(actor.plane(), ("flowcontrol.apiserver", "PriorityLevelConfiguration")),
+    ) else {
+        return;
+    };
+    let follow = |items: &Arc<crate::plane::Items>| {
+        let changed = Arc::clone(&changed);
+        follow(items.clone(), move |_| changed.notify_one())
+    };
+    let look = async {
+        loop {
+            changed.notified().await;
+            if let Err(status) = look(&actor).await {
+                tracing::warn!(reason = %status, "the status of flow schemas could not be written");
+                tokio::time::sleep(RETRY).await;
+                changed.notify_one();
+            }
+        }
+    };
+    tokio::join!(follow(&schemas.items), follow(&levels.items), look);
+}
+
+async fn look(actor: &Actor) -> Result<(), Status> {
+    let plane = actor.plane();
+    let unavailable = |error: storage::Error| Status::unavailable(error.to_string(), 1);
+    let schemas = collection(plane, ("flowcontrol.apiserver", "FlowSchema"))?;
+    let levels = collection(plane, ("flowcontrol.apiserver", "PriorityLevelConfiguration"))?;
+    let (snapshot, known) = (
+        schemas.items.snapshot().await.map_err(unavailable)?,
+        levels.items.snapshot().await.map_err(unavailable)?,
+    );
+    let prefix = &levels.resource.key_prefix;
+    let mut there = HashSet::new();
+    for item in known.scope(prefix, "") {
+        there.insert(item.entry().map_err(unavailable)?.name().to_owned());
+    }
+    let now = apimachinery::time::time(plane.clock.now());
+    for item in snapshot.scope(&schemas.resource.key_prefix, "") {
+        let entry = item.entry().map_err(unavailable)?;
+        let schema = entry.object(item.revision()).map_err(Status::internal)?;
+        let Some(next) = judged(&schema, &there, &now) else { continue };
+        let target =
+            Target { collection: schemas, namespace: "", name: schema.name(), subresource: "status" };
+        match actor.update(target, next).await {
+            // Written or deleted meanwhile: that is seen next.
+            Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {}
+            Err(status) => return Err(status),
+            Ok(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// The schema with the right condition, unless it has it.
+fn judged(schema: &Object, there: &HashSet<String>, now: &str) -> Option<Object> {
+    let level = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]).unwrap_or("");
+    let names = format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?}");
+    let (status, reason, message) = match there.contains(level) {
+        true => ("False", "Found", format!("{names} and it exists")),
+        false => ("True", "NotFound", format!("{names} but there is no such object")),
+    };
+    set_condition(
+        schema,
+        &[("type", "Dangling"), ("status", status), ("reason", reason), ("message", &message)],
+        now,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_time_is_that_of_the_last_change() {
+        let there = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<HashSet<_>>();
+        let schema = |level: &str| {
+            let schema = json!({
+                "metadata": {"name": "s"}, "spec": {"priorityLevelConfiguration": {"name": level}},
+                "status": {"conditions": [{"type": "Other"}]},
+            });
+            Object::from_value(schema).unwrap()
+        };
+        let conditions = |object: &Object| object.at(&["status", "conditions"]).unwrap().clone();
+        let first = judged(&schema("a"), &there(&["a"]), "1").unwrap();
+        assert_eq!(
+            conditions(&first),
+            json!([{"type": "Other"}, {
+                "type": "Dangling", "status": "False", "reason": "Found", "lastTransitionTime": "1",
+                "message": "This FlowSchema references the PriorityLevelConfiguration object named \"a\" and it exists",
+            }])
+        );
+        assert_eq!(judged(&first, &there(&["a"]), "2"), None);
+        let gone = judged(&first, &there(&[]), "3").unwrap();
+        assert_eq!(conditions(&gone)[1]["status"], "True");
+        assert_eq!(conditions(&gone)[1]["lastTransitionTime"], "3");
+        let mut other = gone;
+        other.set("spec", json!({"priorityLevelConfiguration": {"name": "b"}}));
+        let other = judged(&other, &there(&["a"]), "4").unwrap();
+        assert_eq!(conditions(&other)[1]["lastTransitionTime"], "3", "it was missing all the time");
+    }
+}

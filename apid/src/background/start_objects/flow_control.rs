@@ -1,0 +1,280 @@
+//! The flow schemas and priority levels that sort requests by how much they matter.
+//!
+//! # Reference
+//!
+//! Four objects are mandatory: whatever is written into them is undone. The others are suggested: the annotation
+//! `autoupdate-spec` of each says whether this server may change them. One without the annotation is the server's as long
+//! as nobody has changed its specification (generation 1); the annotation is then written accordingly.
+
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+use serde_json::json;
+
+use super::{Wanted, same_spec};
+
+const GROUP: &str = "flowcontrol.apiserver";
+
+/// The annotation without its domain.
+const AUTO_UPDATE: (&str, &str) = ("apf", "autoupdate-spec");
+
+/// Mandatory ones first: they are what everything else falls back to.
+pub(super) fn all(names: &Names) -> Vec<Wanted> {
+    let mut all = levels(names);
+    all.extend(schemas(names));
+    all
+}
+
+/// Who must come through, and whether its specification is restored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Mandatory,
+    Suggested,
+}
+use Origin::{Mandatory, Suggested};
+
+fn wanted(kind: &'static str, name: &str, origin: Origin, spec: Value, names: &Names) -> Wanted {
+    let annotation = names.label_sub_key(AUTO_UPDATE.0, AUTO_UPDATE.1);
+    let object = json!({"metadata": {"name": name, "annotations": {annotation: "true"}}, "spec": spec});
+    Wanted::new(GROUP, kind, object).mended(match origin {
+        Mandatory => same_spec,
+        Suggested => mend_suggested,
+    })
+}
+
+/// What a suggested object should be: see the file's head.
+fn mend_suggested(current: &Object, wanted: &Object) -> Option<Object> {
+    // The only annotation of what is wanted is this one.
+    let (key, _) = wanted.annotations().next()?;
+    let ours = match current.annotation(key) {
+        Some("true") => true,
+        Some("false") => false,
+        _ => current.generation() == 1,
+    };
+    let mut next = if ours { same_spec(current, wanted) } else { None };
+    let said = if ours { "true" } else { "false" };
+    if current.annotation(key) != Some(said) {
+        let object = next.get_or_insert_with(|| current.clone());
+        let annotations = object.meta_mut().entry("annotations").or_insert_with(|| json!({}));
+        if let Value::Object(annotations) = annotations {
+            annotations.insert(key.to_owned(), said.into());
+        }
+    }
+    next
+}
+
+fn levels(names: &Names) -> Vec<Wanted> {
+    let level = |name: &str, origin: Origin, spec: Value| {
+        wanted("PriorityLevelConfiguration", name, origin, spec, names)
+    };
+    let limited = |shares: u32, lendable: u32, response: Value| {
+        json!({"type": "Limited", "limited": {
+            "nominalConcurrencyShares": shares, "lendablePercent": lendable, "limitResponse": response,
+        }})
+    };
+    let queued = |name: &str, shares: u32, lendable: u32, queues: u32, hand: u32| {
+        let queuing = json!({"queues": queues, "handSize": hand, "queueLengthLimit": 50});
+        level(name, Suggested, limited(shares, lendable, json!({"type": "Queue", "queuing": queuing})))
+    };
+    vec![
+        level(
+            "exempt",
+            Mandatory,
+            json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}}),
+        ),
+        level("catch-all", Mandatory, limited(5, 0, json!({"type": "Reject"}))),
+        queued("system", 30, 33, 64, 6),
+        queued("node-high", 40, 25, 64, 6),
+        queued("leader-election", 10, 0, 16, 4),
+        queued("workload-high", 40, 50, 128, 6),
+        queued("workload-low", 100, 90, 128, 6),
+        queued("global-default", 20, 50, 128, 6),
+    ]
+}
+
+/// A flow schema: its name, the level of its requests, its precedence, what tells its flows apart, and its one rule.
+struct Schema<'a> {
+    name: &'a str,
+    level: &'a str,
+    precedence: u32,
+    distinguisher: &'a str,
+    subjects: Vec<Value>,
+    resources: Vec<Value>,
+    paths: Vec<Value>,
+}
+
+impl Schema<'_> {
+    fn wanted(self, origin: Origin, names: &Names) -> Wanted {
+        let mut rule = json!({ "subjects": self.subjects });
+        for (field, rules) in [("resourceRules", self.resources), ("nonResourceRules", self.paths)] {
+            if !rules.is_empty() {
+                rule[field] = Value::Array(rules);
+            }
+        }
+        let mut spec = json!({
+            "priorityLevelConfiguration": {"name": self.level},
+            "matchingPrecedence": self.precedence,
+            "rules": [rule],
+        });
+        if !self.distinguisher.is_empty() {
+            spec["distinguisherMethod"] = json!({ "type": self.distinguisher });
+        }
+        wanted("FlowSchema", self.name, origin, spec, names)
+    }
+}
+
+const BY_USER: &str = "ByUser";
+const BY_NAMESPACE: &str = "ByNamespace";
+
+fn schemas(names: &Names) -> Vec<Wanted> {
+    let everything = |name, level, precedence, distinguisher, subjects| Schema {
+        name,
+        level,
+        precedence,
+        distinguisher,
+        subjects,
+        resources: vec![json!({
+            "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true, "namespaces": ["*"],
+        })],
+        paths: vec![json!({"verbs": ["*"], "nonResourceURLs": ["*"]})],
+    };
+    let some = |name, level, precedence, subjects, resources| Schema {
+        name,
+        level,
+        precedence,
+        distinguisher: BY_USER,
+        subjects,
+        resources,
+        paths: Vec::new(),
+    };
+    let everybody = || vec![group("system:unauthenticated"), group("system:authenticated")];
+    let system_account = |name: &str| json!({"kind": "ServiceAccount", "serviceAccount": {"name": name, "namespace": names.system_namespace}});
+    let elect = |api_group: &str, resources: &[&str]| {
+        json!({
+            "verbs": ["get", "create", "update"], "apiGroups": [api_group], "resources": resources, "namespaces": ["*"],
+        })
+    };
+    let coordination = names.group("coordination");
+    let (manager, scheduler) = (user("system:kube-controller-manager"), user("system:kube-scheduler"));
+    let system_accounts = format!("{}-service-accounts", names.system_namespace);
+    let probes = Schema {
+        name: "probes",
+        level: "exempt",
+        precedence: 2,
+        distinguisher: "",
+        subjects: everybody(),
+        resources: Vec::new(),
+        paths: vec![json!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]})],
+    };
+    let nodes = json!({
+        "verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "clusterScope": true, "namespaces": ["*"],
+    });
+    let node_leases = json!({
+        "verbs": ["*"], "apiGroups": [&coordination], "resources": ["leases"], "namespaces": ["*"],
+    });
+    let mandatory = [
+        everything("exempt", "exempt", 1, "", vec![group("system:masters")]),
+        everything("catch-all", "catch-all", 10_000, BY_USER, everybody()),
+    ];
+    let suggested = [
+        everything("system-nodes", "system", 500, BY_USER, vec![group("system:nodes")]),
+        some("system-node-high", "node-high", 400, vec![group("system:nodes")], vec![nodes, node_leases]),
+        probes,
+        some(
+            "system-leader-election",
+            "leader-election",
+            100,
+            vec![manager.clone(), scheduler.clone(), system_account("*")],
+            vec![elect(&coordination, &["leases"])],
+        ),
+        // So that these writes are not taken for elections by the next schema.
+        some(
+            "endpoint-controller",
+            "workload-high",
+            150,
+            vec![
+                manager.clone(),
+                system_account("endpoint-controller"),
+                system_account("endpointslicemirroring-controller"),
+            ],
+            vec![elect("", &["endpoints"])],
+        ),
+        some(
+            "workload-leader-election",
+            "leader-election",
+            200,
+            vec![system_account("*")],
+            vec![elect("", &["endpoints", "configmaps"]), elect(&coordination, &["leases"])],
+        ),
+        everything("kube-controller-manager", "workload-high", 800, BY_NAMESPACE, vec![manager]),
+        everything("kube-scheduler", "workload-high", 800, BY_NAMESPACE, vec![scheduler]),
+        everything(&system_accounts, "workload-high", 900, BY_NAMESPACE, vec![system_account("*")]),
+        everything("service-accounts", "workload-low", 9_000, BY_USER, vec![group("system:serviceaccounts")]),
+        everything("global-default", "global-default", 9_900, BY_USER, everybody()),
+    ];
+    let mandatory = mandatory.into_iter().map(|schema| schema.wanted(Mandatory, names));
+    mandatory.chain(suggested.into_iter().map(|schema| schema.wanted(Suggested, names))).collect()
+}
+
+fn group(name: &str) -> Value {
+    json!({"kind": "Group", "group": {"name": name}})
+}
+
+fn user(name: &str) -> Value {
+    json!({"kind": "User", "user": {"name": name}})
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+
+    #[test]
+    fn every_schema_names_a_level_that_is_there() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let all = all(&names);
+        let levels: Vec<&str> =
+            all.iter().filter(|w| w.kind.1 != "FlowSchema").map(|w| w.object.name()).collect();
+        let schemas: Vec<&Object> =
+            all.iter().filter(|w| w.kind.1 == "FlowSchema").map(|w| &w.object).collect();
+        assert_eq!((levels.len(), schemas.len()), (8, 13));
+        for schema in schemas {
+            let level = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]).unwrap();
+            assert!(levels.contains(&level), "{} of {}", level, schema.name());
+            assert_eq!(schema.annotation("apf.kubernetes.io/autoupdate-spec"), Some("true"));
+        }
+    }
+
+    #[test]
+    fn suggested_objects_are_restored_as_long_as_they_are_ours() {
+        let key = "apf.kubernetes.io/autoupdate-spec";
+        let of = |annotation: Option<&str>, generation: u64, level: &str| {
+            let mut object =
+                json!({"metadata": {"name": "s", "generation": generation}, "spec": {"level": level}});
+            if let Some(value) = annotation {
+                object["metadata"]["annotations"] = json!({ key: value });
+            }
+            Object::from_value(object).unwrap()
+        };
+        let wanted = of(Some("true"), 0, "new");
+        for (annotation, generation, level, said, has) in [
+            (Some("true"), 1, "new", "true", "new"),
+            (Some("true"), 5, "old", "true", "new"),
+            (Some("false"), 1, "old", "false", "old"),
+            (Some("false"), 1, "new", "false", "new"),
+            (None, 1, "old", "true", "new"),
+            (None, 2, "old", "false", "old"),
+            (Some("odd"), 2, "old", "false", "old"),
+        ] {
+            let current = of(annotation, generation, level);
+            let next = mend_suggested(&current, &wanted);
+            assert_eq!(
+                next.is_none(),
+                annotation == Some(said) && level == has,
+                "{annotation:?} {generation}"
+            );
+            let next = next.unwrap_or(current);
+            assert_eq!((next.annotation(key), next.str_at(&["spec", "level"])), (Some(said), Some(has)));
+        }
+    }
+}

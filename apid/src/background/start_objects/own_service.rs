@@ -1,0 +1,144 @@
+//! The API's own Service, as programs in pods look for it: its address, what is behind it, and the range it comes from.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+
+use apimachinery::names::Names;
+use serde_json::json;
+
+use super::{Wanted, same_fields};
+use crate::config::ServiceRange;
+
+/// The port of the Service.
+const PORT: u16 = 443;
+const DEFAULT: &str = "default";
+
+/// Where others reach this server.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Its address. None when it has none but the loopback: then the Service has nothing behind it.
+    pub address: Option<IpAddr>,
+    /// Its port.
+    pub port: u16,
+    /// The addresses of services, the first family first.
+    pub ranges: Vec<ServiceRange>,
+}
+
+impl Published {
+    /// `asked` is what the command line says; without it, the address that the server is bound to, or that of the host's
+    /// way out when it is bound to all or to the loopback.
+    pub fn new(asked: Option<IpAddr>, bound: SocketAddr, ranges: Vec<ServiceRange>) -> Self {
+        let is_general = |ip: &IpAddr| ip.is_unspecified() || ip.is_loopback();
+        let address = asked.or_else(|| match bound.ip() {
+            ip if is_general(&ip) => way_out(),
+            ip => Some(ip),
+        });
+        Published { address: address.filter(|ip| !is_general(ip)), port: bound.port(), ranges }
+    }
+}
+
+/// The host's address on its way out. A datagram socket that is only connected sends nothing.
+fn way_out() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+/// All of them, as they are kept.
+pub(super) fn all(published: &Published, names: &Names) -> Vec<Wanted> {
+    let Some(range) = published.ranges.first() else { return Vec::new() };
+    let name = names.api_service;
+    let own = range.first_address();
+    let mut all =
+        vec![service_cidr(published, names), service(published, own, names), ip_address(own, names)];
+    if let Some(address) = published.address {
+        let ports = json!([{"name": "https", "port": published.port, "protocol": "TCP"}]);
+        let endpoints = json!({
+            "metadata": {
+                "name": name, "namespace": DEFAULT,
+                "labels": {names.label_sub_key("endpointslice", "skip-mirror"): "true"},
+            },
+            "subsets": [{"addresses": [{"ip": address}], "ports": &ports}],
+        });
+        let slice = json!({
+            "metadata": {
+                "name": name, "namespace": DEFAULT,
+                "labels": {names.label_key("service-name"): name},
+            },
+            "addressType": family(address),
+            "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+            "ports": ports,
+        });
+        all.push(
+            Wanted::new("", "Endpoints", endpoints)
+                .mended(|current, wanted| same_fields(current, wanted, &["subsets"])),
+        );
+        all.push(
+            Wanted::new("discovery", "EndpointSlice", slice)
+                .mended(|current, wanted| same_fields(current, wanted, &["endpoints", "ports"])),
+        );
+    }
+    all
+}
+
+fn family(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+fn service(published: &Published, own: IpAddr, names: &Names) -> Wanted {
+    let name = names.api_service;
+    let object = json!({
+        "metadata": {
+            "name": name, "namespace": DEFAULT,
+            "labels": {"component": "apiserver", "provider": name},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": own, "clusterIPs": [own],
+            "ipFamilies": [family(own)], "ipFamilyPolicy": "SingleStack",
+            "internalTrafficPolicy": "Cluster", "sessionAffinity": "None",
+            "ports": [{"name": "https", "protocol": "TCP", "port": PORT, "targetPort": published.port}],
+        },
+        "status": {"loadBalancer": {}},
+    });
+    Wanted::new("", "Service", object)
+}
+
+fn service_cidr(published: &Published, names: &Names) -> Wanted {
+    let ranges: Vec<String> = published.ranges.iter().map(ToString::to_string).collect();
+    let object = json!({"metadata": {"name": names.api_service}, "spec": {"cidrs": ranges}});
+    let message = format!("{} default Service CIDR is ready", names.api_title());
+    Wanted::new("networking", "ServiceCIDR", object).with_condition("Ready", "", message)
+}
+
+fn ip_address(own: IpAddr, names: &Names) -> Wanted {
+    let object = json!({
+        "metadata": {
+            "name": own,
+            "labels": {
+                names.label_sub_key("ipaddress", "ip-family"): family(own),
+                names.label_sub_key("ipaddress", "managed-by"): names.group("ipallocator"),
+            },
+        },
+        "spec": {"parentRef": {"resource": "services", "namespace": DEFAULT, "name": names.api_service}},
+    });
+    Wanted::new("networking", "IPAddress", object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_asked_for_or_bound_and_never_the_loopback() {
+        let at = |bound: &str, asked: Option<&str>| {
+            let asked = asked.map(|ip| ip.parse().unwrap());
+            Published::new(asked, SocketAddr::new(bound.parse().unwrap(), 6443), Vec::new()).address
+        };
+        assert_eq!(at("192.0.2.7", None), Some("192.0.2.7".parse().unwrap()));
+        assert_eq!(at("127.0.0.1", Some("192.0.2.8")), Some("192.0.2.8".parse().unwrap()));
+        assert_eq!(at("192.0.2.7", Some("127.0.0.1")), None);
+        for general in ["127.0.0.1", "0.0.0.0", "::"] {
+            assert!(at(general, None).is_none_or(|ip| !ip.is_loopback() && !ip.is_unspecified()));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The two priority classes of what keeps a cluster going.
+
+use serde_json::json;
+
+use super::Wanted;
+
+/// What no class of users reaches.
+const CRITICAL: i64 = 2_000_000_000;
+
+/// Both, as they are made.
+pub(super) fn all() -> Vec<Wanted> {
+    let class = |name: &str, value: i64, description: &str| {
+        Wanted::new(
+            "scheduling",
+            "PriorityClass",
+            json!({
+                "metadata": {"name": name},
+                "value": value,
+                "description": description,
+                "preemptionPolicy": "PreemptLowerPriority",
+            }),
+        )
+    };
+    vec![
+        class(
+            "system-node-critical",
+            CRITICAL + 1_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+        class(
+            "system-cluster-critical",
+            CRITICAL,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
+    ]
+}

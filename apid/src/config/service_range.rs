@@ -1,0 +1,103 @@
+//! A range of addresses for services, as `--service-cluster-ip-range` names it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// The least number of addresses: bits that are free.
+const LEAST_BITS: u8 = 3;
+
+/// Addresses that begin alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceRange {
+    network: IpAddr,
+    prefix: u8,
+}
+
+impl ServiceRange {
+    /// What services have when nothing is said.
+    pub const DEFAULT: ServiceRange =
+        ServiceRange { network: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix: 24 };
+
+    /// The first address that a service can have; it is the API's own.
+    pub fn first_address(&self) -> IpAddr {
+        match self.network {
+            IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() | 1).into(),
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() | 1).into(),
+        }
+    }
+
+    /// Reads one range, or one of each family separated by a comma.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+        let ranges: Vec<Self> = text.split(',').map(|one| one.trim().parse()).collect::<Result<_, _>>()?;
+        match ranges.as_slice() {
+            [_] => Ok(ranges),
+            [one, other] if one.network.is_ipv4() != other.network.is_ipv4() => Ok(ranges),
+            _ => Err("is more than one range, or one of each family".to_owned()),
+        }
+    }
+}
+
+impl FromStr for ServiceRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || format!("`{text}` is no range like 10.0.0.0/24");
+        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let prefix: u8 = prefix.parse().map_err(|_| wrong())?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        if prefix > bits {
+            return Err(wrong());
+        }
+        if bits - prefix < LEAST_BITS {
+            return Err(format!("`{text}` has fewer than 8 addresses"));
+        }
+        let free = u32::from(bits - prefix);
+        let network = match address {
+            IpAddr::V4(ip) => {
+                Ipv4Addr::from_bits(ip.to_bits() & u32::MAX.checked_shl(free).unwrap_or(0)).into()
+            }
+            IpAddr::V6(ip) => {
+                Ipv6Addr::from_bits(ip.to_bits() & u128::MAX.checked_shl(free).unwrap_or(0)).into()
+            }
+        };
+        Ok(ServiceRange { network, prefix })
+    }
+}
+
+impl fmt::Display for ServiceRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.network, self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_networks_with_a_first_address() {
+        for (text, shown, first) in [
+            ("10.0.0.0/24", "10.0.0.0/24", "10.0.0.1"),
+            ("10.1.2.3/16", "10.1.0.0/16", "10.1.0.1"),
+            ("0.0.0.0/0", "0.0.0.0/0", "0.0.0.1"),
+            ("fd00::7/112", "fd00::/112", "fd00::1"),
+        ] {
+            let range: ServiceRange = text.parse().unwrap();
+            assert_eq!(
+                (range.to_string().as_str(), range.first_address().to_string().as_str()),
+                (shown, first)
+            );
+        }
+        assert_eq!(ServiceRange::parse_list("10.0.0.0/24, fd00::/112").unwrap().len(), 2);
+        for bad in ["", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/30", "x/24", "10.0.0.0/24,10.1.0.0/24", "a,b,c"]
+        {
+            assert!(ServiceRange::parse_list(bad).is_err(), "{bad}");
+        }
+    }
+}
