@@ -132,6 +132,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
             reader: surroundings.clone(),
             writer: admission_writes.clone(),
             authorizer: surroundings.clone(),
+            reservations: Arc::default(),
         },
     )?;
     private_folder(&config.data_dir)

@@ -17,6 +17,7 @@ mod follow;
 mod garbage;
 pub mod namespaces;
 mod policy_writes;
+mod quota;
 mod service_accounts;
 pub mod start_objects;
 
@@ -30,5 +31,6 @@ pub fn start(plane: &Arc<Plane>, own_accounts: bool, collect_garbage: bool) {
         tokio::spawn(garbage::run(plane.clone()));
     }
     tokio::spawn(namespaces::run(plane.clone(), own_accounts));
+    tokio::spawn(quota::run(plane.clone(), own_accounts));
     tokio::spawn(service_accounts::run(plane.clone(), own_accounts));
 }
