@@ -28,6 +28,35 @@ pub fn validate_selector(selector: &Value, path: &FieldPath) -> Vec<FieldError> 
     errors
 }
 
+/// Whether a `LabelSelector` demands nothing.
+pub fn selects_all(selector: &Value) -> bool {
+    let is_empty = |part: &str| match selector.get(part) {
+        Some(Value::Object(labels)) => labels.is_empty(),
+        Some(Value::Array(expressions)) => expressions.is_empty(),
+        _ => true,
+    };
+    is_empty("matchLabels") && is_empty("matchExpressions")
+}
+
+/// Whether labels fit a `LabelSelector`.
+pub fn matches(selector: &Value, labels: &Value) -> bool {
+    let equal = selector.get("matchLabels").and_then(Value::as_object);
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    equal.into_iter().flatten().all(|(key, value)| labels.get(key) == Some(value))
+        && expressions.into_iter().flatten().all(|expression| {
+            let key = expression.get("key").and_then(Value::as_str).unwrap_or_default();
+            let (label, values) = (labels.get(key), expression.get("values").and_then(Value::as_array));
+            let listed = label.is_some_and(|label| values.is_some_and(|values| values.contains(label)));
+            match expression.get("operator").and_then(Value::as_str) {
+                Some("In") => listed,
+                Some("NotIn") => !listed,
+                Some("Exists") => label.is_some(),
+                Some("DoesNotExist") => label.is_none(),
+                _ => false,
+            }
+        })
+}
+
 fn validate_requirement(requirement: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
     let text = |field: &str| requirement.get(field).and_then(Value::as_str).unwrap_or("");
     let values = requirement.get("values").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -70,6 +99,24 @@ pub(crate) fn invalid(path: &FieldPath, value: &str, messages: Vec<String>) -> V
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_selectors_select() {
+        let labels = json!({"app": "web", "tier": "front"});
+        for (selector, fits) in [
+            (json!({}), true),
+            (json!({"matchLabels": {"app": "web"}}), true),
+            (json!({"matchLabels": {"app": "web", "x": "y"}}), false),
+            (json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "web"]}]}), true),
+            (json!({"matchExpressions": [{"key": "x", "operator": "In", "values": ["a"]}]}), false),
+            (json!({"matchExpressions": [{"key": "x", "operator": "NotIn", "values": ["a"]}]}), true),
+            (json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}), true),
+            (json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}), false),
+        ] {
+            assert_eq!(matches(&selector, &labels), fits, "{selector}");
+            assert_eq!(selects_all(&selector), selector == json!({}), "{selector}");
+        }
+    }
 
     #[test]
     fn selectors() {

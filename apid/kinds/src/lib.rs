@@ -24,6 +24,7 @@ use apimachinery::clock::{Chance, Clock};
 use apimachinery::names::Names;
 
 mod conversion;
+mod defaults;
 pub mod entry;
 pub mod format;
 pub mod labels;
@@ -51,6 +52,7 @@ mod events;
 mod flowcontrol;
 mod networking;
 mod node;
+mod pods;
 mod policy;
 mod rbac;
 mod scheduling;

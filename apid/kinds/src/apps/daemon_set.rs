@@ -4,11 +4,13 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
+use crate::defaults::{fill, fill_text, made, part};
+use crate::pods;
 use crate::table::cell::{Read, labels, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers};
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -30,6 +32,21 @@ pub(super) const KIND: Kind = Kind {
 struct DaemonSet;
 
 impl Strategy for DaemonSet {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        let Some(spec) = part(object, "spec") else { return };
+        fill(spec, "revisionHistoryLimit", 10);
+        if let Some(strategy) = made(spec, "updateStrategy") {
+            fill_text(strategy, "type", "RollingUpdate");
+            if strategy.get("type").is_some_and(|kind| kind == "RollingUpdate")
+                && let Some(rolling) = made(strategy, "rollingUpdate")
+            {
+                fill(rolling, "maxUnavailable", 1);
+                fill(rolling, "maxSurge", 0);
+            }
+        }
+        pods::defaults::template(object, "spec.template");
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }

@@ -1,15 +1,19 @@
 //! Deployment: pods of one template, replaced step by step when it changes.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::Object;
 use serde_json::json;
 
+use crate::defaults::{fill, fill_text, made, part};
+use crate::pods;
+use crate::pods::validation::not_negative;
 use crate::table::cell::{Read, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers, replicas};
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
+    Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -31,6 +35,45 @@ pub(super) const KIND: Kind = Kind {
 struct Deployment;
 
 impl Strategy for Deployment {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        spec(object)
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+        if ctx.subresource == "status" {
+            return status(new);
+        }
+        let selector = |object: &Object| object.find("spec.selector").cloned().unwrap_or_default();
+        let (selects, selected) = (selector(new), selector(old));
+        let mut errors = spec(new);
+        if selects != selected {
+            let path = FieldPath::new("spec.selector");
+            errors.push(FieldError::invalid(&path, selects, "field is immutable"));
+        }
+        errors
+    }
+
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        let Some(spec) = part(object, "spec") else { return };
+        fill(spec, "replicas", 1);
+        fill(spec, "revisionHistoryLimit", 10);
+        fill(spec, "progressDeadlineSeconds", 600);
+        if let Some(strategy) = made(spec, "strategy") {
+            fill_text(strategy, "type", "RollingUpdate");
+            if strategy.get("type").is_some_and(|kind| kind == "RollingUpdate")
+                && let Some(rolling) = made(strategy, "rollingUpdate")
+            {
+                fill(rolling, "maxUnavailable", "25%");
+                fill(rolling, "maxSurge", "25%");
+            }
+        }
+        pods::defaults::template(object, "spec.template");
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -46,6 +89,61 @@ impl Strategy for Deployment {
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
+}
+
+fn spec(object: &Object) -> Vec<FieldError> {
+    let path = FieldPath::new("spec");
+    let mut errors: Vec<FieldError> = not_negative(object, "spec.replicas").into_iter().collect();
+    errors.extend(pods::validation::workload(object));
+    let strategy = path.child("strategy");
+    match object.text("spec.strategy.type") {
+        "Recreate" if object.find("spec.strategy.rollingUpdate").is_some() => {
+            let detail = "may not be specified when strategy `type` is 'Recreate'";
+            errors.push(FieldError::forbidden(&strategy.child("rollingUpdate"), detail));
+        }
+        "Recreate" | "RollingUpdate" => {}
+        other => {
+            let supported = ["Recreate", "RollingUpdate"];
+            errors.push(FieldError::not_supported(&strategy.child("type"), other, &supported));
+        }
+    }
+    errors.extend(
+        ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"]
+            .iter()
+            .filter_map(|field| not_negative(object, path.child(field).as_str())),
+    );
+    let deadline = object.integer("spec.progressDeadlineSeconds");
+    if deadline <= object.integer("spec.minReadySeconds") {
+        let path = path.child("progressDeadlineSeconds");
+        errors.push(FieldError::invalid(&path, deadline, "must be greater than minReadySeconds"));
+    }
+    errors
+}
+
+fn status(object: &Object) -> Vec<FieldError> {
+    let numbers = [
+        "observedGeneration",
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+    ];
+    let path = |field: &str| FieldPath::new("status").child(field);
+    let mut errors: Vec<FieldError> =
+        numbers.iter().filter_map(|field| not_negative(object, path(field).as_str())).collect();
+    let number = |field: &str| object.integer(path(field).as_str());
+    for (field, most, detail) in [
+        ("updatedReplicas", "replicas", "cannot be greater than status.replicas"),
+        ("readyReplicas", "replicas", "cannot be greater than status.replicas"),
+        ("availableReplicas", "replicas", "cannot be greater than status.replicas"),
+        ("availableReplicas", "readyReplicas", "cannot be greater than readyReplicas"),
+    ] {
+        if number(field) > number(most) {
+            errors.push(FieldError::invalid(&path(field), number(field), detail));
+        }
+    }
+    errors
 }
 
 static TABLE: Table = Table {

@@ -4,11 +4,13 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
+use crate::defaults::{fill, part};
+use crate::pods;
 use crate::table::cell::{Read, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers, replicas};
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -30,6 +32,13 @@ pub(super) const KIND: Kind = Kind {
 struct ReplicaSet;
 
 impl Strategy for ReplicaSet {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec") {
+            fill(spec, "replicas", 1);
+        }
+        pods::defaults::template(object, "spec.template");
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }

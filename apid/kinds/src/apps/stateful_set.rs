@@ -4,11 +4,13 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
+use crate::defaults::{each, fill, fill_text, made, part};
+use crate::pods;
 use crate::table::cell::Read;
 use crate::table::workload::{CONTAINERS, IMAGES, containers, replicas};
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -30,6 +32,36 @@ pub(super) const KIND: Kind = Kind {
 struct StatefulSet;
 
 impl Strategy for StatefulSet {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        let Some(spec) = part(object, "spec") else { return };
+        fill(spec, "replicas", 1);
+        fill(spec, "revisionHistoryLimit", 10);
+        fill_text(spec, "podManagementPolicy", "OrderedReady");
+        if let Some(strategy) = made(spec, "updateStrategy") {
+            fill_text(strategy, "type", "RollingUpdate");
+            if strategy.get("type").is_some_and(|kind| kind == "RollingUpdate")
+                && let Some(rolling) = made(strategy, "rollingUpdate")
+            {
+                fill(rolling, "partition", 0);
+            }
+        }
+        if let Some(retention) = made(spec, "persistentVolumeClaimRetentionPolicy") {
+            fill_text(retention, "whenDeleted", "Retain");
+            fill_text(retention, "whenScaled", "Retain");
+        }
+        for claim in each(spec, "volumeClaimTemplates") {
+            claim.insert("apiVersion".to_owned(), json!("v1"));
+            claim.insert("kind".to_owned(), json!("PersistentVolumeClaim"));
+            if let Some(spec) = made(claim, "spec") {
+                fill_text(spec, "volumeMode", "Filesystem");
+            }
+            if let Some(status) = made(claim, "status") {
+                fill_text(status, "phase", "Pending");
+            }
+        }
+        pods::defaults::template(object, "spec.template");
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }

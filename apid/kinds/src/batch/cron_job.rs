@@ -4,11 +4,13 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use crate::defaults::{fill, fill_text, part};
+use crate::pods;
 use crate::table::cell::{NONE, Read, UNSET, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers};
 use crate::table::{AGE, NAME, age, since};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -30,6 +32,16 @@ pub(super) const KIND: Kind = Kind {
 struct CronJob;
 
 impl Strategy for CronJob {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec") {
+            fill_text(spec, "concurrencyPolicy", "Allow");
+            fill(spec, "suspend", false);
+            fill(spec, "successfulJobsHistoryLimit", 3);
+            fill(spec, "failedJobsHistoryLimit", 1);
+        }
+        pods::defaults::template(object, "spec.jobTemplate.spec.template");
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }

@@ -4,11 +4,13 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use crate::defaults::{each, fill, fill_text, part};
+use crate::pods;
 use crate::table::cell::{Read, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers};
 use crate::table::{AGE, NAME, age, between, since};
 use crate::{
-    Column, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
+    Column, Context, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
     Subresource, Table,
 };
 
@@ -31,6 +33,30 @@ pub(super) const KIND: Kind = Kind {
 struct Job;
 
 impl Strategy for Job {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        pods::defaults::template(object, "spec.template");
+        let labels = object.at(&["spec", "template", "metadata", "labels"]).cloned();
+        let Some(spec) = part(object, "spec") else { return };
+        if !spec.contains_key("parallelism") {
+            fill(spec, "completions", 1);
+        }
+        fill(spec, "parallelism", 1);
+        let by_index = spec.contains_key("backoffLimitPerIndex");
+        fill(spec, "backoffLimit", if by_index { i64::from(i32::MAX) } else { 6 });
+        fill_text(spec, "completionMode", "NonIndexed");
+        fill(spec, "suspend", false);
+        let replaced = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+        fill_text(spec, "podReplacementPolicy", replaced);
+        if let Some(policy) = spec.get_mut("podFailurePolicy").and_then(Value::as_object_mut) {
+            for rule in each(policy, "rules") {
+                each(rule, "onPodConditions").for_each(|condition| fill_text(condition, "status", "True"));
+            }
+        }
+        if let Some(labels) = labels {
+            fill(object.meta_mut(), "labels", labels);
+        }
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }

@@ -1,11 +1,12 @@
 //! Pod: containers that run together on a node.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::FieldError;
+use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::{pod_parts, pod_status};
+use crate::pods;
 use crate::table::cell::{NONE, Read};
 use crate::table::{AGE, NAME, age, since};
 use crate::{
@@ -76,6 +77,10 @@ const GRACE: i64 = 30;
 struct Pod;
 
 impl Strategy for Pod {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        pods::defaults::pod(object);
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -156,8 +161,18 @@ impl Strategy for Pod {
         match ctx.subresource {
             pod_parts::EPHEMERAL => pod_parts::validate_ephemeral(new, old),
             pod_parts::RESIZE => pod_parts::validate_resize(new, old),
+            "" => pods::validation::update(new, old),
             _ => Vec::new(),
         }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        let nothing = Value::Null;
+        pods::validation::spec(object.get("spec").unwrap_or(&nothing), &FieldPath::new("spec"))
+    }
+
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource.is_empty()
     }
 
     fn table(&self) -> Option<&'static Table> {

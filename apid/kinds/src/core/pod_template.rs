@@ -4,10 +4,11 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use crate::pods;
 use crate::table::NAME;
 use crate::table::cell::labels;
 use crate::table::workload::containers;
-use crate::{Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -28,6 +29,10 @@ pub(super) const KIND: Kind = Kind {
 struct PodTemplate;
 
 impl Strategy for PodTemplate {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        pods::defaults::template(object, "template");
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }

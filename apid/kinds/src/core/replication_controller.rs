@@ -4,11 +4,13 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
+use crate::defaults::{fill, part};
+use crate::pods;
 use crate::table::cell::{Read, labels};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers, replicas};
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
+    Column, Context, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
     Subresource, Table,
 };
 
@@ -31,6 +33,18 @@ pub(super) const KIND: Kind = Kind {
 struct ReplicationController;
 
 impl Strategy for ReplicationController {
+    /// Labels of the template are those of the controller and what it selects by, unless it says otherwise.
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        pods::defaults::template(object, "spec.template");
+        let labels = object.at(&["spec", "template", "metadata", "labels"]).cloned();
+        let Some(spec) = part(object, "spec") else { return };
+        fill(spec, "replicas", 1);
+        if let Some(labels) = labels {
+            fill(spec, "selector", labels.clone());
+            fill(object.meta_mut(), "labels", labels);
+        }
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }

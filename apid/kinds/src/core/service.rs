@@ -4,9 +4,10 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use crate::defaults::{Fields, each, fill, fill_text, made, part};
 use crate::table::cell::{NONE, Read, UNKNOWN, joined, labels, load_balancer, or_none};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, NameRule, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, NameRule, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -27,6 +28,50 @@ pub(super) const KIND: Kind = Kind {
 struct Service;
 
 impl Strategy for Service {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        let Some(spec) = part(object, "spec") else { return };
+        fill_text(spec, "type", "ClusterIP");
+        fill_text(spec, "sessionAffinity", "None");
+        if spec.get("sessionAffinity").is_some_and(|by| by == "ClientIP") {
+            let config = made(spec, "sessionAffinityConfig").and_then(|config| made(config, "clientIP"));
+            if let Some(config) = config {
+                fill(config, "timeoutSeconds", 10_800);
+            }
+        } else {
+            spec.remove("sessionAffinityConfig");
+        }
+        for port in each(spec, "ports") {
+            fill_text(port, "protocol", "TCP");
+            let unset = port.get("targetPort").is_none_or(|to| *to == json!(0) || *to == json!(""));
+            if let (true, Some(number)) = (unset, port.get("port").cloned()) {
+                port.insert("targetPort".to_owned(), number);
+            }
+        }
+        let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let outside = spec.get("externalIPs").and_then(Value::as_array).is_some_and(|ips| !ips.is_empty());
+        if matches!(&*kind, "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && outside) {
+            fill_text(spec, "externalTrafficPolicy", "Cluster");
+        }
+        if matches!(&*kind, "NodePort" | "LoadBalancer" | "ClusterIP") {
+            fill_text(spec, "internalTrafficPolicy", "Cluster");
+        }
+        if kind == "LoadBalancer" {
+            fill(spec, "allocateLoadBalancerNodePorts", true);
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec") {
+            families(spec);
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Object, _old: &Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(new, "spec") {
+            families(spec);
+        }
+    }
+
     fn name_rule(&self) -> NameRule {
         NameRule::Label1035
     }
@@ -46,6 +91,25 @@ impl Strategy for Service {
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
+}
+
+/// What follows from a Service's address. One without an address of its own and without pods may be of both families:
+/// whoever writes its endpoints knows.
+fn families(spec: &mut Fields) {
+    if spec.get("type").is_some_and(|kind| kind == "ExternalName") {
+        return;
+    }
+    let headless = spec.get("clusterIP").is_some_and(|address| address == "None");
+    if let (Some(address), true) = (spec.get("clusterIP").cloned(), headless) {
+        fill(spec, "clusterIPs", vec![address]);
+    }
+    let selects = spec.get("selector").and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
+    if headless && !selects && !spec.contains_key("ipFamilies") {
+        fill_text(spec, "ipFamilyPolicy", "RequireDualStack");
+        fill(spec, "ipFamilies", json!(["IPv4", "IPv6"]));
+    }
+    fill_text(spec, "ipFamilyPolicy", "SingleStack");
+    fill(spec, "ipFamilies", json!(["IPv4"]));
 }
 
 static TABLE: Table = Table {

@@ -152,7 +152,7 @@ fn fields_of_the_server() {
     let ctx = Context { names: &names, clock: &clock, chance: &chance, subresource: "" };
     let mut new = object(json!({
         "generateName": "web-", "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "selfLink": "/x", "resourceVersion": "0",
-        "deletionTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5, "generation": 7, "managedFields": [{}],
+        "deletionTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5, "generation": 7,
     }));
     prepare_create(&mut new, "team", &ctx);
     let uid = new.uid().to_owned();

@@ -1,0 +1,292 @@
+//! Defaults of a pod's spec.
+//!
+//! # Contract
+//!
+//! [`pod`] fills in a pod, [`template`] the spec of a template: what only a running pod needs (links to services, requests
+//! that follow from limits, ports of the node) templates do not get.
+
+use apimachinery::object::{Object, Value};
+use serde_json::json;
+
+use crate::defaults::{Fields, each, fill, fill_text, made, map_at, part};
+
+/// Read and write for the owner, read for everybody else.
+const MODE: i64 = 0o644;
+
+/// A pod.
+pub(crate) fn pod(object: &mut Object) {
+    let Some(spec) = part(object, "spec") else { return };
+    fill(spec, "enableServiceLinks", true);
+    let on_host = spec.get("hostNetwork") == Some(&Value::Bool(true));
+    for list in ["containers", "initContainers"] {
+        for container in each(spec, list) {
+            if on_host {
+                host_ports(container);
+            }
+            requests(container);
+        }
+    }
+    complete(spec);
+}
+
+/// The template at a path: `spec.template`.
+pub(crate) fn template(object: &mut Object, path: &str) {
+    if let Some(spec) = part(object, &format!("{path}.spec")) {
+        complete(spec);
+    }
+}
+
+/// What pods and templates have alike.
+fn complete(spec: &mut Fields) {
+    fill_text(spec, "dnsPolicy", "ClusterFirst");
+    fill_text(spec, "restartPolicy", "Always");
+    fill_text(spec, "schedulerName", "default-scheduler");
+    fill(spec, "securityContext", json!({}));
+    fill(spec, "terminationGracePeriodSeconds", 30);
+    account(spec);
+    for each_volume in each(spec, "volumes") {
+        volume(each_volume);
+    }
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for each_container in each(spec, list) {
+            container(each_container);
+        }
+    }
+}
+
+/// The account has an older name, which says the same.
+fn account(spec: &mut Fields) {
+    let named =
+        |field: &str| spec.get(field).filter(|name| !matches!(name.as_str(), None | Some(""))).cloned();
+    if let Some(name) = named("serviceAccountName").or_else(|| named("serviceAccount")) {
+        spec.insert("serviceAccountName".to_owned(), name.clone());
+        spec.insert("serviceAccount".to_owned(), name);
+    }
+}
+
+/// What a container of the node's network listens on is a port of the node.
+fn host_ports(container: &mut Fields) {
+    for port in each(container, "ports") {
+        if let Some(number) = port.get("containerPort").cloned() {
+            fill(port, "hostPort", number);
+        }
+    }
+}
+
+/// Who limits a resource asks for as much of it.
+fn requests(container: &mut Fields) {
+    let Some(limits) = map_at(container, "resources.limits").cloned() else { return };
+    let Some(requests) = map_at(container, "resources").and_then(|resources| made(resources, "requests"))
+    else {
+        return;
+    };
+    for (resource, amount) in limits {
+        fill(requests, &resource, amount);
+    }
+}
+
+fn container(container: &mut Fields) {
+    let newest = container.get("image").and_then(Value::as_str).is_some_and(is_newest);
+    fill_text(container, "imagePullPolicy", if newest { "Always" } else { "IfNotPresent" });
+    fill_text(container, "terminationMessagePath", "/dev/termination-log");
+    fill_text(container, "terminationMessagePolicy", "File");
+    for port in each(container, "ports") {
+        fill_text(port, "protocol", "TCP");
+    }
+    for variable in each(container, "env") {
+        if let Some(source) = map_at(variable, "valueFrom") {
+            field_version(source);
+        }
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = map_at(container, name) {
+            fill(probe, "timeoutSeconds", 1);
+            fill(probe, "periodSeconds", 10);
+            fill(probe, "successThreshold", 1);
+            fill(probe, "failureThreshold", 3);
+            request(probe);
+            if let Some(call) = map_at(probe, "grpc") {
+                fill(call, "service", "");
+            }
+        }
+    }
+    for name in ["lifecycle.postStart", "lifecycle.preStop"] {
+        if let Some(handler) = map_at(container, name) {
+            request(handler);
+        }
+    }
+}
+
+/// The HTTP request of a probe or a handler.
+fn request(handler: &mut Fields) {
+    if let Some(get) = map_at(handler, "httpGet") {
+        fill_text(get, "path", "/");
+        fill_text(get, "scheme", "HTTP");
+    }
+}
+
+/// The field of the pod that a value comes from.
+fn field_version(source: &mut Fields) {
+    if let Some(field) = map_at(source, "fieldRef") {
+        fill_text(field, "apiVersion", "v1");
+    }
+}
+
+/// Whether an image stands for whatever is newest: its tag says so, or neither tag nor digest says anything.
+fn is_newest(image: &str) -> bool {
+    let (named, digest) =
+        image.split_once('@').map_or((image, None), |(named, digest)| (named, Some(digest)));
+    let (path, name) = named.rsplit_once('/').map_or(("", named), |(path, name)| (path, name));
+    let (name, tag) = name.split_once(':').map_or((name, None), |(name, tag)| (name, Some(tag)));
+    // Of what is no reference nobody knows.
+    let is_part = |part: &str| {
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        part.bytes().all(|b| plain(b) || matches!(b, b'.' | b'_' | b'-'))
+            && part.bytes().next().is_some_and(plain)
+            && part.bytes().next_back().is_some_and(plain)
+    };
+    let parts_after_host =
+        path.split('/').skip(usize::from(path.contains(['.', ':']) || path.starts_with("localhost")));
+    let mut parts = parts_after_host.filter(|part| !path.is_empty() || !part.is_empty());
+    is_part(name)
+        && parts.all(is_part)
+        && match (tag, digest) {
+            (Some(tag), _) => tag == "latest",
+            (None, digest) => digest.is_none(),
+        }
+}
+
+fn volume(volume: &mut Fields) {
+    if volume.keys().all(|field| field == "name") {
+        volume.insert("emptyDir".to_owned(), json!({}));
+    }
+    for (source, field, value) in [
+        ("secret", "defaultMode", json!(MODE)),
+        ("configMap", "defaultMode", json!(MODE)),
+        ("downwardAPI", "defaultMode", json!(MODE)),
+        ("projected", "defaultMode", json!(MODE)),
+        ("hostPath", "type", json!("")),
+        ("iscsi", "iscsiInterface", json!("default")),
+        ("rbd", "pool", json!("rbd")),
+        ("rbd", "user", json!("admin")),
+        ("rbd", "keyring", json!("/etc/ceph/keyring")),
+        ("azureDisk", "cachingMode", json!("ReadWrite")),
+        ("azureDisk", "fsType", json!("ext4")),
+        ("azureDisk", "kind", json!("Shared")),
+        ("azureDisk", "readOnly", json!(false)),
+        ("scaleIO", "storageMode", json!("ThinProvisioned")),
+        ("scaleIO", "fsType", json!("xfs")),
+        ("ephemeral.volumeClaimTemplate.spec", "volumeMode", json!("Filesystem")),
+    ] {
+        if let Some(fields) = map_at(volume, source) {
+            fill(fields, field, value);
+        }
+    }
+    if let Some(fields) = map_at(volume, "downwardAPI") {
+        each(fields, "items").for_each(field_version);
+    }
+    if let Some(fields) = map_at(volume, "projected") {
+        for source in each(fields, "sources") {
+            if let Some(token) = map_at(source, "serviceAccountToken") {
+                fill(token, "expirationSeconds", 3600);
+            }
+            if let Some(fields) = map_at(source, "downwardAPI") {
+                each(fields, "items").for_each(field_version);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(spec: Value, rule: impl Fn(&mut Object)) -> Value {
+        let mut object = Object::from_value(json!({"spec": spec})).unwrap();
+        rule(&mut object);
+        object.remove("spec").unwrap()
+    }
+
+    #[test]
+    fn images_without_a_version_are_pulled_always() {
+        for (image, newest) in [
+            ("app", true),
+            ("app:latest", true),
+            ("app:1", false),
+            ("registry.example:5000/team/app", true),
+            ("registry.example:5000/team/app:2", false),
+            ("localhost/app", true),
+            ("app@sha256:0123", false),
+            ("app:latest@sha256:0123", true),
+            ("team/app:v1.2-3", false),
+            ("App", false),
+            ("", false),
+            ("a b", false),
+        ] {
+            assert_eq!(is_newest(image), newest, "{image}");
+        }
+    }
+
+    #[test]
+    fn what_a_pod_gets_and_a_template_not() {
+        let spec = json!({"hostNetwork": true, "containers": [{"name": "a", "image": "a:1",
+            "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "1"}, "requests": {"memory": "1Gi"}}}]});
+        let alone = filled(spec.clone(), pod);
+        assert_eq!(alone["enableServiceLinks"], true);
+        assert_eq!(
+            alone["containers"][0]["ports"],
+            json!([{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}])
+        );
+        assert_eq!(alone["containers"][0]["resources"]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
+        let inside = filled(json!({"template": {"spec": spec}}), |object| template(object, "spec.template"));
+        let inside = &inside["template"]["spec"];
+        assert_eq!(inside.get("enableServiceLinks"), None);
+        assert_eq!(inside["containers"][0]["ports"], json!([{"containerPort": 80, "protocol": "TCP"}]));
+        assert_eq!(inside["containers"][0]["resources"]["requests"], json!({"memory": "1Gi"}));
+        assert_eq!((&inside["restartPolicy"], &inside["securityContext"]), (&json!("Always"), &json!({})));
+        let twice = filled(alone.clone(), pod);
+        assert_eq!(twice, alone, "defaults of defaults are none");
+    }
+
+    #[test]
+    fn parts_of_a_spec() {
+        let spec = filled(
+            json!({
+                "serviceAccount": "robot", "terminationGracePeriodSeconds": 0,
+                "initContainers": [{"name": "i", "image": "i"}],
+                "containers": [{"name": "a", "image": "a:1",
+                    "env": [{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+                    "livenessProbe": {"httpGet": {"port": 80}, "periodSeconds": 5},
+                    "startupProbe": {"grpc": {"port": 9}},
+                    "lifecycle": {"preStop": {"httpGet": {"port": 80, "scheme": "HTTPS"}}}}],
+                "volumes": [{"name": "e"}, {"name": "s", "secret": {"secretName": "s"}}, {"name": "h", "hostPath": {"path": "/"}},
+                    {"name": "p", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}], "defaultMode": 256}}],
+            }),
+            pod,
+        );
+        assert_eq!(
+            (&spec["serviceAccountName"], &spec["terminationGracePeriodSeconds"]),
+            (&json!("robot"), &json!(0))
+        );
+        let main = &spec["containers"][0];
+        assert_eq!(main["env"][0]["valueFrom"]["fieldRef"]["apiVersion"], "v1");
+        assert_eq!(
+            main["livenessProbe"],
+            json!({"httpGet": {"path": "/", "port": 80, "scheme": "HTTP"}, "periodSeconds": 5, "timeoutSeconds": 1,
+                "successThreshold": 1, "failureThreshold": 3})
+        );
+        assert_eq!(main["startupProbe"]["grpc"]["service"], "");
+        assert_eq!(
+            main["lifecycle"]["preStop"]["httpGet"],
+            json!({"path": "/", "port": 80, "scheme": "HTTPS"})
+        );
+        assert_eq!(spec["initContainers"][0]["imagePullPolicy"], "Always");
+        assert_eq!(
+            spec["volumes"],
+            json!([{"name": "e", "emptyDir": {}}, {"name": "s", "secret": {"secretName": "s", "defaultMode": 420}},
+                {"name": "h", "hostPath": {"path": "/", "type": ""}},
+                {"name": "p", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}}],
+                    "defaultMode": 256}}])
+        );
+    }
+}
