@@ -14,12 +14,15 @@
 mod harness;
 
 mod background;
+mod clients;
 mod curl;
 mod default_policy;
 mod deploy;
 mod fresh_policy;
+mod garbage;
 mod hostile;
 mod kubectl;
+mod naming;
 mod openapi;
 mod process;
 mod surface;

@@ -94,7 +94,9 @@ impl Collector {
         let blocked = || {
             let index = self.index.lock();
             let mut dependents = index.dependents(uid, None);
-            dependents.any(|(key, blocks)| blocks && may_own(self.plane(), owner.item.key(), key))
+            dependents.any(|(key, blocks)| {
+                blocks && may_own(self.plane(), owner.item.key(), key) && !index.is_circle(uid, key)
+            })
         };
         if blocked() {
             return Ok(());

@@ -34,7 +34,7 @@ pub(super) struct Index {
     references: BTreeMap<(Uid, Arc<str>), bool>,
     /// The owners whose end waits for dependents.
     ending: HashMap<Uid, Arc<str>>,
-    ending_keys: HashSet<Arc<str>>,
+    ending_keys: HashMap<Arc<str>, Uid>,
 }
 
 impl Index {
@@ -63,8 +63,8 @@ impl Index {
         if !new.is_empty() && !same_owners {
             work.push(Work::Examine(Arc::clone(key)));
         }
-        // An owner that waits may wait no longer.
-        if !same_owners {
+        // An owner that waits may wait no longer: for a dependent that forgot it or went, or for one that waits, too.
+        if !same_owners || before.and_then(|t| t.ending) != after.and_then(|t| t.ending) {
             let waiting = old.iter().chain(&new).filter_map(|(owner, _)| self.ending.get(owner));
             work.extend(waiting.map(|owner| Work::End(Arc::clone(owner))));
         }
@@ -83,7 +83,7 @@ impl Index {
         if let Some(after) = after.filter(|traces| traces.holds_for_dependents()) {
             let uid = Uid::of(&after.uid);
             self.ending.insert(uid, Arc::clone(key));
-            self.ending_keys.insert(Arc::clone(key));
+            self.ending_keys.insert(Arc::clone(key), uid);
             if before.and_then(|traces| traces.ending) != after.ending {
                 if after.ending == Some(Ending::Waiting) {
                     work.push(Work::Dependents(uid));
@@ -123,7 +123,21 @@ impl Index {
 
     /// Whether the object at a key ends, and waits for dependents.
     pub(super) fn is_ending(&self, key: &str) -> bool {
-        self.ending_keys.contains(key)
+        self.ending_keys.contains_key(key)
+    }
+
+    /// Whether an owner waits for a dependent, and that, maybe through others, for the owner: nobody of them could go first.
+    pub(super) fn is_circle(&self, owner: Uid, dependent: &Arc<str>) -> bool {
+        let mut seen = HashSet::new();
+        let mut next = vec![dependent];
+        while let Some(key) = next.pop() {
+            let Some(uid) = self.ending_keys.get(key).filter(|_| seen.insert(key)) else { continue };
+            if *uid == owner {
+                return true;
+            }
+            next.extend(self.dependents(*uid, None).filter(|(_, blocks)| *blocks).map(|(key, _)| key));
+        }
+        false
     }
 
     /// References in all.

@@ -1,0 +1,254 @@
+//! What a round does to the objects, and what it remembers of that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::Rng as _;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom as _;
+use serde_json::{Value, json};
+
+use crate::harness::Client;
+
+/// The namespaces of all objects that are in one.
+pub const NAMESPACES: [&str; 2] = ["one", "two"];
+/// The finalizer of objects that are held.
+pub const HOLD: &str = "example.com/hold";
+/// What the names of all objects begin with; others are not the round's.
+pub const PREFIX: &str = "gc-";
+
+/// A kind of the graph: of three groups, in namespaces and not.
+pub struct Kind {
+    pub kind: &'static str,
+    pub plural: &'static str,
+    stem: &'static str,
+    pub namespaced: bool,
+}
+
+/// All of them.
+pub const KINDS: [Kind; 4] = [
+    Kind { kind: "ConfigMap", plural: "configmaps", stem: "", namespaced: true },
+    Kind { kind: "Secret", plural: "secrets", stem: "", namespaced: true },
+    Kind { kind: "Lease", plural: "leases", stem: "coordination", namespaced: true },
+    Kind { kind: "IngressClass", plural: "ingressclasses", stem: "networking", namespaced: false },
+];
+
+impl Kind {
+    /// `apiVersion` under the neutral names.
+    pub fn api_version(&self) -> String {
+        if self.stem.is_empty() { "v1".to_owned() } else { format!("{}.svc.internal/v1", self.stem) }
+    }
+
+    /// The path of all objects, of a namespace or (`""`) of all.
+    pub fn path(&self, namespace: &str) -> String {
+        let root =
+            if self.stem.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}", self.api_version()) };
+        match namespace {
+            "" => format!("{root}/{}", self.plural),
+            namespace => format!("{root}/namespaces/{namespace}/{}", self.plural),
+        }
+    }
+
+    /// The kind of a name.
+    pub fn of(kind: &str) -> &'static Kind {
+        KINDS.iter().find(|k| k.kind == kind).expect("a kind of the graph")
+    }
+}
+
+/// Whether an object's deletion has begun.
+pub fn ends(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// The uid of no object.
+fn random_uid(chance: &mut SmallRng) -> String {
+    let bits = format!("{:032x}", chance.random::<u128>());
+    [&bits[..8], &bits[8..12], &bits[12..16], &bits[16..20], &bits[20..]].join("-")
+}
+
+/// An object that was made.
+#[derive(Clone)]
+struct Made {
+    kind: &'static str,
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+impl Made {
+    fn path(&self) -> String {
+        format!("{}/{}", Kind::of(self.kind).path(&self.namespace), self.name)
+    }
+
+    fn reference(&self, chance: &mut SmallRng) -> Value {
+        let api_version = Kind::of(self.kind).api_version();
+        let mut out =
+            json!({"apiVersion": api_version, "kind": self.kind, "name": self.name, "uid": self.uid});
+        if chance.random_bool(0.6) {
+            out["blockOwnerDeletion"] = chance.random_bool(0.8).into();
+        }
+        out
+    }
+}
+
+/// See the module.
+pub struct Graph {
+    round: usize,
+    made: Vec<Made>,
+    /// Uids of objects whose deletion was asked for, here and not by the collector.
+    pub deleted: BTreeSet<String>,
+    /// Uids of objects from which the hold was taken.
+    pub released: BTreeSet<String>,
+    /// What was asked for with each delete of an object, by uid.
+    asked: BTreeMap<String, Vec<String>>,
+}
+
+impl Graph {
+    /// Without an object.
+    pub fn new(round: usize) -> Self {
+        Graph {
+            round,
+            made: Vec::new(),
+            deleted: BTreeSet::new(),
+            released: BTreeSet::new(),
+            asked: BTreeMap::new(),
+        }
+    }
+
+    /// Makes an object: without owners, with living ones, or with some that are gone or never were.
+    pub async fn create(&mut self, client: &Client, chance: &mut SmallRng) {
+        let kind = KINDS.choose(chance).expect("kinds");
+        let namespace = if kind.namespaced { *NAMESPACES.choose(chance).expect("namespaces") } else { "" };
+        let name = format!("{PREFIX}{}-{}", self.round, self.made.len());
+        let mut owners: Vec<Value> = Vec::new();
+        let many = *[0, 1, 1, 1, 2, 3].choose(chance).expect("numbers");
+        for _ in 0..many {
+            owners.extend(self.owner(namespace, chance));
+        }
+        let mut metadata = json!({"name": name});
+        if !owners.is_empty() {
+            metadata["ownerReferences"] = owners.into();
+        }
+        if chance.random_ratio(1, 6) {
+            metadata["finalizers"] = json!([HOLD]);
+        }
+        let mut body = json!({"metadata": metadata});
+        if kind.kind == "IngressClass" {
+            body["spec"] = json!({"controller": "example.com/none"});
+        }
+        let object = client.post(&kind.path(namespace), &body).await.expect(201);
+        let uid = object["metadata"]["uid"].as_str().expect("a uid").to_owned();
+        self.made.push(Made { kind: kind.kind, namespace: namespace.to_owned(), name, uid });
+    }
+
+    /// A reference that an object of the namespace may have: to one of the objects made, rarely to none.
+    fn owner(&self, namespace: &str, chance: &mut SmallRng) -> Option<Value> {
+        if chance.random_ratio(1, 15) {
+            let never =
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": random_uid(chance)});
+            return Some(never).filter(|_| !namespace.is_empty());
+        }
+        let fits = |made: &&Made| made.namespace.is_empty() || made.namespace == namespace;
+        let fitting: Vec<_> = self.made.iter().filter(fits).collect();
+        let owner = fitting.choose(chance)?;
+        let mut reference = owner.reference(chance);
+        if chance.random_ratio(1, 30) {
+            // Another object of the name.
+            reference["uid"] = random_uid(chance).into();
+        }
+        Some(reference)
+    }
+
+    /// Deletes one of the objects, in any way.
+    pub async fn delete(&mut self, client: &Client, chance: &mut SmallRng) {
+        let Some(made) = self.made.choose(chance).cloned() else { return };
+        let how = match chance.random_range(0..6) {
+            0 => json!({}),
+            1 | 2 => json!({"propagationPolicy": "Background"}),
+            3 => json!({"propagationPolicy": "Orphan"}),
+            _ => json!({"propagationPolicy": "Foreground"}),
+        };
+        let headers = [("content-type", "application/json")];
+        let answer = client.request("DELETE", &made.path(), &headers, how.to_string().as_bytes()).await;
+        match answer.status {
+            200 => {
+                let policy = how["propagationPolicy"].as_str().unwrap_or("").to_owned();
+                self.asked.entry(made.uid.clone()).or_default().push(policy);
+                self.deleted.insert(made.uid);
+            }
+            404 => {}
+            other => panic!("{} answers {other}: {}", made.path(), answer.text()),
+        }
+    }
+
+    /// Takes the hold from an object.
+    pub async fn release(&mut self, client: &Client, chance: &mut SmallRng) {
+        let Some(made) = self.made.choose(chance).cloned() else { return };
+        self.release_object(client, &made).await;
+    }
+
+    /// Takes the hold from all.
+    pub async fn release_all(&mut self, client: &Client) {
+        for made in self.made.clone() {
+            self.release_object(client, &made).await;
+        }
+    }
+
+    async fn release_object(&mut self, client: &Client, made: &Made) {
+        // The collector writes, too.
+        loop {
+            let answer = client.get(&made.path()).await;
+            if answer.status == 404 {
+                return;
+            }
+            let object = answer.expect(200);
+            let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+            if !finalizers.contains(&json!(HOLD)) {
+                return;
+            }
+            let rest: Vec<_> = finalizers.into_iter().filter(|f| f != HOLD).collect();
+            let metadata = &object["metadata"];
+            let patch = json!({"metadata": {
+                "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": rest,
+            }});
+            self.released.insert(made.uid.clone());
+            let answer = client.patch(&made.path(), "application/merge-patch+json", &patch).await;
+            match answer.status {
+                409 => {}
+                200 | 404 => return,
+                other => panic!("{} answers {other}: {}", made.path(), answer.text()),
+            }
+        }
+    }
+
+    /// Gives an object one more owner, which may be on its way out.
+    pub async fn adopt(&mut self, client: &Client, chance: &mut SmallRng) {
+        let Some(made) = self.made.choose(chance).cloned() else { return };
+        let answer = client.get(&made.path()).await;
+        let Some(owner) = self.owner(&made.namespace, chance).filter(|_| answer.status == 200) else {
+            return;
+        };
+        let object = answer.json();
+        if object["metadata"]["uid"] == owner["uid"] {
+            return;
+        }
+        let metadata = &object["metadata"];
+        let mut owners = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
+        owners.retain(|other| other["uid"] != owner["uid"]);
+        owners.push(owner);
+        let patch =
+            json!({"metadata": {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}});
+        client.patch(&made.path(), "application/merge-patch+json", &patch).await;
+    }
+
+    /// The propagation policies that deletes of an object asked for, `""` for none.
+    pub fn asked(&self, uid: &str) -> &[String] {
+        self.asked.get(uid).map_or(&[], Vec::as_slice)
+    }
+
+    /// Deletes what is left.
+    pub async fn clear(&mut self, client: &Client) {
+        for made in &self.made {
+            client.delete(&made.path()).await;
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Everything that happened to the objects of a round, in the order of its versions.
+
+use serde_json::{Value, json};
+
+use super::graph::{KINDS, NAMESPACES, PREFIX};
+use crate::harness::{Client, Plane, eventually};
+
+/// The object that is made in each collection when a round is over: whoever reads up to it has read all.
+const LAST: &str = "last-of-round";
+
+/// The version of each collection at the beginning of a round, in the order of the kinds.
+pub struct Since(Vec<String>);
+
+/// A change of one object.
+pub struct Change {
+    pub revision: u64,
+    /// `ADDED`, `MODIFIED`, `DELETED`
+    pub event: String,
+    /// As it is now, or as it was.
+    pub object: Value,
+}
+
+/// Where the histories of a round begin.
+pub async fn begin(plane: &Plane) -> Since {
+    let admin = plane.admin();
+    let mut versions = Vec::new();
+    for kind in &KINDS {
+        let list = admin.get(&kind.path("")).await.expect(200);
+        versions.push(list["metadata"]["resourceVersion"].as_str().expect("a version").to_owned());
+    }
+    Since(versions)
+}
+
+/// The objects of the round as they are.
+pub async fn objects(admin: &Client) -> Vec<Value> {
+    let mut all = Vec::new();
+    for kind in &KINDS {
+        let list = admin.get(&kind.path("")).await.expect(200);
+        for item in list["items"].as_array().expect("items") {
+            if item["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(PREFIX)) {
+                let mut item = item.clone();
+                item["kind"] = kind.kind.into();
+                all.push(item);
+            }
+        }
+    }
+    all
+}
+
+/// Waits until the objects are as wanted.
+pub async fn settle(plane: &Plane, wanted: impl Fn(&[Value]) -> bool) {
+    let admin = plane.admin();
+    let (admin, wanted) = (&admin, &wanted);
+    eventually("everything is where it belongs", || async move {
+        let objects = objects(admin).await;
+        wanted(&objects).then_some(())
+    })
+    .await;
+}
+
+/// All changes since then.
+pub async fn read(plane: &Plane, since: &Since) -> Vec<Change> {
+    let admin = plane.admin();
+    let mut changes = Vec::new();
+    for (kind, version) in KINDS.iter().zip(&since.0) {
+        let home = if kind.namespaced { NAMESPACES[0] } else { "" };
+        let mut last = json!({"metadata": {"name": LAST}});
+        if kind.kind == "IngressClass" {
+            last["spec"] = json!({"controller": "example.com/none"});
+        }
+        let last = admin.post(&kind.path(home), &last).await.expect(201);
+        let path = format!("{}?watch=1&resourceVersion={version}", kind.path(""));
+        let mut watch = admin.watch(&path).await;
+        loop {
+            let event = watch.next().await.expect("the history is kept that long");
+            let object = &event["object"];
+            if object["metadata"]["uid"] == last["metadata"]["uid"] {
+                break;
+            }
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            if name.starts_with(PREFIX) {
+                let revision = object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok());
+                let event = event["type"].as_str().expect("a type").to_owned();
+                changes.push(Change {
+                    revision: revision.expect("a version"),
+                    event,
+                    object: object.clone(),
+                });
+            }
+        }
+        admin.delete(&format!("{}/{LAST}", kind.path(home))).await.expect(200);
+    }
+    changes.sort_by_key(|change| change.revision);
+    changes
+}

@@ -1,0 +1,313 @@
+//! The rules of garbage collection, as slow as they are obvious: over a state of all objects, and over each change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::graph::{Graph, HOLD, Kind, ends};
+use super::history::Change;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// Kind, namespace and name.
+type Key = (String, String, String);
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or("")
+}
+
+fn key(object: &Value) -> Key {
+    let metadata = &object["metadata"];
+    (
+        text(object, "kind").to_owned(),
+        text(metadata, "namespace").to_owned(),
+        text(metadata, "name").to_owned(),
+    )
+}
+
+fn uid(object: &Value) -> &str {
+    text(&object["metadata"], "uid")
+}
+
+fn references(object: &Value) -> &[Value] {
+    object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn has(object: &Value, finalizer: &str) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|f| f.contains(&json!(finalizer)))
+}
+
+/// All objects at one moment.
+#[derive(Default)]
+struct State(BTreeMap<Key, Value>);
+
+impl State {
+    fn of(objects: &[Value]) -> Self {
+        State(objects.iter().map(|object| (key(object), object.clone())).collect())
+    }
+
+    /// The owner that a reference of an object means, if it is there.
+    fn owner(&self, object: &Value, reference: &Value) -> Option<&Value> {
+        let kind = text(reference, "kind");
+        let home = if Kind::of(kind).namespaced { text(&object["metadata"], "namespace") } else { "" };
+        let found = self.0.get(&(kind.to_owned(), home.to_owned(), text(reference, "name").to_owned()))?;
+        (uid(found) == text(reference, "uid")).then_some(found)
+    }
+
+    /// Who refers to an object: the dependent and whether it blocks.
+    fn dependents<'a>(&'a self, owner: &'a Value) -> impl Iterator<Item = (&'a Value, bool)> {
+        self.0.values().flat_map(move |object| {
+            let mine = references(object)
+                .iter()
+                .filter(move |r| self.owner(object, r).is_some_and(|found| uid(found) == uid(owner)));
+            mine.map(move |reference| (object, reference["blockOwnerDeletion"] == json!(true)))
+        })
+    }
+}
+
+/// Whether nothing is left to do: nothing whose owners are all gone is there, no reference to what is gone, and what ends
+/// waits for somebody.
+pub fn is_settled(objects: &[Value]) -> bool {
+    let state = State::of(objects);
+    objects.iter().all(|object| {
+        if ends(object) {
+            let waits = state.dependents(object).any(|(_, blocks)| blocks);
+            return !has(object, ORPHAN)
+                && (has(object, HOLD) || (has(object, FOREGROUND) && waits))
+                && (!has(object, FOREGROUND) || waits);
+        }
+        references(object).iter().all(|reference| match state.owner(object, reference) {
+            None => false,
+            Some(owner) if !ends(owner) => true,
+            Some(owner) if has(owner, ORPHAN) => false,
+            Some(owner) => !has(owner, FOREGROUND) || reference["blockOwnerDeletion"] != json!(true),
+        })
+    })
+}
+
+/// Replays all that happened, and fails at the first change that should not have been.
+pub fn replay(graph: &Graph, changes: &[Change]) {
+    let mut judge = Judge {
+        graph,
+        state: State::default(),
+        waited: BTreeSet::new(),
+        referred: BTreeMap::new(),
+        began: BTreeMap::new(),
+    };
+    for change in changes {
+        if let Err(why) = judge.allows(change) {
+            let last: Vec<_> = changes
+                .iter()
+                .filter(|c| c.revision <= change.revision)
+                .map(|c| format!("{} {} {}", c.revision, c.event, c.object["metadata"]))
+                .collect();
+            panic!("{why}\nat {} of {:?}\n{}", change.revision, key(&change.object), last.join("\n"));
+        }
+        judge.take(change);
+    }
+}
+
+struct Judge<'a> {
+    graph: &'a Graph,
+    state: State,
+    /// Uids of objects that were seen waiting for their dependents.
+    waited: BTreeSet<String>,
+    /// Since when a dependent refers to an owner, by uids.
+    referred: BTreeMap<(String, String), u64>,
+    /// Since when an object ends, by uid.
+    began: BTreeMap<String, u64>,
+}
+
+impl Judge<'_> {
+    fn allows(&self, change: &Change) -> Result<(), String> {
+        let new = &change.object;
+        let Some(old) = self.state.0.get(&key(new)) else {
+            return if change.event == "ADDED" { Ok(()) } else { Err("it was not there".to_owned()) };
+        };
+        let gone = change.event == "DELETED";
+        if (gone || ends(new)) && !ends(old) {
+            self.may_end(old)?;
+        }
+        if gone && has(old, HOLD) && !self.graph.released.contains(uid(old)) {
+            return Err("it went though it was held".to_owned());
+        }
+        let lost = |finalizer: &str| has(old, finalizer) && (gone || !has(new, finalizer));
+        let asked = self.graph.asked(uid(old));
+        if lost(FOREGROUND) && asked.iter().all(|policy| policy.is_empty() || policy == "Foreground") {
+            self.waits_for_none(old)?;
+        }
+        if lost(ORPHAN) && asked.iter().all(|policy| policy.is_empty() || policy == "Orphan") {
+            self.is_forgotten(old)?;
+        }
+        if !gone { self.may_forget(old, new) } else { Ok(()) }
+    }
+
+    /// Nothing with a living owner is deleted, but by those who may.
+    fn may_end(&self, object: &Value) -> Result<(), String> {
+        if self.graph.deleted.contains(uid(object)) {
+            return Ok(());
+        }
+        if references(object).is_empty() {
+            return Err("it was deleted and had no owner".to_owned());
+        }
+        for reference in references(object) {
+            if let Some(owner) = self.state.owner(object, reference)
+                && !(ends(owner) && self.waited.contains(uid(owner)))
+            {
+                return Err(format!("it was deleted and its owner lives: {}", owner["metadata"]));
+            }
+        }
+        Ok(())
+    }
+
+    /// What came after the owner's end began may be missed.
+    fn in_time(&self, dependent: &Value, owner: &Value) -> bool {
+        let since = self.referred.get(&(uid(dependent).to_owned(), uid(owner).to_owned()));
+        since.is_some_and(|since| self.began.get(uid(owner)).is_none_or(|began| since < began))
+    }
+
+    fn waits_for_none(&self, owner: &Value) -> Result<(), String> {
+        let mut dependents = self.state.dependents(owner);
+        // Two that wait for each other wait for nobody.
+        let blocking = dependents.find(|(dependent, blocks)| {
+            *blocks && self.in_time(dependent, owner) && !(ends(dependent) && has(dependent, FOREGROUND))
+        });
+        match blocking {
+            None => Ok(()),
+            Some((dependent, _)) => Err(format!("it did not wait for {}", dependent["metadata"])),
+        }
+    }
+
+    fn is_forgotten(&self, owner: &Value) -> Result<(), String> {
+        match self.state.dependents(owner).find(|(dependent, _)| self.in_time(dependent, owner)) {
+            None => Ok(()),
+            Some((dependent, _)) => Err(format!("it was not forgotten by {}", dependent["metadata"])),
+        }
+    }
+
+    /// References go with their owner, or because it ends and lets them.
+    fn may_forget(&self, old: &Value, new: &Value) -> Result<(), String> {
+        let kept = |reference: &Value| references(new).iter().any(|r| r["uid"] == reference["uid"]);
+        for reference in references(old).iter().filter(|reference| !kept(reference)) {
+            if let Some(owner) = self.state.owner(old, reference)
+                && !(ends(owner) && (has(owner, ORPHAN) || self.waited.contains(uid(owner))))
+            {
+                return Err(format!("it forgot an owner that lives: {}", owner["metadata"]));
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, change: &Change) {
+        let object = &change.object;
+        if change.event == "DELETED" {
+            self.state.0.remove(&key(object));
+            return;
+        }
+        if has(object, FOREGROUND) {
+            self.waited.insert(uid(object).to_owned());
+        }
+        if ends(object) {
+            self.began.entry(uid(object).to_owned()).or_insert(change.revision);
+        }
+        for reference in references(object) {
+            let pair = (uid(object).to_owned(), text(reference, "uid").to_owned());
+            self.referred.entry(pair).or_insert(change.revision);
+        }
+        self.state.0.insert(key(object), object.clone());
+    }
+}
+
+#[test]
+fn the_judge_knows_right_from_wrong() {
+    let object = |name: &str, id: &str, metadata: Value| {
+        let mut object = json!({"kind": "ConfigMap", "metadata": metadata});
+        for (field, value) in [("namespace", "one"), ("name", name), ("uid", id)] {
+            object["metadata"][field] = value.into();
+        }
+        object
+    };
+    let owner = |block: bool| json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "ua", "blockOwnerDeletion": block}]);
+    let now = "2026-01-01T00:00:00Z";
+    for (objects, settled) in [
+        (
+            vec![object("a", "ua", json!({})), object("b", "ub", json!({"ownerReferences": owner(true)}))],
+            true,
+        ),
+        (vec![object("b", "ub", json!({"ownerReferences": owner(true)}))], false),
+        (
+            vec![object("a", "other", json!({})), object("b", "ub", json!({"ownerReferences": owner(true)}))],
+            false,
+        ),
+        (vec![object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [HOLD]}))], true),
+        (vec![object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [FOREGROUND]}))], false),
+        (vec![object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [HOLD, ORPHAN]}))], false),
+        (
+            vec![
+                object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [FOREGROUND]})),
+                object(
+                    "b",
+                    "ub",
+                    json!({"ownerReferences": owner(true), "deletionTimestamp": now, "finalizers": [HOLD]}),
+                ),
+            ],
+            true,
+        ),
+        (
+            vec![
+                object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [FOREGROUND]})),
+                object("b", "ub", json!({"ownerReferences": owner(true)})),
+            ],
+            false,
+        ),
+    ] {
+        assert_eq!(is_settled(&objects), settled, "{objects:?}");
+    }
+
+    let graph = Graph::new(0);
+    let change = |revision, event: &str, object: Value| Change { revision, event: event.to_owned(), object };
+    let a = object("a", "ua", json!({}));
+    let b = object("b", "ub", json!({"ownerReferences": owner(true)}));
+    let waiting = object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [FOREGROUND]}));
+    let orphaning = object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [ORPHAN]}));
+    let mut asked = Graph::new(0);
+    asked.deleted.insert("ua".to_owned());
+    let start = || vec![change(1, "ADDED", a.clone()), change(2, "ADDED", b.clone())];
+    let verdict = |graph: &Graph, more: Vec<Change>| {
+        let mut judge = Judge {
+            graph,
+            state: State::default(),
+            waited: BTreeSet::new(),
+            referred: BTreeMap::new(),
+            began: BTreeMap::new(),
+        };
+        start().into_iter().chain(more).try_for_each(|change| {
+            let allowed = judge.allows(&change);
+            judge.take(&change);
+            allowed
+        })
+    };
+    assert!(verdict(&graph, vec![change(3, "DELETED", b.clone())]).is_err(), "its owner lives");
+    assert!(verdict(&graph, vec![change(3, "DELETED", a.clone())]).is_err(), "nobody asked");
+    let after = vec![change(3, "DELETED", a.clone()), change(4, "DELETED", b.clone())];
+    assert_eq!(verdict(&asked, after), Ok(()));
+    let early = vec![change(3, "MODIFIED", waiting.clone()), change(4, "DELETED", waiting.clone())];
+    assert!(verdict(&asked, early).is_err(), "it has to wait");
+    let waited = vec![
+        change(3, "MODIFIED", waiting.clone()),
+        change(4, "DELETED", b.clone()),
+        change(5, "DELETED", waiting),
+    ];
+    assert_eq!(verdict(&asked, waited), Ok(()));
+    let forgotten = object("b", "ub", json!({}));
+    let early = vec![change(3, "MODIFIED", orphaning.clone()), change(4, "DELETED", orphaning.clone())];
+    assert!(verdict(&asked, early).is_err(), "b still refers to it");
+    let orphaned = vec![
+        change(3, "MODIFIED", orphaning.clone()),
+        change(4, "MODIFIED", forgotten.clone()),
+        change(5, "DELETED", orphaning),
+    ];
+    assert_eq!(verdict(&asked, orphaned), Ok(()));
+    assert!(verdict(&graph, vec![change(3, "MODIFIED", forgotten)]).is_err(), "a lives");
+}
