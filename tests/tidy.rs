@@ -207,11 +207,12 @@ fn manifest_entries(text: &str) -> Vec<Entry> {
     entries
 }
 
-/// The members' manifests by package name.
+/// The members' manifests by package name; a package that is a workspace of its own is none.
 fn members() -> BTreeMap<String, Member> {
     files()
         .into_iter()
         .filter(|file| file.path.ends_with("/Cargo.toml"))
+        .filter(|file| !file.text.lines().any(|line| line == "[workspace]"))
         .filter_map(|file| {
             let entries = manifest_entries(&file.text);
             let name = entries.iter().find(|(section, key, _)| section == "package" && key == "name")?;

@@ -1,0 +1,251 @@
+//! Client libraries of others, unmodified, under Kubernetes' names: kube-rs (`kube-rs/`) and the Python package `kubernetes`
+//! (`python/`). Each session is a program of its own; one that is not installed is skipped with a line that says so.
+//!
+//! # Contract
+//!
+//! A session finds the server through a configuration file. What it cannot do itself it asks for by a line of its output,
+//! and goes on when it reads `done`: `restart` (SIGTERM and start), `kill` (SIGKILL and start), `trim` (all connections
+//! are cut, objects change, and the history in which they did is dropped). It passes if it ends with 0.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::harness::{Options, Plane, eventually};
+
+/// How long a whole session may take.
+const SESSION: Duration = Duration::from_secs(180);
+
+/// An address that stays, in front of a plane whose port changes with each start.
+struct Door {
+    port: u16,
+    inside: Arc<AtomicU16>,
+    generation: watch::Sender<u64>,
+    accepting: JoinHandle<()>,
+}
+
+impl Door {
+    async fn open(inside: u16) -> Door {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let inside = Arc::new(AtomicU16::new(inside));
+        let (generation, cut) = watch::channel(0);
+        let target = inside.clone();
+        let accepting = tokio::spawn(async move {
+            while let Ok((outer, _)) = listener.accept().await {
+                let (target, mut cut) = (target.load(Ordering::SeqCst), cut.clone());
+                cut.mark_unchanged();
+                tokio::spawn(async move {
+                    tokio::select! {
+                        _ = through(outer, target) => {}
+                        _ = cut.changed() => {}
+                    }
+                });
+            }
+        });
+        Door { port, inside, generation, accepting }
+    }
+
+    /// Where new connections go; 0 refuses them. Those that are open are cut.
+    fn lead_to(&self, port: u16) {
+        self.inside.store(port, Ordering::SeqCst);
+        self.generation.send_modify(|generation| *generation += 1);
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn through(mut outer: TcpStream, port: u16) -> io::Result<()> {
+    let mut inner = TcpStream::connect(("127.0.0.1", port)).await?;
+    tokio::io::copy_bidirectional(&mut outer, &mut inner).await.map(drop)
+}
+
+/// Runs one session to its end.
+async fn session(mut program: Command, options: Options) {
+    let mut plane = Plane::start(options).await;
+    let door = Door::open(plane.admin().port()).await;
+    let config = plane.dir().join("session.kubeconfig");
+    let content = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "plane",
+        "clusters": [{"name": "plane", "cluster": {
+            "server": format!("https://127.0.0.1:{}", door.port),
+            "certificate-authority": plane.data_dir().join("certs/ca.crt"),
+        }}],
+        "users": [{"name": "admin", "user": {"token": "admin-token"}}],
+        "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "admin", "namespace": "default"}}],
+    });
+    std::fs::write(&config, content.to_string()).expect("the configuration file");
+    let mut child = program
+        .env("KUBECONFIG", &config)
+        .env("HOME", plane.dir())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the session starts");
+    let mut stderr = child.stderr.take().expect("a pipe");
+    let complaints = tokio::spawn(async move {
+        let mut text = String::new();
+        stderr.read_to_string(&mut text).await.map(|_| text)
+    });
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let run = async {
+        while let Some(asked) = lines.next_line().await.expect("text") {
+            match asked.as_str() {
+                "restart" => {
+                    plane.stop().await;
+                    plane.launch().await;
+                    door.lead_to(plane.admin().port());
+                }
+                "kill" => {
+                    plane.kill();
+                    plane.launch().await;
+                    door.lead_to(plane.admin().port());
+                }
+                "trim" => trim(&mut plane, &door).await,
+                other => panic!("the session asks for `{other}`"),
+            }
+            stdin.write_all(b"done\n").await.expect("the session reads");
+        }
+        child.wait().await.expect("the session ends")
+    };
+    let status = tokio::time::timeout(SESSION, run).await.expect("the session ends in time");
+    let complaints = complaints.await.expect("read").expect("text");
+    assert!(status.success(), "{status}\n{complaints}");
+}
+
+/// Cuts everybody off, changes objects, and starts the server again until the history before is gone.
+async fn trim(plane: &mut Plane, door: &Door) {
+    door.lead_to(0);
+    let admin = plane.admin();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let before = admin.get(maps).await.expect(200)["metadata"]["resourceVersion"].clone();
+    let before = before.as_str().expect("a version").to_owned();
+    for index in 0..5 {
+        admin.delete(&format!("{maps}/object-{index}")).await.expect(200);
+        let made = json!({"metadata": {"name": format!("made-{index}"), "labels": {"part": "reflected"}}});
+        admin.post(maps, &made).await.expect(201);
+    }
+    // What the server has not looked at yet it reads from its store.
+    let old = format!("/api/v1/podtemplates?resourceVersionMatch=Exact&resourceVersion={before}");
+    eventually("the store has dropped the history", || async {
+        (admin.get(&old).await.status == 410).then_some(())
+    })
+    .await;
+    // A server that runs on still knows of its latest events; one that starts again knows what the store knows.
+    plane.stop().await;
+    plane.launch().await;
+    door.lead_to(plane.admin().port());
+}
+
+/// The sessions of kube-rs, if they are built.
+fn kube_rs(session: &str) -> Option<Command> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    let program = root.join("target/kube-rs/debug/kube-rs-session");
+    if !program.exists() {
+        println!("skipped: {} is not built; tests/README.md says how", program.display());
+        return None;
+    }
+    let mut command = Command::new(program);
+    command.arg(session);
+    Some(command)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_rs_manages_typed_objects() {
+    if let Some(program) = kube_rs("typed") {
+        session(program, Options::kubernetes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_rs_discovers_kinds() {
+    if let Some(program) = kube_rs("dynamic") {
+        session(program, Options::kubernetes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_rs_reflects_a_thousand_objects_over_restarts() {
+    if let Some(program) = kube_rs("reflected") {
+        session(program, Options::kubernetes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_rs_reflects_a_streamed_list_over_restarts() {
+    if let Some(program) = kube_rs("reflected-streaming") {
+        session(program, Options::kubernetes().flag("--feature-gates=WatchList=true")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_rs_lists_again_when_the_history_is_trimmed() {
+    if let Some(program) = kube_rs("trimmed") {
+        session(program, Options::kubernetes().flag("--history-retention=1s")).await;
+    }
+}
+
+/// Python with the package, in the environment that `.ci/run` makes or on PATH.
+fn python(session: &str) -> Option<Command> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    let candidates = [root.join("target/python/bin/python"), PathBuf::from("python3")];
+    let has_package = |python: &PathBuf| {
+        let asked = std::process::Command::new(python)
+            .args(["-c", "import kubernetes"])
+            .stderr(Stdio::null())
+            .status();
+        asked.is_ok_and(|status| status.success())
+    };
+    let Some(python) = candidates.into_iter().find(has_package) else {
+        println!("skipped: no Python with the package `kubernetes`; tests/README.md says how to get it");
+        return None;
+    };
+    let mut command = Command::new(python);
+    command.arg(root.join("tests/e2e/python/sessions.py")).arg(session);
+    Some(command)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_manages_typed_objects() {
+    if let Some(program) = python("typed") {
+        session(program, Options::kubernetes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_manages_objects_of_any_kind() {
+    if let Some(program) = python("dynamic") {
+        session(program, Options::kubernetes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_watches_over_restarts() {
+    if let Some(program) = python("watched") {
+        session(program, Options::kubernetes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_recovers_when_the_history_is_trimmed() {
+    if let Some(program) = python("trimmed") {
+        session(program, Options::kubernetes().flag("--history-retention=1s")).await;
+    }
+}

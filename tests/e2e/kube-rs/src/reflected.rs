@@ -1,0 +1,149 @@
+//! A thousand objects in a reflector's store, over a server that starts again and over a history that was trimmed.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::reflector::Store;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, reflector, watcher as watch};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+
+use crate::typed::object;
+use crate::{DEADLINE, ask};
+
+const LABEL: &str = "part=reflected";
+
+/// How the first state comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Initial {
+    /// A list in pages, then a watch.
+    List,
+    /// A watch that begins with all objects.
+    Stream,
+}
+
+/// What a reflector told.
+struct Reflected {
+    events: Pin<Box<dyn Stream<Item = Result<Event<ConfigMap>, watcher::Error>>>>,
+    store: Store<ConfigMap>,
+    /// Resource versions of each object, in the order they were told.
+    told: BTreeMap<String, Vec<u64>>,
+    /// How often the whole state came.
+    states: usize,
+}
+
+impl Reflected {
+    fn new(api: &Api<ConfigMap>, initial: Initial) -> Self {
+        let config = watcher::Config::default().labels(LABEL);
+        let config = match initial {
+            Initial::List => config.page_size(300),
+            Initial::Stream => config.streaming_lists(),
+        };
+        let (store, writer) = reflector::store();
+        let events = reflector(writer, watch(api.clone(), config).default_backoff());
+        Reflected { events: Box::pin(events), store, told: BTreeMap::new(), states: 0 }
+    }
+
+    /// Takes events until the store holds what the server lists.
+    async fn until_current(&mut self, api: &Api<ConfigMap>) {
+        let listed = api.list(&ListParams::default().labels(LABEL)).await.expect("a list");
+        let expected = versions(&listed.items);
+        let reached = tokio::time::timeout(DEADLINE, async {
+            while self.states == 0 || self.state() != expected {
+                match self.events.next().await.expect("a watcher never ends") {
+                    Ok(Event::Init) => {}
+                    Ok(Event::InitDone) => self.states += 1,
+                    Ok(Event::InitApply(object) | Event::Apply(object)) => {
+                        self.told.entry(object.name_any()).or_default().push(version(&object));
+                    }
+                    Ok(Event::Delete(object)) => drop(self.told.remove(&object.name_any())),
+                    // The server is away or has no such history: the watcher tries again by itself.
+                    Err(error) => eprintln!("watcher: {error}"),
+                }
+            }
+        });
+        assert!(
+            reached.await.is_ok(),
+            "not within {DEADLINE:?}: {} of {}",
+            self.state().len(),
+            expected.len()
+        );
+    }
+
+    fn state(&self) -> BTreeMap<String, u64> {
+        self.store.state().iter().map(|object| (object.name_any(), version(object))).collect()
+    }
+
+    /// Every version of an object was told once, in order.
+    fn assert_told_once(&self) {
+        for (name, versions) in &self.told {
+            assert!(versions.is_sorted_by(|a, b| a < b), "{name}: {versions:?}");
+        }
+    }
+}
+
+fn version(object: &ConfigMap) -> u64 {
+    object.resource_version().and_then(|version| version.parse().ok()).expect("a number")
+}
+
+fn versions(objects: &[ConfigMap]) -> BTreeMap<String, u64> {
+    objects.iter().map(|object| (object.name_any(), version(object))).collect()
+}
+
+async fn create(api: &Api<ConfigMap>, names: impl Iterator<Item = String>) {
+    let made = stream::iter(names).map(|name| async move {
+        let object: ConfigMap = object(
+            json!({"metadata": {"name": name, "labels": {"part": "reflected"}}, "data": {"round": "0"}}),
+        );
+        api.create(&PostParams::default(), &object).await
+    });
+    made.buffer_unordered(16).try_for_each(|_| async { Ok(()) }).await.expect("created");
+}
+
+/// Changes ten objects, deletes ten and makes ten.
+async fn change(api: &Api<ConfigMap>, round: usize) {
+    for index in round * 20..round * 20 + 10 {
+        let patch = Patch::Merge(json!({"data": {"round": round.to_string()}}));
+        api.patch(&format!("object-{index}"), &PatchParams::default(), &patch).await.expect("patched");
+        api.delete(&format!("object-{}", index + 10), &DeleteParams::default()).await.expect("deleted");
+    }
+    create(api, (0..10).map(|index| format!("late-{round}-{index}"))).await;
+}
+
+/// Over restarts a watcher goes on where it was: no second list, nothing twice, nothing missing.
+pub(crate) async fn run(client: Client, initial: Initial) {
+    let api: Api<ConfigMap> = Api::namespaced(client, "default");
+    create(&api, (0..1000).map(|index| format!("object-{index}"))).await;
+    let mut reflected = Reflected::new(&api, initial);
+    reflected.until_current(&api).await;
+    assert_eq!(reflected.state().len(), 1000);
+    for (round, event) in ["", "restart", "kill"].into_iter().enumerate() {
+        if !event.is_empty() {
+            ask(event);
+        }
+        change(&api, round).await;
+        reflected.until_current(&api).await;
+        assert_eq!(reflected.state().len(), 1000);
+    }
+    assert_eq!(reflected.states, 1, "a watcher that goes on asks for the whole state once");
+    reflected.assert_told_once();
+}
+
+/// A watcher that was away for longer than the history is kept takes the whole state again, and forgets what went meanwhile.
+pub(crate) async fn trimmed(client: Client) {
+    let api: Api<ConfigMap> = Api::namespaced(client, "default");
+    create(&api, (0..40).map(|index| format!("object-{index}"))).await;
+    let mut reflected = Reflected::new(&api, Initial::List);
+    reflected.until_current(&api).await;
+    assert_eq!(reflected.states, 1);
+    ask("trim");
+    reflected.until_current(&api).await;
+    assert_eq!(reflected.states, 2, "the whole state came again");
+    change(&api, 1).await;
+    reflected.until_current(&api).await;
+    assert_eq!(reflected.states, 2);
+}
