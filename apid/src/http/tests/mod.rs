@@ -1,9 +1,11 @@
 //! Requests to the handler in this process: no socket, the memory engine, and authority as a test says.
 
+mod api_versions;
 mod apply;
 mod endpoints;
 mod forms;
 mod hostile;
+mod metadata;
 mod objects;
 mod owners;
 mod parameters;
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admission::{Chain, Configuration, Environment};
-use apimachinery::clock::{SeededChance, SystemClock};
+use apimachinery::clock::{Chance, SeededChance, SystemClock};
 use apimachinery::names::{Names, Preset};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request};
@@ -79,7 +81,7 @@ impl Server {
         Server::made(|clock| Auth::open_to_all(clock), AuditLog::off(), gates).with_namespaces().await
     }
 
-    async fn with_namespaces(self) -> Self {
+    pub(super) async fn with_namespaces(self) -> Self {
         for name in ["a", "b"] {
             assert_eq!(self.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.code, 201);
             // The loop that makes it does not run here, and pods need it.
@@ -94,13 +96,22 @@ impl Server {
     }
 
     fn made(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog, gates: &str) -> Self {
+        Server::drawing(auth, audit, gates, Arc::new(SeededChance::new(7)))
+    }
+
+    /// With chance as a test says.
+    pub(super) fn drawing(
+        auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
+        audit: AuditLog,
+        gates: &str,
+        chance: Arc<dyn Chance>,
+    ) -> Self {
         let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
         let registry = Arc::new(Registry::new(&names));
         let cache = Arc::new(Cache::new(Limits::default()));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
         cache.attach(&store);
-        let chance: Arc<SeededChance> = Arc::new(SeededChance::new(7));
         let surroundings = Arc::new(Surroundings::new(&registry, &cache));
         let writes = Arc::new(AdmissionWrites::default());
         let environment = Environment {
@@ -110,7 +121,6 @@ impl Server {
             reader: surroundings.clone(),
             writer: writes.clone(),
             authorizer: surroundings.clone(),
-            reservations: Arc::default(),
             reservations: Arc::default(),
         };
         let admission = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();

@@ -1,0 +1,412 @@
+//! API versions: what was removed, what serves its kinds now, and kinds that are served in two versions.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Reply, Server};
+
+/// Removed versions by stem of the group, with the resources they had (requirements D-RM132 to D-RM116, appendix (a.4)).
+const REMOVED: &[(&str, &str, &[&str])] = &[
+    ("flowcontrol.apiserver", "v1beta3", &["flowschemas", "prioritylevelconfigurations"]),
+    ("flowcontrol.apiserver", "v1beta2", &["flowschemas", "prioritylevelconfigurations"]),
+    ("flowcontrol.apiserver", "v1beta1", &["flowschemas", "prioritylevelconfigurations"]),
+    (
+        "storage",
+        "v1beta1",
+        &["csistoragecapacities", "csidrivers", "csinodes", "storageclasses", "volumeattachments"],
+    ),
+    ("autoscaling", "v2beta2", &["horizontalpodautoscalers"]),
+    ("autoscaling", "v2beta1", &["horizontalpodautoscalers"]),
+    ("batch", "v1beta1", &["cronjobs"]),
+    ("discovery", "v1beta1", &["endpointslices"]),
+    ("events", "v1beta1", &["events"]),
+    ("policy", "v1beta1", &["poddisruptionbudgets", "podsecuritypolicies"]),
+    ("node", "v1beta1", &["runtimeclasses"]),
+    (
+        "admissionregistration",
+        "v1beta1",
+        &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+    ),
+    ("apiextensions", "v1beta1", &["customresourcedefinitions"]),
+    ("apiregistration", "v1beta1", &["apiservices"]),
+    ("authentication", "v1beta1", &["tokenreviews"]),
+    (
+        "authorization",
+        "v1beta1",
+        &[
+            "localsubjectaccessreviews",
+            "selfsubjectaccessreviews",
+            "subjectaccessreviews",
+            "selfsubjectrulesreviews",
+        ],
+    ),
+    ("certificates", "v1beta1", &["certificatesigningrequests"]),
+    ("coordination", "v1beta1", &["leases"]),
+    (
+        "extensions",
+        "v1beta1",
+        &["ingresses", "networkpolicies", "daemonsets", "deployments", "replicasets", "podsecuritypolicies"],
+    ),
+    ("networking", "v1beta1", &["ingresses", "ingressclasses"]),
+    ("rbac.authorization", "v1beta1", &["roles", "rolebindings", "clusterroles", "clusterrolebindings"]),
+    ("scheduling", "v1beta1", &["priorityclasses"]),
+    ("apps", "v1beta1", &["deployments", "replicasets", "statefulsets"]),
+    ("apps", "v1beta2", &["daemonsets", "deployments", "replicasets", "statefulsets"]),
+];
+
+/// What to use instead.
+const SERVED: &[(&str, &str, &[&str])] = &[
+    ("flowcontrol.apiserver", "v1", &["flowschemas", "prioritylevelconfigurations"]),
+    (
+        "storage",
+        "v1",
+        &["csistoragecapacities", "csidrivers", "csinodes", "storageclasses", "volumeattachments"],
+    ),
+    ("autoscaling", "v2", &["horizontalpodautoscalers"]),
+    ("autoscaling", "v1", &["horizontalpodautoscalers"]),
+    ("batch", "v1", &["cronjobs"]),
+    ("discovery", "v1", &["endpointslices"]),
+    ("events", "v1", &["events"]),
+    ("policy", "v1", &["poddisruptionbudgets"]),
+    ("node", "v1", &["runtimeclasses"]),
+    ("admissionregistration", "v1", &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]),
+    ("apiextensions", "v1", &["customresourcedefinitions"]),
+    ("apiregistration", "v1", &["apiservices"]),
+    ("certificates", "v1", &["certificatesigningrequests"]),
+    ("coordination", "v1", &["leases"]),
+    ("networking", "v1", &["ingresses", "ingressclasses", "networkpolicies"]),
+    ("rbac.authorization", "v1", &["roles", "rolebindings", "clusterroles", "clusterrolebindings"]),
+    ("scheduling", "v1", &["priorityclasses"]),
+    ("apps", "v1", &["daemonsets", "deployments", "replicasets", "statefulsets"]),
+];
+
+#[tokio::test]
+async fn removed_versions_are_not_found() {
+    let server = Server::start().await;
+    let openapi = server.get("/openapi/v3").await.json();
+    let aggregated = "application/json;g=apidiscovery.example.test;v=v2;as=APIGroupDiscoveryList";
+    let aggregated = server.send("GET", "/apis", &[("accept", aggregated)], "").await.json();
+    for (stem, version, resources) in REMOVED {
+        let group = server.plane.names.group(stem);
+        let root = format!("/apis/{group}/{version}");
+        assert_eq!(server.get(&root).await.code, 404, "{root}");
+        for resource in *resources {
+            for path in [
+                format!("{root}/{resource}"),
+                format!("{root}/{resource}/x"),
+                format!("{root}/namespaces/a/{resource}"),
+                format!("{root}/namespaces/a/{resource}/x"),
+            ] {
+                assert_eq!(server.get(&path).await.code, 404, "GET {path}");
+                assert_eq!(
+                    server.post(&path, json!({"metadata": {"name": "x"}})).await.code,
+                    404,
+                    "POST {path}"
+                );
+                assert_eq!(server.delete(&path, Value::Null).await.code, 404, "DELETE {path}");
+            }
+        }
+        let listed = server.get(&format!("/apis/{group}")).await.json();
+        let versions = listed["versions"].as_array().cloned().unwrap_or_default();
+        assert!(versions.iter().all(|v| v["version"] != *version), "{root}");
+        let group_in_all =
+            aggregated["items"].as_array().unwrap().iter().find(|g| g["metadata"]["name"] == group);
+        let versions = group_in_all.map_or(vec![], |g| g["versions"].as_array().unwrap().clone());
+        assert!(versions.iter().all(|v| v["version"] != *version), "{root} in the aggregated form");
+        assert!(openapi["paths"].get(&root[1..]).is_none(), "{root} in OpenAPI");
+    }
+}
+
+#[tokio::test]
+async fn what_replaced_them_is_served() {
+    let server = Server::start().await;
+    let openapi = server.get("/openapi/v3").await.json();
+    for (stem, version, resources) in SERVED {
+        let group = server.plane.names.group(stem);
+        let root = format!("/apis/{group}/{version}");
+        let listed = server.get(&root).await.json();
+        assert_eq!(listed["kind"], "APIResourceList", "{root}");
+        assert!(openapi["paths"].get(&root[1..]).is_some(), "{root} in OpenAPI");
+        for resource in *resources {
+            let list = server.get(&format!("{root}/{resource}")).await;
+            assert_eq!(list.code, 200, "{root}/{resource}");
+            assert_eq!(list.json()["apiVersion"], format!("{group}/{version}"));
+        }
+    }
+}
+
+/// Removed fields are unknown, and those in their place are kept.
+#[tokio::test]
+async fn removed_fields_are_unknown() {
+    let server = Server::start().await;
+    let group = |stem: &str| server.plane.names.group(stem);
+    let ingresses = format!("/apis/{}/v1/namespaces/a/ingresses", group("networking"));
+    let levels = format!("/apis/{}/v1/prioritylevelconfigurations", group("flowcontrol.apiserver"));
+    let definitions = format!("/apis/{}/v1/customresourcedefinitions", group("apiextensions"));
+    let reviews = format!("/apis/{}/v1/subjectaccessreviews", group("authorization"));
+    let workloads = |kind: &str| format!("/apis/apps/v1/namespaces/a/{kind}");
+    let backend = |backend: Value| json!({"rules": [{"http": {"paths": [{"path": "/", "pathType": "Exact", "backend": backend}]}}]});
+    for (url, spec, field) in [
+        (
+            &levels,
+            json!({"type": "Limited", "limited": {"assuredConcurrencyShares": 3}}),
+            "spec.limited.assuredConcurrencyShares",
+        ),
+        (&definitions, json!({"version": "v1"}), "spec.version"),
+        (&definitions, json!({"validation": {}}), "spec.validation"),
+        (&definitions, json!({"subresources": {}}), "spec.subresources"),
+        (&definitions, json!({"additionalPrinterColumns": []}), "spec.additionalPrinterColumns"),
+        (
+            &definitions,
+            json!({"versions": [{"name": "v1", "additionalPrinterColumns": [{"name": "a", "type": "string", "JSONPath": ".a"}]}]}),
+            "spec.versions[0].additionalPrinterColumns[0].JSONPath",
+        ),
+        (&reviews, json!({"group": ["g"]}), "spec.group"),
+        (&ingresses, json!({"backend": {"service": {"name": "s"}}}), "spec.backend"),
+        (&ingresses, backend(json!({"serviceName": "s"})), "spec.rules[0].http.paths[0].backend.serviceName"),
+        (&ingresses, backend(json!({"servicePort": 80})), "spec.rules[0].http.paths[0].backend.servicePort"),
+        (&workloads("daemonsets"), json!({"templateGeneration": 1}), "spec.templateGeneration"),
+        (&workloads("deployments"), json!({"rollbackTo": {"revision": 1}}), "spec.rollbackTo"),
+    ] {
+        let body = json!({"metadata": {"name": "x"}, "spec": spec});
+        let reply = server.post(&format!("{url}?fieldValidation=Strict"), body).await;
+        let message = reply.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(reply.code, 400, "{field}: {message}");
+        assert!(message.contains(&format!("unknown field \"{field}\"")), "{field}: {message}");
+    }
+    let service = |port: Value| json!({"service": {"name": "s", "port": port}});
+    for (name, spec) in [
+        ("default", json!({"defaultBackend": service(json!({"number": 80}))})),
+        ("number", backend(service(json!({"number": 80})))),
+        ("name", backend(service(json!({"name": "http"})))),
+    ] {
+        let body = json!({"metadata": {"name": name}, "spec": spec});
+        let reply = server.post(&format!("{ingresses}?fieldValidation=Strict"), body).await;
+        assert_eq!(reply.code, 201, "{:?}", reply.json());
+        assert_eq!(server.get(&format!("{ingresses}/{name}")).await.json()["spec"], spec);
+    }
+    let slices = format!("/apis/{}/v1/namespaces/a/endpointslices", group("discovery"));
+    let endpoint = json!({"addresses": ["10.0.0.1"], "conditions": {}, "nodeName": "n", "zone": "z"});
+    let slice = json!({"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [endpoint]});
+    assert_eq!(server.post(&format!("{slices}?fieldValidation=Strict"), slice).await.code, 201);
+    assert_eq!(server.get(&format!("{slices}/s")).await.json()["endpoints"][0], endpoint);
+}
+
+/// Versions are called `v`, a number, and `alpha` or `beta` with another; by default only stable ones are served.
+#[tokio::test]
+async fn only_stable_versions_are_served() {
+    let server = Server::start().await;
+    let groups = server.get("/apis").await.json();
+    let mut seen = BTreeSet::new();
+    for group in groups["groups"].as_array().unwrap() {
+        let versions = group["versions"].as_array().unwrap();
+        assert_eq!(group["preferredVersion"], versions[0], "{group}");
+        for version in versions {
+            let name = version["version"].as_str().unwrap();
+            assert!(name.strip_prefix('v').is_some_and(|n| n.parse::<u32>().is_ok()), "{name}");
+            let path = format!("/apis/{}", version["groupVersion"].as_str().unwrap());
+            let list = server.get(&path).await.json();
+            assert_eq!(list["kind"], "APIResourceList", "{path}");
+            assert_eq!(list["groupVersion"], version["groupVersion"]);
+            seen.insert(version["groupVersion"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(server.get("/api/v1").await.json()["kind"], "APIResourceList");
+    let names = &server.plane.names;
+    let stems = [
+        "admissionregistration",
+        "apiextensions",
+        "apiregistration",
+        "apps",
+        "authentication",
+        "authorization",
+        "batch",
+        "certificates",
+        "coordination",
+        "discovery",
+        "events",
+        "flowcontrol.apiserver",
+        "networking",
+        "node",
+        "policy",
+        "rbac.authorization",
+        "scheduling",
+        "storage",
+    ];
+    let mut want: BTreeSet<String> = stems.iter().map(|stem| format!("{}/v1", names.group(stem))).collect();
+    want.extend(["autoscaling/v1".to_owned(), "autoscaling/v2".to_owned()]);
+    assert_eq!(seen, want);
+    assert_eq!(server.get("/apis/autoscaling").await.json()["preferredVersion"]["version"], "v2");
+    assert_eq!(server.get("/version").await.json()["minor"], "33");
+}
+
+fn autoscaler(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"maxReplicas": 5, "scaleTargetRef": {"kind": "Deployment", "name": "web"}}})
+}
+
+#[tokio::test]
+async fn an_autoscaler_is_one_object_in_two_versions() {
+    let server = Server::start().await;
+    let [v1, v2] =
+        ["v1", "v2"].map(|v| format!("/apis/autoscaling/{v}/namespaces/a/horizontalpodautoscalers"));
+    let since = server.get(&v2).await.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let made = server.post(&v2, autoscaler("h")).await.json();
+    let shown = server.get(&format!("{v1}/h")).await.json();
+    assert_eq!(shown["apiVersion"], "autoscaling/v1");
+    assert_eq!(shown["spec"]["targetCPUUtilizationPercentage"], 80);
+    for field in ["uid", "resourceVersion", "creationTimestamp"] {
+        assert_eq!(shown["metadata"][field], made["metadata"][field], "{field}");
+    }
+    let same = server.put(&format!("{v1}/h"), shown.clone()).await.json();
+    assert_eq!(same["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"], "nothing changed");
+
+    let list = server.get(&v1).await.json();
+    assert_eq!(
+        (&list["kind"], &list["apiVersion"]),
+        (&json!("HorizontalPodAutoscalerList"), &json!("autoscaling/v1"))
+    );
+    assert_eq!(list["items"][0]["spec"], shown["spec"]);
+    assert_eq!(list["items"][0].get("kind"), None);
+    let changed =
+        server.merge(&format!("{v1}/h"), json!({"spec": {"targetCPUUtilizationPercentage": 50}})).await;
+    assert_eq!(changed.json()["spec"]["targetCPUUtilizationPercentage"], 50);
+    let now = server.get(&format!("{v2}/h")).await.json();
+    assert_eq!(
+        now["spec"]["metrics"][0]["resource"]["target"],
+        json!({"type": "Utilization", "averageUtilization": 50})
+    );
+
+    // A patch may say that its result is of the other version; a body may not be of it.
+    let other = json!({"apiVersion": "autoscaling/v1", "spec": {"targetCPUUtilizationPercentage": 40}});
+    let patched = server.merge(&format!("{v2}/h"), other).await.json();
+    assert_eq!(patched["apiVersion"], "autoscaling/v2");
+    assert_eq!(patched["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 40);
+    let mut wrong = autoscaler("i");
+    wrong["apiVersion"] = json!("autoscaling/v1");
+    assert_eq!(server.post(&v2, wrong).await.code, 400);
+    let elsewhere = server.merge(&format!("{v2}/h"), json!({"apiVersion": "apps/v1"})).await;
+    assert_eq!(elsewhere.code, 400);
+
+    // Fields are those of the version of the path.
+    let strict = "?fieldValidation=Strict&dryRun=All";
+    let mut body = autoscaler("i");
+    body["spec"]["targetCPUUtilizationPercentage"] = json!(1);
+    assert_eq!(server.post(&format!("{v1}{strict}"), body.clone()).await.code, 201);
+    assert_eq!(server.post(&format!("{v2}{strict}"), body).await.code, 400);
+
+    let table = ("accept", "application/json;as=Table;v=v1;g=meta.example.test");
+    let first = server.send("GET", &format!("{v1}?includeObject=Object"), &[table], "").await.json();
+    let second = server.send("GET", &v2, &[table], "").await.json();
+    assert_eq!(first["rows"][0]["cells"], second["rows"][0]["cells"]);
+    assert_eq!(first["rows"][0]["object"]["apiVersion"], "autoscaling/v1");
+
+    let events = server.get(&format!("{v1}?watch=1&resourceVersion={since}&timeoutSeconds=1")).await;
+    let events = lines(&events);
+    assert_eq!(events.len(), 3);
+    assert!(events.iter().all(|event| event["object"]["apiVersion"] == "autoscaling/v1"), "{events:?}");
+    assert_eq!(server.delete(&format!("{v1}/h"), Value::Null).await.code, 200);
+    assert_eq!(server.get(&format!("{v2}/h")).await.code, 404);
+}
+
+fn lines(reply: &Reply) -> Vec<Value> {
+    let text = std::str::from_utf8(&reply.body).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn event(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name}, "regarding": {"kind": "Pod", "namespace": "a", "name": "p"}, "type": "Normal",
+        "reason": "Started", "action": "Starting", "note": "began", "eventTime": "2024-05-06T07:08:09.123456Z",
+        "reportingController": "example.com/ctl", "reportingInstance": "ctl-0",
+        "series": {"count": 2, "lastObservedTime": "2024-05-06T07:08:10.654321Z"},
+    })
+}
+
+#[tokio::test]
+async fn an_event_is_one_object_in_two_groups() {
+    let server = Server::start().await;
+    let core = "/api/v1/namespaces/a/events";
+    let newer = format!("/apis/{}/v1/namespaces/a/events", server.plane.names.group("events"));
+    let made = server.post(&newer, event("e")).await;
+    assert_eq!(made.code, 201, "{:?}", made.json());
+    let (made, shown) = (made.json(), server.get(&format!("{core}/e")).await.json());
+    assert_eq!(shown["metadata"]["uid"], made["metadata"]["uid"]);
+    for (field, stored) in [
+        ("regarding", "involvedObject"),
+        ("note", "message"),
+        ("reportingController", "reportingComponent"),
+        ("reportingInstance", "reportingInstance"),
+        ("series", "series"),
+        ("eventTime", "eventTime"),
+    ] {
+        assert_eq!(
+            (&made[field], shown.get(stored)),
+            (&event("e")[field], Some(&event("e")[field])),
+            "{field}"
+        );
+    }
+    let old = json!({"metadata": {"name": "old"}, "involvedObject": {"namespace": "a", "name": "q"}, "count": 3,
+        "source": {"component": "c", "host": "h"}, "firstTimestamp": "2024-01-02T03:04:05Z", "lastTimestamp": "2024-01-02T03:04:06Z"});
+    assert_eq!(server.post(core, old.clone()).await.code, 201);
+    let shown = server.get(&format!("{newer}/old")).await.json();
+    for (field, stored) in [
+        ("deprecatedCount", "count"),
+        ("deprecatedSource", "source"),
+        ("deprecatedFirstTimestamp", "firstTimestamp"),
+        ("deprecatedLastTimestamp", "lastTimestamp"),
+    ] {
+        assert_eq!(shown[field], old[stored], "{field}");
+    }
+
+    let selected = |field: &str| format!("{newer}?fieldSelector={field}");
+    let names = |list: Value| -> Vec<String> {
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| e["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(server.get(&selected("regarding.name=p")).await.json()), ["e"]);
+    assert_eq!(names(server.get(&selected("metadata.name=old")).await.json()), ["old"]);
+    assert_eq!(server.get(&selected("involvedObject.name=p")).await.code, 400);
+    assert_eq!(server.get(&format!("{core}?fieldSelector=regarding.name=p")).await.code, 400);
+    assert_eq!(names(server.get(&format!("{core}?fieldSelector=involvedObject.name=p")).await.json()), ["e"]);
+
+    let changed = server.merge(&format!("{newer}/e"), json!({"note": "again"})).await.json();
+    assert_eq!(changed["details"]["causes"][0]["field"], "message");
+    let series = json!({"series": {"count": 5, "lastObservedTime": "2024-05-06T07:09:10.000001Z"}});
+    assert_eq!(server.merge(&format!("{newer}/e"), series).await.json()["series"]["count"], 5);
+    assert_eq!(server.merge(&format!("{core}/e"), json!({"message": "again"})).await.code, 200);
+    assert_eq!(server.delete(&newer, Value::Null).await.code, 200);
+    assert_eq!(server.get(core).await.json()["items"], json!([]));
+}
+
+/// What an event of the newer group must say and may not.
+#[tokio::test]
+async fn events_of_the_newer_group_say_more() {
+    let server = Server::start().await;
+    let url = format!("/apis/{}/v1/namespaces/a/events", server.plane.names.group("events"));
+    for (field, value, cause) in [
+        ("type", json!("Foo"), "type"),
+        ("action", Value::Null, "action"),
+        ("reason", Value::Null, "reason"),
+        ("reportingController", Value::Null, "reportingComponent"),
+        ("reportingInstance", Value::Null, "reportingInstance"),
+        ("eventTime", Value::Null, "eventTime"),
+        ("series", json!({"count": 1, "lastObservedTime": "2024-05-06T07:08:10.000000Z"}), "series.count"),
+        ("deprecatedCount", json!(1), "count"),
+        ("deprecatedSource", json!({"component": "c"}), "source"),
+        ("deprecatedFirstTimestamp", json!("2024-05-06T07:08:10Z"), "firstTimestamp"),
+        ("deprecatedLastTimestamp", json!("2024-05-06T07:08:10Z"), "lastTimestamp"),
+    ] {
+        let mut body = event("e");
+        body[field] = value;
+        let reply = server.post(&url, body).await;
+        let causes: Vec<Value> = reply.json()["details"]["causes"].as_array().cloned().unwrap_or_default();
+        assert_eq!(reply.code, 422, "{field}");
+        assert!(causes.iter().any(|c| c["field"] == cause), "{field}: {causes:?}");
+    }
+    assert_eq!(server.post(&url, event("e")).await.code, 201);
+}

@@ -1,0 +1,388 @@
+//! Names and metadata, as clients see them (requirements D-NAME and D-META).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use apimachinery::clock::{Chance, SeededChance};
+use serde_json::{Value, json};
+
+use super::{MAPS, Reply, Server, map};
+use crate::audit::AuditLog;
+use crate::auth::Auth;
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/a/deployments";
+
+fn causes(reply: &Reply) -> Vec<String> {
+    let causes = reply.json()["details"]["causes"].as_array().cloned().unwrap_or_default();
+    causes.iter().map(|cause| cause["field"].as_str().unwrap().to_owned()).collect()
+}
+
+fn deployment(metadata: Value) -> Value {
+    let template =
+        json!({"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    json!({"metadata": metadata, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "d"}}, "template": template}})
+}
+
+/// A name is taken once for a kind in a namespace, and free again afterwards.
+#[tokio::test]
+async fn names_are_taken_once() {
+    let server = Server::start().await;
+    let uid = |reply: Reply| reply.json()["metadata"]["uid"].as_str().unwrap().to_owned();
+    let mut uids = BTreeSet::new();
+    for url in [MAPS, "/api/v1/namespaces/b/configmaps", "/api/v1/namespaces/a/secrets", "/api/v1/nodes"] {
+        let body = json!({"metadata": {"name": "x", "uid": "mine"}});
+        let made = server.post(url, body.clone()).await;
+        assert_eq!(made.code, 201, "{url}");
+        assert!(uids.insert(uid(made)), "{url}");
+        let again = server.post(url, body.clone()).await;
+        assert_eq!((again.code, &again.json()["reason"]), (409, &json!("AlreadyExists")), "{url}");
+        assert_eq!(server.delete(&format!("{url}/x"), Value::Null).await.code, 200);
+        assert!(uids.insert(uid(server.post(url, body).await)), "{url}: another object");
+    }
+    for uid in uids {
+        let parts: Vec<usize> = uid.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12], "{uid}");
+        assert_eq!(uid.as_bytes()[14], b'4', "{uid}: of version 4");
+    }
+}
+
+/// Draws the same suffix for a while.
+struct Stuck {
+    chance: SeededChance,
+    draws: AtomicUsize,
+}
+
+impl Chance for Stuck {
+    fn bits(&self) -> u128 {
+        self.chance.bits()
+    }
+
+    fn name_suffix(&self) -> String {
+        let drawn = self.draws.fetch_add(1, Ordering::Relaxed);
+        // The eighth draw after the first name is another one, and then no more.
+        if drawn == 8 { "zzzzz".to_owned() } else { "bbbbb".to_owned() }
+    }
+}
+
+/// A generated name that is taken is drawn again, seven times.
+#[tokio::test]
+async fn generated_names_are_drawn_again() {
+    let chance = Arc::new(Stuck { chance: SeededChance::new(3), draws: AtomicUsize::new(0) });
+    let server = Server::drawing(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance.clone());
+    let server = server.with_namespaces().await;
+    let body = json!({"metadata": {"generateName": "gen-"}});
+    let name = |reply: &Reply| reply.json()["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(name(&server.post(MAPS, body.clone()).await), "gen-bbbbb");
+    assert_eq!(name(&server.post(MAPS, body.clone()).await), "gen-zzzzz");
+    assert_eq!(chance.draws.load(Ordering::Relaxed), 9);
+    let exhausted = server.post(MAPS, body).await;
+    assert_eq!((exhausted.code, &exhausted.json()["reason"]), (409, &json!("AlreadyExists")));
+    assert_eq!(chance.draws.load(Ordering::Relaxed), 17);
+
+    let both = json!({"metadata": {"generateName": "gen-", "name": "chosen"}});
+    let made = server.post(MAPS, both).await.json();
+    assert_eq!(
+        (&made["metadata"]["name"], &made["metadata"]["generateName"]),
+        (&json!("chosen"), &json!("gen-"))
+    );
+    let long = json!({"metadata": {"generateName": "l".repeat(80)}});
+    assert_eq!(name(&server.post(MAPS, long).await).len(), 63, "a long prefix is cut");
+    assert_eq!(
+        causes(&server.post(MAPS, json!({"metadata": {"generateName": "Oops_"}})).await),
+        ["metadata.generateName", "metadata.name"]
+    );
+}
+
+/// What each kind of name may look like.
+#[tokio::test]
+async fn names_have_the_form_of_their_kind() {
+    let server = Server::start().await;
+    let roles = format!("/apis/{}/v1/namespaces/a/roles", server.plane.names.group("rbac.authorization"));
+    let (label, subdomain) = ("l".repeat(63), "s".repeat(253));
+    let services = "/api/v1/namespaces/a/services";
+    for (url, good, bad) in [
+        (MAPS, vec!["a.b-c", "0", &subdomain], vec!["Bad_Name", "a/b", ".", "-a", "a..b"]),
+        ("/api/v1/namespaces", vec!["n-1", &label], vec!["a.b", "N", &subdomain]),
+        (services, vec!["s-1", &label], vec!["1s", "a.b", "S"]),
+        (&roles, vec!["system:x", "Team X", "..."], vec!["a/b", "a%b", ".", ".."]),
+    ] {
+        for name in good {
+            let body = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
+            assert_eq!(server.post(url, body).await.code, 201, "{url} {name}");
+        }
+        for name in bad {
+            let body = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
+            let reply = server.post(url, body).await;
+            assert_eq!(reply.code, 422, "{url} {name}");
+            assert!(
+                causes(&reply).contains(&"metadata.name".to_owned()),
+                "{url} {name}: {:?}",
+                causes(&reply)
+            );
+        }
+    }
+    let none = server.post(MAPS, json!({})).await;
+    assert_eq!((none.code, causes(&none)), (422, vec!["metadata.name".to_owned()]));
+}
+
+/// Every resource says whether it lives in namespaces, and is reached only there.
+#[tokio::test]
+async fn resources_are_reached_in_their_scope() {
+    let server = Server::start().await;
+    let verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"];
+    let mut count = 0;
+    for resource in server.plane.registry.resources() {
+        for version in resource.kind.versions {
+            let group = &resource.group_resource.group;
+            let root =
+                if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+            let listed = server.get(&root).await.json();
+            let entries = listed["resources"].as_array().unwrap();
+            let entry = entries.iter().find(|r| r["name"] == resource.kind.resource).unwrap();
+            assert_eq!(entry["namespaced"], resource.kind.namespaced, "{entry}");
+            assert_eq!(entry["kind"], resource.kind.kind);
+            assert!(
+                entry["verbs"].as_array().unwrap().iter().all(|v| verbs.contains(&v.as_str().unwrap())),
+                "{entry}"
+            );
+            let plural = resource.kind.resource;
+            if resource.kind.namespaced {
+                assert_eq!(server.get(&format!("{root}/{plural}/x")).await.code, 404, "{plural}");
+            } else {
+                assert_eq!(server.get(&format!("{root}/namespaces/a/{plural}")).await.code, 404, "{plural}");
+                assert_eq!(
+                    server.get(&format!("{root}/namespaces/a/{plural}/x")).await.code,
+                    404,
+                    "{plural}"
+                );
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 60, "{count}");
+    let namespace = server.get("/api/v1/namespaces/a").await.json();
+    let label = server.plane.names.metadata_name_label();
+    assert_eq!(namespace["metadata"]["labels"][&label], "a");
+    assert_eq!(namespace["spec"]["finalizers"], json!([server.plane.names.api_service]));
+}
+
+/// What a PUT to a missing name does depends on the kind.
+#[tokio::test]
+async fn some_kinds_come_to_be_by_an_update() {
+    let server = Server::start().await;
+    let group = |stem: &str| server.plane.names.group(stem);
+    let event = json!({"metadata": {"name": "x"}, "involvedObject": {"namespace": "a"}});
+    let named = json!({"metadata": {"name": "x"}});
+    let service = json!({"metadata": {"name": "x"}, "spec": {"ports": [{"port": 80}]}});
+    for (url, body, code) in [
+        (format!("/apis/{}/v1/namespaces/a/leases", group("coordination")), &named, 201),
+        ("/api/v1/namespaces/a/events".to_owned(), &event, 201),
+        ("/api/v1/namespaces/a/endpoints".to_owned(), &named, 201),
+        ("/api/v1/namespaces/a/services".to_owned(), &service, 201),
+        (format!("/apis/{}/v1/namespaces/a/roles", group("rbac.authorization")), &named, 201),
+        (MAPS.to_owned(), &named, 404),
+        (DEPLOYMENTS.to_owned(), &deployment(json!({"name": "x"})), 404),
+        (
+            "/api/v1/namespaces/a/pods".to_owned(),
+            &json!({"metadata": {"name": "x"}, "spec": {"containers": []}}),
+            404,
+        ),
+    ] {
+        let reply = server.put(&format!("{url}/x"), body.clone()).await;
+        assert_eq!(reply.code, code, "{url}: {:?}", reply.json());
+        if code == 201 {
+            let url = format!("{url}/x");
+            let found = server.get(&url).await.json();
+            assert_eq!(server.put(&url, found).await.code, 200, "an existing one is updated");
+        }
+    }
+}
+
+/// What the server sets and clients cannot: who says otherwise is ignored or refused.
+#[tokio::test]
+async fn fields_of_the_server() {
+    let server = Server::start().await;
+    let sent = json!({
+        "name": "x", "uid": "mine", "creationTimestamp": "1999-01-01T00:00:00Z", "selfLink": "/mine", "generation": 7,
+        "deletionTimestamp": "1999-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3, "resourceVersion": "0",
+    });
+    let made = server.post(MAPS, json!({"metadata": sent})).await.json();
+    let metadata = &made["metadata"];
+    assert_eq!(
+        (&made["kind"], &made["apiVersion"], &metadata["name"], &metadata["namespace"]),
+        (&json!("ConfigMap"), &json!("v1"), &json!("x"), &json!("a"))
+    );
+    for absent in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        assert_eq!(metadata.get(absent), None, "{absent}");
+    }
+    assert_ne!(metadata["uid"], "mine");
+    let created = metadata["creationTimestamp"].as_str().unwrap();
+    assert!(created.len() == 20 && created.ends_with('Z') && !created.starts_with("1999"), "{created}");
+    let version = metadata["resourceVersion"].as_str().unwrap().to_owned();
+
+    let url = format!("{MAPS}/x");
+    let with =
+        |field: &str, value: &str| json!({"metadata": {"name": "x", field: value}, "data": {"k": "1"}});
+    for (field, value) in [
+        ("creationTimestamp", "1999-01-01T00:00:00Z"),
+        ("selfLink", "/mine"),
+        ("deletionTimestamp", "1999-01-01T00:00:00Z"),
+        ("deletionGracePeriodSeconds", "3"),
+    ] {
+        let mut body = with(field, value);
+        if field == "deletionGracePeriodSeconds" {
+            body["metadata"][field] = json!(3);
+        }
+        let reply = server.put(&url, body).await;
+        let found = server.get(&url).await.json();
+        assert!(matches!(reply.code, 200 | 422), "{field}");
+        assert_eq!(found["metadata"]["creationTimestamp"], created, "{field}");
+        assert_eq!(found["metadata"].get("deletionTimestamp"), None, "{field}");
+        assert_eq!(found["metadata"].get("selfLink"), None, "{field}");
+    }
+    assert_eq!(server.put(&url, with("uid", "other")).await.code, 409);
+    let now = server.get(&url).await.json();
+    assert_ne!(now["metadata"]["resourceVersion"], version.as_str(), "a write makes another version");
+    assert_eq!(now["metadata"]["uid"], made["metadata"]["uid"]);
+
+    let refused = server.post(MAPS, json!({"metadata": {"name": "y", "resourceVersion": "7"}})).await;
+    assert_eq!(refused.code, 500);
+    assert!(refused.json()["message"].as_str().unwrap().contains("resourceVersion should not be set"));
+    let named = server.get(DEPLOYMENTS).await.json();
+    assert_eq!(named["apiVersion"], "apps/v1");
+}
+
+/// A write that changes nothing has no version of its own, and nobody is told.
+#[tokio::test]
+async fn a_write_that_changes_nothing_is_none() {
+    let server = Server::start().await;
+    let made = server.post(MAPS, map("x", "1")).await.json();
+    let version = made["metadata"]["resourceVersion"].as_str().unwrap();
+    let url = format!("{MAPS}/x");
+    for reply in [
+        server.put(&url, made.clone()).await,
+        server.put(&url, map("x", "1")).await,
+        server.merge(&url, json!({"data": {"k": "1"}})).await,
+        server.merge(&url, json!({})).await,
+    ] {
+        assert_eq!((reply.code, &reply.json()["metadata"]["resourceVersion"]), (200, &json!(version)));
+    }
+    let events = server.get(&format!("{MAPS}?watch=1&resourceVersion={version}&timeoutSeconds=1")).await;
+    assert_eq!(events.body, "");
+}
+
+/// Labels, annotations, finalizers and owners: types and limits.
+#[tokio::test]
+async fn metadata_has_its_form() {
+    let server = Server::start().await;
+    let (long, longer) = ("v".repeat(63), "v".repeat(64));
+    let large = |bytes: usize| json!({"annotations": {"a": "x".repeat(bytes - 1)}});
+    let owner = |kind: &str| json!({"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u"});
+    let controller =
+        |uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": uid, "controller": true});
+    for (metadata, code, field) in [
+        (json!({"labels": {"a": "b", "example.com/C_d": "", long.as_str(): long}}), 201, ""),
+        (json!({"labels": {"a": longer}}), 422, "metadata.labels"),
+        (json!({"labels": {longer.as_str(): "a"}}), 422, "metadata.labels"),
+        (json!({"labels": {"a/b/c": "a"}}), 422, "metadata.labels"),
+        (json!({"labels": {"a": "no!"}}), 422, "metadata.labels"),
+        (json!({"labels": {"a": 5}}), 400, ""),
+        (json!({"annotations": {"a": true}}), 400, ""),
+        (json!({"annotations": {"Upper.example.com/x": "any\ntext"}}), 201, ""),
+        (json!({"annotations": {"a b": ""}}), 422, "metadata.annotations"),
+        (large(256 * 1024), 201, ""),
+        (large(256 * 1024 + 1), 422, "metadata.annotations"),
+        (json!({"finalizers": ["a.b/c", "orphan"]}), 201, ""),
+        (json!({"finalizers": ["x"]}), 422, "metadata.finalizers[0]"),
+        (json!({"finalizers": ["a b/c"]}), 422, "metadata.finalizers"),
+        (json!({"finalizers": "a.b/c"}), 400, ""),
+        (json!({"ownerReferences": [owner("ConfigMap")]}), 201, ""),
+        (json!({"ownerReferences": [owner("Event")]}), 422, "metadata.ownerReferences"),
+        (json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod"}]}), 422, "metadata.ownerReferences"),
+        (json!({"ownerReferences": [controller("1"), controller("2")]}), 422, "metadata.ownerReferences"),
+    ] {
+        let mut body = json!({"metadata": metadata});
+        body["metadata"]["generateName"] = json!("x-");
+        let reply = server.post(MAPS, body.clone()).await;
+        let shown = body.to_string();
+        let shown = shown.get(..120).unwrap_or(&shown);
+        assert_eq!(reply.code, code, "{shown}: {}", reply.json()["message"]);
+        let causes = causes(&reply);
+        assert!(causes.iter().all(|cause| cause.starts_with(field)), "{shown}: {causes:?}");
+        assert_eq!(causes.is_empty(), code != 422, "{shown}");
+        if code == 201 {
+            for part in metadata_fields(&body) {
+                assert_eq!(reply.json()["metadata"][part], body["metadata"][part], "{shown}");
+            }
+        }
+    }
+}
+
+fn metadata_fields(body: &Value) -> Vec<&str> {
+    let fields = body["metadata"].as_object().unwrap().keys();
+    fields.map(String::as_str).filter(|field| *field != "generateName").collect()
+}
+
+/// The generation counts what is asked for, not what is reported.
+#[tokio::test]
+async fn generations_count_specs() {
+    let server = Server::start().await;
+    let made = server.post(DEPLOYMENTS, deployment(json!({"name": "d", "generation": 9}))).await.json();
+    assert_eq!(
+        (&made["metadata"]["generation"], made["status"].get("observedGeneration")),
+        (&json!(1), None)
+    );
+    let url = format!("{DEPLOYMENTS}/d");
+    for (part, body, generation) in [
+        ("", json!({"metadata": {"labels": {"a": "b"}}}), 1),
+        ("", json!({"spec": {"replicas": 2}}), 2),
+        ("", json!({"status": {"replicas": 5}}), 2),
+        ("/status", json!({"status": {"replicas": 2, "observedGeneration": 2}}), 2),
+        ("", json!({"metadata": {"generation": 77}}), 2),
+        ("/scale", json!({"spec": {"replicas": 4}}), 3),
+        ("/status", json!({"spec": {"replicas": 9}}), 3),
+    ] {
+        let reply = server.merge(&format!("{url}{part}"), body.clone()).await;
+        assert_eq!(reply.code, 200, "{part} {body}");
+        assert_eq!(server.get(&url).await.json()["metadata"]["generation"], generation, "{part} {body}");
+    }
+    let now = server.get(&url).await.json();
+    assert_eq!(
+        (&now["spec"]["replicas"], &now["status"]),
+        (&json!(4), &json!({"replicas": 2, "observedGeneration": 2}))
+    );
+}
+
+/// Finalizers are a list that many share: nobody's order counts.
+#[tokio::test]
+async fn finalizers_go_in_any_order() {
+    let server = Server::start().await;
+    let body = json!({"metadata": {"name": "x", "finalizers": ["a.b/one", "a.b/two", "a.b/three"]}});
+    server.post(MAPS, body).await;
+    let url = format!("{MAPS}/x");
+    let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
+    let reordered = server.merge(&url, finalizers(json!(["a.b/three", "a.b/one", "a.b/two"]))).await;
+    assert_eq!((reordered.code, &reordered.json()["metadata"]["finalizers"][0]), (200, &json!("a.b/three")));
+
+    assert_eq!(server.get(&url).await.json()["metadata"].get("deletionTimestamp"), None);
+    let leaving = server.delete(&url, Value::Null).await;
+    assert_eq!(leaving.code, 200);
+    let first = server.get(&url).await.json()["metadata"]["deletionTimestamp"].clone();
+    assert!(first.is_string());
+    server.delete(&url, Value::Null).await;
+    assert_eq!(
+        server.get(&url).await.json()["metadata"]["deletionTimestamp"],
+        first,
+        "a second delete changes nothing"
+    );
+    let cleared = server.merge(&url, json!({"metadata": {"deletionTimestamp": null}})).await;
+    assert_eq!(cleared.json()["metadata"]["deletionTimestamp"], first, "and no client can take it back");
+
+    let added = server.merge(&url, finalizers(json!(["a.b/three", "a.b/one", "a.b/two", "a.b/four"]))).await;
+    assert_eq!((added.code, &causes(&added)[0]), (422, &"metadata.finalizers".to_owned()));
+    for left in [json!(["a.b/three", "a.b/two"]), json!(["a.b/three"]), json!([])] {
+        assert_eq!(server.merge(&url, finalizers(left.clone())).await.code, 200, "{left}");
+    }
+    assert_eq!(server.get(&url).await.code, 404);
+}
