@@ -1,6 +1,9 @@
 //! LimitRange: least, most and usual amounts of what pods of a namespace may ask for.
 
-use crate::{Kind, STANDARD_VERBS, Storage, Strategy};
+use apimachinery::object::Object;
+use serde_json::{Map, Value};
+
+use crate::{Context, Kind, STANDARD_VERBS, Storage, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -21,7 +24,73 @@ pub(super) const KIND: Kind = Kind {
 struct LimitRange;
 
 impl Strategy for LimitRange {
+    /// What containers get at most is what they may have, if nothing else is said; what they get for sure is that, or else
+    /// the least.
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        let limits = object.get_mut("spec").and_then(|spec| spec.get_mut("limits"));
+        limits.and_then(Value::as_array_mut).into_iter().flatten().for_each(complete);
+    }
+
     fn create_on_update(&self) -> bool {
         true
+    }
+}
+
+fn complete(limit: &mut Value) {
+    if let Some(limit) = limit.as_object_mut()
+        && limit.get("type").and_then(Value::as_str) == Some("Container")
+    {
+        fill(limit, "default", "max");
+        fill(limit, "defaultRequest", "default");
+        fill(limit, "defaultRequest", "min");
+    }
+}
+
+/// Adds to one list of amounts what it lacks of another.
+fn fill(limit: &mut Map<String, Value>, list: &str, from: &str) {
+    let source = limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
+    if source.is_empty() {
+        return;
+    }
+    let target = limit.entry(list).or_insert_with(|| Value::Object(Map::new()));
+    if target.is_null() {
+        *target = Value::Object(Map::new());
+    }
+    for (resource, amount) in source {
+        if let Some(target) = target.as_object_mut() {
+            target.entry(resource).or_insert(amount);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_containers_get_follows_from_what_they_may_have() {
+        for (given, expected) in [
+            (json!({"type": "Container", "max": {"cpu": "1"}}), json!({"cpu": "1"})),
+            (
+                json!({"type": "Container", "max": {"cpu": "1"}, "default": {"cpu": "500m"}}),
+                json!({"cpu": "500m"}),
+            ),
+            (json!({"type": "Container", "min": {"cpu": "100m"}}), json!({"cpu": "100m"})),
+            (
+                json!({"type": "Container", "min": {"cpu": "1m"}, "default": {"cpu": "2"}}),
+                json!({"cpu": "2"}),
+            ),
+            (
+                json!({"type": "Container", "default": {"cpu": "2"}, "defaultRequest": {"cpu": "1"}}),
+                json!({"cpu": "1"}),
+            ),
+            (json!({"type": "Pod", "max": {"cpu": "1"}}), json!(null)),
+        ] {
+            let mut limit = given.clone();
+            complete(&mut limit);
+            assert_eq!(limit["defaultRequest"], expected, "{given}");
+        }
     }
 }
