@@ -32,6 +32,8 @@ pub struct Schema {
     pub(crate) name: &'static str,
     /// In the order of their names; embedded ones among them.
     pub(crate) fields: Box<[Field]>,
+    /// Where fields are in `fields`, by a hash of their names; a power of two of places.
+    places: Box<[u8]>,
     /// Fields that are written when nobody sent them.
     pub(crate) always: Box<[usize]>,
     /// Whether an empty list stays one: the types of these groups are stored as JSON. Elsewhere a list that is never
@@ -195,6 +197,7 @@ impl Schema {
             fields.iter().enumerate().filter(|(_, f)| f.is_always_written()).map(|(i, _)| i).collect();
         Schema {
             name: slot.name,
+            places: places(&fields),
             fields: fields.into_boxed_slice(),
             always,
             keeps_empty_lists: ["apiextensions/", "apiregistration/"]
@@ -207,7 +210,21 @@ impl Schema {
     }
 
     pub(crate) fn field(&self, name: &str) -> Option<&Field> {
-        self.fields.get(self.fields.binary_search_by(|field| field.name.cmp(name)).ok()?)
+        self.fields.get(self.position(name)?)
+    }
+
+    /// Where in `fields` a field is.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        let mask = self.places.len().checked_sub(1)?;
+        let mut place = hash(name) & mask;
+        loop {
+            let at = usize::from(*self.places.get(place)?);
+            // An empty place is beyond all fields.
+            if self.fields.get(at)?.name == name {
+                return Some(at);
+            }
+            place = (place + 1) & mask;
+        }
     }
 
     /// In which order its fields are written as Protobuf.
@@ -222,6 +239,32 @@ impl Schema {
             Value::Object(fields.map(|field| (field.name.to_owned(), field.ty.zero())).collect())
         })
     }
+}
+
+const NO_FIELD: u8 = u8::MAX;
+
+/// The places of fields. More than twice as many as fields, so that a name is found or missed at once, or almost.
+fn places(fields: &[Field]) -> Box<[u8]> {
+    let mut places = vec![NO_FIELD; (2 * fields.len() + 1).next_power_of_two()];
+    let mask = places.len() - 1;
+    for (at, field) in fields.iter().enumerate() {
+        let mut place = hash(field.name) & mask;
+        while places.get(place).is_some_and(|taken| *taken != NO_FIELD) {
+            place = (place + 1) & mask;
+        }
+        if let (Some(free), Ok(at)) = (places.get_mut(place), u8::try_from(at)) {
+            *free = at;
+        }
+    }
+    places.into_boxed_slice()
+}
+
+/// Of the length of a name and three of its bytes, in which names of one type differ mostly.
+fn hash(name: &str) -> usize {
+    let bytes = name.as_bytes();
+    let byte = |at: usize| usize::from(bytes.get(at).copied().unwrap_or(0));
+    let (last, middle) = (bytes.len().saturating_sub(1), bytes.len() / 2);
+    bytes.len() ^ (byte(0) << 1) ^ (byte(middle) << 3) ^ (byte(last) << 2)
 }
 
 /// The fields of a type, with those of the types that it embeds. `outer`: the Protobuf numbers that lead to the type; None
@@ -403,9 +446,13 @@ mod tests {
             for (a, b) in schema.fields.iter().zip(schema.fields.iter().skip(1)) {
                 assert!(a.name < b.name, "{}: {} twice", slot.name, b.name);
             }
-            for field in &schema.fields {
+            for (at, field) in schema.fields.iter().enumerate() {
+                assert_eq!(schema.position(field.name), Some(at), "{}.{}", slot.name, field.name);
                 check(&field.ty, &format!("{}.{}", slot.name, field.name));
             }
+            assert!(schema.fields.len() < usize::from(NO_FIELD), "{}", slot.name);
+            assert_eq!(schema.position("noSuchField"), None);
+            assert_eq!(schema.position(""), None);
             schema.zero();
         }
         assert!(index().len() > 700);

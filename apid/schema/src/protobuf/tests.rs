@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::ProtobufError;
 use super::read::DEPTH;
+use super::write::FIELDS;
 use crate::Schema;
 use crate::table::{Field, Type, index};
 
@@ -260,6 +261,7 @@ fn every_type_goes_there_and_back() {
     let mut messages = 0;
     for slot in index() {
         let schema = Schema::of(slot.name).unwrap();
+        assert!(schema.fields.len() <= FIELDS, "{}", slot.name);
         // What has no field with a number is not written as a message of its own.
         if schema.fields.iter().all(|field| field.tags.is_empty()) {
             continue;

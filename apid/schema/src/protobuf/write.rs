@@ -133,19 +133,33 @@ fn integer(number: u32, value: i64, out: &mut Vec<u8>) {
     varint(value.cast_unsigned(), out);
 }
 
+/// More fields than any type has.
+pub(super) const FIELDS: usize = 64;
+
+/// The values of a struct's fields, in the order of its schema.
+type Values<'a> = [Option<&'a Value>; FIELDS];
+
 /// The fields of a message.
 fn fields(schema: &'static Schema, map: &Map<String, Value>, out: &mut Vec<u8>) {
-    planned(schema, schema.plan(), map, out);
+    let mut values: Values<'_> = [None; FIELDS];
+    // Types have many fields and objects few, so that the fields are looked for and not the values.
+    for (name, value) in map {
+        if let Some(slot) = schema.position(name).and_then(|at| values.get_mut(at)) {
+            *slot = Some(value).filter(|value| !value.is_null());
+        }
+    }
+    planned(schema, schema.plan(), &values, out);
 }
 
-fn planned(schema: &'static Schema, plan: &Plan, map: &Map<String, Value>, out: &mut Vec<u8>) {
+fn planned(schema: &'static Schema, plan: &Plan, values: &Values<'_>, out: &mut Vec<u8>) {
     for (number, step) in &plan.0 {
         match step {
-            Step::Embedded(plan) => message(*number, out, |out| planned(schema, plan, map, out)),
+            Step::Embedded(plan) => message(*number, out, |out| planned(schema, plan, values, out)),
             Step::Field(at) => {
-                let Some(known) = schema.fields.get(*at) else { continue };
-                let value = map.get(known.name).filter(|value| !value.is_null());
-                field(*number, known, value, out);
+                let value = values.get(*at).copied().flatten();
+                if let Some(known) = schema.fields.get(*at) {
+                    field(*number, known, value, out);
+                }
             }
         }
     }
