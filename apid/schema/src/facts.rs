@@ -191,6 +191,7 @@ mod tests {
         assert_eq!((ports.patch, ports.merge_key), (Some("merge"), Some("containerPort")));
         let name = field("core/v1.Container", "name");
         assert!(name.required && !name.omitted);
+        assert!(field("core/v1.EphemeralContainer", "name").required, "of an embedded type");
         assert_eq!(field("core/v1.ContainerPort", "protocol").default.as_deref(), Some("\"TCP\""));
         assert_eq!(field("core/v1.AzureDiskVolumeSource", "kind").default.as_deref(), Some("\"Shared\""));
         assert_eq!(
