@@ -3,7 +3,7 @@
 //!
 //! # Reference
 //!
-//! The group `apiregistration` itself has none. Those of custom kinds come and go with their definitions.
+//! The group `apiregistration` itself has none.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use apimachinery::names::Names;
 use kinds::Registry;
 use serde_json::json;
 
-use super::{Wanted, same_spec};
+use super::{Wanted, definitions, same_spec};
 
 /// Where a version stands in its group, unless it says otherwise.
 const USUAL: i64 = 15;
@@ -63,14 +63,18 @@ fn wanted(stem: &str, version: &str, names: &Names) -> Option<Wanted> {
     }
     let object = json!({
         "metadata": {
-            "name": format!("{version}.{group}"),
-            "labels": {names.label_sub_key("kube-aggregator", "automanaged"): "onstart"},
+            "name": name(&group, version),
+            "labels": {definitions::automanaged(names): "onstart"},
         },
         "spec": spec,
     });
-    let local = "Local APIServices are always available".to_owned();
     let wanted = Wanted::new("apiregistration", "APIService", object);
-    Some(wanted.mended(same_spec).with_condition("Available", "Local", local))
+    Some(wanted.mended(same_spec).with_condition(definitions::available()))
+}
+
+/// The name of the APIService of a group version: `v1.apps`, and `v1.` for the core.
+pub(super) fn name(group: &str, version: &str) -> String {
+    format!("{version}.{group}")
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use tokio::sync::Notify;
 
-use super::{RETRY, collection, set_condition};
+use super::{RETRY, collection, objects, set_condition};
 use crate::background::actor::{Actor, Target};
 use crate::background::follow::follow;
 
-/// Follows both kinds, until the process ends.
-pub(super) async fn run(actor: Actor) {
+/// Follows both kinds, until the process ends. `wake` is told of every change: some of the objects are kept.
+pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
     let changed = Arc::new(Notify::new());
     let (Ok(schemas), Ok(levels)) = (
         collection(actor.plane(), ("flowcontrol.apiserver", "FlowSchema")),
@@ -21,8 +21,11 @@ pub(super) async fn run(actor: Actor) {
         return;
     };
     let follow = |items: &Arc<crate::plane::Items>| {
-        let changed = Arc::clone(&changed);
-        follow(items.clone(), move |_| changed.notify_one())
+        let (changed, wake) = (Arc::clone(&changed), Arc::clone(&wake));
+        follow(items.clone(), move |_| {
+            changed.notify_one();
+            wake.notify_one();
+        })
     };
     let look = async {
         loop {
@@ -39,22 +42,11 @@ pub(super) async fn run(actor: Actor) {
 
 async fn look(actor: &Actor) -> Result<(), Status> {
     let plane = actor.plane();
-    let unavailable = |error: storage::Error| Status::unavailable(error.to_string(), 1);
     let schemas = collection(plane, ("flowcontrol.apiserver", "FlowSchema"))?;
     let levels = collection(plane, ("flowcontrol.apiserver", "PriorityLevelConfiguration"))?;
-    let (snapshot, known) = (
-        schemas.items.snapshot().await.map_err(unavailable)?,
-        levels.items.snapshot().await.map_err(unavailable)?,
-    );
-    let prefix = &levels.resource.key_prefix;
-    let mut there = HashSet::new();
-    for item in known.scope(prefix, "") {
-        there.insert(item.entry().map_err(unavailable)?.name().to_owned());
-    }
+    let there: HashSet<String> = objects(levels).await?.iter().map(|level| level.name().to_owned()).collect();
     let now = apimachinery::time::time(plane.clock.now());
-    for item in snapshot.scope(&schemas.resource.key_prefix, "") {
-        let entry = item.entry().map_err(unavailable)?;
-        let schema = entry.object(item.revision()).map_err(Status::internal)?;
+    for schema in objects(schemas).await? {
         let Some(next) = judged(&schema, &there, &now) else { continue };
         let target =
             Target { collection: schemas, namespace: "", name: schema.name(), subresource: "status" };

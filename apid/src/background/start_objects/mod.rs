@@ -5,12 +5,13 @@
 //!
 //! [`run`] makes what is missing, all at once, and then says so. What is there and as it should be is not written again,
 //! so that a restart changes nothing. Some objects are *made once* for each start: who deletes one does without it until
-//! the next. Others are *kept*: deleted, they come back at the next look ([`LOOK`]).
+//! the next. Others are *kept*: deleted, they come back at the next look, at the latest after [`LOOK`].
 //!
 //! | objects | deleted | changed |
 //! |---|---|---|
 //! | priority classes | until the next start | left alone |
 //! | APIServices of built-in group versions | until the next start | restored at the start |
+//! | APIServices of custom kinds | come back | restored; see [`definitions`] |
 //! | mandatory flow schemas and priority levels | come back | restored |
 //! | suggested ones | come back | restored unless somebody changed them: see [`flow_control`] |
 //! | Service, ServiceCIDR, IPAddress | come back | left alone |
@@ -28,12 +29,14 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use futures_util::future::join_all;
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::actor::{Actor, Target};
 use crate::plane::{Collection, Plane};
 
 mod api_services;
 mod dangling;
+mod definitions;
 mod flow_control;
 mod own_service;
 mod priority_classes;
@@ -77,8 +80,8 @@ impl Wanted {
         Wanted { mend, ..self }
     }
 
-    fn with_condition(self, kind: &'static str, reason: &'static str, message: String) -> Self {
-        Wanted { condition: Some(Condition { kind, reason, message }), ..self }
+    fn with_condition(self, condition: Condition) -> Self {
+        Wanted { condition: Some(condition), ..self }
     }
 }
 
@@ -122,7 +125,6 @@ fn set_condition(object: &Object, wanted: &[(&str, &str)], now: &str) -> Option<
 /// of each: an object that cannot be made, since an admission plugin refuses it, is tried again and holds nothing up.
 pub async fn run(plane: Arc<Plane>, published: Published, made: impl FnOnce() + Send) {
     let actor = Actor::apiserver(plane.clone());
-    tokio::spawn(dangling::run(actor.clone()));
     let names = &plane.names;
     let mut once = priority_classes::all();
     once.extend(api_services::all(&plane.registry, names));
@@ -130,9 +132,12 @@ pub async fn run(plane: Arc<Plane>, published: Published, made: impl FnOnce() + 
     kept.extend(own_service::all(&published, names));
     let (mut failed, _) = tokio::join!(ensure_all(&actor, &once), ensure_all(&actor, &kept));
     made();
+    let wake = Arc::new(Notify::new());
+    tokio::spawn(dangling::run(actor.clone(), wake.clone()));
+    tokio::spawn(definitions::run(actor.clone()));
     loop {
         let pause = if failed.is_empty() { LOOK } else { RETRY };
-        tokio::time::sleep(pause).await;
+        let _ = tokio::time::timeout(pause, wake.notified()).await;
         failed = ensure_all(&actor, failed).await;
         ensure_all(&actor, &kept).await;
     }
@@ -184,9 +189,21 @@ fn collection<'a>(plane: &'a Plane, (group, kind): (&str, &str)) -> Result<&'a C
         .ok_or_else(|| Status::internal(format!("objects of kind {kind} are not served")))
 }
 
+fn unavailable(error: storage::Error) -> Status {
+    Status::unavailable(error.to_string(), 1)
+}
+
+/// All objects of a kind, as the cache has them.
+async fn objects(collection: &Collection) -> Result<Vec<Object>, Status> {
+    let snapshot = collection.items.snapshot().await.map_err(unavailable)?;
+    let items = snapshot.scope(&collection.resource.key_prefix, "");
+    items
+        .map(|item| item.entry().map_err(unavailable)?.object(item.revision()).map_err(Status::internal))
+        .collect()
+}
+
 /// An object as the cache has it.
 async fn current(collection: &Collection, namespace: &str, name: &str) -> Result<Option<Object>, Status> {
-    let unavailable = |error: storage::Error| Status::unavailable(error.to_string(), 1);
     let (item, _) =
         collection.items.get(&collection.resource.key(namespace, name)).await.map_err(unavailable)?;
     let Some(item) = item else { return Ok(None) };

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use apimachinery::names::Names;
 use serde_json::json;
 
-use super::{Wanted, same_fields};
+use super::{Condition, Wanted, same_fields};
 use crate::config::ServiceRange;
 
 /// The port of the Service.
@@ -107,7 +107,11 @@ fn service_cidr(published: &Published, names: &Names) -> Wanted {
     let ranges: Vec<String> = published.ranges.iter().map(ToString::to_string).collect();
     let object = json!({"metadata": {"name": names.api_service}, "spec": {"cidrs": ranges}});
     let message = format!("{} default Service CIDR is ready", names.api_title());
-    Wanted::new("networking", "ServiceCIDR", object).with_condition("Ready", "", message)
+    Wanted::new("networking", "ServiceCIDR", object).with_condition(Condition {
+        kind: "Ready",
+        reason: "",
+        message,
+    })
 }
 
 fn ip_address(own: IpAddr, names: &Names) -> Wanted {

@@ -1,0 +1,142 @@
+//! APIServices of custom kinds come and go with their definitions, and every APIService that this server answers for says
+//! in its status that it is available.
+//!
+//! # Reference
+//!
+//! One that carries the label `automanaged: "true"` is this server's: it is restored when it is changed or deleted, and
+//! deleted when no definition serves its group version. One without that label is somebody else's and stays as it is.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+use apimachinery::status::{Reason, Status};
+use serde_json::json;
+use tokio::sync::Notify;
+
+use super::{Condition, RETRY, Wanted, api_services, collection, ensure, objects, same_spec};
+use crate::background::actor::{Actor, Target};
+use crate::background::follow::follow;
+
+const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
+const SERVICE: (&str, &str) = ("apiregistration", "APIService");
+
+/// Where custom groups stand among others, and versions in them.
+const PRIORITIES: (i64, i64) = (1_000, 100);
+
+/// Follows both kinds, until the process ends.
+pub(super) async fn run(actor: Actor) {
+    let changed = Arc::new(Notify::new());
+    let (Ok(definitions), Ok(services)) =
+        (collection(actor.plane(), DEFINITION), collection(actor.plane(), SERVICE))
+    else {
+        return;
+    };
+    let follow = |items: &Arc<crate::plane::Items>| {
+        let changed = Arc::clone(&changed);
+        follow(items.clone(), move |_| changed.notify_one())
+    };
+    let look = async {
+        loop {
+            changed.notified().await;
+            if let Err(status) = look(&actor).await {
+                tracing::warn!(reason = %status, "the APIServices of custom kinds could not be written");
+                tokio::time::sleep(RETRY).await;
+                changed.notify_one();
+            }
+        }
+    };
+    tokio::join!(follow(&definitions.items), follow(&services.items), look);
+}
+
+async fn look(actor: &Actor) -> Result<(), Status> {
+    let plane = actor.plane();
+    let key = automanaged(&plane.names);
+    let definitions = objects(collection(plane, DEFINITION)?).await?;
+    let served: BTreeSet<(String, String)> = definitions.iter().flat_map(served).collect();
+    let wanted: Vec<Wanted> = served.iter().map(|(group, version)| wanted(group, version, &key)).collect();
+    for service in &wanted {
+        ensure(actor, service).await?;
+    }
+    let services = collection(plane, SERVICE)?;
+    let available = available();
+    let now = apimachinery::time::time(plane.clock.now());
+    for service in objects(services).await? {
+        let target = Target { collection: services, namespace: "", name: service.name(), subresource: "" };
+        let is_wanted = wanted.iter().any(|wanted| wanted.object.name() == service.name());
+        let done = if service.label(&key) == Some("true") && !is_wanted {
+            actor.delete(target, &Default::default()).await.map(drop)
+        } else if service.at(&["spec", "service"]).is_none_or(Value::is_null)
+            && let Some(next) = available.on(&service, &now)
+        {
+            actor.update(Target { subresource: "status", ..target }, next).await.map(drop)
+        } else {
+            Ok(())
+        };
+        match done {
+            // Written or deleted meanwhile: that is seen next.
+            Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// The label that says whose an APIService is.
+pub(super) fn automanaged(names: &Names) -> String {
+    names.label_sub_key("kube-aggregator", "automanaged")
+}
+
+/// What is said of one that this server answers for.
+pub(super) fn available() -> Condition {
+    let message = "Local APIServices are always available".to_owned();
+    Condition { kind: "Available", reason: "Local", message }
+}
+
+/// The group versions that a definition serves.
+fn served(definition: &Object) -> Vec<(String, String)> {
+    let group = definition.str_at(&["spec", "group"]).unwrap_or("");
+    let versions = definition.at(&["spec", "versions"]).and_then(Value::as_array).into_iter().flatten();
+    versions
+        .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true))
+        .filter_map(|version| Some((group.to_owned(), version.get("name")?.as_str()?.to_owned())))
+        .collect()
+}
+
+fn wanted(group: &str, version: &str, key: &str) -> Wanted {
+    let (group_priority, version_priority) = PRIORITIES;
+    let object = json!({
+        "metadata": {"name": api_services::name(group, version), "labels": {key: "true"}},
+        "spec": {
+            "group": group, "version": version,
+            "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
+        },
+    });
+    let mend = |current: &Object, wanted: &Object| {
+        let (key, ours) = wanted.labels().next()?;
+        if current.label(key) == Some(ours) { same_spec(current, wanted) } else { None }
+    };
+    Wanted { condition: Some(available()), ..Wanted::new(SERVICE.0, SERVICE.1, object).mended(mend) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn served_versions_have_one_that_is_restored_only_if_it_is_ours() {
+        let definition = json!({"spec": {"group": "g.example.com", "versions": [
+            {"name": "v1", "served": true}, {"name": "v1beta1", "served": false}, {"name": "v2", "served": true},
+        ]}});
+        let served = served(&Object::from_value(definition).unwrap());
+        assert_eq!(served.iter().map(|(_, version)| version.as_str()).collect::<Vec<_>>(), ["v1", "v2"]);
+        let service = wanted("g.example.com", "v1", "managed");
+        assert_eq!(service.object.name(), "v1.g.example.com");
+        for (label, restored) in [("true", true), ("false", false), ("onstart", false)] {
+            let current = json!({"metadata": {"labels": {"managed": label}}, "spec": {"group": "other"}});
+            let current = Object::from_value(current).unwrap();
+            assert_eq!((service.mend)(&current, &service.object).is_some(), restored, "{label}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The objects that a server has from its start: what they are under both presets, that a restart writes nothing, and what
+//! comes back when it is deleted or changed.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Options, Plane, eventually};
+
+/// The collections that hold them.
+fn collections(plane: &Plane) -> Vec<String> {
+    let api = |stem, resource: &str| format!("{}/{resource}", plane.api(stem, "v1"));
+    vec![
+        api("scheduling", "priorityclasses"),
+        api("flowcontrol.apiserver", "prioritylevelconfigurations"),
+        api("flowcontrol.apiserver", "flowschemas"),
+        api("apiregistration", "apiservices"),
+        api("networking", "servicecidrs"),
+        api("networking", "ipaddresses"),
+        "/api/v1/namespaces/default/services".to_owned(),
+        "/api/v1/namespaces/default/endpoints".to_owned(),
+        api("discovery", "namespaces/default/endpointslices"),
+    ]
+}
+
+/// All of them by path, as they are.
+async fn all(plane: &Plane) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    for collection in collections(plane) {
+        let list = plane.admin().get(&collection).await.expect(200);
+        for item in list["items"].as_array().expect("items") {
+            let name = item["metadata"]["name"].as_str().expect("a name");
+            all.insert(format!("{collection}/{name}"), item.clone());
+        }
+    }
+    all
+}
+
+/// Waits until every flow schema says whether its level exists: the last that is written after a start.
+async fn settled(plane: &Plane) -> BTreeMap<String, Value> {
+    eventually("the status of flow schemas", || async {
+        let all = all(plane).await;
+        let schemas = all.iter().filter(|(path, _)| path.contains("/flowschemas/"));
+        let said =
+            schemas.filter(|(_, schema)| schema["status"]["conditions"][0]["status"] == "False").count();
+        (said == 13).then_some(all)
+    })
+    .await
+}
+
+fn options(preset: Options) -> Options {
+    preset.flag("--advertise-address=192.0.2.10").flag("--service-cluster-ip-range=10.7.0.0/16")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_server_has_them_and_a_restart_writes_nothing() {
+    for preset in [Options::default(), Options::kubernetes()] {
+        let mut plane = Plane::start(options(preset)).await;
+        let names = plane.names();
+        let before = settled(&plane).await;
+        let own = names.api_service;
+        let at = |stem: &str, rest: &str| {
+            let path = format!(
+                "{}/{rest}",
+                if stem.is_empty() { "/api/v1".to_owned() } else { plane.api(stem, "v1") }
+            );
+            before.get(&path).unwrap_or_else(|| panic!("{path} of {:?}", before.keys())).clone()
+        };
+
+        let class = at("scheduling", "priorityclasses/system-node-critical");
+        assert_eq!(
+            (&class["value"], &class["preemptionPolicy"]),
+            (&json!(2_000_001_000), &json!("PreemptLowerPriority"))
+        );
+        assert_eq!(at("scheduling", "priorityclasses/system-cluster-critical")["value"], 2_000_000_000);
+
+        for (level, shares, lendable) in [
+            ("catch-all", 5, 0),
+            ("system", 30, 33),
+            ("node-high", 40, 25),
+            ("leader-election", 10, 0),
+            ("workload-high", 40, 50),
+            ("workload-low", 100, 90),
+            ("global-default", 20, 50),
+        ] {
+            let limited = &at("flowcontrol.apiserver", &format!("prioritylevelconfigurations/{level}"))["spec"]
+                ["limited"];
+            assert_eq!(
+                (&limited["nominalConcurrencyShares"], &limited["lendablePercent"]),
+                (&json!(shares), &json!(lendable))
+            );
+        }
+        let schema =
+            at("flowcontrol.apiserver", &format!("flowschemas/{}-service-accounts", names.system_namespace));
+        assert_eq!(schema["spec"]["matchingPrecedence"], 900);
+        assert_eq!(schema["metadata"]["annotations"][names.label_sub_key("apf", "autoupdate-spec")], "true");
+        let subject = &schema["spec"]["rules"][0]["subjects"][0]["serviceAccount"];
+        assert_eq!(*subject, json!({"name": "*", "namespace": names.system_namespace}));
+
+        let service = at("", &format!("namespaces/default/services/{own}"));
+        assert_eq!(
+            (&service["spec"]["clusterIP"], &service["spec"]["type"]),
+            (&json!("10.7.0.1"), &json!("ClusterIP"))
+        );
+        let port = plane.admin().port();
+        assert_eq!(
+            service["spec"]["ports"],
+            json!([{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}])
+        );
+        let endpoints = at("", &format!("namespaces/default/endpoints/{own}"));
+        assert_eq!(
+            endpoints["subsets"],
+            json!([{"addresses": [{"ip": "192.0.2.10"}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}])
+        );
+        let slice = at("discovery", &format!("namespaces/default/endpointslices/{own}"));
+        assert_eq!(slice["metadata"]["labels"][names.label_key("service-name")], own);
+        assert_eq!(slice["endpoints"], json!([{"addresses": ["192.0.2.10"], "conditions": {"ready": true}}]));
+        let cidr = at("networking", &format!("servicecidrs/{own}"));
+        assert_eq!(cidr["spec"]["cidrs"], json!(["10.7.0.0/16"]));
+        assert_eq!(cidr["status"]["conditions"][0]["type"], "Ready");
+        let address = at("networking", "ipaddresses/10.7.0.1");
+        assert_eq!(
+            address["spec"]["parentRef"],
+            json!({"resource": "services", "namespace": "default", "name": own})
+        );
+
+        let local = json!("Local");
+        for (name, group, priorities) in [
+            ("v1.".to_owned(), String::new(), (18_000, 1)),
+            ("v2.autoscaling".to_owned(), "autoscaling".to_owned(), (17_500, 30)),
+            (format!("v1.{}", names.group("policy")), names.group("policy"), (17_100, 15)),
+            (
+                format!("v1.{}", names.group("flowcontrol.apiserver")),
+                names.group("flowcontrol.apiserver"),
+                (16_100, 21),
+            ),
+        ] {
+            let service = at("apiregistration", &format!("apiservices/{name}"));
+            let spec = &service["spec"];
+            assert_eq!(spec["group"].as_str().unwrap_or(""), group);
+            let have = (spec["groupPriorityMinimum"].as_i64(), spec["versionPriority"].as_i64());
+            assert_eq!(have, (Some(priorities.0), Some(priorities.1)), "{name}");
+            let condition = &service["status"]["conditions"][0];
+            assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &local), "{name}");
+        }
+
+        // The port is the system's choice and may be another one after the restart: then the endpoints follow, alone.
+        plane.stop().await;
+        plane.launch().await;
+        let after = settled(&plane).await;
+        for (path, object) in &before {
+            if !path.contains("endpoint") {
+                assert_eq!(after.get(path), Some(object), "{path} was written again");
+            }
+        }
+        assert_eq!(after.len(), before.len());
+        let port = plane.admin().port();
+        let slice = after.iter().find(|(path, _)| path.contains("/endpointslices/")).expect("a slice").1;
+        assert_eq!(slice["ports"][0]["port"], port);
+    }
+}
+
+/// Waits until the object at a path is as it should be.
+async fn becomes(client: &Client, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+    eventually(what, || async {
+        let answer = client.get(path).await;
+        (answer.status == 200).then(|| answer.json()).filter(|object| good(object))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
+    let mut plane = Plane::start(options(Options::default())).await;
+    settled(&plane).await;
+    let admin = plane.admin();
+    let names = plane.names();
+    let merge = "application/merge-patch+json";
+    let level = |name: &str| {
+        format!("{}/prioritylevelconfigurations/{name}", plane.api("flowcontrol.apiserver", "v1"))
+    };
+    let schema = |name: &str| format!("{}/flowschemas/{name}", plane.api("flowcontrol.apiserver", "v1"));
+    let annotation = names.label_sub_key("apf", "autoupdate-spec");
+
+    // Deleted: mandatory and suggested ones come back.
+    for name in ["exempt", "probes"] {
+        admin.delete(&schema(name)).await.expect(200);
+        becomes(&admin, &schema(name), "a deleted flow schema", |_| true).await;
+    }
+    // Changed: a mandatory one is restored whatever its annotation says.
+    let change = json!({
+        "metadata": {"annotations": {&annotation: "false"}}, "spec": {"limited": {"nominalConcurrencyShares": 77}},
+    });
+    admin.patch(&level("catch-all"), merge, &change).await.expect(200);
+    let shares =
+        |wanted: i64| move |level: &Value| level["spec"]["limited"]["nominalConcurrencyShares"] == wanted;
+    becomes(&admin, &level("catch-all"), "a mandatory level", shares(5)).await;
+    // A suggested one only as long as its annotation lets it be.
+    let change = json!({"spec": {"limited": {"nominalConcurrencyShares": 77}}});
+    admin.patch(&level("system"), merge, &change).await.expect(200);
+    becomes(&admin, &level("system"), "a suggested level", shares(30)).await;
+    let change = json!({
+        "metadata": {"annotations": {&annotation: "false"}}, "spec": {"limited": {"nominalConcurrencyShares": 78}},
+    });
+    admin.patch(&level("node-high"), merge, &change).await.expect(200);
+    // That both were looked at is seen by the one that comes back after it.
+    admin.delete(&level("global-default")).await.expect(200);
+    becomes(&admin, &level("global-default"), "a deleted level", |_| true).await;
+    assert!(shares(78)(&admin.get(&level("node-high")).await.expect(200)));
+
+    // A schema without its level says so.
+    let dangling =
+        json!({"metadata": {"name": "lost"}, "spec": {"priorityLevelConfiguration": {"name": "nowhere"}}});
+    let schemas = format!("{}/flowschemas", plane.api("flowcontrol.apiserver", "v1"));
+    admin.post(&schemas, &dangling).await.expect(201);
+    let said =
+        |wanted: &'static str| move |schema: &Value| schema["status"]["conditions"][0]["status"] == wanted;
+    let lost = becomes(&admin, &schema("lost"), "a dangling schema", said("True")).await;
+    assert_eq!(lost["status"]["conditions"][0]["reason"], "NotFound");
+
+    // Made once: it stays away until the next start.
+    let class = format!("{}/priorityclasses/system-node-critical", plane.api("scheduling", "v1"));
+    let service = format!("{}/apiservices/v1.apps", plane.api("apiregistration", "v1"));
+    let own = format!("/api/v1/namespaces/default/services/{}", names.api_service);
+    for path in [&class, &service, &own] {
+        admin.delete(path).await.expect(200);
+    }
+    becomes(&admin, &own, "the API's own Service", |_| true).await;
+    for path in [&class, &service] {
+        admin.get(path).await.expect(404);
+    }
+    plane.stop().await;
+    plane.launch().await;
+    for path in [&class, &service] {
+        becomes(&plane.admin(), path, "an object of the next start", |_| true).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn api_services_of_custom_kinds_come_and_go_with_their_definitions() {
+    let plane = Plane::start(Options::kubernetes()).await;
+    let admin = plane.admin();
+    let version = |name: &str, served: bool, storage: bool| {
+        json!({"name": name, "served": served, "storage": storage,
+               "schema": {"openAPIV3Schema": {"type": "object"}}})
+    };
+    let definition = json!({
+        "metadata": {"name": "things.g.example.com"},
+        "spec": {
+            "group": "g.example.com", "scope": "Namespaced",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [version("v1", true, true), version("v1beta1", false, false)],
+        },
+    });
+    let definitions = format!("{}/customresourcedefinitions", plane.api("apiextensions", "v1"));
+    let services = format!("{}/apiservices", plane.api("apiregistration", "v1"));
+    let own = json!({"metadata": {"name": "v2.g.example.com"}, "spec": {
+        "group": "g.example.com", "version": "v2", "groupPriorityMinimum": 7, "versionPriority": 8}});
+    admin.post(&services, &own).await.expect(201);
+    admin.post(&definitions, &definition).await.expect(201);
+    let path = format!("{services}/v1.g.example.com");
+    let available = |service: &Value| service["status"]["conditions"][0]["status"] == "True";
+    let service = becomes(&admin, &path, "an APIService of a custom kind", available).await;
+    assert_eq!(
+        service["spec"],
+        json!({"group": "g.example.com", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 100})
+    );
+    admin.get(&format!("{services}/v1beta1.g.example.com")).await.expect(404);
+    admin.delete(&path).await.expect(200);
+    becomes(&admin, &path, "a deleted APIService", available).await;
+    admin.delete(&format!("{definitions}/things.g.example.com")).await.expect(200);
+    eventually("the end of an APIService", || async { (admin.get(&path).await.status == 404).then_some(()) })
+        .await;
+    let own =
+        becomes(&admin, &format!("{services}/v2.g.example.com"), "somebody's APIService", available).await;
+    assert_eq!(own["spec"]["groupPriorityMinimum"], 7);
+}
