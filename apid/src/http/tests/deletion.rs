@@ -1,0 +1,301 @@
+//! Deletes in all their forms, as requests (requirements D-DELOPT, D-DEL). What the collector makes of them is told by
+//! the end-to-end tests.
+
+use serde_json::{Value, json};
+
+use super::{MAPS, Reply, Server};
+
+const PODS: &str = "/api/v1/namespaces/a/pods";
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut pod = json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    for (field, value) in spec.as_object().unwrap() {
+        pod["spec"][field] = value.clone();
+    }
+    pod
+}
+
+fn held(name: &str) -> Value {
+    json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}})
+}
+
+/// Seconds, and whether it is still there.
+async fn grace(server: &Server, reply: &Reply, name: &str) -> (Value, bool) {
+    assert_eq!(reply.code, 200, "{}", reply.json());
+    let body = reply.json();
+    assert_eq!(body["kind"], "Pod");
+    let there = server.get(&format!("{PODS}/{name}")).await.code == 200;
+    (body["metadata"]["deletionGracePeriodSeconds"].clone(), there)
+}
+
+#[tokio::test]
+async fn pods_end_gracefully_and_ever_sooner() {
+    let server = Server::start().await;
+    let placed = |seconds: Value| json!({"nodeName": "n", "terminationGracePeriodSeconds": seconds});
+    for (i, (spec, query, body, want)) in [
+        (placed(json!(20)), "", Value::Null, (json!(20), true)),
+        (json!({"nodeName": "n"}), "", Value::Null, (json!(30), true)),
+        (placed(json!(20)), "?gracePeriodSeconds=50", Value::Null, (json!(50), true)),
+        // A body counts wholly, also when it says nothing.
+        (placed(json!(20)), "?gracePeriodSeconds=50", json!({}), (json!(20), true)),
+        (placed(json!(20)), "?gracePeriodSeconds=50", json!({"gracePeriodSeconds": 3}), (json!(3), true)),
+        (placed(json!(20)), "", json!({"gracePeriodSeconds": -3}), (json!(1), true)),
+        (placed(json!(20)), "", json!({"gracePeriodSeconds": 0}), (json!(0), false)),
+        // On no node: at once.
+        (json!({"terminationGracePeriodSeconds": 20}), "", Value::Null, (json!(0), false)),
+        (json!({}), "?gracePeriodSeconds=9", Value::Null, (json!(0), false)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("p{i}");
+        let made = server.post(PODS, pod(&name, spec)).await;
+        assert_eq!(made.code, 201, "{}", made.json());
+        let reply = server.delete(&format!("{PODS}/{name}{query}"), body.clone()).await;
+        assert_eq!(grace(&server, &reply, &name).await, want, "{i} {query} {body}");
+    }
+
+    // One that has ended has nothing to wait for.
+    server.post(PODS, pod("over", placed(json!(20)))).await;
+    let status = json!({"status": {"phase": "Succeeded"}});
+    assert_eq!(server.merge(&format!("{PODS}/over/status"), status).await.code, 200);
+    let reply = server.delete(&format!("{PODS}/over"), Value::Null).await;
+    assert_eq!(grace(&server, &reply, "over").await, (json!(0), false));
+
+    // Again and again: longer is not heard, shorter is; the generation counts the first.
+    server.post(PODS, pod("slow", placed(json!(30)))).await;
+    for (seconds, want) in
+        [(None, 30), (Some(40), 30), (None, 30), (Some(10), 10), (Some(20), 10), (Some(1), 1)]
+    {
+        let body = seconds.map_or(Value::Null, |seconds| json!({"gracePeriodSeconds": seconds}));
+        let reply = server.delete(&format!("{PODS}/slow"), body).await;
+        assert_eq!(reply.json()["metadata"]["generation"], 2);
+        assert_eq!(grace(&server, &reply, "slow").await, (json!(want), true), "{seconds:?}");
+    }
+
+    // The last finalizer does not cut the time short, and without time nothing else waits.
+    let mut both = pod("both", placed(json!(30)));
+    both["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    server.post(PODS, both).await;
+    server.delete(&format!("{PODS}/both"), Value::Null).await;
+    let release = json!({"metadata": {"finalizers": null}});
+    assert_eq!(server.merge(&format!("{PODS}/both"), release).await.code, 200);
+    assert_eq!(server.get(&format!("{PODS}/both")).await.code, 200);
+    let reply = server.delete(&format!("{PODS}/both?gracePeriodSeconds=0"), Value::Null).await;
+    assert_eq!(grace(&server, &reply, "both").await, (json!(0), false));
+}
+
+#[tokio::test]
+async fn a_forced_pod_is_seen_to_end_before_it_is_gone() {
+    let server = Server::start().await;
+    let made = server.post(PODS, pod("p", json!({"nodeName": "n"}))).await.json();
+    let version = made["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let reply = server.delete(&format!("{PODS}/p?gracePeriodSeconds=0"), Value::Null).await;
+    assert!(reply.json()["metadata"]["deletionTimestamp"].is_string());
+    let watch = format!("{PODS}?watch=1&resourceVersion={version}&timeoutSeconds=1");
+    let events = server.get(&watch).await;
+    let events: Vec<Value> =
+        events.body.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let told: Vec<_> = events
+        .iter()
+        .map(|e| (e["type"].as_str().unwrap(), e["object"]["metadata"]["deletionGracePeriodSeconds"].clone()))
+        .collect();
+    assert_eq!(told, [("MODIFIED", json!(0)), ("DELETED", json!(0))]);
+}
+
+#[tokio::test]
+async fn propagation_is_said_in_either_way_and_becomes_a_finalizer() {
+    let server = Server::start().await;
+    for (i, (query, body, code, finalizer)) in [
+        ("?propagationPolicy=Orphan", Value::Null, 200, Some("orphan")),
+        ("?propagationPolicy=Foreground", Value::Null, 200, Some("foregroundDeletion")),
+        ("?orphanDependents=true", Value::Null, 200, Some("orphan")),
+        (
+            "?propagationPolicy=Orphan",
+            json!({"propagationPolicy": "Foreground"}),
+            200,
+            Some("foregroundDeletion"),
+        ),
+        ("", json!({"orphanDependents": true}), 200, Some("orphan")),
+        ("?propagationPolicy=Background", Value::Null, 200, None),
+        ("?propagationPolicy=Orphan", json!({}), 200, None),
+        ("", json!({"orphanDependents": false}), 200, None),
+        ("?orphanDependents=true&propagationPolicy=Orphan", Value::Null, 422, None),
+        ("", json!({"propagationPolicy": "orphan"}), 422, None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("m{i}");
+        server.post(MAPS, json!({"metadata": {"name": name}})).await;
+        let reply = server.delete(&format!("{MAPS}/{name}{query}"), body.clone()).await;
+        assert_eq!(reply.code, code, "{query} {body}");
+        let now = server.get(&format!("{MAPS}/{name}")).await;
+        match finalizer {
+            Some(finalizer) => {
+                assert_eq!(now.json()["metadata"]["finalizers"], json!([finalizer]), "{query} {body}");
+                assert_eq!(reply.json()["kind"], "ConfigMap");
+            }
+            None if code == 200 => assert_eq!(now.code, 404, "{query} {body}"),
+            None => assert_eq!(now.code, 200, "{query} {body}"),
+        }
+    }
+    // The older way is told when the end is not there yet.
+    server.post(MAPS, held("h")).await;
+    let reply = server.delete(&format!("{MAPS}/h?orphanDependents=false"), Value::Null).await;
+    assert_eq!((reply.code, reply.json()["kind"].clone()), (202, json!("ConfigMap")));
+}
+
+#[tokio::test]
+async fn jobs_and_replication_controllers_leave_their_pods() {
+    let server = Server::start().await;
+    let template = json!({
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+    });
+    let jobs = "/apis/batch/v1/namespaces/a/jobs";
+    let controllers = "/api/v1/namespaces/a/replicationcontrollers";
+    let job = json!({"metadata": {"name": "x"}, "spec": {"template": template}});
+    let mut controller =
+        json!({"metadata": {"name": "x"}, "spec": {"selector": {"a": "b"}, "template": template}});
+    controller["spec"]["template"]["spec"]["restartPolicy"] = json!("Always");
+    for (path, object, warns) in [(jobs, job, true), (controllers, controller, false)] {
+        assert_eq!(server.post(path, object.clone()).await.code, 201, "{path}");
+        let reply = server.delete(&format!("{path}/x"), Value::Null).await;
+        assert_eq!(reply.json()["metadata"]["finalizers"], json!(["orphan"]), "{path}");
+        assert_eq!(reply.header("warning").contains("child pods are preserved by default"), warns, "{path}");
+        let reply = server.delete(&format!("{path}/x?propagationPolicy=Background"), Value::Null).await;
+        assert_eq!(reply.header("warning"), "");
+        assert_eq!(server.get(&format!("{path}/x")).await.code, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_breaking_option_is_given_alone() {
+    let server = Server::start().await;
+    server.post(MAPS, json!({"metadata": {"name": "x"}})).await;
+    let ignore = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    for (option, value) in [
+        ("dryRun", json!(["All"])),
+        ("gracePeriodSeconds", json!(0)),
+        ("orphanDependents", json!(true)),
+        ("preconditions", json!({"uid": "u"})),
+        ("propagationPolicy", json!("Orphan")),
+    ] {
+        let reply = server.delete(&format!("{MAPS}/x"), json!({ignore: true, option: value})).await;
+        assert_eq!(reply.code, 422, "{option}");
+        let cause = reply.json()["details"]["causes"][0].clone();
+        assert_eq!(cause["field"], ignore);
+        assert!(cause["message"].as_str().unwrap().contains(option), "{cause}");
+    }
+    let wrong = server.delete(&format!("{MAPS}/x"), json!({ignore: "yes"})).await;
+    assert_eq!(wrong.code, 400);
+    assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 200, "untouched");
+    // What can be read is deleted as ever.
+    server.post(MAPS, held("h")).await;
+    server.delete(&format!("{MAPS}/h"), json!({ignore: true})).await;
+    assert_eq!(server.get(&format!("{MAPS}/h")).await.code, 200, "finalizers count");
+    assert_eq!(server.delete(&format!("{MAPS}/x"), json!({ignore: true})).await.code, 200);
+    assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 404);
+}
+
+#[tokio::test]
+async fn a_dry_run_deletes_nothing() {
+    let server = Server::start().await;
+    server.post(MAPS, held("h")).await;
+    server.post(MAPS, json!({"metadata": {"name": "x"}})).await;
+    server.post(PODS, pod("p", json!({"nodeName": "n"}))).await;
+    let dry = json!({"dryRun": ["All"]});
+    let reply = server.delete(&format!("{MAPS}/h"), dry.clone()).await;
+    assert!(reply.json()["metadata"]["deletionTimestamp"].is_string());
+    for path in [format!("{MAPS}/h"), format!("{MAPS}/x"), format!("{PODS}/p")] {
+        let before = server.get(&path).await.json();
+        for body in [json!({"dryRun": ["All"], "propagationPolicy": "Orphan"}), dry.clone()] {
+            assert_eq!(server.delete(&path, body).await.code, 200, "{path}");
+        }
+        assert_eq!(server.delete(&path, json!({"dryRun": ["All"], "gracePeriodSeconds": 0})).await.code, 200);
+        assert_eq!(server.get(&path).await.json(), before, "{path}");
+    }
+    assert_eq!(server.delete("/api/v1/namespaces/a", dry).await.json()["status"]["phase"], "Terminating");
+    assert_eq!(server.get("/api/v1/namespaces/a").await.json()["status"]["phase"], "Active");
+}
+
+#[tokio::test]
+async fn finalizers_go_in_any_order_and_none_comes() {
+    let server = Server::start().await;
+    let one = format!("{MAPS}/x");
+    let finalizers = ["example.com/a", "example.com/b", "example.com/c"];
+    let live = server.post(MAPS, json!({"metadata": {"name": "x", "finalizers": finalizers}})).await.json();
+    assert!(live["metadata"].get("deletionTimestamp").is_none());
+    server.delete(&one, Value::Null).await;
+    let ends = server.get(&one).await.json()["metadata"]["deletionTimestamp"].clone();
+    for (wanted, code) in [
+        (json!(["example.com/c", "example.com/a", "example.com/b"]), 200),
+        (json!(["example.com/c", "example.com/a"]), 200),
+        (json!(["example.com/c", "example.com/b"]), 422),
+        (json!(["example.com/c", "example.com/d"]), 422),
+        (json!(["example.com/c"]), 200),
+    ] {
+        let reply = server.merge(&one, json!({"metadata": {"finalizers": wanted}})).await;
+        assert_eq!(reply.code, code, "{wanted}");
+        let now = server.get(&one).await.json();
+        assert_eq!(now["metadata"]["deletionTimestamp"], ends, "{wanted}");
+    }
+    // Nobody else says when it ends.
+    for metadata in [json!({"deletionTimestamp": null}), json!({"deletionGracePeriodSeconds": null})] {
+        assert_eq!(server.merge(&one, json!({"metadata": metadata})).await.code, 200);
+        assert_eq!(server.get(&one).await.json()["metadata"]["deletionTimestamp"], ends);
+    }
+    let last = server.merge(&one, json!({"metadata": {"finalizers": []}})).await;
+    assert_eq!((last.code, server.get(&one).await.code), (200, 404));
+}
+
+#[tokio::test]
+async fn collections_are_deleted_as_they_are_listed() {
+    let server = Server::start().await;
+    for i in 0..20 {
+        let labels = json!({"even": (i % 2 == 0).to_string()});
+        server.post(MAPS, json!({"metadata": {"name": format!("m{i:02}"), "labels": labels}})).await;
+    }
+    server.post(MAPS, held("held")).await;
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().unwrap();
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let gone = server.delete(&format!("{MAPS}?labelSelector=even%3Dtrue&limit=3"), Value::Null).await.json();
+    assert_eq!(names(&gone), ["m00", "m02", "m04"]);
+    assert_eq!(gone["kind"], "ConfigMapList");
+    assert!(gone["items"][0]["metadata"].get("deletionTimestamp").is_none(), "as they were");
+    let gone = server.delete(&format!("{MAPS}?fieldSelector=metadata.name%3Dm01"), Value::Null).await.json();
+    assert_eq!(names(&gone), ["m01"]);
+    let wrong = json!({"preconditions": {"uid": "another"}});
+    assert_eq!(server.delete(MAPS, wrong).await.code, 409);
+    assert_eq!(names(&server.get(MAPS).await.json()).len(), 17);
+    server.delete(MAPS, json!({"propagationPolicy": "Background"})).await;
+    let left = server.get(MAPS).await.json();
+    assert_eq!(names(&left), ["held"]);
+    assert!(left["items"][0]["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(server.delete(MAPS, Value::Null).await.code, 200, "it ends already");
+}
+
+#[tokio::test]
+async fn conditions_on_namespaces_name_the_resource() {
+    let server = Server::start().await;
+    for (condition, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let options = json!({"preconditions": {condition: "another"}});
+        let reply = server.delete("/api/v1/namespaces/a", options).await;
+        assert_eq!(reply.code, 409);
+        let text = reply.json()["message"].as_str().unwrap().to_owned();
+        let begin = format!(
+            "Operation cannot be fulfilled on namespaces \"a\": Precondition failed: {what} in precondition: another, \
+             {what} in object meta: "
+        );
+        assert!(text.starts_with(&begin), "{text}");
+    }
+    for name in ["default", "svc-system", "svc-public"] {
+        server.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await;
+        let reply = server.delete(&format!("/api/v1/namespaces/{name}"), Value::Null).await;
+        assert_eq!(reply.code, 403, "{name}");
+    }
+    assert_eq!(server.delete("/api/v1/namespaces", Value::Null).await.code, 405);
+}
