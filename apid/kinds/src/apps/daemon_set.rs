@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::defaults::{fill, fill_text, made, part};
 use crate::pods;
 use crate::table::cell::{Read, labels, selector};
-use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers};
-use crate::table::{AGE, NAME, age};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
+use crate::table::{AGE, NAME};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
@@ -76,8 +76,7 @@ static TABLE: Table = Table {
     ],
     cells: |object: &Object, clock: &dyn Clock| {
         let status = |field: &str| json!(object.integer(&format!("status.{field}")));
-        let [containers, images] = containers(object, "spec.template");
-        vec![
+        let mut cells = vec![
             json!(object.name()),
             status("desiredNumberScheduled"),
             status("currentNumberScheduled"),
@@ -85,10 +84,8 @@ static TABLE: Table = Table {
             status("updatedNumberScheduled"),
             status("numberAvailable"),
             json!(labels(object, "spec.template.spec.nodeSelector")),
-            age(object, clock),
-            containers,
-            images,
-            json!(selector(object, "spec.selector")),
-        ]
+        ];
+        cells.extend(of_template(object, clock, "spec.template", selector(object, "spec.selector")));
+        cells
     },
 };

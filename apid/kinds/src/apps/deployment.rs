@@ -9,8 +9,8 @@ use crate::defaults::{fill, fill_text, made, part};
 use crate::pods;
 use crate::pods::validation::not_negative;
 use crate::table::cell::{Read, selector};
-use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers, replicas};
-use crate::table::{AGE, NAME, age};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template, replicas};
+use crate::table::{AGE, NAME};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
     Subresource, Table,
@@ -158,16 +158,13 @@ static TABLE: Table = Table {
         SELECTOR,
     ],
     cells: |object: &Object, clock: &dyn Clock| {
-        let [containers, images] = containers(object, "spec.template");
-        vec![
+        let mut cells = vec![
             json!(object.name()),
             json!(format!("{}/{}", object.integer("status.readyReplicas"), replicas(object))),
             json!(object.integer("status.updatedReplicas")),
             json!(object.integer("status.availableReplicas")),
-            age(object, clock),
-            containers,
-            images,
-            json!(selector(object, "spec.selector")),
-        ]
+        ];
+        cells.extend(of_template(object, clock, "spec.template", selector(object, "spec.selector")));
+        cells
     },
 };

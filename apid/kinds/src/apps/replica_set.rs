@@ -1,16 +1,13 @@
 //! ReplicaSet: so many pods of one template.
 
-use apimachinery::clock::Clock;
 use apimachinery::object::Object;
-use serde_json::json;
 
 use crate::defaults::{fill, part};
 use crate::pods;
 use crate::table::cell::{Read, selector};
-use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers, replicas};
-use crate::table::{AGE, NAME, age};
+use crate::table::workload::{REPLICATED, replicated};
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -61,27 +58,6 @@ impl Strategy for ReplicaSet {
 }
 
 static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::integer("Desired", "Pods wanted."),
-        Column::integer("Current", "Pods there are."),
-        Column::integer("Ready", "Pods that are ready."),
-        AGE,
-        CONTAINERS,
-        IMAGES,
-        SELECTOR,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let [containers, images] = containers(object, "spec.template");
-        vec![
-            json!(object.name()),
-            json!(replicas(object)),
-            json!(object.integer("status.replicas")),
-            json!(object.integer("status.readyReplicas")),
-            age(object, clock),
-            containers,
-            images,
-            json!(selector(object, "spec.selector")),
-        ]
-    },
+    columns: REPLICATED,
+    cells: |object, clock| replicated(object, clock, selector(object, "spec.selector")),
 };

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::defaults::{fill, fill_text, part};
 use crate::pods;
 use crate::table::cell::{NONE, Read, UNSET, selector};
-use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers};
-use crate::table::{AGE, NAME, age, since};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
+use crate::table::{AGE, NAME, since};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
@@ -78,18 +78,20 @@ static TABLE: Table = Table {
             "" => NONE.to_owned(),
             time => since(time, clock),
         };
-        let [containers, images] = containers(object, "spec.jobTemplate.spec.template");
-        vec![
+        let mut cells = vec![
             json!(object.name()),
             json!(object.text("spec.schedule")),
             json!(object.text_or("spec.timeZone", NONE)),
             json!(suspend),
             json!(object.items("status.active").len()),
             json!(last),
-            age(object, clock),
-            containers,
-            images,
-            json!(selector(object, "spec.jobTemplate.spec.selector")),
-        ]
+        ];
+        cells.extend(of_template(
+            object,
+            clock,
+            "spec.jobTemplate.spec.template",
+            selector(object, "spec.jobTemplate.spec.selector"),
+        ));
+        cells
     },
 };

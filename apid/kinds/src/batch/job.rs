@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::defaults::{each, fill, fill_text, part};
 use crate::pods;
 use crate::table::cell::{Read, selector};
-use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers};
-use crate::table::{AGE, NAME, age, between, since};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
+use crate::table::{AGE, NAME, between, since};
 use crate::{
     Column, Context, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
     Subresource, Table,
@@ -122,17 +122,9 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         (start, "") => since(start, clock),
         (start, end) => between(start, end),
     };
-    let [containers, images] = containers(object, "spec.template");
-    vec![
-        json!(object.name()),
-        json!(state(object)),
-        json!(completions),
-        json!(duration),
-        age(object, clock),
-        containers,
-        images,
-        json!(selector(object, "spec.selector")),
-    ]
+    let mut cells = vec![json!(object.name()), json!(state(object)), json!(completions), json!(duration)];
+    cells.extend(of_template(object, clock, "spec.template", selector(object, "spec.selector")));
+    cells
 }
 
 fn state(object: &Object) -> &'static str {

@@ -1,16 +1,13 @@
 //! ReplicationController: so many pods of one template. The elder of ReplicaSet.
 
-use apimachinery::clock::Clock;
 use apimachinery::object::Object;
-use serde_json::json;
 
 use crate::defaults::{fill, part};
 use crate::pods;
 use crate::table::cell::{Read, labels};
-use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, containers, replicas};
-use crate::table::{AGE, NAME, age};
+use crate::table::workload::{REPLICATED, replicated};
 use crate::{
-    Column, Context, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
+    Context, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
     Subresource, Table,
 };
 
@@ -71,27 +68,6 @@ impl Strategy for ReplicationController {
 }
 
 static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::integer("Desired", "Pods wanted."),
-        Column::integer("Current", "Pods there are."),
-        Column::integer("Ready", "Pods that are ready."),
-        AGE,
-        CONTAINERS,
-        IMAGES,
-        SELECTOR,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let [containers, images] = containers(object, "spec.template");
-        vec![
-            json!(object.name()),
-            json!(replicas(object)),
-            json!(object.integer("status.replicas")),
-            json!(object.integer("status.readyReplicas")),
-            age(object, clock),
-            containers,
-            images,
-            json!(labels(object, "spec.selector")),
-        ]
-    },
+    columns: REPLICATED,
+    cells: |object, clock| replicated(object, clock, labels(object, "spec.selector")),
 };

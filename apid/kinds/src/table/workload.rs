@@ -1,8 +1,11 @@
 //! Columns that all kinds with a pod template have.
 
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::cell::Read;
+use super::{AGE, NAME, age};
 use crate::Column;
 
 /// Containers, for `-o wide`.
@@ -11,6 +14,41 @@ pub(crate) const CONTAINERS: Column = Column::wide("Containers", "Names of the c
 pub(crate) const IMAGES: Column = Column::wide("Images", "Images of the containers of its pods.");
 /// Selector, for `-o wide`.
 pub(crate) const SELECTOR: Column = Column::wide("Selector", "Which pods are its own.");
+
+/// The columns of kinds that keep a number of pods of one template.
+pub(crate) const REPLICATED: &[Column] = &[
+    NAME,
+    Column::integer("Desired", "Pods wanted."),
+    Column::integer("Current", "Pods there are."),
+    Column::integer("Ready", "Pods that are ready."),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    SELECTOR,
+];
+
+/// The cells of [`REPLICATED`].
+pub(crate) fn replicated(object: &Object, clock: &dyn Clock, selector: String) -> Vec<Value> {
+    let mut cells = vec![
+        json!(object.name()),
+        json!(replicas(object)),
+        json!(object.integer("status.replicas")),
+        json!(object.integer("status.readyReplicas")),
+    ];
+    cells.extend(of_template(object, clock, "spec.template", selector));
+    cells
+}
+
+/// The cells with which such tables end: age, containers, images, selector.
+pub(crate) fn of_template(
+    object: &Object,
+    clock: &dyn Clock,
+    template: &str,
+    selector: String,
+) -> [Value; 4] {
+    let [containers, images] = containers(object, template);
+    [age(object, clock), containers, images, json!(selector)]
+}
 
 /// The names and the images of the containers of a pod template.
 pub(crate) fn containers(tree: &impl Read, template: &str) -> [Value; 2] {
