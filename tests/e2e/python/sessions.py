@@ -120,7 +120,7 @@ def typed():
     equal(apps.read_namespaced_deployment_scale("web", "typed").spec.replicas, 5)
     live = apps.read_namespaced_deployment("web", "typed")
     equal((live.spec.replicas, live.metadata.generation), (5, 2))
-    live.status = client.V1DeploymentStatus(ready_replicas=4, observed_generation=2)
+    live.status = client.V1DeploymentStatus(replicas=5, ready_replicas=4, observed_generation=2)
     apps.replace_namespaced_deployment_status("web", "typed", live)
     equal(apps.read_namespaced_deployment("web", "typed").status.ready_replicas, 4)
     apps.delete_namespaced_deployment("web", "typed", propagation_policy="Background")

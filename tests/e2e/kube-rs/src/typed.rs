@@ -195,7 +195,7 @@ async fn deployments(api: Api<Deployment>) {
     let mut current = api.get("web").await.expect("there");
     assert_eq!(current.metadata.generation, Some(2));
     assert_eq!(current.spec.as_ref().and_then(|spec| spec.replicas), Some(4));
-    current.status = object(json!({"observedGeneration": 2, "readyReplicas": 3}));
+    current.status = object(json!({"observedGeneration": 2, "replicas": 4, "readyReplicas": 3}));
     let replaced = api.replace("web", &PostParams::default(), &current).await.expect("replaced");
     assert_eq!(replaced.status.and_then(|status| status.ready_replicas), None, "status is a door of its own");
     current.metadata.resource_version = replaced.metadata.resource_version;
