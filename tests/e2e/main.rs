@@ -13,10 +13,13 @@
 
 mod harness;
 
+mod admission;
+mod apply;
 mod background;
 mod clients;
 mod curl;
 mod default_policy;
+mod deletion;
 mod deploy;
 mod fresh_policy;
 mod garbage;
@@ -25,4 +28,5 @@ mod kubectl;
 mod naming;
 mod openapi;
 mod process;
+mod start_objects;
 mod surface;

@@ -1,0 +1,364 @@
+//! What happens around a delete when all loops run: dependents, invalid owners, the end of namespaces, and kubectl's words
+//! for it.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Options, Plane, eventually};
+use crate::kubectl::{Kubectl, installed};
+
+const MAPS: &str = "/api/v1/namespaces/a/configmaps";
+
+async fn with_namespaces(options: Options) -> Plane {
+    let plane = Plane::start(options).await;
+    for name in ["a", "b"] {
+        plane.admin().post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.expect(201);
+    }
+    plane
+}
+
+async fn make(client: &Client, path: &str, name: &str, metadata: Value) -> Value {
+    let mut body = json!({"metadata": metadata});
+    body["metadata"]["name"] = name.into();
+    client.post(path, &body).await.expect(201)
+}
+
+/// A reference to an owner in stored form.
+fn owner(kind: &str, object: &Value, blocks: bool) -> Value {
+    let metadata = &object["metadata"];
+    json!([{
+        "apiVersion": "v1", "kind": kind, "name": metadata["name"], "uid": metadata["uid"], "blockOwnerDeletion": blocks,
+    }])
+}
+
+async fn gone(client: &Client, path: &str) {
+    eventually(path, || async { (client.get(path).await.status == 404).then_some(()) }).await;
+}
+
+async fn delete(client: &Client, path: &str, options: Value) -> Value {
+    let headers = [("content-type", "application/json")];
+    client.request("DELETE", path, &headers, options.to_string().as_bytes()).await.expect(200)
+}
+
+#[tokio::test]
+async fn dependents_end_or_stay_as_their_owner_is_deleted() {
+    let plane = with_namespaces(Options::default()).await;
+    let admin = plane.admin();
+    for (policy, stays) in [
+        (json!("Background"), false),
+        (json!("Foreground"), false),
+        (Value::Null, false),
+        (json!("Orphan"), true),
+    ] {
+        let boss = make(&admin, MAPS, "boss", json!({})).await;
+        let owners = json!({"ownerReferences": owner("ConfigMap", &boss, true)});
+        let child = make(&admin, "/api/v1/namespaces/a/secrets", "child", owners).await;
+        let owners = json!({"ownerReferences": owner("Secret", &child, false)});
+        make(&admin, MAPS, "grandchild", owners).await;
+        delete(&admin, &format!("{MAPS}/boss"), json!({"propagationPolicy": policy})).await;
+        gone(&admin, &format!("{MAPS}/boss")).await;
+        let child = "/api/v1/namespaces/a/secrets/child";
+        if stays {
+            let child = admin.get(child).await.expect(200);
+            assert!(child["metadata"].get("ownerReferences").is_none(), "{policy}");
+            admin.get(&format!("{MAPS}/grandchild")).await.expect(200);
+            admin.delete("/api/v1/namespaces/a/secrets/child").await.expect(200);
+        }
+        gone(&admin, child).await;
+        gone(&admin, &format!("{MAPS}/grandchild")).await;
+    }
+}
+
+#[tokio::test]
+async fn an_owner_in_the_foreground_waits_for_those_that_block_it_across_a_crash() {
+    let mut plane = with_namespaces(Options::default()).await;
+    let admin = plane.admin();
+    let boss = make(&admin, MAPS, "boss", json!({})).await;
+    let held = |blocks| json!({"ownerReferences": owner("ConfigMap", &boss, blocks), "finalizers": ["example.com/hold"]});
+    make(&admin, MAPS, "blocking", held(true)).await;
+    make(&admin, MAPS, "beside", held(false)).await;
+    let answer = delete(&admin, &format!("{MAPS}/boss"), json!({"propagationPolicy": "Foreground"})).await;
+    assert_eq!(answer["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    eventually("what blocks ends", || async {
+        let blocking = admin.get(&format!("{MAPS}/blocking")).await.expect(200);
+        blocking["metadata"]["deletionTimestamp"].is_string().then_some(())
+    })
+    .await;
+    plane.kill();
+    plane.launch().await;
+    let admin = plane.admin();
+    admin.get(&format!("{MAPS}/boss")).await.expect(200);
+    let release = json!({"metadata": {"finalizers": null}});
+    let merge = "application/merge-patch+json";
+    admin.patch(&format!("{MAPS}/blocking"), merge, &release).await.expect(200);
+    gone(&admin, &format!("{MAPS}/boss")).await;
+    // Nobody waited for it, and it ends with its owner all the same.
+    eventually("the other ends", || async {
+        let beside = admin.get(&format!("{MAPS}/beside")).await.expect(200);
+        beside["metadata"]["deletionTimestamp"].is_string().then_some(())
+    })
+    .await;
+    // Two that wait for each other let go.
+    let one = make(&admin, MAPS, "one", json!({})).await;
+    let two = make(&admin, MAPS, "two", json!({"ownerReferences": owner("ConfigMap", &one, true)})).await;
+    let circle = json!({"metadata": {"ownerReferences": owner("ConfigMap", &two, true)}});
+    admin.patch(&format!("{MAPS}/one"), merge, &circle).await.expect(200);
+    delete(&admin, &format!("{MAPS}/one"), json!({"propagationPolicy": "Foreground"})).await;
+    gone(&admin, &format!("{MAPS}/one")).await;
+    gone(&admin, &format!("{MAPS}/two")).await;
+}
+
+/// The events of a namespace that tell of invalid owners.
+async fn told(client: &Client, namespace: &str) -> Vec<Value> {
+    let path =
+        format!("/api/v1/namespaces/{namespace}/events?fieldSelector=reason%3DOwnerRefInvalidNamespace");
+    client.get(&path).await.expect(200)["items"].as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn an_owner_that_cannot_be_one_is_told() {
+    let plane = with_namespaces(Options::default()).await;
+    let admin = plane.admin();
+    let boss = make(&admin, "/api/v1/namespaces/b/configmaps", "boss", json!({})).await;
+    let owners = json!({"ownerReferences": owner("ConfigMap", &boss, true)});
+
+    // From another namespace it is as good as gone.
+    let child = make(&admin, MAPS, "child", owners.clone()).await;
+    gone(&admin, &format!("{MAPS}/child")).await;
+    let events = eventually("the event", || async { told(&admin, "a").await.first().cloned() }).await;
+    let uid = boss["metadata"]["uid"].as_str().expect("a uid");
+    let text = format!(
+        "ownerRef [v1/ConfigMap, namespace: a, name: boss, uid: {uid}] does not exist in namespace \"a\""
+    );
+    assert_eq!(events["message"], text.as_str());
+    assert_eq!(events["type"], "Warning");
+    assert_eq!(events["involvedObject"]["uid"], child["metadata"]["uid"]);
+
+    // What is in no namespace can have no owner in one: it stays, whatever becomes of that, and does not hold it.
+    let roles = format!("{}/clusterroles", plane.api("rbac.authorization", "v1"));
+    make(&admin, &roles, "everywhere", owners).await;
+    eventually("the event", || async { told(&admin, "default").await.first().cloned() }).await;
+    delete(&admin, "/api/v1/namespaces/b/configmaps/boss", json!({"propagationPolicy": "Foreground"})).await;
+    gone(&admin, "/api/v1/namespaces/b/configmaps/boss").await;
+
+    // An owner of a kind that is not served keeps what it owns; one without an owner of its uid ends.
+    let mut unknown = owner("ConfigMap", &boss, false);
+    unknown[0]["apiVersion"] = "example.com/v1".into();
+    make(&admin, MAPS, "unknown", json!({"ownerReferences": unknown})).await;
+    make(&admin, MAPS, "late", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
+    gone(&admin, &format!("{MAPS}/late")).await;
+    admin.get(&format!("{MAPS}/unknown")).await.expect(200);
+    admin.get(&format!("{roles}/everywhere")).await.expect(200);
+}
+
+#[tokio::test]
+async fn the_collector_writes_under_its_own_name_and_can_be_left_out() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let log = dir.path().join("audit.log");
+    let plane =
+        with_namespaces(Options::default().flag(&format!("--audit-log-path={}", log.display()))).await;
+    let admin = plane.admin();
+    let boss = make(&admin, MAPS, "boss", json!({})).await;
+    make(&admin, MAPS, "child", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
+    admin.delete(&format!("{MAPS}/boss")).await.expect(200);
+    gone(&admin, &format!("{MAPS}/child")).await;
+    let users = eventually("the line", || async {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let of_child = |event: &Value| event["verb"] == "delete" && event["objectRef"]["name"] == "child";
+        let users: Vec<_> = events.filter(of_child).map(|event| event["user"]["username"].clone()).collect();
+        (!users.is_empty()).then_some(users)
+    })
+    .await;
+    assert_eq!(users, ["system:serviceaccount:svc-system:generic-garbage-collector"]);
+
+    let plane = with_namespaces(Options::default().flag("--enable-garbage-collector=false")).await;
+    let admin = plane.admin();
+    let boss = make(&admin, MAPS, "boss", json!({})).await;
+    make(&admin, MAPS, "child", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
+    delete(&admin, &format!("{MAPS}/boss"), json!({"propagationPolicy": "Foreground"})).await;
+    // A namespace that was made, filled, deleted and is gone: had anybody collected, it was in that time.
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "c"}})).await.expect(201);
+    admin.delete("/api/v1/namespaces/c").await.expect(200);
+    gone(&admin, "/api/v1/namespaces/c").await;
+    admin.get(&format!("{MAPS}/boss")).await.expect(200);
+    admin.get(&format!("{MAPS}/child")).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_namespace_tells_what_keeps_it_and_takes_pods_first() {
+    let plane = with_namespaces(Options::default()).await;
+    let admin = plane.admin();
+    make(&admin, MAPS, "held", json!({"finalizers": ["example.com/hold"]})).await;
+    make(&admin, MAPS, "plain", json!({})).await;
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": false},
+    });
+    let pods = "/api/v1/namespaces/a/pods";
+    eventually("an account for pods", || async {
+        (admin.post(pods, &pod).await.status == 201).then_some(())
+    })
+    .await;
+    admin.delete("/api/v1/namespaces/a").await.expect(200);
+    let holds = |kind: &'static str, status: &'static str, text: &'static str| {
+        let admin = &admin;
+        async move {
+            eventually(text, || async {
+                let namespace = admin.get("/api/v1/namespaces/a").await.expect(200);
+                let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                let found = conditions.iter().find(|c| c["type"] == kind)?;
+                (found["status"] == status && found["message"] == text).then_some(())
+            })
+            .await;
+        }
+    };
+    let left = "NamespaceContentRemaining";
+    holds(left, "True", "Some resources are remaining: pods. has 1 resource instances").await;
+    admin.get(&format!("{MAPS}/plain")).await.expect(200);
+    let refused = admin.post(MAPS, &json!({"metadata": {"name": "late"}})).await.expect(403);
+    assert_eq!(refused["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    delete(&admin, &format!("{pods}/p"), json!({"gracePeriodSeconds": 0})).await;
+    holds(left, "True", "Some resources are remaining: configmaps. has 1 resource instances").await;
+    let text =
+        "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances";
+    holds("NamespaceFinalizersRemaining", "True", text).await;
+    for (kind, text) in [
+        ("NamespaceDeletionDiscoveryFailure", "All resources successfully discovered"),
+        ("NamespaceDeletionGroupVersionParsingFailure", "All legacy kube types successfully parsed"),
+        (
+            "NamespaceDeletionContentFailure",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+    ] {
+        holds(kind, "False", text).await;
+    }
+    gone(&admin, &format!("{MAPS}/plain")).await;
+    let release = json!({"metadata": {"finalizers": null}});
+    admin.patch(&format!("{MAPS}/held"), "application/merge-patch+json", &release).await.expect(200);
+    gone(&admin, "/api/v1/namespaces/a").await;
+
+    // Another may hold a namespace, and lets go through `finalize`.
+    let hold = json!({"metadata": {"name": "c"}, "spec": {"finalizers": ["example.com/hold"]}});
+    let made = admin.post("/api/v1/namespaces", &hold).await.expect(201);
+    assert_eq!(made["spec"]["finalizers"], json!(["example.com/hold", "svc"]));
+    admin.delete("/api/v1/namespaces/c").await.expect(200);
+    let mut last = eventually("only the other holds it", || async {
+        let namespace = admin.get("/api/v1/namespaces/c").await.expect(200);
+        (namespace["spec"]["finalizers"] == json!(["example.com/hold"])).then_some(namespace)
+    })
+    .await;
+    last["spec"]["finalizers"] = json!([]);
+    admin.put("/api/v1/namespaces/c/finalize", &last).await.expect(200);
+    gone(&admin, "/api/v1/namespaces/c").await;
+}
+
+/// `NAMESPACE_OBJECTS=5000` for the size of the requirement; the time is printed and not judged.
+#[tokio::test]
+async fn a_large_namespace_goes() {
+    let many = std::env::var("NAMESPACE_OBJECTS").ok().map_or(500, |n| n.parse().expect("a number"));
+    let plane = with_namespaces(Options::default()).await;
+    let admin = plane.admin();
+    let makers = (0..16).map(|maker| {
+        let admin = plane.admin();
+        async move {
+            let mut session = admin.connect().await.expect("a connection");
+            for i in (maker..many).step_by(16) {
+                let body = json!({"metadata": {"name": format!("m{i}")}, "data": {"k": "v"}}).to_string();
+                let made = session.request("POST", MAPS, body.as_bytes()).await.expect("an answer");
+                assert_eq!(made.status, 201);
+            }
+        }
+    });
+    futures_util::future::join_all(makers).await;
+    let begun = Instant::now();
+    admin.delete("/api/v1/namespaces/a").await.expect(200);
+    gone(&admin, "/api/v1/namespaces/a").await;
+    println!("a namespace with {many} objects was gone after {:?}", begun.elapsed());
+    assert_eq!(admin.get(MAPS).await.expect(200)["items"], json!([]));
+}
+
+/// kubectl of the release that is followed, on a plane of its own.
+async fn with_kubectl(session: impl FnOnce(&Kubectl) + Send + 'static) {
+    let release = "1.33";
+    let Some(program) = installed(release) else {
+        println!("skipped: kubectl {release} is neither on PATH nor beside the kubectl there");
+        return;
+    };
+    let plane = Plane::start(Options::kubernetes()).await;
+    let kubectl = Kubectl::new(program, release, &plane, "admin");
+    let ended = tokio::task::spawn_blocking(move || {
+        session(&kubectl);
+        drop(plane);
+    })
+    .await;
+    ended.unwrap_or_else(|error| panic!("kubectl {release}: {error}"));
+}
+
+#[tokio::test]
+async fn kubectl_cascades_in_three_ways() {
+    with_kubectl(|kubectl| {
+        kubectl.ok("create namespace work", "");
+        for cascade in ["foreground", "background", "orphan"] {
+            kubectl.ok("create configmap boss -n work", "");
+            let uid = kubectl.ok("get configmap boss -n work -o jsonpath={.metadata.uid}", "");
+            let child = json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": "child", "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "uid": uid, "blockOwnerDeletion": true,
+                }]},
+            });
+            kubectl.ok("create -n work -f -", &child.to_string());
+            kubectl.ok(&format!("delete configmap boss -n work --cascade={cascade}"), "");
+            if cascade == "orphan" {
+                let owners = kubectl.ok("get secret child -n work -o jsonpath={.metadata.ownerReferences}", "");
+                assert_eq!(owners, "");
+            } else {
+                kubectl.ok("wait --for=delete secret/child -n work --timeout=30s", "");
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn kubectl_forces_pods_and_deletes_namespaces() {
+    with_kubectl(|kubectl| {
+        kubectl.ok("create namespace work", "");
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": false},
+        });
+        kubectl.ok("wait --for=create serviceaccount/default -n work --timeout=30s", "");
+        kubectl.ok("create -n work -f -", &pod.to_string());
+        kubectl.ok("delete pod p -n work --wait=false", "");
+        assert_eq!(kubectl.ok("get pod p -n work -o jsonpath={.metadata.deletionGracePeriodSeconds}", ""), "30");
+        kubectl.ok("delete pod p -n work --grace-period=0 --force", "");
+        assert!(kubectl.refused("get pod p -n work").contains("not found"));
+
+        let maps: Vec<_> = (0..300)
+            .map(|i| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{i}")}}))
+            .collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": maps});
+        kubectl.ok("create -n work -f -", &list.to_string());
+        kubectl.ok("delete namespace work --timeout=60s", "");
+        assert!(kubectl.refused("get namespace work").contains("not found"));
+
+        // One that is held says why.
+        kubectl.ok("create namespace held", "");
+        let held = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "held", "finalizers": ["example.com/hold"]},
+        });
+        kubectl.ok("create -n held -f -", &held.to_string());
+        kubectl.ok("delete namespace held --wait=false", "");
+        kubectl.ok("wait --for=condition=NamespaceFinalizersRemaining namespace/held --timeout=30s", "");
+        let described = kubectl.ok("describe namespace held", "");
+        assert!(described.contains("example.com/hold in 1 resource instances"), "{described}");
+        kubectl.ok("patch configmap held -n held --type=merge -p '{\"metadata\":{\"finalizers\":null}}'", "");
+        kubectl.ok("wait --for=delete namespace/held --timeout=30s", "");
+        assert!(kubectl.refused("delete namespace kube-system").contains("this namespace may not be deleted"));
+    })
+    .await;
+}
