@@ -43,6 +43,8 @@ pub struct Event {
     pub attributes: Option<Attributes>,
     /// Who sent it. Absent when that could not be established.
     pub user: Option<UserInfo>,
+    /// As whom it was made.
+    pub impersonated: Option<UserInfo>,
     /// Facts about how it was decided: `authorization.<d>/decision` and the like.
     pub annotations: Vec<(String, String)>,
 }
@@ -67,6 +69,9 @@ impl Event {
         let verb = self.attributes.as_ref().map_or("", |a| a.verb.as_str());
         event.insert("verb".into(), verb.into());
         event.insert("user".into(), self.user.as_ref().map_or_else(|| json!({}), user));
+        if let Some(other) = &self.impersonated {
+            event.insert("impersonatedUser".into(), user(other));
+        }
         if !self.source.is_empty() {
             event.insert("sourceIPs".into(), json!([self.source]));
         }
@@ -157,6 +162,7 @@ mod tests {
                 ..Attributes::default()
             }),
             user: Some(UserInfo { name: "alice".into(), groups: vec!["team".into()], ..UserInfo::default() }),
+            impersonated: Some(UserInfo { name: "bob".into(), ..UserInfo::default() }),
             annotations: vec![("authorization.example.test/decision".into(), "forbid".into())],
         };
         let line = event.line(&names, Stage::ResponseComplete, received, 401, Some(&Status::unauthorized()));
@@ -168,6 +174,7 @@ mod tests {
             json!({"resource": "configmaps", "namespace": "a", "name": "x", "apiVersion": "v1"})
         );
         assert_eq!(value["user"], json!({"username": "alice", "groups": ["team"]}));
+        assert_eq!(value["impersonatedUser"], json!({"username": "bob"}));
         assert_eq!(value["responseStatus"]["reason"], "Unauthorized");
         assert_eq!(value["requestReceivedTimestamp"], "2025-01-02T03:04:05.123456Z");
         assert_eq!(value["annotations"]["authorization.example.test/decision"], "forbid");

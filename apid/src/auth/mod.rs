@@ -35,6 +35,7 @@ mod epoch;
 mod escalation;
 mod foundation;
 mod identity;
+mod impersonation;
 mod link;
 mod mirror;
 mod reduce;

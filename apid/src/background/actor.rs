@@ -145,6 +145,7 @@ impl Actor {
             source: String::new(),
             attributes: Some(attributes.clone()),
             user: Some((*self.user).clone()),
+            impersonated: None,
             annotations: Vec::new(),
         };
         let authorized =

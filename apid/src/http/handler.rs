@@ -167,7 +167,12 @@ impl Exchange<'_> {
             event.user = Some((**caller.user()).clone());
         }
         let _place = self.in_flight.enter(&self.info.attributes, &caller.user().groups)?;
-        self.refuse_impersonation()?;
+        let other =
+            self.plane.auth.impersonate(&caller, &self.head.headers, &self.plane.names, self.id).await?;
+        if let (Some(event), Some(other)) = (event.as_mut(), &other) {
+            event.impersonated = Some((**other.user()).clone());
+        }
+        let caller = other.unwrap_or(caller);
 
         let authorized = self.plane.auth.authorize(&caller, Arc::clone(&self.info.attributes), self.id).await;
         if let Some(event) = event {
@@ -209,17 +214,6 @@ impl Exchange<'_> {
         matches!(self.info.segments.as_slice(), [endpoint] if endpoint == "livez" || endpoint == "readyz")
     }
 
-    /// Impersonation is not served yet: a request that asks for it must not be made as somebody else.
-    fn refuse_impersonation(&self) -> Result<(), Status> {
-        let asked = self.head.headers.keys().find(|name| name.as_str().starts_with("impersonate-"));
-        match asked {
-            Some(name) => {
-                Err(Status::bad_request(format!("impersonation is not served: remove the header `{name}`")))
-            }
-            None => Ok(()),
-        }
-    }
-
     fn audit_event(&self) -> Event {
         let headers = &self.head.headers;
         let agent = headers
@@ -233,6 +227,7 @@ impl Exchange<'_> {
             source: self.connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default(),
             attributes: Some((*self.info.attributes).clone()),
             user: None,
+            impersonated: None,
             annotations: Vec::new(),
         }
     }

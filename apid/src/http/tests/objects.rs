@@ -175,7 +175,8 @@ async fn what_is_wrong_is_said() {
     };
     assert_eq!(with("accept", "application/xml").await, 406);
     assert_eq!(with("authorization", "Bearer bad").await, 401);
-    assert_eq!(with("impersonate-user", "root").await, 400);
+    assert_eq!(with("impersonate-user", "root").await, 200);
+    assert_eq!(with("impersonate-group", "team").await, 400);
 }
 
 #[tokio::test]

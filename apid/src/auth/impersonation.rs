@@ -1,0 +1,262 @@
+//! Impersonation: a request made as somebody else (requirements A-IMP).
+//!
+//! # Contract
+//!
+//! `Impersonate-User` names the other user, `Impersonate-Group` (repeated) their groups, `Impersonate-Uid` the uid and
+//! `Impersonate-Extra-<key>` the rest. The caller needs the verb `impersonate` on each of them; the first that is missing
+//! is the refusal, before anybody asks whether the other user may do what is requested. The other user has the groups that
+//! are named and none of their own, but for those that come with the kind of user.
+//!
+//! # Invariants
+//!
+//! INVARIANT (never half): a header that cannot be read refuses the request; it is not made with the rest.
+
+use std::sync::Arc;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::names::Names;
+use apimachinery::status::Status;
+use apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use http::HeaderMap;
+use kinds::format;
+use percent_encoding::percent_decode_str;
+
+use super::{Auth, Authenticated};
+
+const USER: &str = "impersonate-user";
+const GROUP: &str = "impersonate-group";
+const UID: &str = "impersonate-uid";
+const EXTRA: &str = "impersonate-extra-";
+
+/// Whom a request wants to be made as.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    user: String,
+    groups: Vec<String>,
+    uid: String,
+    extra: Vec<(String, String)>,
+}
+
+impl Wanted {
+    /// None: the request is its caller's own.
+    fn of(headers: &HeaderMap) -> Result<Option<Self>, Status> {
+        let mut wanted = Wanted::default();
+        let mut asked = false;
+        for (name, value) in headers {
+            let name = name.as_str();
+            if !name.starts_with("impersonate-") {
+                continue;
+            }
+            let Ok(value) = std::str::from_utf8(value.as_bytes()) else {
+                return Err(Status::bad_request(format!("the header `{name}` is not UTF-8")));
+            };
+            asked |= !value.is_empty();
+            match name {
+                USER => value.clone_into(&mut wanted.user),
+                UID => value.clone_into(&mut wanted.uid),
+                GROUP => wanted.groups.push(value.to_owned()),
+                _ => match name.strip_prefix(EXTRA).filter(|key| !key.is_empty()) {
+                    Some(key) => wanted.extra.push((unescape(key), value.to_owned())),
+                    None => return Err(Status::bad_request(format!("the header `{name}` is not known"))),
+                },
+            }
+        }
+        Ok(asked.then_some(wanted))
+    }
+
+    /// The rights that the caller needs, in the order in which they are checked.
+    fn needs(&self, names: &Names) -> Vec<Attributes> {
+        let of = |resource: &str, name: &str| Attributes {
+            verb: "impersonate".to_owned(),
+            resource_request: true,
+            version: "v1".to_owned(),
+            resource: resource.to_owned(),
+            name: name.to_owned(),
+            ..Attributes::default()
+        };
+        let authentication = names.group("authentication");
+        let in_group = |attributes: Attributes| Attributes { group: authentication.clone(), ..attributes };
+        let user = match service_account(&self.user) {
+            Some((namespace, name)) => {
+                Attributes { namespace: namespace.to_owned(), ..of("serviceaccounts", name) }
+            }
+            None => of("users", &self.user),
+        };
+        let mut needs = vec![user];
+        needs.extend(self.groups.iter().map(|group| of("groups", group)));
+        needs.extend(self.extra.iter().map(|(key, value)| {
+            in_group(Attributes { subresource: key.clone(), ..of("userextras", value) })
+        }));
+        if !self.uid.is_empty() {
+            needs.push(in_group(of("uids", &self.uid)));
+        }
+        needs
+    }
+
+    /// 400: there is no user to be, though something of one is named.
+    fn without_user(&self, names: &Names) -> Status {
+        let version = format!("{}/v1", names.group("authentication"));
+        let groups = self.groups.iter().map(|group| format!("{{Group  {group}    }}"));
+        let extra = self.extra.iter().map(|(key, value)| format!("{{UserExtra  {value}  {version}  {key}}}"));
+        let uid = (!self.uid.is_empty()).then(|| format!("{{UID  {}  {version}  }}", self.uid));
+        let all: Vec<String> = groups.chain(extra).chain(uid).collect();
+        Status::bad_request(format!("requested [{}] without impersonating a user", all.join(" ")))
+    }
+
+    fn into_user(self) -> UserInfo {
+        let mut groups = self.groups;
+        if let (Some((namespace, _)), true) = (service_account(&self.user), groups.is_empty()) {
+            groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        }
+        let has = |groups: &[String], group: &str| groups.iter().any(|held| held == group);
+        if self.user == ANONYMOUS {
+            if !has(&groups, UNAUTHENTICATED) {
+                groups.push(UNAUTHENTICATED.to_owned());
+            }
+        } else if !has(&groups, AUTHENTICATED) && !has(&groups, UNAUTHENTICATED) {
+            groups.push(AUTHENTICATED.to_owned());
+        }
+        let mut user = UserInfo { name: self.user, uid: self.uid, groups, ..UserInfo::default() };
+        for (key, value) in self.extra {
+            user.extra.entry(key).or_default().push(value);
+        }
+        user
+    }
+}
+
+/// Namespace and name of a service account's user; None for names that no account can have.
+fn service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    (format::label(namespace).is_empty() && format::subdomain(name).is_empty()).then_some((namespace, name))
+}
+
+/// A key with its percent signs decoded, or as it is when that gives no text.
+fn unescape(key: &str) -> String {
+    percent_decode_str(key).decode_utf8().map_or_else(|_| key.to_owned(), |key| key.to_lowercase())
+}
+
+impl Auth {
+    /// The caller, or whom the request is made as. None: it is the caller's own.
+    ///
+    /// # Errors
+    ///
+    /// 400 for headers that do not name a user, 403 when the caller may not be them, 503.
+    pub async fn impersonate(
+        &self,
+        caller: &Authenticated,
+        headers: &HeaderMap,
+        names: &Names,
+        request_id: &str,
+    ) -> Result<Option<Authenticated>, Status> {
+        let Some(wanted) = Wanted::of(headers)? else { return Ok(None) };
+        if wanted.user.is_empty() {
+            return Err(wanted.without_user(names));
+        }
+        for need in wanted.needs(names) {
+            self.authorize(caller, need, request_id).await.map_err(|refusal| *refusal.status)?;
+        }
+        Ok(Some(Authenticated { user: Arc::new(wanted.into_user()), tenure: Arc::clone(&caller.tenure) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn wanted(headers: &[(&'static str, &'static str)]) -> Result<Option<Wanted>, Status> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        Wanted::of(&map)
+    }
+
+    fn names() -> Names {
+        Names::new(Preset::Kubernetes, "").unwrap()
+    }
+
+    #[test]
+    fn who_the_other_user_is() {
+        for (headers, want) in [
+            (vec![(USER, "alice")], "alice  [system:authenticated]"),
+            (vec![(USER, "alice"), (UID, "u")], "alice u [system:authenticated]"),
+            (vec![(USER, "alice"), (GROUP, "b"), (GROUP, "a")], "alice  [b, a, system:authenticated]"),
+            (vec![(USER, "alice"), (GROUP, UNAUTHENTICATED)], "alice  [system:unauthenticated]"),
+            (vec![(USER, ANONYMOUS)], "system:anonymous  [system:unauthenticated]"),
+            (
+                vec![(USER, ANONYMOUS), (GROUP, AUTHENTICATED)],
+                "system:anonymous  [system:authenticated, system:unauthenticated]",
+            ),
+            (
+                vec![(USER, "system:serviceaccount:ns:robot")],
+                "system:serviceaccount:ns:robot  \
+                 [system:serviceaccounts, system:serviceaccounts:ns, system:authenticated]",
+            ),
+            (
+                vec![(USER, "system:serviceaccount:ns:robot"), (GROUP, "g")],
+                "system:serviceaccount:ns:robot  [g, system:authenticated]",
+            ),
+            (
+                vec![(USER, "system:serviceaccount:Bad_NS:robot")],
+                "system:serviceaccount:Bad_NS:robot  [system:authenticated]",
+            ),
+        ] {
+            let user = wanted(&headers).unwrap().unwrap().into_user();
+            assert_eq!(format!("{} {} [{}]", user.name, user.uid, user.groups.join(", ")), want);
+        }
+        let extra = wanted(&[
+            (USER, "a"),
+            ("impersonate-extra-scopes", "view"),
+            ("impersonate-extra-scopes", "edit"),
+            ("impersonate-extra-acme.com%2fproject", "x"),
+        ]);
+        let extra = extra.unwrap().unwrap().into_user().extra;
+        assert_eq!(extra.get("scopes").unwrap(), &["view", "edit"]);
+        assert_eq!(extra.get("acme.com/project").unwrap(), &["x"]);
+    }
+
+    #[test]
+    fn each_part_needs_a_right() {
+        let all = wanted(&[
+            (USER, "system:serviceaccount:ns:robot"),
+            (GROUP, "g"),
+            (UID, "u"),
+            ("impersonate-extra-scopes", "view"),
+        ]);
+        let needs: Vec<String> = all
+            .unwrap()
+            .unwrap()
+            .needs(&names())
+            .into_iter()
+            .map(|a| {
+                format!("{}|{}|{}|{}|{}|{}", a.verb, a.group, a.resource, a.subresource, a.namespace, a.name)
+            })
+            .collect();
+        assert_eq!(
+            needs,
+            [
+                "impersonate||serviceaccounts||ns|robot",
+                "impersonate||groups|||g",
+                "impersonate|authentication.k8s.io|userextras|scopes||view",
+                "impersonate|authentication.k8s.io|uids|||u",
+            ]
+        );
+    }
+
+    #[test]
+    fn parts_without_a_user_and_unknown_headers_are_refused() {
+        assert_eq!(wanted(&[]).unwrap(), None);
+        assert_eq!(wanted(&[(USER, "")]).unwrap(), None);
+        let parts = [(GROUP, "g1"), (UID, "u-1"), ("impersonate-extra-scopes", "view")];
+        let told = wanted(&parts).unwrap().unwrap().without_user(&names()).message;
+        assert_eq!(
+            told,
+            "requested [{Group  g1    } {UserExtra  view  authentication.k8s.io/v1  scopes} \
+             {UID  u-1  authentication.k8s.io/v1  }] without impersonating a user"
+        );
+        assert_eq!(wanted(&[("impersonate-userr", "a")]).unwrap_err().code, 400);
+    }
+}
