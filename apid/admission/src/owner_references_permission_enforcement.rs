@@ -185,7 +185,7 @@ mod tests {
             (None, object(&[set("1", false)]), [delete, nothing], ""),
             (None, object(&[set("1", true)]), [delete, nothing], cannot_hold),
             (None, object(&[set("1", true)]), [delete, hold], ""),
-            (None, object(&[node.clone()]), [delete, hold], cannot_hold),
+            (None, object(std::slice::from_ref(&node)), [delete, hold], cannot_hold),
             (None, object(&[node]), [delete, "alice update nodes/finalizers o"], ""),
             (Some(object(&[set("1", true)])), object(&[set("1", true)]), [nothing, nothing], ""),
             (Some(object(&[set("1", true)])), object(&[]), [nothing, nothing], cannot_delete),

@@ -37,12 +37,15 @@ pub struct Entry {
     pub state: State,
 }
 
+/// Builds a plugin of what the configuration file says about it, or says what is wrong there.
+pub type Configure = fn(&Environment, Option<&Given>) -> Result<Box<dyn Plugin>, String>;
+
 /// What there is of a plugin.
 pub enum State {
     /// It is built so.
     Built(fn(&Environment) -> Box<dyn Plugin>),
     /// It is built so, of what the configuration file says about it. The error names the place and what is wrong with it.
-    Configured(fn(&Environment, Option<&Given>) -> Result<Box<dyn Plugin>, String>),
+    Configured(Configure),
     /// Naming it is accepted and has no effect, since what it would narrow is not there.
     WithoutEffect,
     /// Naming it is an error.

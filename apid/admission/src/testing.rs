@@ -28,11 +28,13 @@ pub(crate) struct Fake {
     pub(crate) reservations: Arc<Reservations>,
 }
 
+/// Stem of the group, kind, namespace and name.
+type Key = (&'static str, &'static str, String, String);
+
 /// Objects and rights.
 #[derive(Default)]
 pub(crate) struct World {
-    /// By kind, namespace and name.
-    objects: Mutex<BTreeMap<(&'static str, &'static str, String, String), Arc<Object>>>,
+    objects: Mutex<BTreeMap<Key, Arc<Object>>>,
     /// What users may do: `user verb resource name`; `*` for any word.
     rights: Mutex<Vec<String>>,
     /// The objects created through the writer.

@@ -103,7 +103,7 @@ impl ResourceQuota {
         for _ in 0..ATTEMPTS {
             let mut quotas = self.quotas(attributes.namespace, fresh).await?;
             quotas.retain(|quota| !charged.contains(quota.uid()));
-            let charges = check(&quotas, request, &self.limited_if(charged.is_empty()))
+            let charges = check(&quotas, request, self.limited_if(charged.is_empty()))
                 .map_err(|why| attributes.forbidden(&why))?;
             let mut conflict = false;
             for Charge { quota, used } in charges {
