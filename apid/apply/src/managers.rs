@@ -247,29 +247,37 @@ pub fn is_reset(list: Option<&Value>) -> bool {
     matches!(list, Some(Value::Array(list)) if list.len() == 1 && list.iter().all(says_nothing))
 }
 
-/// Fields that have no owner.
-pub fn without_bookkeeping(fields: &Set) -> Set {
-    static BOOKKEEPING: LazyLock<Set> = LazyLock::new(|| {
-        let mut set = Set::default();
-        for name in ["apiVersion", "kind", "metadata"] {
-            set.insert(&[Element::field(name)]);
-        }
-        for name in [
-            "name",
-            "namespace",
-            "creationTimestamp",
-            "selfLink",
-            "uid",
-            "clusterName",
-            "generation",
-            "managedFields",
-            "resourceVersion",
-        ] {
-            set.insert(&[Element::field("metadata"), Element::field(name)]);
-        }
-        set
-    });
-    fields.difference(&BOOKKEEPING)
+/// Fields that the server keeps for itself.
+static BOOKKEEPING: LazyLock<Set> = LazyLock::new(|| {
+    let mut set = Set::default();
+    for name in ["apiVersion", "kind", "metadata"] {
+        set.insert(&[Element::field(name)]);
+    }
+    for name in [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ] {
+        set.insert(&[Element::field("metadata"), Element::field(name)]);
+    }
+    set
+});
+
+/// The fields of a set that can have an owner.
+pub fn without_bookkeeping(mut fields: Set) -> Set {
+    fields.subtract(&BOOKKEEPING);
+    fields
+}
+
+/// Whether none of the fields can have an owner.
+pub fn is_bookkeeping(fields: &Set) -> bool {
+    fields.is_subset(&BOOKKEEPING)
 }
 
 /// Gives a new object the managed fields of the old one when nothing but their times differs, so that a write that

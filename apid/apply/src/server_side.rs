@@ -134,7 +134,7 @@ impl Apply<'_> {
             merged.set_meta("creationTimestamp", at.clone());
         }
         // What nobody owns still counts as wanted: the name is not given up with the last label.
-        let owned = without_bookkeeping(&own.fields);
+        let owned = without_bookkeeping(own.fields.clone());
         if self.is_unchanged(live, &merged, &own, &owned, owners) {
             return Ok(Applied { object: merged, changed: false });
         }
@@ -145,7 +145,7 @@ impl Apply<'_> {
             None => merged,
         };
 
-        let compared = write.compare_all(live, &new, &others)?;
+        let compared = write.compare_all(live, &new, write.compare(live, &new), &others)?;
         if !force {
             let conflicts = conflicts(&others, &compared);
             if !conflicts.is_empty() {
@@ -154,7 +154,7 @@ impl Apply<'_> {
         }
         for (entry, changed) in others.entries.iter_mut().zip(&compared.by_entry) {
             if let Some(changed) = compared.all.get(*changed) {
-                entry.fields = changed.taken_from(&entry.fields);
+                changed.take_from(&mut entry.fields);
             }
         }
         let changed = live.0 != new.0;

@@ -139,6 +139,41 @@ impl Set {
         })
     }
 
+    /// The same of two sets that are not needed any more: most often one of them is empty.
+    #[must_use]
+    pub fn joined(self, other: Set) -> Set {
+        match (self.is_empty(), other.is_empty()) {
+            (true, _) => other,
+            (_, true) => self,
+            _ => self.union(&other),
+        }
+    }
+
+    /// Removes the paths of the other.
+    pub fn subtract(&mut self, other: &Set) {
+        self.without(other, false);
+    }
+
+    /// Removes the paths of the other, and those below them.
+    pub fn subtract_recursive(&mut self, other: &Set) {
+        self.without(other, true);
+    }
+
+    fn without(&mut self, other: &Set, recursive: bool) {
+        if other.is_empty() {
+            return;
+        }
+        self.nodes.retain_mut(|(element, node)| {
+            let Some(gone) = other.node(element) else { return true };
+            if gone.member && recursive {
+                return false;
+            }
+            node.member &= !gone.member;
+            node.below.without(&gone.below, recursive);
+            !node.is_empty()
+        });
+    }
+
     /// The paths that are in both.
     #[must_use]
     pub fn intersection(&self, other: &Set) -> Set {
@@ -313,6 +348,14 @@ mod tests {
             ("leaves", a.leaves(), json!({"f:data": {"f:k": {}, "f:l": {}}, "f:spec": {}})),
         ] {
             assert_eq!(got.to_value(), want, "{what}");
+        }
+        for (a, b) in [(&a, &b), (&b, &a), (&a, &a)] {
+            let (mut plain, mut recursive) = (a.clone(), a.clone());
+            plain.subtract(b);
+            recursive.subtract_recursive(b);
+            assert_eq!((plain, recursive), (a.difference(b), a.recursive_difference(b)));
+            assert_eq!(a.clone().joined(b.clone()), a.union(b));
+            assert_eq!(Set::new().joined(b.clone()), *b);
         }
         assert!(a.intersection(&b).is_subset(&a) && a.intersection(&b).is_subset(&b) && !a.is_subset(&b));
         assert_eq!(a.len(), 4);

@@ -10,11 +10,13 @@
 //! An object of which nothing is owned stays so until it is applied, unless the write creates it, or, with
 //! [`Write::reset_then_track`], unless the same write made its owners be forgotten.
 
-use apimachinery::object::Object;
+use apimachinery::object::{Object, Value};
 use jiff::Timestamp;
 use schema::merge::Merge;
 
-use crate::managers::{Entry, Managed, Operation, UPDATES_MAX, is_reset, without_bookkeeping};
+use crate::managers::{
+    Entry, Managed, Operation, UPDATES_MAX, is_bookkeeping, is_reset, without_bookkeeping,
+};
 use crate::set::Set;
 use crate::typed::{Comparison, compare, reconcile};
 
@@ -96,9 +98,22 @@ impl Write<'_> {
     /// An owner's version to which the object cannot be converted.
     pub fn update(&self, old: Option<&Object>, new: &mut Object) -> Result<(), OwnershipError> {
         let sent = new.remove_meta("managedFields");
-        let reset = self.subresource.is_empty() && is_reset(sent.as_ref());
+        let part = !self.subresource.is_empty();
+        let reset = !part && is_reset(sent.as_ref());
         let kept = || old.map(Managed::of).unwrap_or_default();
-        let managed = if !self.subresource.is_empty() {
+        let own = self.compare(old.unwrap_or(self.empty), new);
+        if let Some(old) = old
+            && !reset
+            && (part || says_nothing_new(sent.as_ref(), old))
+            && own.is_bookkeeping()
+        {
+            // Nobody gets or loses anything, so that the owners need not be looked at.
+            if let Some(list) = old.at(&["metadata", "managedFields"]) {
+                new.set_meta("managedFields", list.clone());
+            }
+            return Ok(());
+        }
+        let managed = if part {
             kept()
         } else if reset {
             Managed::default()
@@ -110,7 +125,7 @@ impl Write<'_> {
         if untracked && !(reset && self.reset_then_track) {
             return Ok(());
         }
-        let managed = self.move_to(self.manager, old.unwrap_or(self.empty), new, managed)?;
+        let managed = self.move_to(self.manager, old.unwrap_or(self.empty), new, own, managed)?;
         managed.write(new);
         if let Some(old) = old {
             crate::managers::keep_times(old, new);
@@ -118,9 +133,15 @@ impl Write<'_> {
         Ok(())
     }
 
+    /// What changes in the version of this write.
+    pub(crate) fn compare(&self, old: &Object, new: &Object) -> Changed {
+        Changed::new(compare(self.merge, &old.0, &new.0).without(self.ignored))
+    }
+
     /// The owners of an object of which nothing was owned before it is applied.
     pub(crate) fn before_first_apply(&self, live: &Object) -> Result<Managed, OwnershipError> {
-        self.move_to(BEFORE_FIRST_APPLY, self.empty, live, Managed::default())
+        let all = self.compare(self.empty, live);
+        self.move_to(BEFORE_FIRST_APPLY, self.empty, live, all, Managed::default())
     }
 
     /// An entry of this write.
@@ -141,18 +162,18 @@ impl Write<'_> {
         manager: &str,
         old: &Object,
         new: &Object,
+        own: Changed,
         managed: Managed,
     ) -> Result<Managed, OwnershipError> {
         let (mut managed, _) = self.reconcile(managed);
-        let compared = self.compare_all(old, new, &managed)?;
+        let compared = self.compare_all(old, new, own, &managed)?;
         for (entry, changed) in managed.entries.iter_mut().zip(&compared.by_entry) {
             if let Some(changed) = compared.all.get(*changed) {
-                entry.fields = changed.taken_from(&entry.fields);
+                changed.take_from(&mut entry.fields);
             }
         }
         managed.entries.retain(|entry| !entry.fields.is_empty());
-        let own = compared.own();
-        let fields = without_bookkeeping(&own.comparison.modified.union(&own.comparison.added));
+        let fields = without_bookkeeping(compared.into_own().written);
         if !fields.is_empty() {
             let mut entry = self.entry(manager, Operation::Update, fields);
             if let Some(before) = managed.take(&entry) {
@@ -185,14 +206,14 @@ impl Write<'_> {
         self.versions.convert(object, to).map_err(|why| OwnershipError::Conversion { to: to.to_owned(), why })
     }
 
-    /// Compares in the version of this write and in those of all owners.
+    /// Compares in the versions of all owners; `own` is what changes in that of this write.
     pub(crate) fn compare_all(
         &self,
         old: &Object,
         new: &Object,
+        own: Changed,
         managed: &Managed,
     ) -> Result<Compared, OwnershipError> {
-        let own = Changed::new(compare(self.merge, &old.0, &new.0).without(self.ignored));
         let mut versions = vec![self.api_version.to_owned()];
         let mut compared = Compared { all: vec![own], by_entry: Vec::with_capacity(managed.entries.len()) };
         for entry in &managed.entries {
@@ -228,25 +249,29 @@ pub(crate) struct Compared {
 }
 
 impl Compared {
-    pub(crate) fn own(&self) -> &Changed {
-        static NOTHING: Changed = Changed::nothing();
-        self.all.first().unwrap_or(&NOTHING)
+    /// That of the write.
+    fn into_own(self) -> Changed {
+        self.all.into_iter().next().unwrap_or_else(Changed::nothing)
     }
 }
 
 /// What changed in one version.
 pub(crate) struct Changed {
-    pub(crate) comparison: Comparison,
-    /// What an owner loses or conflicts about.
+    /// What came or has another value: an owner loses it, or conflicts about it.
     pub(crate) written: Set,
+    /// What went.
+    removed: Set,
     /// The version is gone.
     gone: bool,
 }
 
 impl Changed {
     fn new(comparison: Comparison) -> Self {
-        let written = comparison.modified.union(&comparison.added);
-        Changed { comparison, written, gone: false }
+        Changed {
+            written: comparison.modified.joined(comparison.added),
+            removed: comparison.removed,
+            gone: false,
+        }
     }
 
     fn gone() -> Self {
@@ -254,22 +279,31 @@ impl Changed {
     }
 
     const fn nothing() -> Self {
-        Changed {
-            comparison: Comparison { added: Set::new(), modified: Set::new(), removed: Set::new() },
-            written: Set::new(),
-            gone: false,
-        }
+        Changed { written: Set::new(), removed: Set::new(), gone: false }
     }
 
-    /// What another owner keeps.
-    pub(crate) fn taken_from(&self, fields: &Set) -> Set {
+    /// Whether nothing changes but what has no owner.
+    fn is_bookkeeping(&self) -> bool {
+        is_bookkeeping(&self.written) && is_bookkeeping(&self.removed)
+    }
+
+    /// Takes from another owner what it loses.
+    pub(crate) fn take_from(&self, fields: &mut Set) {
         if self.gone {
-            return Set::default();
+            *fields = Set::default();
+        } else {
+            fields.subtract(&self.written);
+            fields.subtract(&self.removed);
         }
-        if self.comparison.is_same() {
-            return fields.clone();
-        }
-        fields.difference(&self.written).difference(&self.comparison.removed)
+    }
+}
+
+/// Whether the owners that a client sent are none, or those that are there.
+fn says_nothing_new(sent: Option<&Value>, old: &Object) -> bool {
+    match sent {
+        None | Some(Value::Null) => true,
+        Some(Value::Array(list)) if list.is_empty() => true,
+        sent => sent == old.at(&["metadata", "managedFields"]),
     }
 }
 

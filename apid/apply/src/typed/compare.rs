@@ -28,12 +28,11 @@ impl Comparison {
 
     /// Without some paths and all below them.
     #[must_use]
-    pub fn without(&self, ignored: &Set) -> Self {
-        Comparison {
-            added: self.added.recursive_difference(ignored),
-            modified: self.modified.recursive_difference(ignored),
-            removed: self.removed.recursive_difference(ignored),
+    pub fn without(mut self, ignored: &Set) -> Self {
+        for set in [&mut self.added, &mut self.modified, &mut self.removed] {
+            set.subtract_recursive(ignored);
         }
+        self
     }
 }
 
@@ -64,15 +63,18 @@ impl Nodes {
         nodes
     }
 
-    fn put(self, element: &Element, all: &mut Comparison) {
-        for (node, set) in [
+    fn put(self, element: Element, all: &mut Comparison) {
+        let sets = [
             (self.added, &mut all.added),
             (self.modified, &mut all.modified),
             (self.removed, &mut all.removed),
-        ] {
-            if !node.is_empty() {
-                set.add(element.clone(), node);
+        ];
+        let mut sets = sets.into_iter().filter(|(node, _)| !node.is_empty()).peekable();
+        while let Some((node, set)) = sets.next() {
+            if sets.peek().is_none() {
+                return set.add(element, node);
             }
+            set.add(element.clone(), node);
         }
     }
 
@@ -86,7 +88,7 @@ impl Nodes {
 
 fn maps(ty: &Merge, old: Option<&Fields>, new: Option<&Fields>, all: &mut Comparison) {
     let changed = |name: &str, old: Option<&Value>, new: Option<&Value>, all: &mut Comparison| {
-        values(child_or_any(ty, name).0, old, new).put(&Element::field(name), all);
+        values(child_or_any(ty, name).0, old, new).put(Element::field(name), all);
     };
     // Both in the order of their names, so that sets are filled in order.
     let (mut old, mut new) = (old.into_iter().flatten().peekable(), new.into_iter().flatten().peekable());
@@ -168,7 +170,7 @@ fn lists(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)], all: 
             ([(_, old)], [(_, new)]) => values_of_item(of, Some(old), Some(new)),
             _ => several(of, old, new),
         };
-        nodes.put(element, all);
+        nodes.put(element.clone(), all);
     }
 }
 
