@@ -11,6 +11,7 @@ mod changes;
 mod directory;
 mod generators;
 mod questions;
+mod quotas;
 mod scale;
 mod table;
 

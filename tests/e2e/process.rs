@@ -31,7 +31,10 @@ fn mistakes_are_told_together_and_end_the_start_with_64() {
             &["nope", "names", "soon", "spawn-authd"][..],
         ),
         (&["--spawn-authd", "--enable-admission-plugins=NoSuch"], &["NoSuch"]),
-        (&["--spawn-authd", "--enable-admission-plugins=PodSecurity"], &["PodSecurity", "not built"]),
+        (
+            &["--spawn-authd", "--enable-admission-plugins=ImagePolicyWebhook"],
+            &["ImagePolicyWebhook", "not built"],
+        ),
         (&["--spawn-authd", "--feature-gates=NoSuch=true"], &["NoSuch"]),
         (&["--spawn-authd", "--encryption-provider-config=/x"], &["encryption-provider-config", "not built"]),
         (&["--spawn-authd", "--tls-min-version=VersionTLS13"], &["tls-min-version", "not built"]),

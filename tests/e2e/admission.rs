@@ -1,0 +1,269 @@
+//! Admission from the outside: quotas under many writers, plugins by flag and by configuration file, defaults that pods get.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Options, Plane, eventually};
+
+const CLIENTS: usize = 32;
+const ROOM: usize = 100;
+
+fn pod(name: &str, cpu: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "containers": [{"name": "c", "image": "a:1", "resources": {"requests": {"cpu": cpu}}}],
+        },
+    })
+}
+
+/// A namespace with its default account.
+async fn namespace(admin: &Client, name: &str) {
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.expect(201);
+    let account = format!("/api/v1/namespaces/{name}/serviceaccounts/default");
+    eventually("the default account", || async { (admin.get(&account).await.status == 200).then_some(()) })
+        .await;
+}
+
+/// A quota of `spec.hard`, counted for the first time.
+async fn quota(admin: &Client, namespace: &str, hard: Value) -> String {
+    let quotas = format!("/api/v1/namespaces/{namespace}/resourcequotas");
+    let object = json!({"metadata": {"name": "q"}, "spec": {"hard": hard}});
+    admin.post(&quotas, &object).await.expect(201);
+    let path = format!("{quotas}/q");
+    eventually("the first count", || async {
+        (admin.get(&path).await.json()["status"]["hard"] == object["spec"]["hard"]).then_some(())
+    })
+    .await;
+    path
+}
+
+async fn used_is(admin: &Client, quota: &str, expected: Value) {
+    let last = std::cell::RefCell::new(Value::Null);
+    eventually(&format!("usage {expected}"), || async {
+        let used = admin.get(quota).await.json()["status"]["used"].clone();
+        *last.borrow_mut() = used.clone();
+        (used == expected).then_some(())
+    })
+    .await;
+}
+
+async fn count(admin: &Client, path: &str) -> usize {
+    admin.get(path).await.expect(200)["items"].as_array().map_or(0, Vec::len)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
+    let plane = Plane::start(Options::default()).await;
+    let admin = plane.admin();
+    namespace(&admin, "team").await;
+    let hard = json!({"pods": ROOM.to_string(), "requests.cpu": "50", "count/configmaps": "1k"});
+    let quota = quota(&admin, "team", hard).await;
+    let pods = "/api/v1/namespaces/team/pods";
+
+    // More is asked for than there is room.
+    let made = Arc::new(AtomicUsize::new(0));
+    let writers = (0..CLIENTS).map(|writer| {
+        let (admin, made) = (&admin, Arc::clone(&made));
+        async move {
+            let mut session = admin.connect().await.expect("a connection");
+            for i in 0..8 {
+                let body = pod(&format!("p-{writer}-{i}"), "500m").to_string();
+                let answer = session.request("POST", pods, body.as_bytes()).await.expect("an answer");
+                match answer.status {
+                    201 => {
+                        made.fetch_add(1, Ordering::SeqCst);
+                    }
+                    403 => {
+                        assert!(answer.text().contains("exceeded quota: q, requested: "), "{}", answer.text())
+                    }
+                    other => panic!("{other}: {}", answer.text()),
+                }
+            }
+        }
+    });
+    futures_util::future::join_all(writers).await;
+    assert_eq!(made.load(Ordering::SeqCst), ROOM, "all the room is used, and no more");
+    assert_eq!(count(&admin, pods).await, ROOM);
+    used_is(&admin, &quota, json!({"pods": "100", "requests.cpu": "50", "count/configmaps": "0"})).await;
+
+    // What fails after it was charged gives back: names that are taken.
+    let maps = "/api/v1/namespaces/team/configmaps";
+    let map = json!({"metadata": {"name": "m"}});
+    admin.post(maps, &map).await.expect(201);
+    for _ in 0..5 {
+        admin.post(maps, &map).await.expect(409);
+    }
+    used_is(&admin, &quota, json!({"pods": "100", "requests.cpu": "50", "count/configmaps": "1"})).await;
+
+    // Pods that have ended use nothing; they may be followed by others.
+    let listed = admin.get(pods).await.expect(200);
+    let names: Vec<String> = listed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    let ended = json!({"status": {"phase": "Succeeded"}});
+    admin
+        .patch(&format!("{pods}/{}/status", names[0]), "application/merge-patch+json", &ended)
+        .await
+        .expect(200);
+    used_is(&admin, &quota, json!({"pods": "99", "requests.cpu": "49500m", "count/configmaps": "1"})).await;
+    admin.post(pods, &pod("after", "500m")).await.expect(201);
+    admin.post(pods, &pod("more", "500m")).await.expect(403);
+
+    for name in &names {
+        admin.delete(&format!("{pods}/{name}")).await.expect(200);
+    }
+    used_is(&admin, &quota, json!({"pods": "1", "requests.cpu": "500m", "count/configmaps": "1"})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn comings_and_goings_stay_within_a_quota_at_every_moment() {
+    let plane = Plane::start(Options::default()).await;
+    let admin = plane.admin();
+    namespace(&admin, "team").await;
+    let quota = quota(&admin, "team", json!({"count/configmaps": "10"})).await;
+    let maps = "/api/v1/namespaces/team/configmaps";
+    let before: BTreeSet<String> = names(&admin.get(maps).await.expect(200));
+    let mut watch = admin.watch(&format!("{maps}?watch=true&resourceVersion=1")).await;
+
+    let writers = (0..CLIENTS).map(|writer| {
+        let admin = &admin;
+        async move {
+            let mut session = admin.connect().await.expect("a connection");
+            for i in 0..12 {
+                let name = format!("m-{writer}-{i}");
+                let body = json!({"metadata": {"name": name}}).to_string();
+                let made = session.request("POST", maps, body.as_bytes()).await.expect("an answer");
+                if made.status == 201 {
+                    let path = format!("{maps}/{name}");
+                    assert_eq!(session.request("DELETE", &path, b"").await.expect("an answer").status, 200);
+                }
+            }
+        }
+    });
+    futures_util::future::join_all(writers).await;
+    used_is(&admin, &quota, json!({"count/configmaps": before.len().to_string()})).await;
+    admin.post(maps, &json!({"metadata": {"name": "last"}})).await.expect(201);
+
+    let (mut there, mut most) = (BTreeSet::new(), 0);
+    while let Some(event) = watch.next().await {
+        let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        match event["type"].as_str() {
+            Some("ADDED") => there.insert(name.clone()),
+            Some("DELETED") => there.remove(&name),
+            _ => false,
+        };
+        most = most.max(there.len());
+        if name == "last" {
+            break;
+        }
+    }
+    assert!((1..=10).contains(&most), "at one moment there were {most}");
+}
+
+fn names(list: &Value) -> BTreeSet<String> {
+    let items = list["items"].as_array().into_iter().flatten();
+    items.map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_configuration_file_tells_plugins_and_its_mistakes_end_the_start() {
+    let dir = tempfile::Builder::new().prefix("admission-").tempdir().expect("a folder");
+    let file = dir.path().join("admission.yaml");
+    let flag = format!("--admission-control-config-file={}", file.display());
+    let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: EventRateLimit\n";
+    let limits = |limits: &str| {
+        format!(
+            "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: Configuration\nlimits: {limits}\n"
+        )
+    };
+    let options = Options::kubernetes().flag("--enable-admission-plugins=EventRateLimit").flag(&flag);
+
+    fs::write(dir.path().join("limits.yaml"), limits("[{type: Namespace, qps: 1, burst: 2}]"))
+        .expect("a file");
+    fs::write(&file, format!("{head}  path: limits.yaml\n")).expect("a file");
+    let plane = Plane::start(options).await;
+    let admin = plane.admin();
+    for (i, status) in [201, 201, 429].into_iter().enumerate() {
+        let event = json!({
+            "metadata": {"name": format!("e{i}")}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+        });
+        let answer = admin.post("/api/v1/namespaces/default/events", &event).await;
+        answer.expect(status);
+    }
+
+    for (text, mistake) in [
+        (format!("{head}  path: gone.yaml\n"), "plugins[0].path: No such file"),
+        (format!("{head}  config: {{}}\n"), "plugins[0].config: is unknown"),
+        (head.replace("EventRateLimit", "Nothing"), "plugin `Nothing` is unknown"),
+        (format!("{head}  path: limits.yaml\n"), "limits[0].qps: must be a number above 0"),
+    ] {
+        fs::write(dir.path().join("limits.yaml"), limits("[{type: User, qps: 0, burst: 1}]"))
+            .expect("a file");
+        fs::write(&file, &text).expect("a file");
+        let output = plane.command().output().expect("apid runs");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{text}: {told}");
+        assert!(told.contains(mistake), "{text}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn plugins_are_added_and_left_out_by_flag() {
+    let options = Options::default()
+        .flag("--enable-admission-plugins=NamespaceAutoProvision")
+        .flag("--disable-admission-plugins=LimitRanger,ServiceAccount,DefaultTolerationSeconds");
+    let plane = Plane::start(options).await;
+    let admin = plane.admin();
+    let range =
+        json!({"metadata": {"name": "lr"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}});
+    admin.post("/api/v1/namespaces/made/limitranges", &range).await.expect(201);
+    let made = admin.post("/api/v1/namespaces/made/pods", &pod("p", "2")).await.expect(201);
+    assert_eq!(admin.get("/api/v1/namespaces/made").await.expect(200)["status"]["phase"], "Active");
+    assert!(
+        made["spec"].get("serviceAccountName").is_none() && made["spec"].get("tolerations").is_none(),
+        "{made}"
+    );
+
+    let plain = Plane::start(Options::default()).await;
+    let admin = plain.admin();
+    admin.post("/api/v1/namespaces/made/pods", &pod("p", "2")).await.expect(404);
+    namespace(&admin, "team").await;
+    admin.post("/api/v1/namespaces/team/limitranges", &range).await.expect(201);
+    admin.post("/api/v1/namespaces/team/pods", &pod("p", "2")).await.expect(403);
+    let made = admin.post("/api/v1/namespaces/team/pods", &pod("p", "1")).await.expect(201);
+    assert_eq!(made["spec"]["serviceAccountName"], "default");
+    assert_eq!(made["spec"]["tolerations"].as_array().map(Vec::len), Some(2));
+    assert_eq!(made["spec"]["priority"], 0);
+}
+
+#[tokio::test]
+async fn a_dry_run_passes_admission_and_charges_nothing() {
+    let plane = Plane::start(Options::default()).await;
+    let admin = plane.admin();
+    namespace(&admin, "team").await;
+    let range = json!({"metadata": {"name": "lr"}, "spec": {"limits": [{"type": "Container", "default": {"memory": "1Gi"}}]}});
+    admin.post("/api/v1/namespaces/team/limitranges", &range).await.expect(201);
+    let quota = quota(&admin, "team", json!({"pods": "1", "limits.memory": "1Gi"})).await;
+    let path = "/api/v1/namespaces/team/pods?dryRun=All";
+    for _ in 0..3 {
+        let shown = admin.post(path, &pod("p", "1")).await.expect(201);
+        assert_eq!(shown["spec"]["containers"][0]["resources"]["limits"]["memory"], "1Gi");
+    }
+    used_is(&admin, &quota, json!({"pods": "0", "limits.memory": "0"})).await;
+    let mut large = pod("p", "1");
+    large["spec"]["containers"][0]["resources"]["limits"] = json!({"memory": "2Gi"});
+    let refused = admin.post(path, &large).await.expect(403);
+    assert_eq!(
+        refused["message"],
+        "pods \"p\" is forbidden: exceeded quota: q, requested: limits.memory=2Gi, used: limits.memory=0, limited: limits.memory=1Gi"
+    );
+}

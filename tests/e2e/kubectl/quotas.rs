@@ -1,0 +1,72 @@
+//! Quotas and limits as kubectl describes them.
+
+use serde_json::json;
+
+use super::{Kubectl, with_each_release};
+use crate::harness::Plane;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_describes_quotas_and_limits() {
+    with_each_release(describes).await;
+}
+
+/// The lines of a description with single blanks.
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// Asks again until a line is there.
+fn until(kubectl: &Kubectl, command: &str, line: &str) -> Vec<String> {
+    for _ in 0..200 {
+        let lines = lines(&kubectl.ok(command, ""));
+        if lines.iter().any(|have| have == line) {
+            return lines;
+        }
+    }
+    panic!("`{command}` never said `{line}`");
+}
+
+fn describes(_: &Plane, kubectl: &Kubectl) {
+    kubectl.ok("create namespace team", "");
+    kubectl.ok("create quota q -n team --hard=pods=2,requests.memory=1Gi,count/deployments.apps=3", "");
+    let limits = json!({
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "team"},
+        "spec": {"limits": [
+            {"type": "Container", "max": {"memory": "512Mi"}, "min": {"cpu": "10m"}, "maxLimitRequestRatio": {"memory": "4"}},
+            {"type": "Pod", "max": {"memory": "1Gi"}},
+        ]},
+    });
+    kubectl.ok("create -f -", &limits.to_string());
+
+    until(kubectl, "describe quota q -n team", "pods 0 2");
+    kubectl.ok("create deployment web -n team --image=a:1", "");
+    kubectl.ok("run one -n team --image=a:1", "");
+    let told = until(kubectl, "describe quota q -n team", "requests.memory 512Mi 1Gi");
+    for line in ["Name: q", "Namespace: team", "Resource Used Hard", "count/deployments.apps 1 3", "pods 1 2"]
+    {
+        assert!(told.iter().any(|have| have == line), "`{line}` in {told:#?}");
+    }
+    let refused = kubectl.refused("run two -n team --image=a:1 --overrides={\"spec\":{\"containers\":[{\"name\":\"two\",\"image\":\"a:1\",\"resources\":{\"limits\":{\"memory\":\"1Gi\"}}}]}}");
+    assert!(refused.contains("maximum memory usage per Container is 512Mi, but limit is 1Gi"), "{refused}");
+    kubectl.ok("run two -n team --image=a:1", "");
+    let refused = kubectl.refused("run three -n team --image=a:1");
+    let full = "pods \"three\" is forbidden: exceeded quota: q, requested: pods=1,requests.memory=512Mi, used: pods=2,requests.memory=1Gi, limited: pods=2,requests.memory=1Gi";
+    assert!(refused.contains(full), "{refused}");
+    kubectl.ok("delete pod two -n team --now", "");
+    until(kubectl, "describe quota q -n team", "pods 1 2");
+
+    let told = lines(&kubectl.ok("describe limits l -n team", ""));
+    for line in [
+        "Type Resource Min Max Default Request Default Limit Max Limit/Request Ratio",
+        "Container memory - 512Mi 512Mi 512Mi 4",
+        "Container cpu 10m - 10m - -",
+        "Pod memory - 1Gi - - -",
+    ] {
+        assert!(told.iter().any(|have| have == line), "`{line}` in {told:#?}");
+    }
+    let told = lines(&kubectl.ok("describe namespace team", ""));
+    assert!(
+        told.iter().any(|line| line == "Resource Quotas")
+            && told.iter().any(|line| line == "Resource Limits")
+    );
+}
