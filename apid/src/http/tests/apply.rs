@@ -153,8 +153,8 @@ async fn lists_merge_as_the_schema_says() {
     body["metadata"]["finalizers"] = json!(["example.test/one"]);
     server.apply(&url, "m1", body).await;
     let mut second = deployment(json!({"template": {"spec": {"containers": [
-        {"name": "side", "image": "side:1"},
-        {"name": "app", "ports": [{"containerPort": 53, "protocol": "UDP"}]}]}}}));
+        {"name": "app", "ports": [{"containerPort": 53, "protocol": "UDP"}]},
+        {"name": "side", "image": "side:1"}]}}}));
     second["metadata"]["finalizers"] = json!(["example.test/two"]);
     let merged = server.apply(&url, "m2", second).await;
 

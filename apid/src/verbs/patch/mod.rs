@@ -158,11 +158,43 @@ impl Patch {
     /// 422: what the patch makes is not of the kind. Found at the patch, as the reference has it.
     fn unfit(&self, why: &str) -> Status {
         let nothing = GroupKind { group: String::new(), kind: String::new() };
-        Status::invalid(
-            &nothing,
-            "",
-            &[FieldError::invalid(&FieldPath::new("patch"), self.text.as_str(), why)],
-        )
+        let mut text = String::new();
+        match &self.document {
+            Document::Strategic(patch) => map_in_go(patch, &mut text),
+            _ => text.push_str(&self.text),
+        }
+        Status::invalid(&nothing, "", &[FieldError::invalid(&FieldPath::new("patch"), text, why)])
+    }
+}
+
+/// As messages of the reference show a strategic merge patch: `map[spec:map[replicas:2]]`.
+fn map_in_go(map: &Map<String, Value>, text: &mut String) {
+    text.push_str("map[");
+    for (i, (name, value)) in map.iter().enumerate() {
+        text.push_str(if i == 0 { "" } else { " " });
+        text.push_str(name);
+        text.push(':');
+        in_go(value, text);
+    }
+    text.push(']');
+}
+
+fn in_go(value: &Value, text: &mut String) {
+    match value {
+        // Cut where messages cut other patches.
+        _ if text.len() > SHOWN => {}
+        Value::Object(map) => map_in_go(map, text),
+        Value::Array(items) => {
+            text.push('[');
+            for (i, item) in items.iter().enumerate() {
+                text.push_str(if i == 0 { "" } else { " " });
+                in_go(item, text);
+            }
+            text.push(']');
+        }
+        Value::String(plain) => text.push_str(plain),
+        Value::Null => text.push_str("<nil>"),
+        other => text.push_str(&other.to_string()),
     }
 }
 

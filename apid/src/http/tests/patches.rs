@@ -1,0 +1,247 @@
+//! The patch types: what each does to an object, and what is refused.
+
+use serde_json::{Value, json};
+
+use super::{MAPS, Reply, Server, map};
+
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/a/deployments/web";
+
+impl Server {
+    async fn patch(&self, url: &str, kind: &str, body: &Value) -> Reply {
+        let media_type = format!("application/{kind}+json");
+        self.send("PATCH", url, &[("content-type", &media_type)], body.to_string()).await
+    }
+
+    /// A Deployment of two containers.
+    async fn deployment(&self) {
+        let body = json!({"metadata": {"name": "web", "finalizers": ["example.test/a", "example.test/b"]}, "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+                "containers": [{"name": "app", "image": "app:1", "args": ["-a"]}, {"name": "side", "image": "side:1"}],
+                "volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]}}}});
+        let reply = self.post("/apis/apps/v1/namespaces/a/deployments", body).await;
+        assert_eq!(reply.code, 201, "{reply:?}");
+    }
+
+    /// Strategic merge of the template's spec.
+    async fn strategic(&self, spec: Value) -> Value {
+        let body = json!({"spec": {"template": {"spec": spec}}});
+        let reply = self.patch(DEPLOYMENT, "strategic-merge-patch", &body).await;
+        assert_eq!(reply.code, 200, "{body}: {reply:?}");
+        reply.json()["spec"]["template"]["spec"].clone()
+    }
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().map_or(&[][..], Vec::as_slice).iter().map(|item| item["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn operations_of_json_patch() {
+    let server = Server::start().await;
+    server
+        .post(
+            MAPS,
+            json!({"metadata": {"name": "one", "annotations": {"x/y": "1"}}, "data": {"a": "1", "b": "2"}}),
+        )
+        .await;
+    let one = format!("{MAPS}/one");
+    let patch = json!([
+        {"op": "test", "path": "/data/a", "value": "1"},
+        {"op": "add", "path": "/data/c", "value": "3"},
+        {"op": "replace", "path": "/data/b", "value": "4"},
+        {"op": "copy", "from": "/data/b", "path": "/data/d"},
+        {"op": "move", "from": "/data/c", "path": "/data/e"},
+        {"op": "remove", "path": "/data/a"},
+        {"op": "remove", "path": "/metadata/annotations/x~1y"},
+    ]);
+    let reply = server.patch(&one, "json-patch", &patch).await;
+    assert_eq!(
+        (reply.code, &reply.json()["data"]),
+        (200, &json!({"b": "4", "d": "4", "e": "3"})),
+        "{reply:?}"
+    );
+    assert_eq!(reply.json()["metadata"].get("annotations"), None);
+    let before = server.get(&one).await.body;
+    for (patch, code) in [
+        (
+            json!([{"op": "add", "path": "/data/z", "value": "1"}, {"op": "test", "path": "/data/b", "value": "no"}]),
+            422,
+        ),
+        (json!([{"op": "remove", "path": "/data/none"}]), 422),
+        // Under the neutral names as the RFC says it.
+        (json!([{"op": "replace", "path": "/data/none", "value": "1"}]), 422),
+        (json!([{"op": "increment", "path": "/data/b"}]), 422),
+        (json!([{"op": "replace", "path": "/kind", "value": "Secret"}]), 400),
+        (json!([{"op": "replace", "path": "/metadata/name", "value": "two"}]), 400),
+        (json!({"data": {}}), 400),
+        (json!([7]), 400),
+        (json!(vec![json!({"op": "test", "path": "/data/none"}); 10_001]), 413),
+    ] {
+        let reply = server.patch(&one, "json-patch", &patch).await;
+        assert_eq!(reply.code, code, "{:.200} {reply:?}", patch.to_string());
+        assert_eq!(reply.json()["kind"], "Status");
+    }
+    assert_eq!(server.get(&one).await.body, before, "all operations or none");
+}
+
+#[tokio::test]
+async fn a_merge_patch_replaces_lists_and_removes_nulls() {
+    let server = Server::start().await;
+    let body = json!({"metadata": {"name": "one", "finalizers": ["example.test/a"], "labels": {"l": "1"}}, "data": {"a": "1", "b": "2"}});
+    server.post(MAPS, body).await;
+    let one = format!("{MAPS}/one");
+    let patch = json!({"data": {"a": null, "c": "3"}, "metadata": {"finalizers": ["example.test/b"]}});
+    let patched = server.merge(&one, patch).await.json();
+    assert_eq!(patched["data"], json!({"b": "2", "c": "3"}));
+    assert_eq!(patched["metadata"]["finalizers"], json!(["example.test/b"]));
+    assert_eq!(patched["metadata"]["labels"], json!({"l": "1"}), "what it does not name stays");
+    for wrong in ["[]", "3", "\"x\"", "{", ""] {
+        let reply =
+            server.send("PATCH", &one, &[("content-type", "application/merge-patch+json")], wrong).await;
+        assert_eq!(reply.code, 400, "{wrong}: {reply:?}");
+    }
+    assert_eq!(server.merge(&one, json!({"data": {"a": 1}})).await.code, 422, "a value of another type");
+    assert_eq!(server.merge(&format!("{MAPS}/none"), json!({})).await.code, 404);
+}
+
+#[tokio::test]
+async fn a_strategic_merge_knows_the_lists() {
+    let server = Server::start().await;
+    server.deployment().await;
+    // Merged by name; what is new comes first; lists that do not merge are replaced.
+    let spec = server
+        .strategic(
+            json!({"containers": [{"name": "app", "args": ["-b"]}, {"name": "new", "image": "new:1"}]}),
+        )
+        .await;
+    assert_eq!(names(&spec["containers"]), ["app", "new", "side"]);
+    assert_eq!(
+        (&spec["containers"][0]["args"], &spec["containers"][0]["image"]),
+        (&json!(["-b"]), &json!("app:1"))
+    );
+    // Items go by their key, and orders are kept.
+    let spec = server
+        .strategic(json!({
+            "$setElementOrder/containers": [{"name": "side"}, {"name": "app"}],
+            "containers": [{"name": "new", "$patch": "delete"}, {"name": "app", "image": "app:2"}],
+        }))
+        .await;
+    assert_eq!(names(&spec["containers"]), ["side", "app"]);
+    assert_eq!(spec["containers"][1]["image"], "app:2");
+    // A list, a map and a value of a map instead of what was there.
+    let spec = server
+        .strategic(json!({"containers": [{"$patch": "replace"}, {"name": "only", "image": "only:1"}]}))
+        .await;
+    assert_eq!(names(&spec["containers"]), ["only"]);
+    let spec = server.strategic(json!({"securityContext": {"runAsUser": 1, "fsGroup": 2}})).await;
+    assert_eq!(spec["securityContext"], json!({"runAsUser": 1, "fsGroup": 2}));
+    let spec = server.strategic(json!({"securityContext": {"$patch": "replace", "runAsUser": 3}})).await;
+    assert_eq!(spec["securityContext"], json!({"runAsUser": 3}));
+    let volume = json!([{"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "m"}}]);
+    let spec = server.strategic(json!({"volumes": volume})).await;
+    assert_eq!(spec["volumes"], json!([{"name": "v", "configMap": {"name": "m", "defaultMode": 420}}]));
+    // A list of values merges as a set.
+    let added = server
+        .patch(DEPLOYMENT, "strategic-merge-patch", &json!({"metadata": {"finalizers": ["example.test/c"]}}))
+        .await;
+    assert_eq!(added.json()["metadata"]["finalizers"].as_array().map(Vec::len), Some(3));
+    let gone =
+        json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.test/a", "example.test/c"]}});
+    let gone = server.patch(DEPLOYMENT, "strategic-merge-patch", &gone).await;
+    assert_eq!(gone.json()["metadata"]["finalizers"], json!(["example.test/b"]));
+    // What it does not name stays.
+    assert_eq!(gone.json()["spec"]["selector"], json!({"matchLabels": {"app": "web"}}));
+}
+
+#[tokio::test]
+async fn a_service_merges_its_ports_by_number() {
+    let server = Server::start().await;
+    let all = "/api/v1/namespaces/a/services";
+    let body = json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "None", "ports": [{"name": "web", "port": 80}, {"name": "tls", "port": 443}]}});
+    assert_eq!(server.post(all, body).await.code, 201);
+    let patch =
+        json!({"spec": {"ports": [{"port": 443, "targetPort": 8443}, {"port": 80, "$patch": "delete"}]}});
+    let ports =
+        server.patch(&format!("{all}/s"), "strategic-merge-patch", &patch).await.json()["spec"]["ports"]
+            .clone();
+    assert_eq!(ports, json!([{"name": "tls", "port": 443, "protocol": "TCP", "targetPort": 8443}]));
+}
+
+#[tokio::test]
+async fn versions_in_patches_are_conditions() {
+    let server = Server::start().await;
+    let old = server.post(MAPS, map("one", "1")).await.json()["metadata"]["resourceVersion"].clone();
+    let one = format!("{MAPS}/one");
+    // None is needed.
+    for kind in ["merge-patch", "strategic-merge-patch"] {
+        assert_eq!(server.patch(&one, kind, &json!({"data": {kind: "1"}})).await.code, 200);
+    }
+    let patch = json!([{"op": "add", "path": "/data/json", "value": "1"}]);
+    assert_eq!(server.patch(&one, "json-patch", &patch).await.code, 200);
+    // A stale one is a conflict; the current one is not, and nor is a test of it.
+    let with = |version: &Value| json!({"metadata": {"resourceVersion": version}, "data": {"x": version}});
+    for kind in ["merge-patch", "strategic-merge-patch"] {
+        let stale = server.patch(&one, kind, &with(&old)).await;
+        assert_eq!((stale.code, &stale.json()["reason"]), (409, &json!("Conflict")), "{kind}");
+    }
+    let current = server.get(&one).await.json()["metadata"]["resourceVersion"].clone();
+    assert_eq!(server.patch(&one, "merge-patch", &with(&current)).await.code, 200);
+    let tested = |version: &Value| {
+        json!([{"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/data/y", "value": "1"}])
+    };
+    assert_eq!(server.patch(&one, "json-patch", &tested(&current)).await.code, 422);
+    let current = server.get(&one).await.json()["metadata"]["resourceVersion"].clone();
+    assert_eq!(server.patch(&one, "json-patch", &tested(&current)).await.code, 200);
+}
+
+#[tokio::test]
+async fn a_patch_that_changes_nothing_writes_nothing() {
+    let server = Server::start().await;
+    server.deployment().await;
+    let before = server.get(DEPLOYMENT).await.json();
+    let containers =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "side:1"}]}}}});
+    for (kind, patch) in [
+        ("merge-patch", json!({})),
+        ("merge-patch", json!({"spec": {"replicas": 1}})),
+        ("json-patch", json!([])),
+        ("json-patch", json!([{"op": "replace", "path": "/spec/replicas", "value": 1}])),
+        ("strategic-merge-patch", containers),
+    ] {
+        let reply = server.patch(&format!("{DEPLOYMENT}?fieldManager=other"), kind, &patch).await;
+        assert_eq!((reply.code, &reply.json()["metadata"]), (200, &before["metadata"]), "{kind} {patch}");
+    }
+}
+
+#[tokio::test]
+async fn patches_of_other_types_are_415() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let one = format!("{MAPS}/one?fieldManager=m");
+    for kind in [
+        "application/json",
+        "application/yaml",
+        "text/plain",
+        "application/apply-patch+cbor",
+        "application/json-patch+cbor",
+        "application/merge-patch+cbor",
+        "application/strategic-merge-patch+cbor",
+        "application/apply-patch+json",
+    ] {
+        let reply = server.send("PATCH", &one, &[("content-type", kind)], "{}").await;
+        assert_eq!((reply.code, &reply.json()["reason"]), (415, &json!("UnsupportedMediaType")), "{kind}");
+    }
+    assert_eq!(server.send("PATCH", &one, &[], "{}").await.code, 415);
+    let merge = "application/merge-patch+json; charset=utf-8";
+    assert_eq!(
+        server
+            .send("PATCH", &one.replace("?fieldManager=m", ""), &[("content-type", merge)], "{}")
+            .await
+            .code,
+        200
+    );
+    let forced = server.send("PATCH", &format!("{one}&force=true"), &[("content-type", merge)], "{}").await;
+    assert_eq!(forced.code, 422, "force is for apply alone");
+}
