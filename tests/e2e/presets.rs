@@ -1,0 +1,161 @@
+//! Both presets tell the same: every document of discovery and of OpenAPI of one is that of the other, under its names.
+
+use std::collections::BTreeMap;
+
+use apimachinery::names::{DEFAULT_API_DOMAIN, Preset};
+use serde_json::{Map, Value};
+
+use crate::harness::{Options, Plane};
+
+/// Every document of discovery and OpenAPI, by its path.
+async fn documents(plane: &Plane) -> BTreeMap<String, Value> {
+    let client = plane.admin();
+    let mut paths: Vec<String> =
+        ["/api", "/apis", "/api/v1", "/openapi/v3", "/openapi/v2"].map(str::to_owned).to_vec();
+    let groups = client.get("/apis").await.expect(200);
+    for group in groups["groups"].as_array().expect("groups") {
+        paths.push(format!("/apis/{}", group["name"].as_str().expect("a name")));
+        for version in group["versions"].as_array().expect("versions") {
+            paths.push(format!("/apis/{}", version["groupVersion"].as_str().expect("a version")));
+        }
+    }
+    let index = client.get("/openapi/v3").await.expect(200);
+    paths.extend(index["paths"].as_object().expect("paths").keys().map(|path| format!("/openapi/v3/{path}")));
+    let mut documents = BTreeMap::new();
+    for path in paths {
+        let mut document = client.get(&path).await.expect(200);
+        strip(&mut document);
+        documents.insert(path, document);
+    }
+    let group = plane.names().group("apidiscovery");
+    let aggregated = format!("application/json;g={group};v=v2;as=APIGroupDiscoveryList");
+    for path in ["/api", "/apis"] {
+        let answer = client.request("GET", path, &[("accept", &aggregated)], b"").await;
+        assert!(answer.header("content-type").contains("APIGroupDiscoveryList"), "{:?}", answer.headers);
+        documents.insert(format!("{path} (aggregated)"), answer.expect(200));
+    }
+    documents
+}
+
+/// What depends on the address or is a hash of names; and the extensions of a custom kind's schema, whose names do not
+/// follow the preset yet.
+fn strip(document: &mut Value) {
+    match document {
+        Value::Object(fields) => {
+            for (_, schema) in fields.iter_mut().filter(|(name, _)| name.ends_with(".JSONSchemaProps")) {
+                if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+                    properties.retain(|name, _| !name.starts_with("x-"));
+                }
+            }
+            for name in ["serverAddress", "serverRelativeURL", "storageVersionHash"] {
+                if let Some(value) = fields.get_mut(name) {
+                    *value = Value::Bool(value.as_str().is_some_and(|text| !text.is_empty()));
+                }
+            }
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+/// Kubernetes' packages, whose paths name the schemas of OpenAPI, and what stands for them; the longest first.
+const PACKAGES: [(&str, &str); 7] = [
+    ("io.k8s.apiextensions-apiserver.pkg.apis.", "internal.svc.api."),
+    ("io.k8s.kube-aggregator.pkg.apis.", "internal.svc.api."),
+    ("io.k8s.apimachinery.pkg.apis.", "internal.svc.api."),
+    ("io.k8s.apimachinery.pkg.util.", "internal.svc.api."),
+    ("io.k8s.apimachinery.pkg.api.", "internal.svc.api."),
+    ("io.k8s.apimachinery.pkg.", "internal.svc.api."),
+    ("io.k8s.api.", "internal.svc.api."),
+];
+
+/// A text under Kubernetes' names, under neutral ones.
+fn neutral(text: &str) -> String {
+    match text {
+        "policy" => return format!("policy.{DEFAULT_API_DOMAIN}"),
+        "Kubernetes" => return "API".to_owned(),
+        _ => {}
+    }
+    let mut text = text.replace("policy/v1", &format!("policy.{DEFAULT_API_DOMAIN}/v1"));
+    text = text.replace("/apis/policy/", &format!("/apis/policy.{DEFAULT_API_DOMAIN}/"));
+    for (package, neutral) in PACKAGES {
+        text = text.replace(package, neutral);
+    }
+    for (kubernetes, neutral) in [
+        ("x-kubernetes-", "x-svc-"),
+        ("vnd.kubernetes", "vnd.svc"),
+        ("kubernetes.io", DEFAULT_API_DOMAIN),
+        ("k8s.io", DEFAULT_API_DOMAIN),
+    ] {
+        text = text.replace(kubernetes, neutral);
+    }
+    text
+}
+
+/// The same for all keys and texts of a document.
+fn neutral_document(document: &Value) -> Value {
+    match document {
+        Value::String(text) => Value::String(neutral(text)),
+        Value::Array(items) => items.iter().map(neutral_document).collect(),
+        Value::Object(fields) => {
+            let renamed = fields.iter().map(|(key, value)| {
+                // A field of that name is no group.
+                let key = if key == "policy" { key.clone() } else { neutral(key) };
+                (key, neutral_document(value))
+            });
+            Value::Object(renamed.collect::<Map<String, Value>>())
+        }
+        other => other.clone(),
+    }
+}
+
+/// The first place where two documents differ.
+fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
+    match (left, right) {
+        (Value::Object(l), Value::Object(r)) => {
+            let lone = l
+                .keys()
+                .find(|key| !r.contains_key(*key))
+                .or_else(|| r.keys().find(|key| !l.contains_key(*key)));
+            lone.map(|key| format!("{path}: only one has `{key}`")).or_else(|| {
+                l.iter().find_map(|(key, value)| difference(&format!("{path}/{key}"), value, &r[key]))
+            })
+        }
+        (Value::Array(l), Value::Array(r)) if l.len() == r.len() => {
+            l.iter().zip(r).enumerate().find_map(|(i, (l, r))| difference(&format!("{path}/{i}"), l, r))
+        }
+        _ => (left != right).then(|| format!("{path}: {left} is not {right}")),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_presets_tell_the_same() {
+    let (svc, kubernetes) =
+        tokio::join!(Plane::start(Options::default()), Plane::start(Options::kubernetes()));
+    assert_eq!((svc.names().preset(), kubernetes.names().preset()), (Preset::Svc, Preset::Kubernetes));
+    let (svc, kubernetes) = (documents(&svc).await, documents(&kubernetes).await);
+    assert!(svc.len() > 60, "{} documents", svc.len());
+    let renamed: BTreeMap<String, Value> = kubernetes
+        .iter()
+        .map(|(path, document)| {
+            let path = match path.strip_suffix("apis/policy") {
+                Some(start) => format!("{start}apis/{}", neutral("policy")),
+                None => neutral(path),
+            };
+            (path, neutral_document(document))
+        })
+        .collect();
+    let paths = |documents: &BTreeMap<String, Value>| documents.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(paths(&renamed), paths(&svc));
+    let differences: Vec<String> =
+        renamed.iter().filter_map(|(path, document)| difference(path, document, &svc[path])).collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    // Nothing of the other names is left: these words stand in no neutral document.
+    for (path, document) in &svc {
+        let text = document.to_string();
+        for word in ["k8s.io", "kubernetes", "Kubernetes"] {
+            assert!(!text.contains(word), "{word} in {path}");
+        }
+    }
+}
