@@ -65,3 +65,6 @@ impl Admission<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

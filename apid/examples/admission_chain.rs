@@ -1,0 +1,84 @@
+//! What the whole admission chain adds to a write that no plugin concerns: `cargo run --release -p apid --example
+//! admission_chain`.
+//!
+//! The plugins are those of a server without flags, the namespaces and quotas are in the watch cache. That nothing is
+//! read from the store is a test of `verbs::admit`.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout, reason = "a measurement")]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use admission::{Attributes, Chain, Configuration, Environment, Notes, Operation};
+use apid::background::AdmissionWrites;
+use apid::plane::Cache;
+use apid::verbs::Surroundings;
+use apimachinery::clock::{SeededChance, SystemClock};
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use apimachinery::user::UserInfo;
+use kinds::Registry;
+use serde_json::json;
+use storage::cache::Limits;
+use storage::engine::memory::MemoryStore;
+use storage::{Op, Store};
+
+const ROUNDS: u32 = 200_000;
+const NAMESPACES: usize = 1_000;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
+    let registry = Registry::new(&names);
+    let cache = Arc::new(Cache::new(Limits::default()));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
+    cache.attach(&store);
+    for i in 0..NAMESPACES {
+        let name = format!("team-{i}");
+        put(&*store, &format!("core/namespaces/{name}"), "Namespace", json!({"name": name})).await;
+        let meta = json!({"name": "q", "namespace": format!("other-{i}")});
+        put(&*store, &format!("core/resourcequotas/other-{i}/q"), "ResourceQuota", meta).await;
+    }
+    let surroundings = Arc::new(Surroundings::new(&registry, &cache));
+    let environment = Environment {
+        names,
+        clock: Arc::new(SystemClock::new()),
+        chance: Arc::new(SeededChance::new(1)),
+        reader: surroundings.clone(),
+        writer: Arc::new(AdmissionWrites::default()),
+        authorizer: surroundings,
+        reservations: Arc::default(),
+    };
+    let chain = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
+    let (user, options, notes) = (Arc::new(UserInfo::anonymous()), Value::Null, Notes::default());
+    let mut object = Object::from_value(json!({"metadata": {"name": "m"}, "data": {"a": "b"}})).unwrap();
+    let mut begin = Instant::now();
+    for round in 0..=ROUNDS {
+        if round == 1 {
+            // The first write loads what plugins look at.
+            begin = Instant::now();
+        }
+        let attributes = Attributes {
+            operation: Operation::Create,
+            resource: registry.find("", "v1", "configmaps").unwrap(),
+            version: "v1",
+            subresource: "",
+            namespace: "team-500",
+            name: "m",
+            old: None,
+            user: &user,
+            dry_run: false,
+            options: &options,
+            reinvoked: false,
+            notes: &notes,
+        };
+        chain.mutate(&attributes, Some(&mut object)).await.unwrap();
+        chain.validate(&attributes, Some(&object)).await.unwrap();
+    }
+    println!("{} plugins: {:?} a write", chain.names().count(), begin.elapsed() / ROUNDS);
+}
+
+async fn put(store: &dyn Store, key: &str, kind: &str, meta: Value) {
+    let object = Object::from_value(json!({"kind": kind, "apiVersion": "v1", "metadata": meta})).unwrap();
+    store.commit(key, Op::Create(kinds::entry::encode(&object))).await.unwrap();
+}

@@ -1,0 +1,162 @@
+//! Plugins read the watch cache: a write that concerns none of them reads nothing from the store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use admission::quota::QUOTA;
+use admission::{
+    Attributes, Chain, Configuration, Environment, Eventual, Notes, ObjectKind, Operation, Reader as _,
+};
+use apimachinery::clock::{SeededChance, SystemClock};
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use apimachinery::user::UserInfo;
+use async_trait::async_trait;
+use kinds::Registry;
+use serde_json::json;
+use storage::cache::Limits;
+use storage::engine::memory::MemoryStore;
+use storage::{Committed, Op, Page, Result, Revision, Row, Store, Watch};
+
+use super::Surroundings;
+use crate::background::AdmissionWrites;
+use crate::plane::Cache;
+
+/// A store that counts how often it is read.
+struct Counting {
+    store: MemoryStore,
+    reads: AtomicUsize,
+}
+
+#[async_trait]
+impl Store for Counting {
+    fn revision(&self) -> Revision {
+        self.store.revision()
+    }
+
+    fn compacted(&self) -> Revision {
+        self.store.compacted()
+    }
+
+    async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.store.get(key, at).await
+    }
+
+    async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.store.range(prefix, start, limit, at).await
+    }
+
+    async fn commit(&self, key: &str, op: Op) -> Result<Committed> {
+        self.store.commit(key, op).await
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
+        self.store.watch(prefix, after).await
+    }
+
+    async fn compact(&self, upto: Revision) -> Result<()> {
+        self.store.compact(upto).await
+    }
+
+    fn health(&self) -> Result<()> {
+        self.store.health()
+    }
+
+    async fn close(&self) {
+        self.store.close().await;
+    }
+}
+
+struct World {
+    store: Arc<Counting>,
+    surroundings: Arc<Surroundings>,
+    registry: Registry,
+    chain: Chain,
+}
+
+async fn world() -> World {
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+    let registry = Registry::new(&names);
+    let cache = Arc::new(Cache::new(Limits::default()));
+    let store = Arc::new(Counting { store: MemoryStore::new(cache.clone()), reads: AtomicUsize::new(0) });
+    cache.attach(&(store.clone() as Arc<dyn Store>));
+    let surroundings = Arc::new(Surroundings::new(&registry, &cache));
+    let environment = Environment {
+        names,
+        clock: Arc::new(SystemClock::new()),
+        chance: Arc::new(SeededChance::new(1)),
+        reader: surroundings.clone(),
+        writer: Arc::new(AdmissionWrites::default()),
+        authorizer: surroundings.clone(),
+        reservations: Arc::default(),
+    };
+    let chain = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
+    for (key, kind, meta) in [
+        ("core/namespaces/team", "Namespace", json!({"name": "team"})),
+        ("core/resourcequotas/other/q", "ResourceQuota", json!({"name": "q", "namespace": "other"})),
+    ] {
+        let object = json!({"kind": kind, "apiVersion": "v1", "metadata": meta});
+        let row = kinds::entry::encode(&Object::from_value(object).unwrap());
+        store.commit(key, Op::Create(row)).await.unwrap();
+    }
+    World { store, surroundings, registry, chain }
+}
+
+impl World {
+    async fn create_config_map(&self) {
+        let (user, options, notes) = (Arc::new(UserInfo::anonymous()), Value::Null, Notes::default());
+        let attributes = Attributes {
+            operation: Operation::Create,
+            resource: self.registry.find("", "v1", "configmaps").unwrap(),
+            version: "v1",
+            subresource: "",
+            namespace: "team",
+            name: "m",
+            old: None,
+            user: &user,
+            dry_run: false,
+            options: &options,
+            reinvoked: false,
+            notes: &notes,
+        };
+        let mut object = Object::from_value(json!({"metadata": {"name": "m", "namespace": "team"}})).unwrap();
+        self.chain.mutate(&attributes, Some(&mut object)).await.unwrap();
+        self.chain.validate(&attributes, Some(&object)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_concerns_no_plugin_reads_nothing_from_the_store() {
+    let world = world().await;
+    world.create_config_map().await;
+    let first = world.store.reads.swap(0, Ordering::SeqCst);
+    assert!(first > 0, "the kinds that plugins look at are loaded once");
+    for _ in 0..100 {
+        world.create_config_map().await;
+    }
+    assert_eq!(world.store.reads.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_kind_that_is_loaded_is_read_at_once_and_an_object_decoded_once() {
+    let world = world().await;
+    let get = |name: &'static str| world.surroundings.get(ObjectKind::NAMESPACE, "", name);
+    assert!(matches!(get("team"), Eventual::Later(_)), "it has not been read yet");
+    let first = get("team").get().await.unwrap().unwrap();
+    assert_eq!((first.name(), first.resource_version()), ("team", "1"));
+    let Eventual::Now(Ok(Some(again))) = get("team") else { panic!("it is there at once") };
+    assert!(Arc::ptr_eq(&first, &again), "the same tree");
+    assert!(matches!(get("gone"), Eventual::Now(Ok(None))));
+
+    let everywhere = world.surroundings.list(QUOTA, "").get().await.unwrap();
+    assert_eq!(everywhere.len(), 1);
+    for (namespace, count) in [("other", 1), ("othe", 0), ("team", 0)] {
+        let Eventual::Now(Ok(listed)) = world.surroundings.list(QUOTA, namespace) else { panic!("at once") };
+        assert_eq!(listed.len(), count, "{namespace}");
+    }
+    assert!(world.surroundings.get_fresh(QUOTA, "other", "q").get().await.is_err(), "no plane is attached");
+    let nothing = ObjectKind::new("", "Nothing");
+    assert!(matches!(world.surroundings.get(nothing, "", "x"), Eventual::Now(Err(_))));
+}
