@@ -153,25 +153,31 @@ async fn an_owner_that_cannot_be_one_is_told() {
 }
 
 #[tokio::test]
-async fn the_collector_writes_under_its_own_name_and_can_be_left_out() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let log = dir.path().join("audit.log");
-    let plane =
-        with_namespaces(Options::default().flag(&format!("--audit-log-path={}", log.display()))).await;
-    let admin = plane.admin();
-    let boss = make(&admin, MAPS, "boss", json!({})).await;
-    make(&admin, MAPS, "child", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
-    admin.delete(&format!("{MAPS}/boss")).await.expect(200);
-    gone(&admin, &format!("{MAPS}/child")).await;
-    let users = eventually("the line", || async {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let of_child = |event: &Value| event["verb"] == "delete" && event["objectRef"]["name"] == "child";
-        let users: Vec<_> = events.filter(of_child).map(|event| event["user"]["username"].clone()).collect();
-        (!users.is_empty()).then_some(users)
-    })
-    .await;
-    assert_eq!(users, ["system:serviceaccount:svc-system:generic-garbage-collector"]);
+async fn the_collector_writes_under_its_name_and_can_be_left_out() {
+    for (flag, writer) in [
+        ("--v=0", "system:kube-controller-manager"),
+        ("--use-service-account-credentials", "system:serviceaccount:svc-system:generic-garbage-collector"),
+    ] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let log = dir.path().join("audit.log");
+        let options = Options::default().flag(&format!("--audit-log-path={}", log.display())).flag(flag);
+        let plane = with_namespaces(options).await;
+        let admin = plane.admin();
+        let boss = make(&admin, MAPS, "boss", json!({})).await;
+        make(&admin, MAPS, "child", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
+        admin.delete(&format!("{MAPS}/boss")).await.expect(200);
+        gone(&admin, &format!("{MAPS}/child")).await;
+        let users = eventually("the line", || async {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let of_child = |event: &Value| event["verb"] == "delete" && event["objectRef"]["name"] == "child";
+            let users: Vec<_> =
+                events.filter(of_child).map(|event| event["user"]["username"].clone()).collect();
+            (!users.is_empty()).then_some(users)
+        })
+        .await;
+        assert_eq!(users, [writer]);
+    }
 
     let plane = with_namespaces(Options::default().flag("--enable-garbage-collector=false")).await;
     let admin = plane.admin();
@@ -254,29 +260,65 @@ async fn a_namespace_tells_what_keeps_it_and_takes_pods_first() {
     gone(&admin, "/api/v1/namespaces/c").await;
 }
 
-/// `NAMESPACE_OBJECTS=5000` for the size of the requirement; the time is printed and not judged.
-#[tokio::test]
-async fn a_large_namespace_goes() {
-    let many = std::env::var("NAMESPACE_OBJECTS").ok().map_or(500, |n| n.parse().expect("a number"));
-    let plane = with_namespaces(Options::default()).await;
-    let admin = plane.admin();
+/// `MANY_OBJECTS=5000` for the size of the requirement.
+fn many() -> usize {
+    std::env::var("MANY_OBJECTS").ok().map_or(500, |n| n.parse().expect("a number"))
+}
+
+/// Makes so many objects, several at a time.
+async fn fill(plane: &Plane, metadata: &Value) {
     let makers = (0..16).map(|maker| {
         let admin = plane.admin();
         async move {
             let mut session = admin.connect().await.expect("a connection");
-            for i in (maker..many).step_by(16) {
-                let body = json!({"metadata": {"name": format!("m{i}")}, "data": {"k": "v"}}).to_string();
-                let made = session.request("POST", MAPS, body.as_bytes()).await.expect("an answer");
+            for i in (maker..many()).step_by(16) {
+                let mut body = json!({"metadata": metadata, "data": {"k": "v"}});
+                body["metadata"]["name"] = format!("m{i}").into();
+                let made =
+                    session.request("POST", MAPS, body.to_string().as_bytes()).await.expect("an answer");
                 assert_eq!(made.status, 201);
             }
         }
     });
     futures_util::future::join_all(makers).await;
+}
+
+/// The time is printed and not judged.
+#[tokio::test]
+async fn a_large_namespace_goes() {
+    let plane = with_namespaces(Options::default()).await;
+    let admin = plane.admin();
+    fill(&plane, &json!({})).await;
     let begun = Instant::now();
     admin.delete("/api/v1/namespaces/a").await.expect(200);
     gone(&admin, "/api/v1/namespaces/a").await;
-    println!("a namespace with {many} objects was gone after {:?}", begun.elapsed());
+    println!("a namespace with {} objects was gone after {:?}", many(), begun.elapsed());
     assert_eq!(admin.get(MAPS).await.expect(200)["items"], json!([]));
+}
+
+#[tokio::test]
+async fn a_large_family_ends_in_each_way() {
+    let plane = with_namespaces(Options::default()).await;
+    let admin = plane.admin();
+    for policy in ["Background", "Foreground", "Orphan"] {
+        let path = "/api/v1/namespaces/a/secrets";
+        let boss = make(&admin, path, "boss", json!({})).await;
+        fill(&plane, &json!({"ownerReferences": owner("Secret", &boss, true)})).await;
+        let begun = Instant::now();
+        delete(&admin, &format!("{path}/boss"), json!({"propagationPolicy": policy})).await;
+        gone(&admin, &format!("{path}/boss")).await;
+        let left = eventually("the last dependent", || async {
+            let items = admin.get(MAPS).await.expect(200)["items"].as_array().cloned().unwrap_or_default();
+            (policy == "Orphan" || items.is_empty()).then_some(items)
+        })
+        .await;
+        println!("{} dependents, {policy}: {:?}", many(), begun.elapsed());
+        if policy == "Orphan" {
+            assert_eq!(left.len(), many());
+            assert!(left.iter().all(|item| item["metadata"].get("ownerReferences").is_none()));
+        }
+        admin.delete(MAPS).await.expect(200);
+    }
 }
 
 /// kubectl of the release that is followed, on a plane of its own.

@@ -82,6 +82,12 @@ impl Actor {
         Actor { plane, user: Arc::new(user), agent: format!("apid/{name}") }
     }
 
+    /// It manages the fields that it writes under the name of its program.
+    fn options(&self) -> WriteOptions {
+        let program = self.agent.strip_prefix("apid/").unwrap_or(&self.agent);
+        WriteOptions { program: program.to_owned(), ..WriteOptions::default() }
+    }
+
     /// The process.
     pub(super) fn plane(&self) -> &Arc<Plane> {
         &self.plane
@@ -90,14 +96,14 @@ impl Actor {
     /// Creates an object.
     pub(super) async fn create(&self, target: Target<'_>, object: Object) -> Result<Written, Status> {
         let act = self.begin("create", target);
-        let result = verbs::create(&act.call(), Payload::Object(object), &WriteOptions::default()).await;
+        let result = verbs::create(&act.call(), Payload::Object(object), &self.options()).await;
         act.end(result, 201).await
     }
 
     /// Replaces an object, or what its subresource holds.
     pub(super) async fn update(&self, target: Target<'_>, object: Object) -> Result<Written, Status> {
         let act = self.begin("update", target);
-        let result = verbs::update(&act.call(), Payload::Object(object), &WriteOptions::default()).await;
+        let result = verbs::update(&act.call(), Payload::Object(object), &self.options()).await;
         act.end(result, 200).await
     }
 
@@ -105,7 +111,7 @@ impl Actor {
     pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<Written, Status> {
         let act = self.begin("patch", target);
         let result = match Patch::parse(patch::Kind::Merge, patch) {
-            Ok(patch) => patch::patch(&act.call(), &patch, &WriteOptions::default()).await,
+            Ok(patch) => patch::patch(&act.call(), &patch, &self.options()).await,
             Err(status) => Err(status),
         };
         act.end(result, 200).await

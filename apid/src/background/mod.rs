@@ -28,7 +28,7 @@ pub use policy_writes::PolicyWrites;
 /// owners.
 pub fn start(plane: &Arc<Plane>, own_accounts: bool, collect_garbage: bool) {
     if collect_garbage {
-        tokio::spawn(garbage::run(plane.clone()));
+        tokio::spawn(garbage::run(plane.clone(), own_accounts));
     }
     tokio::spawn(namespaces::run(plane.clone(), own_accounts));
     tokio::spawn(quota::run(plane.clone(), own_accounts));

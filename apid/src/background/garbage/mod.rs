@@ -5,8 +5,8 @@
 //! An object whose owners are all gone is deleted; references to owners that are gone are removed from one that has
 //! others. An owner that is deleted in the foreground stays until the dependents that block it are gone; one that is
 //! deleted with `orphan` until its dependents have forgotten it. Every kind that is served takes part, events aside:
-//! they are about objects, and belong to none. It writes as the account `generic-garbage-collector` of the system
-//! namespace, through the verbs.
+//! they are about objects, and belong to none. It writes through the verbs, as the account `generic-garbage-collector` of
+//! the system namespace, or under the identity that all loops share.
 //!
 //! [`feed`] keeps an [`index`] of references from the store's changes, in their order; what has to be looked at goes into
 //! a [`queue`], and workers decide it by the object as it is then: [`examine`] for dependents, [`endings`] for owners.
@@ -56,8 +56,8 @@ const AT_A_TIME: usize = 32;
 const PART: usize = 256;
 
 /// Collects until the process ends.
-pub(super) async fn run(plane: Arc<Plane>) {
-    let collector = Arc::new(Collector::new(plane));
+pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
+    let collector = Arc::new(Collector::new(plane, own_account));
     let (loaded, mut is_loaded) = watch::channel(false);
     let follow = feed::follow(Arc::clone(&collector), move || {
         loaded.send_replace(true);
@@ -129,11 +129,11 @@ impl Subject<'_> {
 }
 
 impl Collector {
-    fn new(plane: Arc<Plane>) -> Self {
+    fn new(plane: Arc<Plane>, own_account: bool) -> Self {
         let events = plane.registry.find("", "v1", "events").map(|events| events.key_prefix.clone());
         Collector {
             queue: Queue::new(Arc::clone(&plane.clock)),
-            actor: Actor::controller(plane, ACCOUNT, true),
+            actor: Actor::controller(plane, ACCOUNT, own_account),
             index: Mutex::default(),
             progress: watch::Sender::new(0),
             reported: Mutex::default(),

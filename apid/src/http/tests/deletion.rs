@@ -241,6 +241,29 @@ async fn finalizers_go_in_any_order_and_none_comes() {
         let now = server.get(&one).await.json();
         assert_eq!(now["metadata"]["deletionTimestamp"], ends, "{wanted}");
     }
+    // Those who clean up do so at the same time.
+    let other = format!("{MAPS}/y");
+    server.post(MAPS, json!({"metadata": {"name": "y", "finalizers": finalizers}})).await;
+    server.delete(&other, Value::Null).await;
+    let clean = |finalizer: &'static str| {
+        let (server, other) = (&server, &other);
+        async move {
+            loop {
+                let now = server.get(other).await.json();
+                let list = now["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+                let rest: Vec<_> = list.into_iter().filter(|f| f != finalizer).collect();
+                let version = now["metadata"]["resourceVersion"].clone();
+                let patch = json!({"metadata": {"resourceVersion": version, "finalizers": rest}});
+                match server.merge(other, patch).await.code {
+                    200 => return,
+                    409 => {}
+                    code => panic!("{finalizer}: {code}"),
+                }
+            }
+        }
+    };
+    futures_util::future::join_all(finalizers.map(clean)).await;
+    assert_eq!(server.get(&other).await.code, 404);
     // Nobody else says when it ends.
     for metadata in [json!({"deletionTimestamp": null}), json!({"deletionGracePeriodSeconds": null})] {
         assert_eq!(server.merge(&one, json!({"metadata": metadata})).await.code, 200);
