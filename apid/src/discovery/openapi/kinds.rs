@@ -122,7 +122,9 @@ pub(super) fn of_subresource(
     let kind = GroupVersionKind::new(&resource.group_resource.group, version, subresource.kind);
     let main = type_of(resource.kind, version);
     let type_name = match main.rsplit_once('.') {
-        Some((package, name)) if name != subresource.kind => format!("{package}.{}", subresource.kind),
+        Some((package, _)) if resource.kind.kind != subresource.kind => {
+            format!("{package}.{}", subresource.kind)
+        }
         _ => main,
     };
     (type_name, kind)

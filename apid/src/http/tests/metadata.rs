@@ -8,8 +8,6 @@ use apimachinery::clock::{Chance, SeededChance};
 use serde_json::{Value, json};
 
 use super::{MAPS, Reply, Server, map};
-use crate::audit::AuditLog;
-use crate::auth::Auth;
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/a/deployments";
 
@@ -69,8 +67,7 @@ impl Chance for Stuck {
 #[tokio::test]
 async fn generated_names_are_drawn_again() {
     let chance = Arc::new(Stuck { chance: SeededChance::new(3), draws: AtomicUsize::new(0) });
-    let server = Server::drawing(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance.clone());
-    let server = server.with_namespaces().await;
+    let server = Server::made_of(chance.clone(), &[]).await;
     let body = json!({"metadata": {"generateName": "gen-"}});
     let name = |reply: &Reply| reply.json()["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     assert_eq!(name(&server.post(MAPS, body.clone()).await), "gen-bbbbb");

@@ -2,13 +2,16 @@
 
 mod api_versions;
 mod apply;
+mod deletion;
 mod endpoints;
 mod forms;
+mod gadgets;
 mod hostile;
 mod metadata;
 mod objects;
 mod owners;
 mod parameters;
+mod patches;
 mod protobuf;
 mod streams;
 mod subresources;
@@ -23,7 +26,7 @@ use apimachinery::names::{Names, Preset};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request};
 use http_body_util::BodyExt as _;
-use kinds::Registry;
+use kinds::{Kind, Registry};
 use serde_json::{Value, json};
 use serving::body::Body;
 use serving::health::Checks;
@@ -81,7 +84,7 @@ impl Server {
         Server::made(|clock| Auth::open_to_all(clock), AuditLog::off(), gates).with_namespaces().await
     }
 
-    pub(super) async fn with_namespaces(self) -> Self {
+    async fn with_namespaces(self) -> Self {
         for name in ["a", "b"] {
             assert_eq!(self.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.code, 201);
             // The loop that makes it does not run here, and pods need it.
@@ -96,19 +99,26 @@ impl Server {
     }
 
     fn made(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog, gates: &str) -> Self {
-        Server::drawing(auth, audit, gates, Arc::new(SeededChance::new(7)))
+        Server::of(auth, audit, gates, Arc::new(SeededChance::new(7)), &[])
     }
 
-    /// With chance as a test says.
-    pub(super) fn drawing(
+    /// As [`Server::start`], with chance and further kinds as a test says.
+    pub(super) async fn made_of(chance: Arc<dyn Chance>, kinds: &[&'static [Kind]]) -> Self {
+        Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, kinds)
+            .with_namespaces()
+            .await
+    }
+
+    fn of(
         auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
         audit: AuditLog,
         gates: &str,
         chance: Arc<dyn Chance>,
+        kinds: &[&'static [Kind]],
     ) -> Self {
         let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
-        let registry = Arc::new(Registry::new(&names));
+        let registry = Arc::new(Registry::with(&names, kinds));
         let cache = Arc::new(Cache::new(Limits::default()));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
         cache.attach(&store);
