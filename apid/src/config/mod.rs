@@ -196,8 +196,7 @@ impl Config {
         let mut count =
             |name| line.read(name, |v| v.parse().map_err(|_| "not a number of requests".to_owned()));
         let (reading, writing) = (count("max-requests-inflight"), count("max-mutating-requests-inflight"));
-        let default = crate::http::DEFAULT_LIMITS;
-        let max_in_flight = (reading.unwrap_or(default.0), writing.unwrap_or(default.1));
+        let max_in_flight = (reading.unwrap_or(400), writing.unwrap_or(200));
         let storage_quota = line.read("storage-quota", bytes);
         let delete_workers = line.read("delete-collection-workers", |v| match v.parse() {
             Ok(workers) if workers > 0 => Ok(workers),

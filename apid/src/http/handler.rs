@@ -13,7 +13,7 @@ use serving::server::{ConnectionInfo, Handler};
 use tracing::Instrument as _;
 
 use super::body::RequestBody;
-use super::in_flight::{DEFAULT_LIMITS, InFlight};
+use super::in_flight::InFlight;
 use super::negotiate;
 use super::query::Query;
 use super::request_info::RequestInfo;
@@ -49,9 +49,9 @@ impl Handler for Api {
 }
 
 impl Api {
-    /// Over the shared state of the process.
+    /// Over the shared state of the process; with room for any number of requests.
     pub fn new(plane: Arc<Plane>) -> Self {
-        Api { plane, in_flight: InFlight::new(DEFAULT_LIMITS) }
+        Api { plane, in_flight: InFlight::new((0, 0)) }
     }
 
     /// With room for so many requests that read and so many that write at the same time; 0: no limit.

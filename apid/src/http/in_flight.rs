@@ -17,9 +17,6 @@ const PRIVILEGED: &str = "system:masters";
 /// Seconds after which a refused client may come back.
 const RETRY_AFTER: u32 = 1;
 
-/// Requests for which `--max-requests-inflight` and `--max-mutating-requests-inflight` have room by default.
-pub const DEFAULT_LIMITS: (usize, usize) = (400, 200);
-
 /// The limits, and who is within them.
 pub(super) struct InFlight {
     reading: Option<Semaphore>,

@@ -33,6 +33,5 @@ mod tests;
 
 pub use body::RequestBody;
 pub use handler::Api;
-pub use in_flight::DEFAULT_LIMITS;
 pub use metrics::RequestMetrics;
 pub use protobuf::Messages;
