@@ -185,6 +185,7 @@ fn comparing(left: &Value<'_>, right: &Value<'_>) -> u64 {
             let flat = left.size().min(right.size());
             reading(flat.max(contents_of_smaller(left, right))).max(1)
         }
+        (Value::Opaque(_), _) | (_, Value::Opaque(_)) => 1,
         _ => reading(left.size().min(right.size())).max(1),
     }
 }

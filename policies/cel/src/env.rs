@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::ast::Expr;
 use crate::check;
 use crate::error::CompileError;
 use crate::library::Table;
@@ -40,8 +41,31 @@ impl Environment {
     /// # Errors
     /// Every mistake with its place.
     pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
-        let tree = parse(source)?;
-        check::compile(self, source, &tree)
+        self.check(&Parsed::new(source)?)
+    }
+
+    /// Type-checks an expression that was parsed before.
+    ///
+    /// # Errors
+    /// Every mistake with its place.
+    pub fn check(&self, parsed: &Parsed) -> Result<Program, CompileError> {
+        check::compile(self, &parsed.source, &parsed.tree)
+    }
+}
+
+/// An expression that was parsed, to be checked in one environment or several.
+pub struct Parsed {
+    source: String,
+    tree: Expr,
+}
+
+impl Parsed {
+    /// Parses an expression.
+    ///
+    /// # Errors
+    /// Every mistake with its place.
+    pub fn new(source: &str) -> Result<Parsed, CompileError> {
+        Ok(Parsed { source: source.to_owned(), tree: parse(source)? })
     }
 }
 

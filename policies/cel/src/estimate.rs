@@ -110,6 +110,11 @@ impl<'b> Known<'b> {
         inside(&self.parts, None, ty)
     }
 
+    /// The value inside an optional.
+    fn unwrapped(self) -> Known<'b> {
+        Known { ty: unwrapped(&self.ty).clone(), ..self }
+    }
+
     fn or(self, other: Known<'b>) -> Known<'b> {
         let parts = match (&self.parts, &other.parts) {
             (Parts::Nothing, _) | (_, Parts::Nothing) => Parts::Nothing,
@@ -144,6 +149,7 @@ fn is_scalar(ty: &Type) -> bool {
             | Type::Timestamp
             | Type::Duration
             | Type::Type
+            | Type::Opaque(_)
     )
 }
 
@@ -211,9 +217,11 @@ impl<'b> Estimator<'b> {
                 let (yes, no) = (self.node(&parts.1), self.node(&parts.2));
                 (condition + yes.0.or(no.0), yes.1.or(no.1))
             }
-            Node::OrElse { operand, .. } => {
+            Node::OrElse { operand, unwrap } => {
                 let (inner, other) = (self.node(&operand.0), self.node(&operand.1));
-                (inner.0 + ONE + other.0.or(Estimate::NOTHING), inner.1.or(other.1))
+                let cost = inner.0 + ONE + other.0.or(Estimate::NOTHING);
+                let known = inner.1.or(other.1);
+                (cost, if *unwrap { known.unwrapped() } else { known })
             }
             Node::List(elements) => self.list(elements),
             Node::Map(entries) => {
@@ -233,7 +241,7 @@ impl<'b> Estimator<'b> {
             Node::Fold(fold) => self.fold(fold),
             Node::OptionalMap { operand, slot, body, .. } => {
                 let (cost, inner) = self.node(operand);
-                self.set(*slot, inner);
+                self.set(*slot, inner.unwrapped());
                 let (body_cost, known) = self.node(body);
                 let mapped = body_cost + Estimate::exactly(12);
                 (cost + ONE + Estimate { min: 1, max: mapped.max }, known)

@@ -54,13 +54,14 @@ mod zones;
 
 pub use bounds::{Bounds, Occurrences};
 pub use cost::Cost;
-pub use env::Environment;
+pub use env::{Environment, Parsed};
 pub use error::{CompileError, EvalError, Issue};
 pub use estimate::Estimate;
 pub use library::authorization::{
     AUTHORIZER, Answer, Authorizer, Question, RESOURCE_CHECK, authorizer, request_resource,
 };
 pub use library::functions;
+pub use limits::{EstimateSum, excess};
 pub use list::List;
 pub use map::Map;
 pub use names::escape;

@@ -81,7 +81,7 @@ impl<'a> Map<'a> {
         match &self.0 {
             Inner::Json(fields, ty) => {
                 let fields: &'a JsonMap<String, Json> = fields;
-                fields.get(key).and_then(|json| Some(Value::of(json, value_type(ty, key)?)))
+                fields.get(key).and_then(|json| Some(Value::of(json, value_type(ty, key, json)?)))
             }
             Inner::Made(made) if made.places.is_empty() => {
                 let mut entries = made.entries.iter();
@@ -111,8 +111,8 @@ impl<'a> Map<'a> {
         match &self.0 {
             Inner::Json(fields, ty) => {
                 let fields: &'a JsonMap<String, Json> = fields;
-                let known = fields.keys().filter(|key| value_type(ty, key).is_some());
-                known.map(|key| Value::String(Text::Borrowed(key))).collect()
+                let known = fields.iter().filter(|(key, json)| value_type(ty, key, json).is_some());
+                known.map(|(key, _)| Value::String(Text::Borrowed(key))).collect()
             }
             Inner::Made(made) => made.entries.iter().map(|(k, _)| k.clone()).collect(),
         }
@@ -128,7 +128,7 @@ impl<'a> Map<'a> {
                 let fields: &'a JsonMap<String, Json> = fields;
                 let mut entries = Vec::with_capacity(fields.len());
                 for (key, json) in fields {
-                    if let Some(ty) = value_type(ty, key) {
+                    if let Some(ty) = value_type(ty, key, json) {
                         entries.push((Value::String(Text::Borrowed(key)), Value::of(json, ty)?));
                     }
                 }
@@ -192,9 +192,11 @@ impl<'a> MapBuilder<'a> {
     }
 }
 
-/// The type of the value under `key`; `None` for a field that the object does not declare.
-fn value_type<'a>(ty: &'a Type, key: &str) -> Option<&'a Type> {
+/// The type of the value under `key`; `None` for a field that the object does not declare, or that is null:
+/// an object has no such field.
+fn value_type<'a>(ty: &'a Type, key: &str, json: &Json) -> Option<&'a Type> {
     match ty {
+        Type::Object(_) if json.is_null() => None,
         Type::Map(types) => Some(&types.1),
         Type::Object(object) => match object.fields.get(key) {
             Some(field) if field.name == key => Some(&field.ty),

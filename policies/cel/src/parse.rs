@@ -24,7 +24,12 @@ pub(crate) fn parse(source: &str) -> Result<Expr, CompileError> {
         for error in errors.errors {
             let line = usize::try_from(error.pos.0).unwrap_or(1).max(1);
             let column = usize::try_from(error.pos.1).unwrap_or(1).max(1);
-            issues.push(Issue::new(source, line, column, error.msg));
+            // The parser's own words for what has no end.
+            let message = match error.msg.starts_with("Incomplete") {
+                true => "Syntax error: incomplete expression".to_owned(),
+                false => error.msg,
+            };
+            issues.push(Issue::new(source, line, column, message));
         }
         CompileError { issues }
     })?;

@@ -155,6 +155,21 @@ impl Type {
         }
     }
 
+    /// Whether the two have the same parts, whatever their objects are called.
+    pub(crate) fn alike(&self, other: &Type) -> bool {
+        match (self, other) {
+            (Type::List(a), Type::List(b)) => a.element.alike(&b.element),
+            (Type::Map(a), Type::Map(b)) => a.0.alike(&b.0) && a.1.alike(&b.1),
+            (Type::Optional(a), Type::Optional(b)) => a.alike(b),
+            (Type::Object(a), Type::Object(b)) => {
+                let mut pairs = a.fields.iter().zip(&b.fields);
+                a.fields.len() == b.fields.len()
+                    && pairs.all(|((mine, a), (theirs, b))| mine == theirs && a.ty.alike(&b.ty))
+            }
+            _ => self.agrees(other),
+        }
+    }
+
     /// `null` stands for a missing object, time, duration, optional or value of a library.
     fn nullable_as(&self, wanted: &Type) -> bool {
         *self == Type::Null

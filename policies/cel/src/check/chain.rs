@@ -11,7 +11,7 @@ impl Checker<'_> {
     pub(super) fn chain(&mut self, expr: &Expr) -> Checked {
         if let Some(path) = qualified_name(expr) {
             // A variable with a dotted name, such as `authorizer.requestResource`.
-            if let Some((slot, ty)) = self.lookup(path.strip_prefix('.').unwrap_or(&path)) {
+            if let Some((slot, ty)) = self.dotted(path.strip_prefix('.').unwrap_or(&path)) {
                 return (Node::Slot(slot), ty);
             }
             // A dotted name of a type, such as `google.protobuf.Timestamp`.

@@ -20,7 +20,15 @@ pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Pr
     let scopes =
         env.variables.iter().enumerate().map(|(slot, (name, ty))| (name.clone(), slot, ty.clone())).collect();
     let slots = env.variables.len();
-    let mut checker = Checker { functions: &env.functions, source, scopes, slots, issues: Vec::new() };
+    let mut checker = Checker {
+        functions: &env.functions,
+        source,
+        declared: slots,
+        scopes,
+        slots,
+        mixed: false,
+        issues: Vec::new(),
+    };
     let (root, result) = checker.node(tree);
     if checker.issues.is_empty() {
         return Ok(Program { root, variables: env.variables.clone(), slots: checker.slots, result });
@@ -33,10 +41,14 @@ pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Pr
 struct Checker<'e> {
     functions: &'e Table,
     source: &'e str,
+    /// How many variables the environment declares.
+    declared: usize,
     /// Name, slot and type of what is in scope; the innermost last.
     scopes: Vec<(String, usize, Type)>,
     /// Slots used so far.
     slots: usize,
+    /// Whether the elements of literals may have different types.
+    mixed: bool,
     issues: Vec<Issue>,
 }
 
@@ -75,6 +87,15 @@ impl Checker<'_> {
         found.map(|(_, slot, ty)| (*slot, ty.clone()))
     }
 
+    /// A variable with a dotted name, unless one of a comprehension hides its first part.
+    fn dotted(&self, path: &str) -> Option<(usize, Type)> {
+        let first = path.split('.').next().unwrap_or_default();
+        let mut near = self.scopes.iter().rev();
+        let found =
+            near.find(|(known, slot, _)| known == path || (known == first && *slot >= self.declared))?;
+        (found.0 == path).then(|| (found.1, found.2.clone()))
+    }
+
     fn ident(&mut self, at: usize, name: &str) -> Checked {
         let name = name.strip_prefix('.').unwrap_or(name);
         if let Some((slot, ty)) = self.lookup(name) {
@@ -98,12 +119,6 @@ impl Checker<'_> {
         (Node::List(nodes), Type::list(element.unwrap_or(Type::Dyn)))
     }
 
-    /// A list whose elements may have different types.
-    fn mixed_list(&mut self, elements: &[(Expr, bool)]) -> Checked {
-        let nodes = elements.iter().map(|(expr, optional)| (self.node(expr).0, *optional)).collect();
-        (Node::List(nodes), Type::list(Type::Dyn))
-    }
-
     fn map(&mut self, entries: &[(Expr, Expr, bool)]) -> Checked {
         let (mut key, mut value) = (None, None);
         let mut nodes = Vec::with_capacity(entries.len());
@@ -118,13 +133,15 @@ impl Checker<'_> {
         (Node::Map(nodes), Type::map(key.unwrap_or(Type::Dyn), value.unwrap_or(Type::Dyn)))
     }
 
-    /// Elements of a literal have one type.
+    /// Elements of a literal have one type, or a dynamic one.
     fn same(&mut self, at: usize, before: Option<Type>, ty: Type) -> Type {
         match before {
             None => ty,
+            Some(before) if before == Type::Dyn || ty == Type::Dyn => Type::Dyn,
+            Some(before) if self.mixed && before != ty => Type::Dyn,
             Some(before) => {
                 self.expect(at, &ty, &before);
-                if before == Type::Dyn { ty } else { before }
+                before
             }
         }
     }
@@ -199,13 +216,20 @@ impl Checker<'_> {
         let mut nodes = Vec::with_capacity(arguments.len() + 1);
         let mut types = Vec::with_capacity(arguments.len() + 1);
         for argument in target.into_iter().chain(arguments) {
-            let (node, ty) = match &argument.kind {
-                // The arguments of a text's clauses are of any types.
-                Kind::List(elements) if name == "format" => self.mixed_list(elements),
-                _ => self.node(argument),
-            };
+            // What is put into a text may be of any types.
+            let mixed = self.mixed;
+            self.mixed |= name == "format";
+            let (node, ty) = self.node(argument);
+            self.mixed = mixed;
             nodes.push(node);
             types.push(ty);
+        }
+        // Lists are joined by what their elements are, comparisons ask for the same type.
+        if name == "_+_"
+            && let [left @ Type::List(_), right @ Type::List(_)] = types.as_mut_slice()
+            && left.alike(right)
+        {
+            *right = left.clone();
         }
         let mut functions: Vec<&'static Function> = Vec::new();
         let mut result: Option<Type> = None;

@@ -1,4 +1,7 @@
 //! The formatting language of `string.format`: `%s %d %f %e %x %X %o %b %%`, with precision.
+//!
+//! Version 2 of the strings extension writes `%f` and `%e` as English does: thousands in groups, powers of ten
+//! as such, `∞`.
 
 use crate::error::EvalError;
 use crate::time;
@@ -56,16 +59,18 @@ fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Option<Str
         ('s', value) => shown(value),
         ('d', Value::Int(i)) => Some(i.to_string()),
         ('d', Value::Uint(u)) => Some(u.to_string()),
-        ('f' | 'e', Value::Double(d)) if !d.is_finite() => {
-            Some(double_text(*d).replace("+Inf", "Infinity").replace("-Inf", "-Infinity"))
+        ('f' | 'e', Value::Double(d)) if d.is_nan() => Some("NaN".to_owned()),
+        ('f' | 'e', Value::Double(d)) if d.is_infinite() => {
+            Some(if *d > 0.0 { "∞" } else { "-∞" }.to_owned())
         }
-        ('f', Value::Double(d)) => Some(format!("{d:.*}", precision.unwrap_or(6))),
+        ('f', Value::Double(d)) => Some(grouped(&format!("{d:.*}", precision.unwrap_or(6)))),
         ('e', Value::Double(d)) => {
             let text = format!("{d:.*e}", precision.unwrap_or(6));
             let (digits, exponent) = text.split_once('e')?;
             let exponent: i32 = exponent.parse().ok()?;
-            let sign = if exponent < 0 { '-' } else { '+' };
-            Some(format!("{digits}e{sign}{:02}", exponent.abs()))
+            let sign = if exponent < 0 { "⁻" } else { "" };
+            let raised: String = format!("{:02}", exponent.abs()).chars().map(superscript).collect();
+            Some(format!("{digits}\u{202f}×\u{202f}10{sign}{raised}"))
         }
         ('x', Value::String(s)) => Some(hex(s.as_str().as_bytes())),
         ('X', Value::String(s)) => Some(hex(s.as_str().as_bytes()).to_ascii_uppercase()),
@@ -79,6 +84,25 @@ fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Option<Str
         ('x' | 'X' | 'o' | 'b', Value::Uint(u)) => Some(radix(verb, *u)),
         _ => None,
     }
+}
+
+/// The digits before the decimal point in groups of three.
+fn grouped(number: &str) -> String {
+    let (whole, fraction) = number.split_at(number.find('.').unwrap_or(number.len()));
+    let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
+    let mut out = String::from(sign);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out + fraction
+}
+
+fn superscript(digit: char) -> char {
+    let at = digit.to_digit(10).unwrap_or_default() as usize;
+    "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(at).unwrap_or(digit)
 }
 
 fn radix(verb: char, number: u64) -> String {

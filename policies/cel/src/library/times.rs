@@ -3,7 +3,9 @@
 use jiff::civil::DateTime;
 
 use crate::cost::CallCost::Fixed;
+use crate::cost::ResultSize;
 use crate::error::EvalError;
+use crate::program::Node;
 use crate::time::{self, Timestamp};
 use crate::value::Value;
 
@@ -42,14 +44,16 @@ macro_rules! clock {
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
-        Function::new(
-            &[
+        Function {
+            declares: &[
                 "timestamp(string) -> timestamp",
                 "timestamp(timestamp) -> timestamp",
                 "timestamp(int) -> timestamp",
             ],
-            Fixed(1),
-            |a| match a {
+            cost: Fixed(1),
+            size: ResultSize::Unknown,
+            prepare: Some(|a| constant(a, |text| time::parse_timestamp(text).map(Value::Timestamp))),
+            body: |a| match a {
                 [Value::String(s)] => time::parse_timestamp(s.as_str()).map(Value::Timestamp),
                 [Value::Timestamp(t)] => Ok(Value::Timestamp(*t)),
                 [Value::Int(seconds)] => Timestamp::new(*seconds, 0)
@@ -57,16 +61,22 @@ pub(super) static LIBRARY: Library = Library {
                     .ok_or_else(|| EvalError::failed("timestamp overflow")),
                 _ => Err(EvalError::NoOverload),
             },
-        ),
-        Function::new(
-            &["duration(string) -> duration", "duration(duration) -> duration", "duration(int) -> duration"],
-            Fixed(1),
-            |a| match a {
+        },
+        Function {
+            declares: &[
+                "duration(string) -> duration",
+                "duration(duration) -> duration",
+                "duration(int) -> duration",
+            ],
+            cost: Fixed(1),
+            size: ResultSize::Unknown,
+            prepare: Some(|a| constant(a, |text| time::parse_duration(text).map(Value::Duration))),
+            body: |a| match a {
                 [Value::String(s)] => time::parse_duration(s.as_str()).map(Value::Duration),
                 [Value::Duration(d) | Value::Int(d)] => Ok(Value::Duration(*d)),
                 _ => Err(EvalError::NoOverload),
             },
-        ),
+        },
         getter!("getFullYear", |t| i64::from(t.year())),
         getter!("getMonth", |t| i64::from(t.month()) - 1),
         getter!("getDate", |t| i64::from(t.day())),
@@ -79,6 +89,19 @@ pub(super) static LIBRARY: Library = Library {
         clock!("getMilliseconds", 1_000_000, |t| i64::from(t.millisecond())),
     ],
 };
+
+/// Reads a text that is written in the expression when that is compiled.
+fn constant(
+    arguments: &mut [Node],
+    read: fn(&str) -> Result<Value<'static>, EvalError>,
+) -> Result<(), EvalError> {
+    if let Some(Node::Const(value)) = arguments.first_mut()
+        && let Some(text) = value.as_str()
+    {
+        *value = read(text)?;
+    }
+    Ok(())
+}
 
 fn calendar<'a>(arguments: &[Value<'a>], field: fn(&DateTime) -> i64) -> Result<Value<'a>, EvalError> {
     match arguments {

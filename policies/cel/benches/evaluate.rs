@@ -1,0 +1,149 @@
+//! How long expressions take: `cargo bench -p expressions`. As a test it runs each path once.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use apimachinery::clock::{Clock, SystemClock};
+use expressions::{Cost, Environment, Parsed, Program, Type, Value};
+use serde_json::{Value as Json, json};
+
+/// The shortest of several measurements of `work`, each long enough to be read off the clock.
+fn measure(clock: &SystemClock, quick: bool, mut work: impl FnMut()) -> Duration {
+    if quick {
+        work();
+        return Duration::ZERO;
+    }
+    let mut rounds = 1_u32;
+    loop {
+        let start = clock.monotonic();
+        for _ in 0..rounds {
+            work();
+        }
+        let took = clock.monotonic() - start;
+        if took > Duration::from_millis(50) {
+            let again = (0..4).map(|_| {
+                let start = clock.monotonic();
+                for _ in 0..rounds {
+                    work();
+                }
+                clock.monotonic() - start
+            });
+            return again.chain([took]).min().unwrap_or(took) / rounds;
+        }
+        rounds *= 2;
+    }
+}
+
+fn text(name: &str) -> (String, Type) {
+    (name.to_owned(), Type::String)
+}
+
+/// A type with the fields that the expressions here read.
+fn schema() -> Type {
+    let strings = || Type::list(Type::String);
+    Type::object(
+        "Widget",
+        [
+            ("replicas".to_owned(), Type::Int),
+            ("maxReplicas".to_owned(), Type::Int),
+            text("name"),
+            text("s"),
+            ("items".to_owned(), strings()),
+            ("l".to_owned(), Type::list(Type::Int)),
+            ("strings".to_owned(), strings()),
+            ("o".to_owned(), Type::map(Type::String, Type::list(Type::Int))),
+            ("b64".to_owned(), Type::Bytes),
+        ],
+    )
+}
+
+fn compile(source: &str) -> Program {
+    let environment = Environment::new().variable("self", schema());
+    environment.compile(source).unwrap_or_else(|error| unreachable!("{source}: {error}"))
+}
+
+fn evaluate(program: &Program, data: &Json, schema: &Type) -> (bool, u64) {
+    let mut cost = Cost::limit(expressions::limits::CALL);
+    let value = Value::of(data, schema).unwrap_or(Value::Null);
+    let ended = program.evaluate(&[("self", value)], &mut cost).is_ok();
+    (ended, cost.used())
+}
+
+fn main() {
+    let quick = !std::env::args().any(|argument| argument == "--bench");
+    let clock = SystemClock::new();
+    let schema = schema();
+    let small = json!({
+        "replicas": 2, "maxReplicas": 3, "name": "abc",
+        "items": (0..1_000).map(|i| format!("item number {i}")).collect::<Vec<_>>(),
+    });
+    let report = |what: &str, took: Duration, limit: &str| println!("{took:>12.2?}  {limit:>10}  {what}");
+
+    let short = "self.replicas <= self.maxReplicas && self.name.startsWith('a')";
+    let program = compile(short);
+    report(
+        "evaluate, with metering: comparison and startsWith",
+        measure(&clock, quick, || {
+            black_box(evaluate(&program, &small, &schema));
+        }),
+        "1.5 µs",
+    );
+    let environment = Environment::new().variable("self", schema.clone());
+    report(
+        "parse the same",
+        measure(&clock, quick, || {
+            black_box(Parsed::new(short).is_ok());
+        }),
+        "",
+    );
+    let parsed = Parsed::new(short).unwrap_or_else(|error| unreachable!("{error}"));
+    report(
+        "type-check it after the parse",
+        measure(&clock, quick, || {
+            black_box(environment.check(&parsed).is_ok());
+        }),
+        "20 µs",
+    );
+    let program = compile("self.items.all(x, x.size() < 64)");
+    report(
+        "evaluate: all() over 1,000 items",
+        measure(&clock, quick, || {
+            black_box(evaluate(&program, &small, &schema));
+        }),
+        "100 µs",
+    );
+
+    // What would run for ever: within 1,000,000 units, on data as large as a request.
+    let large = json!({
+        "l": vec![0; 600_000],
+        "strings": vec![""; 200_000],
+        "s": "é".repeat(300_000),
+        "o": {"k": vec![0; 100_000]},
+        "b64": "QUJD".repeat(50_000),
+        "items": ["a"], "name": "abc", "replicas": 1, "maxReplicas": 1,
+    });
+    let endless = [
+        "self.l.all(x, self.l.all(y, self.l.all(z, x + y + z >= 0)))",
+        "self.l.map(x, self.l.map(y, x + y)).size() > 0",
+        "self.l.all(x, self.l == self.l)",
+        "self.l.all(x, self.o == self.o)",
+        "self.l.all(x, self.s == self.s)",
+        "self.l.all(x, self.s.size() > 0)",
+        "self.l.all(x, self.s.charAt(299999) == 'é')",
+        "self.l.all(x, self.strings.join(self.s) == '')",
+        "self.l.all(x, self.strings.isSorted())",
+        "self.l.all(x, self.s.replace('é', self.s) == '')",
+        "self.l.all(x, '%s'.format([self.strings]) != '')",
+        "self.l.all(x, self.b64.size() > 0)",
+        "self.l.all(x, !'a'.matches(self.name + '{1000}'))",
+        "self.l.all(x, url('https://a/?' + self.s).getQuery().size() > 0)",
+        "self.l.all(x, x in self.l.map(y, y + 1))",
+        "self.l.transformMapEntry(i, v, {i: v}).all(k, k >= 0)",
+    ];
+    for source in endless {
+        let program = compile(source);
+        let mut used = 0;
+        let took = measure(&clock, quick, || used = black_box(evaluate(&program, &large, &schema)).1);
+        report(&format!("{used} units: {source}"), took, "50 ms");
+    }
+}

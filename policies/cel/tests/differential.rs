@@ -1,0 +1,321 @@
+//! Generated expressions on this crate, on `cel` and on `cel-core`: the same value, or an error everywhere.
+//!
+//! `DIFFERENTIAL_ROUNDS` (default 3,000) expressions from `DIFFERENTIAL_SEED`. Differences that are known
+//! stand in [`KNOWN`] with their reasons; one that no longer shows up in a long run is to be removed.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use expressions::{Cost, Environment, Value};
+
+/// A known difference: who differs, when, and why ours stands.
+struct Known {
+    other: &'static str,
+    holds: fn(&Case<'_>) -> bool,
+    why: &'static str,
+}
+
+/// What one expression came to here and there; `None` for an error.
+struct Case<'c> {
+    source: &'c str,
+    ours: &'c Option<String>,
+    theirs: &'c Option<String>,
+}
+
+const KNOWN: &[Known] = &[Known {
+    other: "cel-core",
+    holds: |case| case.source.contains("has(") && case.ours.is_none() && case.theirs.is_some(),
+    why: "has() of an operand that fails is false there; the language says that the error remains",
+}];
+
+/// A generator of numbers; each seed gives its own sequence.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+
+    fn pick<'t>(&mut self, from: &[&'t str]) -> &'t str {
+        from[self.below(from.len())]
+    }
+}
+
+/// Types that expressions are generated of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Int,
+    Uint,
+    Double,
+    Bool,
+    String,
+    Bytes,
+    Ints,
+    Strings,
+    Map,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Int,
+    Kind::Uint,
+    Kind::Double,
+    Kind::Bool,
+    Kind::String,
+    Kind::Bytes,
+    Kind::Ints,
+    Kind::Strings,
+    Kind::Map,
+];
+
+/// An expression of a type, as deep as `depth`; `names` are variables of type int in scope.
+fn generate(random: &mut Random, kind: Kind, depth: usize, names: &mut Vec<&'static str>) -> String {
+    if depth == 0 || random.below(6) == 0 {
+        return literal(random, kind, names);
+    }
+    let depth = depth - 1;
+    let mut sub = |random: &mut Random, kind: Kind| generate(random, kind, depth, names);
+    if random.below(8) == 0 {
+        let condition = sub(random, Kind::Bool);
+        return format!("({condition} ? {} : {})", sub(random, kind), sub(random, kind));
+    }
+    match kind {
+        Kind::Int => match random.below(8) {
+            0..=2 => {
+                let operator = random.pick(&["+", "-", "*", "/", "%"]);
+                format!("({} {operator} {})", sub(random, kind), sub(random, kind))
+            }
+            3 => format!("size({})", sub(random, Kind::String)),
+            4 => format!("{}.size()", sub(random, Kind::Ints)),
+            5 => format!("{}[{}]", sub(random, Kind::Ints), random.below(4)),
+            6 => format!("{}['{}']", sub(random, Kind::Map), random.pick(&["a", "b", "c"])),
+            _ => {
+                let from = [Kind::Uint, Kind::Double, Kind::String][random.below(3)];
+                format!("int({})", sub(random, from))
+            }
+        },
+        Kind::Uint => match random.below(3) {
+            0 | 1 => {
+                let operator = random.pick(&["+", "-", "*", "/", "%"]);
+                format!("({} {operator} {})", sub(random, kind), sub(random, kind))
+            }
+            _ => format!("uint({})", sub(random, Kind::Int)),
+        },
+        Kind::Double => match random.below(3) {
+            0 | 1 => {
+                let operator = random.pick(&["+", "-", "*", "/"]);
+                format!("({} {operator} {})", sub(random, kind), sub(random, kind))
+            }
+            _ => format!("double({})", sub(random, Kind::Int)),
+        },
+        Kind::Bool => match random.below(12) {
+            0 => format!("({} && {})", sub(random, kind), sub(random, kind)),
+            1 => format!("({} || {})", sub(random, kind), sub(random, kind)),
+            2 => format!("!{}", sub(random, kind)),
+            3 | 4 => {
+                let of = KINDS[random.below(KINDS.len())];
+                let operator = random.pick(&["==", "!="]);
+                format!("({} {operator} {})", sub(random, of), sub(random, of))
+            }
+            5 | 6 => {
+                let of = [Kind::Int, Kind::Uint, Kind::Double, Kind::String][random.below(4)];
+                let operator = random.pick(&["<", "<=", ">", ">="]);
+                format!("({} {operator} {})", sub(random, of), sub(random, of))
+            }
+            7 => {
+                let function = random.pick(&["contains", "startsWith", "endsWith"]);
+                format!("{}.{function}({})", sub(random, Kind::String), sub(random, Kind::String))
+            }
+            8 => format!("({} in {})", sub(random, Kind::Int), sub(random, Kind::Ints)),
+            9 => format!("({} in {})", sub(random, Kind::String), sub(random, Kind::Map)),
+            10 => format!("has({{'a': {}}}.{})", sub(random, Kind::Int), random.pick(&["a", "b"])),
+            _ => {
+                let range = sub(random, Kind::Ints);
+                let name = if names.len() == 1 { "y" } else { "x" };
+                names.push(name);
+                let body = generate(random, Kind::Bool, depth, names);
+                names.pop();
+                format!("{range}.{}({name}, {body})", random.pick(&["all", "exists", "exists_one"]))
+            }
+        },
+        Kind::String => match random.below(3) {
+            0 => format!("({} + {})", sub(random, kind), sub(random, kind)),
+            1 => format!("{}[{}]", sub(random, Kind::Strings), random.below(3)),
+            _ => {
+                let from = [Kind::Int, Kind::Uint, Kind::Bool][random.below(3)];
+                format!("string({})", sub(random, from))
+            }
+        },
+        Kind::Bytes => format!("bytes({})", sub(random, Kind::String)),
+        Kind::Ints => match random.below(4) {
+            0 => format!("({} + {})", sub(random, kind), sub(random, kind)),
+            1 => format!("[{}, {}]", sub(random, Kind::Int), sub(random, Kind::Int)),
+            _ => {
+                let range = sub(random, Kind::Ints);
+                let name = if names.len() == 1 { "y" } else { "x" };
+                let function = random.pick(&["map", "filter"]);
+                let of = if function == "map" { Kind::Int } else { Kind::Bool };
+                names.push(name);
+                let body = generate(random, of, depth, names);
+                names.pop();
+                format!("{range}.{function}({name}, {body})")
+            }
+        },
+        Kind::Strings => format!("[{}, {}]", sub(random, Kind::String), sub(random, Kind::String)),
+        Kind::Map => format!("{{'a': {}, 'b': {}}}", sub(random, Kind::Int), sub(random, Kind::Int)),
+    }
+}
+
+fn literal(random: &mut Random, kind: Kind, names: &[&'static str]) -> String {
+    const INTS: &[&str] = &["0", "1", "2", "-1", "7", "100", "9223372036854775807", "-9223372036854775807"];
+    match kind {
+        Kind::Int if !names.is_empty() && random.below(2) == 0 => names[random.below(names.len())].to_owned(),
+        Kind::Int => random.pick(INTS).to_owned(),
+        Kind::Uint => random.pick(&["0u", "1u", "3u", "18446744073709551615u"]).to_owned(),
+        Kind::Double => random.pick(&["0.0", "1.0", "1.5", "-2.25", "1e10", "1e-3"]).to_owned(),
+        Kind::Bool => random.pick(&["true", "false"]).to_owned(),
+        Kind::String => random.pick(&["''", "'a'", "'abc'", "'é😀'", "'12'", "'b c'"]).to_owned(),
+        Kind::Bytes => random.pick(&["b''", "b'abc'"]).to_owned(),
+        Kind::Ints => random.pick(&["[1]", "[1, 2, 3]", "[0, -1]", "[5, 5]"]).to_owned(),
+        Kind::Strings => random.pick(&["['a']", "['a', 'b']"]).to_owned(),
+        Kind::Map => random.pick(&["{'a': 1}", "{'a': 1, 'b': 2}", "{'c': 0}"]).to_owned(),
+    }
+}
+
+fn double(d: f64) -> String {
+    if d.is_nan() { "NaN".to_owned() } else { format!("{d:e}") }
+}
+
+fn entries(pairs: impl Iterator<Item = (String, String)>) -> String {
+    let sorted: BTreeMap<String, String> = pairs.collect();
+    format!("{sorted:?}")
+}
+
+fn ours(value: &Value<'_>) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(b) => b.to_string(),
+        Value::Int(i) => i.to_string(),
+        Value::Uint(u) => format!("{u}u"),
+        Value::Double(d) => double(*d),
+        Value::String(s) => format!("{:?}", s.as_str()),
+        Value::Bytes(b) => format!("b{b:?}"),
+        Value::List(list) => {
+            let items: Vec<String> = list.iter().map(|item| ours(&item.unwrap())).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Map(map) => entries(map.entries().unwrap().iter().map(|(k, v)| (ours(k), ours(v)))),
+        other => format!("{other:?}"),
+    }
+}
+
+fn evaluated(source: &str) -> Option<String> {
+    let program = Environment::new().compile(source).ok()?;
+    program.evaluate(&[], &mut Cost::limit(1_000_000)).ok().map(|value| ours(&value))
+}
+
+fn of_cel(value: &cel::Value) -> String {
+    use cel::Value;
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(b) => b.to_string(),
+        Value::Int(i) => i.to_string(),
+        Value::UInt(u) => format!("{u}u"),
+        Value::Float(d) => double(*d),
+        Value::String(s) => format!("{:?}", s.as_str()),
+        Value::Bytes(b) => format!("b{:?}", b.as_slice()),
+        Value::List(list) => format!("[{}]", list.iter().map(of_cel).collect::<Vec<_>>().join(", ")),
+        Value::Map(map) => entries(map.map.iter().map(|(k, v)| {
+            let key = match k {
+                cel::objects::Key::String(s) => format!("{s:?}"),
+                other => format!("{other:?}"),
+            };
+            (key, of_cel(v))
+        })),
+        other => format!("{other:?}"),
+    }
+}
+
+fn evaluated_by_cel(source: &str) -> Option<String> {
+    let program = cel::Program::compile(source).ok()?;
+    program.execute(&cel::Context::default()).ok().map(|value| of_cel(&value))
+}
+
+fn of_cel_core(value: &cel_core::Value) -> String {
+    use cel_core::{MapKey, Value};
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(b) => b.to_string(),
+        Value::Int(i) => i.to_string(),
+        Value::UInt(u) => format!("{u}u"),
+        Value::Double(d) => double(*d),
+        Value::String(s) => format!("{:?}", &**s),
+        Value::Bytes(b) => format!("b{:?}", &**b),
+        Value::List(list) => format!("[{}]", list.iter().map(of_cel_core).collect::<Vec<_>>().join(", ")),
+        Value::Map(map) => entries(map.iter().map(|(k, v)| {
+            let key = match k {
+                MapKey::String(s) => format!("{:?}", &**s),
+                other => format!("{other:?}"),
+            };
+            (key, of_cel_core(v))
+        })),
+        other => format!("{other:?}"),
+    }
+}
+
+fn evaluated_by_cel_core(source: &str) -> Option<String> {
+    let env = cel_core::Env::with_standard_library();
+    let program = env.program(&env.compile(source).ok()?).ok()?;
+    match program.eval_empty() {
+        cel_core::Value::Error(_) => None,
+        value => Some(of_cel_core(&value)),
+    }
+}
+
+#[test]
+fn generated_expressions_mean_the_same_to_others() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let (seed, rounds) = (number("DIFFERENTIAL_SEED", 8), number("DIFFERENTIAL_ROUNDS", 3_000));
+    let mut random = Random(seed);
+    let mut unknown = Vec::new();
+    let mut met = vec![0_u64; KNOWN.len()];
+    let mut values = 0;
+    for round in 0..rounds {
+        let kind = KINDS[random.below(KINDS.len())];
+        let depth = 1 + random.below(4);
+        let source = generate(&mut random, kind, depth, &mut Vec::new());
+        let mine = evaluated(&source);
+        values += u64::from(mine.is_some());
+        for (other, evaluate) in
+            [("cel", evaluated_by_cel as fn(&str) -> Option<String>), ("cel-core", evaluated_by_cel_core)]
+        {
+            // Others may panic, which counts as an error of theirs.
+            let theirs = catch_unwind(AssertUnwindSafe(|| evaluate(&source))).unwrap_or(None);
+            if mine == theirs {
+                continue;
+            }
+            let case = Case { source: &source, ours: &mine, theirs: &theirs };
+            match KNOWN.iter().position(|known| known.other == other && (known.holds)(&case)) {
+                Some(at) => met[at] += 1,
+                None => unknown.push(format!(
+                    "{other}, round {round}: {source}\n   ours {mine:?}\n   theirs {theirs:?}"
+                )),
+            }
+        }
+    }
+    for (known, met) in KNOWN.iter().zip(met) {
+        println!("{}: {met} times: {}", known.other, known.why);
+    }
+    println!("{rounds} expressions from seed {seed}, {values} with a value");
+    assert!(values > rounds / 4, "too few expressions have a value: {values} of {rounds}");
+    let shown: Vec<&String> = unknown.iter().take(20).collect();
+    assert!(unknown.is_empty(), "seed {seed}: {} unknown differences, such as\n{shown:#?}", unknown.len());
+}

@@ -1,0 +1,127 @@
+//! Budgets, places of mistakes, and values and data that are made to take for ever.
+
+use expressions::{Cost, Environment, EvalError, Type, Value};
+use serde_json::{Value as Json, json};
+
+/// The outcome and the cost of an expression without variables.
+fn run(source: &str, limit: u64) -> (Result<String, EvalError>, u64) {
+    let program = Environment::new().compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
+    let mut cost = Cost::limit(limit);
+    let outcome = program.evaluate(&[], &mut cost).map(|value| format!("{value:?}"));
+    (outcome, cost.used())
+}
+
+#[test]
+fn budgets_are_exact_and_nothing_absorbs_their_end() {
+    for source in [
+        "1 == 1",
+        "[1, 2, 3].all(x, x > 0)",
+        "[1, 2].map(x, x * 2).size() == 2",
+        "'abc'.matches('^a') && {'a': 1}.a == 1",
+        "[1, 2, 3].all(x, x > 0) || true",
+        "[1, 2, 3].exists(x, [4, 5].all(y, y < x)) || [1].exists_one(x, x == 1)",
+        "optional.of(1).optMap(x, x + 1).orValue(7) == 2",
+        "['b', 'a'].isSorted() ? 'x' + 'y' == 'xy' : sets.contains([1], [1])",
+    ] {
+        let (value, units) = run(source, 1_000_000);
+        assert!(value.is_ok(), "{source}: {value:?}");
+        for limit in 0..units {
+            assert_eq!(run(source, limit).0, Err(EvalError::CostLimit), "{source} with {limit} of {units}");
+        }
+        assert_eq!(run(source, units), (value, units), "{source}");
+    }
+    assert_eq!(EvalError::CostLimit.to_string(), "operation cancelled: actual cost limit exceeded");
+}
+
+#[test]
+fn a_sum_over_several_expressions_has_its_own_budget() {
+    let program = Environment::new().compile("[1, 2, 3].all(x, x > 0)").unwrap();
+    let mut total = Cost::limit(150);
+    let mut ended = 0;
+    for _ in 0..10 {
+        let mut call = Cost::limit(1_000);
+        program.evaluate(&[], &mut call).unwrap();
+        if total.charge(call.used()).is_err() {
+            break;
+        }
+        ended += 1;
+    }
+    assert_eq!((ended, total.left()), (2, 0));
+}
+
+#[test]
+fn mistakes_have_a_place_and_a_caret() {
+    let schema = Type::object("root", [("a".to_owned(), Type::Int)]);
+    let environment = Environment::new().variable("self", schema);
+    for (source, shown) in [
+        ("self.missing > 0", "ERROR: <input>:1:5: undefined field 'missing'\n | self.missing > 0\n | ....^"),
+        (
+            "true &&\n  'é' + self.a == 'x'",
+            "ERROR: <input>:2:7: found no matching overload for '_+_' applied to '(string, int)'\n \
+             |   'é' + self.a == 'x'\n | ......^",
+        ),
+        (
+            "x + y",
+            "ERROR: <input>:1:1: undeclared reference to 'x' (in container '')\n | x + y\n | ^\n\
+             ERROR: <input>:1:5: undeclared reference to 'y' (in container '')\n | x + y\n | ....^",
+        ),
+    ] {
+        let error = environment.compile(source).err().unwrap();
+        assert_eq!(error.to_string(), shown, "{source}");
+    }
+}
+
+/// Values that share their parts grow exponentially at a low cost: they are refused.
+#[test]
+fn values_stay_small() {
+    for grow in ["[x, x]", "x + x", "{'a': [x], 'b': [x]}.map(k, x)"] {
+        let mut source = String::from("x == x");
+        for _ in 0..36 {
+            source = format!("optional.of({grow}).optMap(x, {source})");
+        }
+        let source = format!("optional.of([1]).optMap(x, {source}) == optional.none()");
+        let refused = Err(EvalError::Failed("the value is too large".to_owned()));
+        assert_eq!(run(&source, 1_000_000).0, refused, "{grow}");
+    }
+}
+
+/// INVARIANT (cost covers work): on large data each of these would take minutes or all of the memory if what
+/// it does were not paid for before.
+#[test]
+fn the_budget_ends_what_large_data_makes_slow() {
+    let fields = [
+        ("l", Type::list(Type::Int)),
+        ("strings", Type::list(Type::String)),
+        ("s", Type::String),
+        ("o", Type::map(Type::String, Type::list(Type::Int))),
+        ("b64", Type::Bytes),
+        ("set", Type::list_of_kind(Type::Int, expressions::ListKind::Set)),
+    ];
+    let schema = Type::object("root", fields.map(|(name, ty)| (name.to_owned(), ty)));
+    let data: Json = json!({
+        "l": vec![0; 300_000], "strings": vec![""; 100_000], "s": "é".repeat(200_000),
+        "o": {"k": vec![0; 100_000]}, "b64": "QUJD".repeat(50_000), "set": (0..50_000).collect::<Vec<_>>(),
+    });
+    for source in [
+        "self.l.all(x, self.l.all(y, self.l.all(z, x + y + z >= 0)))",
+        "self.l.all(x, self.o == self.o)",
+        "self.l.all(x, self.set == self.set)",
+        "self.l.all(x, (self.set + self.set).size() > 0)",
+        "self.l.all(x, self.s == self.s)",
+        "self.l.all(x, self.strings.join(self.s) == '')",
+        "self.l.all(x, self.strings.isSorted())",
+        "self.l.all(x, self.s.replace('é', self.s) == '')",
+        "self.l.all(x, '%s'.format([self.strings]) != '')",
+        "self.l.all(x, self.b64.size() > 0)",
+        "self.l.all(x, !'a'.matches(string(x) + '{1000}'))",
+        "self.l.all(x, [url('https://a/?' + self.s)].all(u, u.getQuery().size() > 0))",
+        "self.l.all(x, sets.contains([self.o], [self.o]))",
+        "self.l.all(x, self.o in [self.o])",
+    ] {
+        let program = Environment::new().variable("self", schema.clone()).compile(source).unwrap();
+        let mut cost = Cost::limit(100_000);
+        let value = Value::of(&data, &schema).unwrap();
+        let outcome = program.evaluate(&[("self", value)], &mut cost).map(|value| format!("{value:?}"));
+        assert_eq!(outcome, Err(EvalError::CostLimit), "{source}");
+    }
+}

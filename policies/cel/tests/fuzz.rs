@@ -1,0 +1,308 @@
+//! Random and mutated texts into everything that reads them: nothing panics, and what is accepted keeps its
+//! promises.
+//!
+//! Each target runs for `FUZZ_SECONDS` (default 4), from `FUZZ_SEED` (default: fixed, so that a plain run is
+//! repeatable up to how far it gets). A failure prints seed, round and input.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use apimachinery::clock::{Chance, Clock, SeededChance, SystemClock};
+use expressions::{Bounds, Cost, Environment, Schema, SchemaType, Type, Value};
+
+/// Units for one evaluation.
+const UNITS: u64 = 20_000;
+
+fn dynamic() -> Environment {
+    Environment::stored().variable("self", Type::Dyn).variable("text", Type::String)
+}
+
+/// Guard and parser: an expression or mistakes that all have a place in the text.
+fn parses(text: &str) {
+    if let Err(error) = Environment::new().compile(text) {
+        assert!(!error.issues.is_empty());
+        let lines = text.lines().count().max(1) + 1;
+        for issue in &error.issues {
+            assert!(issue.line >= 1 && issue.line <= lines && issue.column >= 1, "{issue}");
+        }
+        let _ = error.to_string();
+    }
+}
+
+/// The checker: what compiles without dynamic parts has the type that it said.
+fn checks(text: &str) {
+    let Ok(program) = Environment::new().compile(text) else { return };
+    let _ = program.estimate(&[]);
+    let Ok(value) = program.evaluate(&[], &mut Cost::limit(UNITS)) else { return };
+    let as_said = match program.result_type() {
+        Type::Bool => matches!(value, Value::Bool(_)),
+        Type::Int => matches!(value, Value::Int(_)),
+        Type::Uint => matches!(value, Value::Uint(_)),
+        Type::Double => matches!(value, Value::Double(_)),
+        Type::String => matches!(value, Value::String(_)),
+        Type::Bytes => matches!(value, Value::Bytes(_)),
+        Type::List(_) => matches!(value, Value::List(_)),
+        _ => true,
+    };
+    assert!(as_said, "{value:?} is no {}", program.result_type());
+}
+
+/// Evaluation: within its budget, always the same value for the same cost.
+fn evaluates(text: &str) {
+    let Ok(program) = dynamic().compile(text) else { return };
+    let data = serde_json::json!({
+        "a": [1, 2.5, "x", null, true, {"b": "2024-01-02T03:04:05Z"}], "m": {"k": "v", "1": [[]]}, "s": "aé😀b",
+    });
+    let any = Type::Dyn;
+    let run = || {
+        let mut cost = Cost::limit(UNITS);
+        let variables = [("self", Value::of(&data, &any).unwrap()), ("text", Value::text("10.0.0.0/8"))];
+        let outcome = program.evaluate(&variables, &mut cost).map(|value| format!("{value:?}"));
+        (outcome, cost.used())
+    };
+    let (first, second) = (run(), run());
+    assert_eq!(first, second);
+    assert!(first.1 <= UNITS || first.0.is_err(), "{first:?}");
+}
+
+/// The functions that read a text of the data, each with the whole input.
+fn reads(text: &str) {
+    const READERS: &[&str] = &[
+        "int(text)",
+        "uint(text)",
+        "double(text)",
+        "bool(text)",
+        "bytes(text)",
+        "timestamp(text)",
+        "duration(text)",
+        "timestamp(0).getHours(text)",
+        "isURL(text)",
+        "url(text).getQuery()",
+        "url(text).getEscapedPath() + url(text).getHost() + url(text).getPort()",
+        "isIP(text)",
+        "string(ip(text))",
+        "ip.isCanonical(text)",
+        "string(cidr(text))",
+        "cidr('10.0.0.0/8').containsIP(text)",
+        "cidr(text).containsCIDR(text)",
+        "isQuantity(text)",
+        "quantity(text).add(1).asApproximateFloat()",
+        "quantity(text).compareTo(quantity(text))",
+        "isSemver(text)",
+        "isSemver(text, true)",
+        "semver(text).compareTo(semver(text))",
+        "'abc'.matches(text)",
+        "text.find(text)",
+        "text.findAll(text)",
+        "text.format([1, 'a', 2.5, [text]])",
+        "text.split(text)",
+        "text.replace(text, 'x')",
+        "strings.quote(text)",
+        "text.substring(1)",
+        "text.indexOf(text, 1)",
+        "text.lastIndexOf('a', 1)",
+        "text.charAt(1)",
+        "format.qualifiedName().validate(text)",
+        "format.uri().validate(text)",
+        "format.byte().validate(text)",
+        "format.date().validate(text)",
+        "format.datetime().validate(text)",
+        "format.named(text)",
+        "authorizer.group('').resource('x').fieldSelector(text).check('get')",
+    ];
+    let environment = dynamic();
+    for reader in READERS {
+        let Ok(program) = environment.compile(reader) else { continue };
+        let outcome = program.evaluate(&[("text", Value::text(text))], &mut Cost::limit(10_000_000));
+        let twice = program.evaluate(&[("text", Value::text(text))], &mut Cost::limit(10_000_000));
+        assert_eq!(format!("{outcome:?}"), format!("{twice:?}"), "{reader}");
+    }
+    // What is written reads back.
+    for same in [
+        "string(ip(string(ip(text)))) == string(ip(text))",
+        "cidr(string(cidr(text))) == cidr(text)",
+        "timestamp(string(timestamp(text))) == timestamp(text)",
+        "duration(string(duration(text))) == duration(text)",
+        "text.split('').join() == text && bytes(text) == bytes(string(bytes(text)))",
+    ] {
+        let program = environment.compile(same).unwrap();
+        let outcome = program.evaluate(&[("text", Value::text(text))], &mut Cost::limit(10_000_000));
+        assert!(!matches!(outcome, Ok(Value::Bool(false))), "{same}");
+    }
+}
+
+/// One text as the value of fields of every format.
+struct Field(&'static str);
+
+impl Schema for Field {
+    fn schema_type(&self) -> SchemaType {
+        SchemaType::String
+    }
+    fn format(&self) -> Option<&str> {
+        Some(self.0)
+    }
+    fn properties(&self) -> Vec<(&str, &dyn Schema)> {
+        Vec::new()
+    }
+    fn additional_properties(&self) -> Option<&dyn Schema> {
+        None
+    }
+    fn items(&self) -> Option<&dyn Schema> {
+        None
+    }
+    fn list_kind(&self) -> expressions::ListKind {
+        expressions::ListKind::Atomic
+    }
+    fn embedded(&self) -> bool {
+        false
+    }
+    fn max_length(&self) -> Option<u64> {
+        None
+    }
+    fn max_items(&self) -> Option<u64> {
+        None
+    }
+    fn max_properties(&self) -> Option<u64> {
+        None
+    }
+    fn longest_enum(&self) -> Option<u64> {
+        None
+    }
+    fn requires(&self, _property: &str) -> bool {
+        false
+    }
+    fn has_default(&self) -> bool {
+        false
+    }
+}
+
+fn fields(text: &str) {
+    let json = serde_json::Value::String(text.to_owned());
+    for format in ["byte", "date", "date-time", "duration", "uuid"] {
+        let schema = Field(format);
+        let ty = Type::of_schema(&schema, "field").unwrap();
+        assert!(Bounds::of_schema(&schema).is_some());
+        if let Ok(value) = Value::of(&json, &ty) {
+            assert!(value.equals(&value.clone()), "{format}");
+        }
+    }
+    let _ = expressions::escape(text);
+}
+
+const EXPRESSIONS: &[&str] = &[
+    "self.a.all(x, x == 1 || type(x) == string) && has(self.m.k) ? self.s.size() : -1",
+    "[1, 2u, 3.5, 'x', b'y\\x00', null, true].exists(e, e in {1: 'a', 'b': [r'\\d']})",
+    "self.a.map(x, x > 0, {'k': x}).filter(y, y.k != 2)[?0].k.orValue(7) + 1",
+    "self.m.transformMapEntry(k, v, {v: k}).?v.optMap(t, t + '!').or(optional.of('')).value()",
+    "timestamp('2024-01-02T03:04:05Z') + duration('1h30m') > timestamp(0) // comment",
+    "\"%s %d %.2f %x\".format([text, 1, 2.5, 255]).replace(' ', '-', 2).split('-').join(',').upperAscii()",
+    "'''long\n'quoted''' + \"\"\"text\"\"\" + r\"raw\\\" + '\\u00e9\\U0001F600\\101'",
+    "isIP(text) || cidr(text).containsIP('10.1.1.1') && quantity('1Gi').isGreaterThan(quantity('1k'))",
+    "url('https://a:80/b?c=d').getQuery()['c'][0].matches('^d$') ? 0x1F : 1e3 < 2.0",
+    "sets.contains([1, 2], [1]) && format.dns1123Label().validate(text).hasValue() && !isSemver('1.2')",
+    "((((((1 + 2) * 3) - 4) / 5) % 6) == -7) != (!!true && [[[[]]]] == [])",
+];
+const TEXTS: &[&str] = &[
+    "",
+    "a",
+    "10.0.0.0/8",
+    "2001:db8::/32",
+    "::ffff:1.2.3.4",
+    "fe80::1%eth0",
+    "https://u:p@[::1]:80/a%20b?x=1&x=2;y#f",
+    "-1.5e3",
+    "9223372036854775808",
+    "1Gi",
+    "100m",
+    "+.5e-12",
+    "v1.2.3-alpha.1+build",
+    "2024-02-29T23:59:60.123+05:30",
+    "9999-12-31T23:59:59.999999999Z",
+    "1h2m3.5s",
+    "-0.5us",
+    "America/New_York",
+    "(?i)^[a-z[:^alpha:]\\d]{2,3}?(\\pL|\\x{41})*$",
+    "%s %d %.3f %e %x %o %b %%",
+    "aGVsbG8=",
+    "é😀\u{0}\n\"\\",
+    "example.com/Name_x",
+    "metadata.name=x,a!=b",
+];
+
+/// A mutated seed, two seeds spliced, or noise.
+fn input(chance: &SeededChance, seeds: &[&str]) -> String {
+    let pick = |n: usize| usize::try_from(chance.bits() % (n.max(1) as u128)).unwrap_or(0);
+    let seed = || seeds[pick(seeds.len())].as_bytes();
+    let mut bytes = match pick(10) {
+        0 => (0..pick(64)).map(|_| chance.bits() as u8).collect(),
+        1..=3 => {
+            let (a, b) = (seed(), seed());
+            [&a[..pick(a.len() + 1)], &b[pick(b.len() + 1)..]].concat()
+        }
+        _ => seed().to_vec(),
+    };
+    const SPECIAL: &[u8] = b"{}[]()\"'\\:,-?&*!|>%.=<+/ \n0195ueEx_~;#@\0\xc3\xa9";
+    for _ in 0..pick(8) {
+        let at = pick(bytes.len() + 1);
+        match pick(5) {
+            0 => bytes.insert(at, SPECIAL[pick(SPECIAL.len())]),
+            1 if at < bytes.len() => bytes[at] = SPECIAL[pick(SPECIAL.len())],
+            2 if at < bytes.len() => {
+                bytes.remove(at);
+            }
+            3 => {
+                let end = (at + pick(12)).min(bytes.len());
+                let piece = bytes[at..end].to_vec();
+                let to = pick(bytes.len() + 1);
+                bytes.splice(to..to, piece.repeat(1 + pick(40)));
+            }
+            _ => bytes.truncate(at.max(1)),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn run(name: &str, seeds: &[&str], target: fn(&str)) {
+    let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = variable("FUZZ_SEED").unwrap_or(20_250_801);
+    let budget = Duration::from_secs(variable("FUZZ_SECONDS").unwrap_or(4));
+    let clock = SystemClock::new();
+    let chance = SeededChance::new(seed);
+    for text in seeds {
+        target(text);
+    }
+    let mut round = 0_u64;
+    while clock.monotonic() < budget {
+        let text = input(&chance, seeds);
+        if catch_unwind(AssertUnwindSafe(|| target(&text))).is_err() {
+            panic!("{name}: FUZZ_SEED={seed} round {round}: {text:?}");
+        }
+        round += 1;
+    }
+    println!("{name}: {round} rounds");
+}
+
+#[test]
+fn parsing_survives() {
+    run("parse", EXPRESSIONS, parses);
+}
+
+#[test]
+fn checking_survives() {
+    run("check", EXPRESSIONS, checks);
+}
+
+#[test]
+fn evaluation_survives() {
+    run("evaluate", EXPRESSIONS, evaluates);
+}
+
+#[test]
+fn readers_of_texts_survive() {
+    run("texts", TEXTS, reads);
+}
+
+#[test]
+fn fields_of_every_format_survive() {
+    run("fields", TEXTS, fields);
+}

@@ -1,0 +1,154 @@
+//! Rules as a reference server answered them: the `cel/` cases of `cel.json` in the recorded exchanges
+//! (`CONFORMANCE_DIR`, by default beside the checkout; `none` leaves this test out).
+//!
+//! Of each definition of a custom kind the rules are compiled on its schema, and refused where the server
+//! refused them; of each object that was created the rules that fail are those that the server named.
+
+mod json_schema;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use expressions::{Bounds, Cost, Environment, Program, Type, Value, excess, limits};
+use json_schema::JsonSchema;
+use serde_json::Value as Json;
+
+/// Defaults, which a server fills in before it runs rules, and rules on transitions are not replayed here.
+const LEFT_OUT: [&str; 2] = ["unchanged-invalid-values-are-tolerated", "set-and-map-list-equality"];
+
+fn recorded() -> Option<Json> {
+    let folder = match std::env::var("CONFORMANCE_DIR") {
+        Ok(none) if none == "none" => return None,
+        Ok(folder) => PathBuf::from(folder),
+        Err(_) => PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/conformance")),
+    };
+    let text = std::fs::read_to_string(folder.join("cases/cel.json")).ok()?;
+    Some(serde_json::from_str(&text).unwrap())
+}
+
+/// A rule: where its schema is, where its failure is reported, and the rule itself.
+struct Rule {
+    place: Vec<String>,
+    reported: String,
+    rule: String,
+}
+
+/// The rules of a schema and of its properties.
+fn rules(schema: &Json, prefix: &str, place: &[String], found: &mut Vec<Rule>) {
+    for rule in schema[format!("{prefix}-validations")].as_array().into_iter().flatten() {
+        found.push(Rule {
+            place: place.to_vec(),
+            reported: format!("{}{}", place.join("."), rule["fieldPath"].as_str().unwrap_or_default()),
+            rule: rule["rule"].as_str().unwrap().to_owned(),
+        });
+    }
+    for (name, part) in schema["properties"].as_object().into_iter().flatten() {
+        rules(part, prefix, &[place, &[name.clone()]].concat(), found);
+    }
+}
+
+/// What a rule comes to on its schema: a program or why the server would refuse it.
+fn compile(root: &Json, prefix: &str, rule: &Rule) -> Result<(Program, Type), String> {
+    let schema = rule.place.iter().fold(root, |schema, name| &schema["properties"][name]);
+    let schema = JsonSchema::new(schema, prefix, rule.place.is_empty());
+    let ty = Type::of_schema(&schema, "self").ok_or("no type")?;
+    if rule.rule.trim().is_empty() {
+        return Err("rule is not specified".to_owned());
+    }
+    let mut environment = Environment::new().variable("self", ty.clone());
+    if rule.rule.contains("oldSelf") {
+        environment = environment.variable("oldSelf", ty.clone());
+    }
+    let program = environment.compile(&rule.rule).map_err(|error| format!("compilation failed: {error}"))?;
+    if *program.result_type() != Type::Bool {
+        return Err("cel expression must evaluate to a bool".to_owned());
+    }
+    let bounds = Bounds::of_schema(&schema).ok_or("no bounds")?;
+    let cost = program.estimate(&[("self", &bounds), ("oldSelf", &bounds)]).max;
+    match excess("estimated rule cost", cost, limits::RULE_ESTIMATE) {
+        Some(said) => Err(said),
+        None => Ok((program, ty)),
+    }
+}
+
+/// The places that the server named in its causes.
+fn causes(answer: &Json) -> BTreeSet<String> {
+    let causes = answer["body"]["details.causes"].as_array().into_iter().flatten();
+    causes.filter_map(|cause| cause["field"].as_str()).map(str::to_owned).collect()
+}
+
+#[test]
+fn rules_come_to_what_the_reference_server_said() {
+    let Some(file) = recorded() else { return };
+    let names = Names::new(Preset::Kubernetes, DEFAULT_API_DOMAIN).unwrap();
+    let prefix = names.extension_prefix.trim_end_matches('-');
+    let (mut refused, mut objects) = (0, 0);
+    for case in file["cases"].as_array().unwrap() {
+        let name = case["name"].as_str().unwrap();
+        if !name.starts_with("cel/") || LEFT_OUT.iter().any(|left_out| name.ends_with(left_out)) {
+            continue;
+        }
+        let mut programs: Vec<(Rule, Program, Type)> = Vec::new();
+        for step in case["steps"].as_array().unwrap() {
+            let (body, answer) = (&step["body"], &step["answer"]);
+            if body["kind"] == "CustomResourceDefinition" {
+                let root = &body["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+                let mut found = Vec::new();
+                rules(root, prefix, &[], &mut found);
+                let compiled: Vec<Result<_, String>> =
+                    found.iter().map(|rule| compile(root, prefix, rule)).collect();
+                let said: Vec<&String> =
+                    compiled.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+                if answer["status"] == 201 {
+                    assert!(said.is_empty(), "{name}: {said:?}");
+                    programs = found
+                        .into_iter()
+                        .zip(compiled)
+                        .filter_map(|(rule, outcome)| outcome.ok().map(|(program, ty)| (rule, program, ty)))
+                        .collect();
+                    continue;
+                }
+                refused += 1;
+                // What is wrong with messages and their expressions is not the rule's.
+                let about_rules: Vec<&Json> = answer["body"]["details.causes"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter(|cause| cause["field"].as_str().is_some_and(|field| field.ends_with(".rule")))
+                    .collect();
+                for (cause, said) in about_rules.iter().zip(&said) {
+                    let message = cause["message"].as_str().unwrap();
+                    assert!(message.ends_with(said.as_str()), "{name}: {message}\nwe say: {said}");
+                }
+                assert!(about_rules.len() <= said.len(), "{name}: {about_rules:?} against {said:?}");
+            } else if step["method"] == "POST" && !programs.is_empty() {
+                objects += 1;
+                let mut failed = BTreeSet::new();
+                for (rule, program, ty) in &programs {
+                    let data = rule.place.iter().fold(body, |data, name| &data[name]);
+                    if data.is_null() || rule.rule.contains("oldSelf") {
+                        continue;
+                    }
+                    // A field that the server fills in.
+                    let mut data = data.clone();
+                    if rule.rule.contains("self.d == 'dflt'") {
+                        data["d"] = "dflt".into();
+                    }
+                    let value = Value::of(&data, ty).unwrap();
+                    let mut cost = Cost::limit(limits::CALL);
+                    match program.evaluate(&[("self", value)], &mut cost) {
+                        Ok(Value::Bool(true)) => {}
+                        Ok(Value::Bool(false)) => drop(failed.insert(rule.reported.clone())),
+                        // Errors are reported at the rule's own place.
+                        _ => drop(failed.insert(rule.place.join("."))),
+                    }
+                }
+                let wanted = causes(answer);
+                assert_eq!(failed, wanted, "{name}: {body}");
+                assert_eq!(answer["status"] == 201, failed.is_empty(), "{name}");
+            }
+        }
+    }
+    assert!(refused > 10 && objects > 25, "{refused} definitions refused, {objects} objects");
+}
