@@ -27,6 +27,7 @@ mod hostile;
 mod kubectl;
 mod naming;
 mod openapi;
+mod pod_security;
 mod presets;
 mod process;
 mod start_objects;

@@ -1,0 +1,145 @@
+//! What PodSecurity costs a write of a pod, by what its namespace asks for:
+//! `cargo run --release -p admission --example pod_security`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::plugins::PLUGINS;
+use admission::{
+    Attributes, Authorizer, Chain, Configuration, Environment, Eventual, Found, Notes, ObjectKind, Operation,
+    Reader, Writer,
+};
+use apimachinery::attributes::Attributes as Question;
+use apimachinery::clock::{Clock, SeededChance, SystemClock};
+use apimachinery::decision::Decision;
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use kinds::Registry;
+use serde_json::json;
+
+/// Each of this many batches is timed; the quickest tells, as the machine may have other things to do.
+const BATCHES: u32 = 200;
+const ROUNDS: u32 = 100;
+
+/// One namespace and nothing else.
+struct World(Arc<Object>);
+
+impl Reader for World {
+    fn get<'a>(&'a self, _: ObjectKind, _: &'a str, _: &'a str) -> Eventual<'a, Found> {
+        Eventual::Now(Ok(Some(Arc::clone(&self.0))))
+    }
+
+    fn list<'a>(&'a self, _: ObjectKind, _: &'a str) -> Eventual<'a, Result<Vec<Arc<Object>>, Status>> {
+        Eventual::Now(Ok(Vec::new()))
+    }
+
+    fn get_fresh<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found> {
+        self.get(kind, namespace, name)
+    }
+}
+
+impl Writer for World {
+    fn create<'a>(&'a self, _: ObjectKind, _: Object) -> Eventual<'a, Result<(), Status>> {
+        Eventual::Now(Ok(()))
+    }
+
+    fn update_status<'a>(
+        &'a self,
+        _: ObjectKind,
+        object: Object,
+    ) -> Eventual<'a, Result<Arc<Object>, Status>> {
+        Eventual::Now(Ok(Arc::new(object)))
+    }
+}
+
+impl Authorizer for World {
+    fn decide<'a>(&'a self, _: &'a Arc<UserInfo>, _: Question) -> Eventual<'a, Result<Decision, Status>> {
+        Eventual::Now(Ok(Decision::default()))
+    }
+}
+
+fn object(value: Value) -> Object {
+    Object::from_value(value).unwrap_or_default()
+}
+
+/// A pod of three containers, hardened or as it comes.
+fn pod(hardened: bool) -> Object {
+    let security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    let container = |name: &str| {
+        json!({
+            "name": name, "image": "img.example.com/app:1",
+            "ports": [{"containerPort": 8080, "protocol": "TCP"}],
+            "volumeMounts": [{"name": "config", "mountPath": "/etc/app"}],
+            "securityContext": if hardened { security.clone() } else { json!({}) },
+        })
+    };
+    let of_pod = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+    let spec = json!({
+        "containers": [container("app"), container("side")],
+        "initContainers": [container("setup")],
+        "volumes": [{"name": "config", "configMap": {"name": "app"}}, {"name": "tmp", "emptyDir": {}}],
+        "securityContext": if hardened { of_pod } else { json!({}) },
+    });
+    object(json!({"metadata": {"name": "p", "namespace": "team"}, "spec": spec}))
+}
+
+#[tokio::main(flavor = "current_thread")]
+#[expect(clippy::expect_used, reason = "an example on a chain of its own")]
+async fn main() {
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").expect("names"));
+    let registry = Registry::new(&names);
+    let pods = registry.find("", "v1", "pods").expect("pods");
+    let clock = Arc::new(SystemClock::new());
+    let others: Vec<String> = PLUGINS
+        .iter()
+        .filter(|plugin| plugin.name != "PodSecurity")
+        .map(|plugin| plugin.name.to_owned())
+        .collect();
+    let user = Arc::new(UserInfo::anonymous());
+    for (level, hardened) in
+        [("privileged", false), ("baseline", false), ("restricted", true), ("restricted", false)]
+    {
+        let namespace = object(json!({
+            "metadata": {"name": "team", "labels": {names.label_sub_key("pod-security", "enforce"): level}},
+        }));
+        let world = Arc::new(World(Arc::new(namespace)));
+        let environment = Environment {
+            names: Arc::clone(&names),
+            clock: clock.clone(),
+            chance: Arc::new(SeededChance::new(1)),
+            reader: world.clone(),
+            writer: world.clone(),
+            authorizer: world,
+            reservations: Arc::default(),
+        };
+        let chain = Chain::new(&[], &others, &Configuration::default(), &environment).expect("a chain");
+        let pod = pod(hardened);
+        let mut best = Duration::MAX;
+        let mut refused = false;
+        for _ in 0..BATCHES {
+            let start = clock.monotonic();
+            for _ in 0..ROUNDS {
+                let notes = Notes::default();
+                let attributes = Attributes {
+                    operation: Operation::Create,
+                    resource: pods,
+                    version: "v1",
+                    subresource: "",
+                    namespace: "team",
+                    name: "p",
+                    old: None,
+                    user: &user,
+                    dry_run: false,
+                    options: &Value::Null,
+                    reinvoked: false,
+                    notes: &notes,
+                };
+                refused = std::hint::black_box(chain.validate(&attributes, Some(&pod)).await).is_err();
+            }
+            best = best.min((clock.monotonic() - start) / ROUNDS);
+        }
+        println!("enforce {level}: {best:?} a pod, {}", if refused { "refused" } else { "let pass" });
+    }
+}
