@@ -1,0 +1,256 @@
+//! Applying with kubectl, on the client and on the server, and upgrading as package managers do.
+
+use apimachinery::names::Preset;
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Options, Plane};
+use crate::kubectl::{Kubectl, with_each_release};
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+fn config_map(data: &Value) -> String {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "namespace": "default"}, "data": data}).to_string()
+}
+
+fn deployment(replicas: Option<u32>, image: &str, port: Option<u16>) -> String {
+    let mut container = json!({"name": "app", "image": image});
+    if let Some(port) = port {
+        container["ports"] = json!([{"containerPort": port}]);
+    }
+    let mut spec = json!({"selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}});
+    if let Some(replicas) = replicas {
+        spec["replicas"] = json!(replicas);
+    }
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"}, "spec": spec}).to_string()
+}
+
+fn get(kubectl: &Kubectl, what: &str) -> Value {
+    let text = kubectl.ok(&format!("get {what} -n default -o json --show-managed-fields"), "");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Who owns a field of the first levels: `f:spec`, `f:replicas`.
+fn owners(object: &Value, path: &[&str]) -> Vec<String> {
+    let entries = object["metadata"]["managedFields"].as_array().expect("owners");
+    let owns = |entry: &&Value| path.iter().try_fold(&entry["fieldsV1"], |at, name| at.get(*name)).is_some();
+    entries.iter().filter(owns).map(|entry| entry["manager"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_applies_on_the_client() {
+    with_each_release(client_side).await;
+}
+
+fn client_side(_: &Plane, kubectl: &Kubectl) {
+    let apply = |body: &str| kubectl.ok("apply -f -", body);
+    let first = deployment(Some(2), "app:1", Some(80));
+    assert_eq!(apply(&first), "deployment.apps/web created\n");
+    assert_eq!(apply(&first), "deployment.apps/web unchanged\n");
+    let version = get(kubectl, "deployment web")["metadata"]["resourceVersion"].clone();
+    assert_eq!(get(kubectl, "deployment web")["metadata"]["resourceVersion"], version);
+    kubectl.ok("diff -f -", &first);
+    let second = deployment(None, "app:2", None);
+    let shown = kubectl.refused_given("diff -f -", &second);
+    assert!(shown.contains("-      - image: app:1") && shown.contains("+      - image: app:2"), "{shown}");
+    assert_eq!(get(kubectl, "deployment web")["metadata"]["resourceVersion"], version, "diff is a dry run");
+
+    // What is not applied any more goes, and defaults come back.
+    assert_eq!(apply(&second), "deployment.apps/web configured\n");
+    let object = get(kubectl, "deployment web");
+    assert_eq!(object["spec"]["replicas"], 1);
+    assert_eq!(object["spec"]["template"]["spec"]["containers"][0].get("ports"), None);
+    let last = object["metadata"]["annotations"][LAST_APPLIED].as_str().expect("the annotation");
+    assert_eq!(
+        serde_json::from_str::<Value>(last).expect("JSON")["spec"]["template"]["spec"]["containers"][0]["image"],
+        "app:2"
+    );
+    assert_eq!(owners(&object, &["f:spec", "f:strategy"]), ["kubectl-client-side-apply"]);
+
+    // What others wrote stays.
+    kubectl.ok("label deployment web -n default tier=front", "");
+    kubectl.ok("annotate deployment web -n default note=mine", "");
+    kubectl.ok("scale deployment web -n default --replicas=4", "");
+    kubectl.ok("set image deployment/web -n default app=app:3", "");
+    kubectl.ok("set env deployment/web -n default MODE=fast", "");
+    kubectl.ok("rollout restart deployment web -n default", "");
+    kubectl.edit("edit deployment web -n default", "sed -i s/tier:/level:/");
+    let object = get(kubectl, "deployment web");
+    let container = &object["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!((&container["image"], &container["env"][0]["value"]), (&json!("app:3"), &json!("fast")));
+    assert_eq!(object["metadata"]["labels"], json!({"level": "front"}));
+    assert!(
+        object["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"]
+            .is_string()
+    );
+    // Nobody owned the number that came back as a default, and then nobody owns that of the scale.
+    assert_eq!(object["spec"]["replicas"], 4);
+    assert_eq!(owners(&object, &["f:metadata", "f:annotations", "f:note"]), ["kubectl-annotate"]);
+    assert_eq!(owners(&object, &["f:metadata", "f:labels", "f:level"]), ["kubectl-edit"]);
+    apply(&second);
+    let object = get(kubectl, "deployment web");
+    assert_eq!(object["spec"]["replicas"], 4);
+    assert_eq!(object["spec"]["template"]["spec"]["containers"][0]["image"], "app:2");
+    assert_eq!(object["metadata"]["annotations"]["note"], "mine");
+
+    // Taints are a list that merges by a key of two parts.
+    kubectl.ok(
+        "create -f -",
+        &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}).to_string(),
+    );
+    kubectl.ok("taint node n dedicated=web:NoSchedule", "");
+    kubectl.ok("taint node n dedicated=web:NoExecute", "");
+    kubectl.ok("taint node n dedicated:NoSchedule-", "");
+    let node: Value = serde_json::from_str(&kubectl.ok("get node n -o json", "")).expect("JSON");
+    let dedicated =
+        node["spec"]["taints"].as_array().expect("taints").iter().filter(|t| t["key"] == "dedicated");
+    assert_eq!(dedicated.map(|taint| &taint["effect"]).collect::<Vec<_>>(), ["NoExecute"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_applies_on_the_server() {
+    with_each_release(server_side).await;
+}
+
+fn server_side(_: &Plane, kubectl: &Kubectl) {
+    let apply = |manager: &str, body: &Value| {
+        kubectl.run(&format!("apply --server-side --field-manager={manager} -f -"), &config_map(body))
+    };
+    let ok = |manager: &str, body: Value| {
+        let ran = apply(manager, &body);
+        assert!(ran.status.success(), "{ran}");
+        ran.out
+    };
+    assert_eq!(ok("one", json!({"a": "1", "b": "1"})), "configmap/one serverside-applied\n");
+    let version = get(kubectl, "configmap one")["metadata"]["resourceVersion"].clone();
+    ok("one", json!({"a": "1", "b": "1"}));
+    assert_eq!(get(kubectl, "configmap one")["metadata"]["resourceVersion"], version);
+
+    let refused = apply("two", &json!({"a": "2"}));
+    assert!(!refused.status.success());
+    assert!(refused.err.contains(r#"conflict with "one": .data.a"#), "{refused}");
+    kubectl.ok(
+        "apply --server-side --field-manager=two --force-conflicts -f -",
+        &config_map(&json!({"a": "2"})),
+    );
+    let object = get(kubectl, "configmap one");
+    assert_eq!(object["data"], json!({"a": "2", "b": "1"}));
+    assert_eq!(owners(&object, &["f:data", "f:a"]), ["two"]);
+    ok("one", json!({}));
+    assert_eq!(get(kubectl, "configmap one")["data"], json!({"a": "2"}), "given up and gone");
+    let shown =
+        kubectl.refused_given("diff --server-side --field-manager=two -f -", &config_map(&json!({"a": "3"})));
+    assert!(shown.contains("-  a: \"2\"") && shown.contains("+  a: \"3\""), "{shown}");
+
+    // From the client's own apply to the server's, and no conflict with oneself.
+    kubectl.ok("delete configmap one -n default", "");
+    kubectl.ok("apply -f -", &config_map(&json!({"a": "1", "b": "1"})));
+    kubectl.ok("apply --server-side -f -", &config_map(&json!({"a": "2"})));
+    let object = get(kubectl, "configmap one");
+    assert_eq!(owners(&object, &["f:data", "f:a"]), ["kubectl"]);
+    assert_eq!(
+        object["data"],
+        json!({"a": "2"}),
+        "what the client side applied before and the intent left out is gone"
+    );
+    let last = object["metadata"]["annotations"][LAST_APPLIED].as_str().expect("it is kept");
+    assert_eq!(serde_json::from_str::<Value>(last).expect("JSON")["data"], json!({"a": "2"}));
+    // And back.
+    assert_eq!(kubectl.ok("apply -f -", &config_map(&json!({"b": "3"}))), "configmap/one configured\n");
+    assert_eq!(get(kubectl, "configmap one")["data"], json!({"b": "3"}));
+}
+
+/// A three-way merge: what the last release had and the next has not goes, what others added stays.
+#[tokio::test]
+async fn a_package_upgrades_by_strategic_patches() {
+    let plane = Plane::start(Options::kubernetes()).await;
+    let admin = plane.admin();
+    let all = "/apis/apps/v1/namespaces/default/deployments";
+    let one = format!("{all}/app");
+    let release = |image: &str, env: Value, replicas: u32| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "app", "annotations": {"release": image}},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "app"}},
+                "template": {"metadata": {"labels": {"app": "app"}}, "spec": {
+                    "containers": [{"name": "main", "image": image, "env": env, "ports": [{"containerPort": 80}]}]}}}})
+    };
+    let manager = "?fieldManager=helm";
+    admin
+        .post(
+            &format!("{all}{manager}"),
+            &release("app:1", json!([{"name": "A", "value": "1"}, {"name": "B", "value": "1"}]), 2),
+        )
+        .await
+        .expect(201);
+    // A sidecar that was injected, and a variable that somebody set.
+    let injected = json!({"spec": {"template": {"spec": {"containers": [
+        {"name": "proxy", "image": "proxy:1"}, {"name": "main", "env": [{"name": "MINE", "value": "1"}]}]}}}});
+    admin
+        .patch(&format!("{one}?fieldManager=injector"), "application/strategic-merge-patch+json", &injected)
+        .await
+        .expect(200);
+
+    let upgrade = json!({"metadata": {"annotations": {"release": "app:2"}}, "spec": {"replicas": 3, "template": {"spec": {
+        "$setElementOrder/containers": [{"name": "main"}],
+        "containers": [{"name": "main", "image": "app:2", "$setElementOrder/env": [{"name": "A"}, {"name": "C"}],
+            "env": [{"name": "C", "value": "2"}, {"name": "B", "$patch": "delete"}],
+            "$setElementOrder/ports": [{"containerPort": 8080}],
+            "ports": [{"containerPort": 8080}, {"containerPort": 80, "$patch": "delete"}]}]}}}});
+    let upgraded = admin
+        .patch(&format!("{one}{manager}"), "application/strategic-merge-patch+json", &upgrade)
+        .await
+        .expect(200);
+    let containers = &upgraded["spec"]["template"]["spec"]["containers"];
+    let main =
+        containers.as_array().and_then(|all| all.iter().find(|c| c["name"] == "main")).expect("it is there");
+    let env: Vec<&str> =
+        main["env"].as_array().expect("a list").iter().map(|v| v["name"].as_str().expect("a name")).collect();
+    assert!(env.contains(&"MINE") && !env.contains(&"B"), "{env:?}");
+    assert!(env.iter().position(|name| *name == "A") < env.iter().position(|name| *name == "C"));
+    assert_eq!(main["ports"], json!([{"containerPort": 8080, "protocol": "TCP"}]));
+    assert_eq!((main["image"].as_str(), containers.as_array().map(Vec::len)), (Some("app:2"), Some(2)));
+    assert_eq!(owners(&upgraded, &["f:spec", "f:replicas"]), ["helm"]);
+    let again = admin
+        .patch(&format!("{one}{manager}"), "application/strategic-merge-patch+json", &upgrade)
+        .await
+        .expect(200);
+    assert_eq!(
+        again["metadata"]["resourceVersion"], upgraded["metadata"]["resourceVersion"],
+        "the same upgrade again"
+    );
+}
+
+/// An apply needs the right to patch what there is, and to create what there is not.
+#[tokio::test]
+async fn rights_to_apply() {
+    for preset in [Preset::Kubernetes, Preset::Svc] {
+        let plane = Plane::start(Options { preset, ..Options::kubernetes() }).await;
+        let admin = plane.admin();
+        let rbac = plane.api("rbac.authorization", "v1");
+        let api_version = rbac.trim_start_matches("/apis/").to_owned();
+        let maps = "/api/v1/namespaces/default/configmaps";
+        let apply = async |client: &Client, name: &str| {
+            let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}});
+            client
+                .patch(&format!("{maps}/{name}?fieldManager=m"), "application/apply-patch+yaml", &body)
+                .await
+                .status
+        };
+        let user = plane.user("alice");
+        let role = json!({"apiVersion": api_version, "kind": "Role", "metadata": {"name": "applier"},
+            "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}]});
+        let roles = format!("{rbac}/namespaces/default/roles");
+        admin.post(&roles, &role).await.expect(201);
+        let group = api_version.trim_end_matches("/v1");
+        let binding = json!({"apiVersion": api_version, "kind": "RoleBinding", "metadata": {"name": "applier"},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "applier"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "alice"}]});
+        assert_eq!(apply(&user, "one").await, 403);
+        admin.post(&format!("{rbac}/namespaces/default/rolebindings"), &binding).await.expect(201);
+        assert_eq!(apply(&user, "one").await, 403, "it does not exist yet");
+        assert_eq!(apply(&admin, "one").await, 201);
+        assert_eq!(apply(&user, "one").await, 200);
+        let more = json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch", "create"]}]});
+        admin.patch(&format!("{roles}/applier"), "application/merge-patch+json", &more).await.expect(200);
+        assert_eq!(apply(&user, "two").await, 201);
+    }
+}
