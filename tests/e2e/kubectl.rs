@@ -12,6 +12,7 @@ mod directory;
 mod generators;
 mod questions;
 mod quotas;
+mod requests;
 mod scale;
 mod table;
 
@@ -42,7 +43,7 @@ pub fn installed(release: &str) -> Option<PathBuf> {
 }
 
 /// Runs a session with each release, each on a fresh plane.
-async fn with_each_release(session: fn(&Plane, &Kubectl)) {
+pub async fn with_each_release(session: fn(&Plane, &Kubectl)) {
     for release in RELEASES {
         let Some(program) = installed(release) else {
             println!("skipped: kubectl {release} is neither on PATH nor beside the kubectl there");

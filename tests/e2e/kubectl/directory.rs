@@ -11,7 +11,7 @@ use super::table::{parse, render};
 use super::{Kubectl, with_each_release};
 use crate::harness::Plane;
 
-const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/manifests");
+pub(super) const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/manifests");
 const TABLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/kubectl/tables.txt");
 
 /// One manifest.
