@@ -182,7 +182,10 @@ impl Resource {
         metadata::prepare_update(new, old);
         status::prepare_update(self.kind, new, old, ctx.subresource);
         self.kind.strategy.prepare_update(new, old, ctx);
-        if let Generation::Counted(metadata) = self.kind.strategy.generation() {
+        // What the status says is no new wish.
+        if let Generation::Counted(metadata) = self.kind.strategy.generation()
+            && ctx.subresource != "status"
+        {
             let differs = |field: &&str| metadata_field(new, field) != metadata_field(old, field);
             if !same_spec(new, old) || metadata.iter().any(differs) {
                 new.set_meta("generation", old.generation() + 1);

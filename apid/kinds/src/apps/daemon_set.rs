@@ -32,6 +32,10 @@ pub(super) const KIND: Kind = Kind {
 struct DaemonSet;
 
 impl Strategy for DaemonSet {
+    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
+        pods::warnings::template(new, old, "spec.template")
+    }
+
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         let Some(spec) = part(object, "spec") else { return };
         fill(spec, "revisionHistoryLimit", 10);

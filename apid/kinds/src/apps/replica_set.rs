@@ -29,6 +29,10 @@ pub(super) const KIND: Kind = Kind {
 struct ReplicaSet;
 
 impl Strategy for ReplicaSet {
+    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
+        pods::warnings::template(new, old, "spec.template")
+    }
+
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(spec) = part(object, "spec") {
             fill(spec, "replicas", 1);

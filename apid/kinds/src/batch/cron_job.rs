@@ -32,6 +32,10 @@ pub(super) const KIND: Kind = Kind {
 struct CronJob;
 
 impl Strategy for CronJob {
+    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
+        pods::warnings::template(new, old, "spec.jobTemplate.spec.template")
+    }
+
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(spec) = part(object, "spec") {
             fill_text(spec, "concurrencyPolicy", "Allow");

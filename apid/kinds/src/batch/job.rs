@@ -33,6 +33,10 @@ pub(super) const KIND: Kind = Kind {
 struct Job;
 
 impl Strategy for Job {
+    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
+        pods::warnings::template(new, old, "spec.template")
+    }
+
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         pods::defaults::template(object, "spec.template");
         let labels = object.at(&["spec", "template", "metadata", "labels"]).cloned();

@@ -2,3 +2,4 @@
 
 pub(crate) mod defaults;
 pub(crate) mod validation;
+pub(crate) mod warnings;
