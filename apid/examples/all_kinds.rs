@@ -1,0 +1,45 @@
+//! What serving all kinds costs: time and memory of the registry, a watch cache for each stored kind and the discovery
+//! documents at the start; then of the OpenAPI documents, which are made when they are asked for:
+//! `cargo run --release -p apid --example all_kinds`.
+
+use std::fs;
+use std::sync::Arc;
+
+use apid::discovery::Discovery;
+use apid::discovery::openapi::OpenApi;
+use apimachinery::clock::{Clock, SystemClock};
+use apimachinery::names::{Names, Preset};
+use kinds::Registry;
+use kinds::entry::Decoder;
+use storage::cache::{Cache, Limits};
+
+/// Bytes of memory in use.
+fn resident() -> usize {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: Option<usize> = pages.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+    pages.unwrap_or_default() * 4096
+}
+
+#[expect(clippy::expect_used, reason = "an example on names of its own")]
+fn main() {
+    let clock = SystemClock::new();
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").expect("names"));
+    let cache: Cache<Decoder> = Cache::new(Limits::default());
+    let (memory, start) = (resident(), clock.monotonic());
+    let registry = Arc::new(Registry::new(&names));
+    for resource in registry.stored() {
+        cache.resource(&resource.key_prefix, Decoder::new(resource));
+    }
+    let discovery = Discovery::new(&registry, &names, "127.0.0.1:6443");
+    let openapi = OpenApi::new(Arc::clone(&registry), Arc::clone(&names));
+    let (time, more) = (clock.monotonic() - start, resident().saturating_sub(memory));
+    let documents = discovery.paths().count();
+    println!("{} kinds, {documents} documents: {time:?}, {} kB", registry.resources().len(), more / 1024);
+
+    let (memory, start) = (resident(), clock.monotonic());
+    openapi.v2().expect("a document");
+    openapi.v2_protobuf().expect("a document");
+    openapi.v3_index().expect("documents");
+    let (time, more) = (clock.monotonic() - start, resident().saturating_sub(memory));
+    println!("all OpenAPI documents: {time:?}, {} kB", more / 1024);
+}
