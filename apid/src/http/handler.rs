@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 
 use super::body::RequestBody;
 use super::in_flight::InFlight;
-use super::negotiate;
+use super::negotiate::{self, Dialect};
 use super::query::Query;
 use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, Answer, Delivery};
@@ -130,6 +130,12 @@ impl Drop for Record<'_> {
 }
 
 impl Exchange<'_> {
+    /// What answers and bodies can be written in.
+    pub(super) fn dialect(&self) -> Dialect<'_> {
+        let cbor = self.plane.gates.enabled(serving::gates::Gate::CborServingAndStorage);
+        Dialect { names: &self.plane.names, cbor }
+    }
+
     /// The answer, whatever happens: a panic is a 500, a request that takes too long a 504.
     async fn guarded(&self, body: RequestBody, event: &mut Option<Event>) -> Answer {
         let work = AssertUnwindSafe(self.run(body, event)).catch_unwind();
@@ -146,7 +152,7 @@ impl Exchange<'_> {
             }
         };
         result.unwrap_or_else(|status| {
-            Answer::status(status, negotiate::for_errors(&self.head.headers, &self.plane.names))
+            Answer::status(status, negotiate::for_errors(&self.head.headers, self.dialect()))
         })
     }
 

@@ -17,8 +17,30 @@ pub(super) enum Format {
     Json,
     /// `application/yaml`
     Yaml,
+    /// `application/cbor`, alpha.
+    Cbor,
     /// Protobuf in its envelope, under this media type: that of the preset.
     Protobuf(&'static str),
+}
+
+/// What negotiation depends on beside the request.
+#[derive(Clone, Copy)]
+pub(super) struct Dialect<'a> {
+    /// Names of groups and of the Protobuf media type.
+    pub(super) names: &'a Names,
+    /// Whether CBOR is served.
+    pub(super) cbor: bool,
+}
+
+impl Dialect<'_> {
+    /// The encodings of answers and bodies, as the texts of a 406 and a 415 list them.
+    fn accepted(self) -> Vec<&'static str> {
+        let mut accepted = vec!["application/json", "application/yaml", self.names.protobuf_media_type];
+        if self.cbor {
+            accepted.push("application/cbor");
+        }
+        accepted
+    }
 }
 
 impl Format {
@@ -27,6 +49,7 @@ impl Format {
         match self {
             Format::Json => "application/json",
             Format::Yaml => "application/yaml",
+            Format::Cbor => "application/cbor",
             Format::Protobuf(media_type) => media_type,
         }
     }
@@ -35,6 +58,7 @@ impl Format {
     pub(super) fn stream_media_type(self) -> String {
         match self {
             Format::Json | Format::Yaml => self.media_type().to_owned(),
+            Format::Cbor => "application/cbor-seq".to_owned(),
             Format::Protobuf(media_type) => format!("{media_type};stream=watch"),
         }
     }
@@ -122,7 +146,7 @@ fn clauses<'a>(headers: &'a HeaderMap) -> Vec<Clause<'a>> {
 /// # Errors
 ///
 /// 406: no clause can be served.
-pub(super) fn accept(headers: &HeaderMap, offer: Offer, names: &Names) -> Result<Negotiated, Status> {
+pub(super) fn accept(headers: &HeaderMap, offer: Offer, dialect: Dialect<'_>) -> Result<Negotiated, Status> {
     // What almost all programs send.
     if headers
         .get(header::ACCEPT)
@@ -137,26 +161,27 @@ pub(super) fn accept(headers: &HeaderMap, offer: Offer, names: &Names) -> Result
     }
     let mut format_known = false;
     for clause in clauses.iter().filter(|clause| clause.quality > 0.0) {
-        let Some(format) = format_of(clause.media_type, offer, names) else { continue };
+        let Some(format) = format_of(clause.media_type, offer, dialect) else { continue };
         format_known = true;
-        match shape_of(&clause.parameters, offer, names) {
+        match shape_of(&clause.parameters, offer, dialect.names) {
             // A Table has no Protobuf form.
             Some(Shape::Table(_)) if matches!(format, Format::Protobuf(_)) => {}
             Some(shape) => return Ok(Negotiated { format, shape }),
             None => {}
         }
     }
-    Err(not_acceptable(format_known, names))
+    Err(not_acceptable(format_known, dialect))
 }
 
-fn format_of(media_type: &str, offer: Offer, names: &Names) -> Option<Format> {
+fn format_of(media_type: &str, offer: Offer, dialect: Dialect<'_>) -> Option<Format> {
+    let protobuf = dialect.names.protobuf_media_type;
     match media_type.to_ascii_lowercase().as_str() {
         "*/*" | "application/*" | "application/json" => Some(Format::Json),
         // A stream of YAML documents has no framing.
         "application/yaml" if offer != Offer::Watch => Some(Format::Yaml),
-        other if other == names.protobuf_media_type && offer != Offer::Document => {
-            Some(Format::Protobuf(names.protobuf_media_type))
-        }
+        "application/cbor" if dialect.cbor && offer != Offer::Document => Some(Format::Cbor),
+        "application/cbor-seq" if dialect.cbor && offer == Offer::Watch => Some(Format::Cbor),
+        other if other == protobuf && offer != Offer::Document => Some(Format::Protobuf(protobuf)),
         _ => None,
     }
 }
@@ -204,13 +229,8 @@ pub(super) fn first_of(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     })
 }
 
-/// The encodings of answers and bodies, as the texts of a 406 and a 415 list them.
-fn accepted(names: &Names) -> [&'static str; 3] {
-    ["application/json", "application/yaml", names.protobuf_media_type]
-}
-
-fn not_acceptable(format_known: bool, names: &Names) -> Status {
-    let accepted = accepted(names);
+fn not_acceptable(format_known: bool, dialect: Dialect<'_>) -> Status {
+    let accepted = dialect.accepted();
     if format_known {
         return Status::not_acceptable(&accepted);
     }
@@ -222,12 +242,12 @@ fn not_acceptable(format_known: bool, names: &Names) -> Status {
 }
 
 /// The encoding for an answer that must be given whatever the client accepts: an error.
-pub(super) fn for_errors(headers: &HeaderMap, names: &Names) -> Format {
+pub(super) fn for_errors(headers: &HeaderMap, dialect: Dialect<'_>) -> Format {
     let wanted = clauses(headers);
     let format = wanted
         .iter()
         .filter(|clause| clause.quality > 0.0)
-        .find_map(|clause| format_of(clause.media_type, Offer::Plain, names));
+        .find_map(|clause| format_of(clause.media_type, Offer::Plain, dialect));
     format.unwrap_or(Format::Json)
 }
 
@@ -238,6 +258,8 @@ pub(super) enum BodyFormat {
     Json,
     /// `application/yaml`
     Yaml,
+    /// `application/cbor`, alpha.
+    Cbor,
     /// Protobuf in its envelope, under the media type of the preset.
     Protobuf,
 }
@@ -247,12 +269,16 @@ pub(super) enum BodyFormat {
 /// # Errors
 ///
 /// 415: another one.
-pub(super) fn body_format(content_type: Option<&HeaderValue>, names: &Names) -> Result<BodyFormat, Status> {
+pub(super) fn body_format(
+    content_type: Option<&HeaderValue>,
+    dialect: Dialect<'_>,
+) -> Result<BodyFormat, Status> {
     match media_type(content_type).as_deref() {
         None | Some("" | "application/json") => Ok(BodyFormat::Json),
         Some("application/yaml") => Ok(BodyFormat::Yaml),
-        Some(other) if other == names.protobuf_media_type => Ok(BodyFormat::Protobuf),
-        Some(_) => Err(Status::unsupported_media_type(&accepted(names))),
+        Some("application/cbor") if dialect.cbor => Ok(BodyFormat::Cbor),
+        Some(other) if other == dialect.names.protobuf_media_type => Ok(BodyFormat::Protobuf),
+        Some(_) => Err(Status::unsupported_media_type(&dialect.accepted())),
     }
 }
 
@@ -279,7 +305,7 @@ mod tests {
         if let Some(value) = accept_header {
             headers.insert(header::ACCEPT, HeaderValue::from_str(value).unwrap());
         }
-        accept(&headers, offer, &names)
+        accept(&headers, offer, Dialect { names: &names, cbor: false })
     }
 
     #[test]
@@ -395,7 +421,11 @@ mod tests {
             (Some("application/cbor"), None),
         ] {
             let value = header.map(|h| HeaderValue::from_str(h).unwrap());
-            assert_eq!(body_format(value.as_ref(), &names).ok(), format, "{header:?}");
+            assert_eq!(
+                body_format(value.as_ref(), Dialect { names: &names, cbor: false }).ok(),
+                format,
+                "{header:?}"
+            );
         }
     }
 }

@@ -6,6 +6,7 @@ use apimachinery::codec::{self, Limits};
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 use apimachinery::status::Status;
+use bytes::Bytes;
 use http::{HeaderMap, header};
 use schema::Schema;
 use serde_json::{Map, Value};
@@ -67,6 +68,20 @@ pub(super) fn delete_options(
     if body.is_empty() { from_query(query) } else { from_body(body, format) }
 }
 
+/// The JSON of an intent in CBOR, which no key may stand in twice.
+///
+/// # Errors
+///
+/// 400: it is none.
+pub(super) fn intent_of_cbor(body: &[u8]) -> Result<Bytes, Status> {
+    let refuse = |why: String| Status::bad_request(format!("error decoding CBOR: {why}"));
+    let decoded = codec::cbor::decode(body, Limits::BODY).map_err(|error| refuse(error.to_string()))?;
+    match decoded.duplicates.first() {
+        Some(path) => Err(refuse(format!("key `{path}` comes twice"))),
+        None => Ok(Bytes::from(decoded.value.to_string())),
+    }
+}
+
 fn from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
     let text = |name: &str| query.first(name).filter(|value| !value.is_empty()).map(str::to_owned);
     let switch = |name: &str| query.has(name).then(|| query.switch(name));
@@ -87,6 +102,9 @@ fn from_body(body: &[u8], format: BodyFormat) -> Result<RawDeleteOptions, Status
         }
         BodyFormat::Yaml => {
             codec::yaml::decode(body, Limits::BODY).map(|d| d.value).map_err(|e| e.to_string())
+        }
+        BodyFormat::Cbor => {
+            codec::cbor::decode(body, Limits::BODY).map(|d| d.value).map_err(|e| e.to_string())
         }
         BodyFormat::Protobuf => match Schema::of("meta/v1.DeleteOptions") {
             Some(schema) => envelope::read(body, schema),

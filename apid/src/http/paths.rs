@@ -44,7 +44,7 @@ fn reading(exchange: &Exchange<'_>) -> Result<(), Status> {
 
 /// A document that is no kind of the API.
 fn plain(exchange: &Exchange<'_>, value: &Value) -> Result<Answer, Status> {
-    let negotiated = accept(&exchange.head.headers, Offer::Document, &exchange.plane.names)?;
+    let negotiated = accept(&exchange.head.headers, Offer::Document, exchange.dialect())?;
     Ok(Answer::document(200, value.to_string(), negotiated.format))
 }
 
@@ -110,7 +110,7 @@ fn discovery(exchange: &Exchange<'_>, segments: &[&str]) -> Result<Answer, Statu
     };
     reading(exchange)?;
     let offer = if segments.len() == 1 { Offer::Discovery } else { Offer::Plain };
-    let negotiated = accept(&exchange.head.headers, offer, &exchange.plane.names)?;
+    let negotiated = accept(&exchange.head.headers, offer, exchange.dialect())?;
     let aggregated = match negotiated.shape {
         Shape::AggregatedDiscovery(version) => {
             discovery.aggregated(&path, version).map(|document| (document, version))
@@ -137,7 +137,7 @@ fn discovery(exchange: &Exchange<'_>, segments: &[&str]) -> Result<Answer, Statu
 
 fn encoded(document: &Document, format: Format) -> Result<Answer, Status> {
     Ok(match format {
-        Format::Json | Format::Yaml => Answer::document(200, document.body.clone(), format),
+        Format::Json | Format::Yaml | Format::Cbor => Answer::document(200, document.body.clone(), format),
         Format::Protobuf(_) => {
             Answer::value(200, &serde_json::from_slice(&document.body).map_err(Status::internal)?, format)
         }

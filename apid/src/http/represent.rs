@@ -96,7 +96,7 @@ impl<'a> Representation<'a> {
     /// A document that has been made as a tree.
     fn document(&self, value: &Value) -> Result<Vec<u8>, Status> {
         match self.format {
-            Format::Json | Format::Yaml => Ok(value.to_string().into_bytes()),
+            Format::Json | Format::Yaml | Format::Cbor => Ok(value.to_string().into_bytes()),
             Format::Protobuf(_) => {
                 protobuf::document(value).ok_or_else(|| Status::internal("the answer has no Protobuf form"))
             }
@@ -112,7 +112,7 @@ impl<'a> Representation<'a> {
         let metadata = list_metadata(listed);
         match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => match self.format {
-                Format::Json | Format::Yaml => self.own_list(listed, &metadata),
+                Format::Json | Format::Yaml | Format::Cbor => self.own_list(listed, &metadata),
                 Format::Protobuf(_) => self.own_messages(listed, metadata),
             },
             Shape::Metadata(version) => {

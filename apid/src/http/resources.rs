@@ -202,7 +202,8 @@ async fn update(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> 
 
 async fn patch(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let content_type = super::negotiate::media_type(exchange.head.headers.get(header::CONTENT_TYPE));
-    let kind = Patch::kind(content_type.as_deref())?;
+    let is_cbor = exchange.dialect().cbor && content_type.as_deref() == Some("application/apply-patch+cbor");
+    let kind = if is_cbor { verbs::patch::Kind::Apply } else { Patch::kind(content_type.as_deref())? };
     let negotiated = exchange.accept(Offer::Object)?;
     let representation = exchange.represent(call, negotiated)?;
     let options = exchange.write_options();
@@ -211,7 +212,10 @@ async fn patch(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> R
         verbs::patch::Kind::Apply => options.validate_apply(names)?,
         _ => options.validate("PatchOptions", names)?,
     };
-    let bytes = body.read().await?;
+    let mut bytes = body.read().await?;
+    if is_cbor {
+        bytes = params::intent_of_cbor(&bytes)?;
+    }
     let patch = Patch::parse(kind, &bytes)?;
     let written = verbs::patch::patch(call, &patch, &options).await?;
     answer_written(&representation, negotiated, written)
@@ -361,17 +365,18 @@ fn payload(bytes: &[u8], format: BodyFormat) -> Payload<'_> {
     match format {
         BodyFormat::Json => Payload::Json(bytes),
         BodyFormat::Yaml => Payload::Yaml(bytes),
+        BodyFormat::Cbor => Payload::Cbor(bytes),
         BodyFormat::Protobuf => Payload::Protobuf(bytes),
     }
 }
 
 impl Exchange<'_> {
     fn accept(&self, offer: Offer) -> Result<Negotiated, Status> {
-        accept(&self.head.headers, offer, &self.plane.names)
+        accept(&self.head.headers, offer, self.dialect())
     }
 
     fn body_format(&self) -> Result<BodyFormat, Status> {
-        body_format(self.head.headers.get(header::CONTENT_TYPE), &self.plane.names)
+        body_format(self.head.headers.get(header::CONTENT_TYPE), self.dialect())
     }
 
     fn write_options(&self) -> RawWriteOptions {

@@ -51,7 +51,7 @@ impl Answer {
     /// An object that says of which type it is.
     pub(super) fn value(code: u16, value: &Value, format: Format) -> Self {
         match format {
-            Format::Json | Format::Yaml => Answer::document(code, value.to_string(), format),
+            Format::Json | Format::Yaml | Format::Cbor => Answer::document(code, value.to_string(), format),
             Format::Protobuf(_) => match protobuf::document(value) {
                 Some(encoded) => Answer::document(code, encoded, format),
                 None => Answer::document(code, value.to_string(), Format::Json),
@@ -236,6 +236,7 @@ fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
     };
     match format {
         Format::Yaml => Bytes::from(codec::yaml::encode(&value)),
+        Format::Cbor => Bytes::from(codec::cbor::encode(&value)),
         Format::Json | Format::Protobuf(_) => match serde_json::to_vec_pretty(&value) {
             Ok(mut text) => {
                 text.push(b'\n');

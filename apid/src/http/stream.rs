@@ -1,4 +1,4 @@
-//! The body of a watch: one JSON document a line, or Protobuf in frames.
+//! The body of a watch: one JSON document a line, one CBOR item after another, or Protobuf in frames.
 //!
 //! # Concurrency
 //!
@@ -11,12 +11,14 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use apimachinery::codec;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use kinds::Resource;
+use serde_json::{Value, json};
 use serving::body::Body;
 
 use super::negotiate::{Format, Negotiated, Shape};
@@ -67,8 +69,8 @@ enum EventType {
     Deleted,
 }
 
-/// The forms of Protobuf come after those of JSON.
-const PROTOBUF_FORMS: u32 = 3;
+/// How many types there are: the forms of the encodings come one after another.
+const EVENT_TYPES: u32 = 3;
 
 impl EventType {
     fn as_str(self) -> &'static str {
@@ -80,7 +82,12 @@ impl EventType {
     }
 
     fn form(self, format: Format) -> u32 {
-        self as u32 + if matches!(format, Format::Protobuf(_)) { PROTOBUF_FORMS } else { 0 }
+        let encoding = match format {
+            Format::Json | Format::Yaml => 0,
+            Format::Protobuf(_) => 1,
+            Format::Cbor => 2,
+        };
+        encoding * EVENT_TYPES + self as u32
     }
 }
 
@@ -195,6 +202,10 @@ fn event(kind: &str, object: &[u8], format: Format) -> Bytes {
             out.extend_from_slice(b"}\n");
             Bytes::from(out)
         }
+        Format::Cbor => {
+            let object: Value = serde_json::from_slice(object).unwrap_or_default();
+            Bytes::from(codec::cbor::encode(&json!({"type": kind, "object": object})))
+        }
     }
 }
 
@@ -210,6 +221,6 @@ fn error(status: &Status, format: Format) -> Bytes {
     let value = status.to_value();
     match format {
         Format::Protobuf(_) => event("ERROR", &protobuf::document(&value).unwrap_or_default(), format),
-        Format::Json | Format::Yaml => event("ERROR", value.to_string().as_bytes(), format),
+        Format::Json | Format::Yaml | Format::Cbor => event("ERROR", value.to_string().as_bytes(), format),
     }
 }

@@ -19,6 +19,8 @@ pub enum Payload<'a> {
     Json(&'a [u8]),
     /// YAML text.
     Yaml(&'a [u8]),
+    /// CBOR.
+    Cbor(&'a [u8]),
     /// Protobuf in its envelope.
     Protobuf(&'a [u8]),
     /// An object that this process made.
@@ -38,6 +40,7 @@ impl Payload<'_> {
         match self {
             Payload::Json(bytes) => codec::json::decode(bytes, Limits::BODY).map_err(|e| e.to_string()),
             Payload::Yaml(bytes) => codec::yaml::decode(bytes, Limits::BODY).map_err(|e| e.to_string()),
+            Payload::Cbor(bytes) => codec::cbor::decode(bytes, Limits::BODY).map_err(|e| e.to_string()),
             Payload::Protobuf(bytes) => {
                 let schema = Schema::of(type_name).ok_or("there is no Protobuf form of it")?;
                 Ok(Decoded { value: envelope::read(bytes, schema)?, duplicates: Vec::new() })

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use apimachinery::clock::{Chance, Clock, SeededChance, SystemClock};
-use apimachinery::codec::{Limits, json, yaml};
+use apimachinery::codec::{Limits, cbor, json, yaml};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
@@ -37,6 +37,22 @@ fn fuzz_yaml(data: &[u8]) {
         assert_eq!(second.value, first.value, "{}", String::from_utf8_lossy(&written));
         let through = json::decode(&json::encode(&first.value), Limits { bytes: usize::MAX, depth: 126 });
         assert_eq!(through.expect("json").value, first.value);
+    }
+}
+
+/// CBOR that is accepted writes what reads back equal, as does JSON that is written as CBOR; one wrong byte in it is an
+/// error or another document.
+fn fuzz_cbor(data: &[u8]) {
+    if let Ok(first) = cbor::decode(data, Limits::BODY) {
+        let written = cbor::encode(&first.value);
+        assert_eq!(cbor::decode(&written, Limits::BODY).expect("what was written is read").value, first.value);
+    }
+    if let Ok(document) = json::decode(data, Limits::BODY) {
+        let mut written = cbor::encode(&document.value);
+        assert_eq!(cbor::decode(&written, Limits::BODY).expect("what was written is read").value, document.value);
+        let at = data.iter().map(|byte| usize::from(*byte)).sum::<usize>() % written.len();
+        written[at] ^= data.first().copied().unwrap_or(0) | 1;
+        let _ = cbor::decode(&written, Limits::BODY);
     }
 }
 
@@ -142,6 +158,11 @@ fn run(name: &str, seeds: &[&str], target: fn(&[u8])) {
 #[test]
 fn json_survives() {
     run("json", JSON, fuzz_json);
+}
+
+#[test]
+fn cbor_survives() {
+    run("cbor", JSON, fuzz_cbor);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod api_versions;
 mod apply;
+mod cbor;
 mod deletion;
 mod endpoints;
 mod forms;

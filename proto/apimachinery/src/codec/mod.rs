@@ -5,6 +5,7 @@
 //! Decoders take untrusted bytes: they limit size and depth, notice duplicate keys, and fail with a [`DecodeError`] that
 //! says what was wrong and where. They never panic, and their memory is linear in the input's size.
 
+pub mod cbor;
 mod duplicates;
 pub mod json;
 pub mod yaml;

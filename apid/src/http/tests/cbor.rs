@@ -1,0 +1,128 @@
+//! CBOR behind its gate (requirements D-MT-8 to -18, -32).
+
+use apimachinery::codec::{Limits, cbor};
+use serde_json::{Value, json};
+
+use super::{MAPS, Reply, Server, map};
+
+const CBOR: &str = "application/cbor";
+
+async fn get(server: &Server, url: &str) -> Reply {
+    server.send("GET", url, &[("accept", CBOR)], "").await
+}
+
+/// The one item that a body is.
+fn item(body: &[u8]) -> Value {
+    assert!(body.starts_with(&[0xd9, 0xd9, 0xf7]), "it says that it is CBOR");
+    cbor::decode(body, Limits::BODY).unwrap().value
+}
+
+#[tokio::test]
+async fn built_in_kinds_are_read_and_written() {
+    let server = Server::gated("CBORServingAndStorage=true").await;
+    let send = async |method: &str, url: &str, media_type: &str, body: Value| {
+        let headers = [("content-type", media_type), ("accept", CBOR)];
+        server.send(method, url, &headers, cbor::encode(&body)).await
+    };
+    let created = send("POST", MAPS, CBOR, map("one", "1")).await;
+    assert_eq!((created.code, created.header("content-type")), (201, CBOR));
+    let one = format!("{MAPS}/one");
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let pods = "/api/v1/namespaces/a/pods";
+    assert_eq!(send("POST", pods, CBOR, pod).await.code, 201);
+    for url in [one.as_str(), MAPS, "/api/v1/namespaces/a/pods/p", pods, "/api/v1", "/apis"] {
+        let reply = get(&server, url).await;
+        assert_eq!((reply.code, reply.header("content-type")), (200, CBOR), "{url}");
+        assert_eq!(item(&reply.body), server.get(url).await.json(), "{url}");
+    }
+    let changed = send("PUT", &one, CBOR, map("one", "2")).await;
+    assert_eq!((changed.code, &item(&changed.body)["data"]["k"]), (200, &json!("2")));
+    let status = get(&server, &format!("{MAPS}/none")).await;
+    assert_eq!((status.code, &item(&status.body)["kind"]), (404, &json!("Status")));
+    let table = server
+        .send("GET", MAPS, &[("accept", "application/cbor;as=Table;g=meta.example.test;v=v1")], "")
+        .await;
+    assert_eq!(item(&table.body)["kind"], "Table");
+    let unknown = json!({"metadata": {"name": "u"}, "nope": 1});
+    let warned = send("POST", MAPS, CBOR, unknown.clone()).await;
+    assert_eq!((warned.code, warned.header("warning")), (201, r#"299 - "unknown field \"nope\"""#));
+    assert_eq!(send("POST", &format!("{MAPS}?fieldValidation=Strict"), CBOR, unknown).await.code, 400);
+    let twice = b"\xa1\x48metadata\xa2\x44name\x41x\x44name\x41y".to_vec();
+    let headers = [("content-type", CBOR)];
+    assert_eq!(
+        server.send("POST", &format!("{MAPS}?fieldValidation=Strict"), &headers, twice.clone()).await.code,
+        400
+    );
+    let warned = server.send("POST", MAPS, &headers, twice).await;
+    assert_eq!(
+        (warned.code, warned.header("warning")),
+        (201, r#"299 - "duplicate field \"metadata.name\"""#)
+    );
+    for broken in [&b""[..], b"\xa1", b"{}", b"\x01", b"\x9f\xff"] {
+        assert_eq!(server.send("POST", MAPS, &headers, broken.to_vec()).await.code, 400, "{broken:?}");
+    }
+    assert_eq!(send("DELETE", &one, CBOR, json!({"gracePeriodSeconds": 0})).await.code, 200);
+}
+
+#[tokio::test]
+async fn an_intent_may_be_cbor() {
+    let server = Server::gated("CBORServingAndStorage=true").await;
+    let one = format!("{MAPS}/one?fieldManager=m");
+    let intent =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"k": "v"}});
+    let headers = [("content-type", "application/apply-patch+cbor")];
+    let applied = server.send("PATCH", &one, &headers, cbor::encode(&intent)).await;
+    let field = &applied.json()["metadata"]["managedFields"][0];
+    assert_eq!((applied.code, &field["operation"], &field["manager"]), (201, &json!("Apply"), &json!("m")));
+    let twice = b"\xa2\x44kind\x49ConfigMap\x44kind\x49ConfigMap".to_vec();
+    for broken in [b"\xa1".to_vec(), b"{}".to_vec(), twice] {
+        assert_eq!(server.send("PATCH", &one, &headers, broken.clone()).await.code, 400, "{broken:?}");
+    }
+    for other in ["json-patch", "merge-patch", "strategic-merge-patch"] {
+        let media_type = format!("application/{other}+cbor");
+        let reply = server.send("PATCH", &one, &[("content-type", &media_type)], cbor::encode(&intent)).await;
+        assert_eq!(reply.code, 415, "{other}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_is_a_sequence() {
+    let server = Server::gated("CBORServingAndStorage=true").await;
+    for name in ["a", "b"] {
+        server.post(MAPS, map(name, name)).await;
+    }
+    let url = format!("{MAPS}?watch=1&timeoutSeconds=1");
+    let json: Vec<Value> = {
+        let reply = server.get(&url).await;
+        let lines = reply.body.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+        lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
+    };
+    for accept in [CBOR, "application/cbor-seq"] {
+        let reply = server.send("GET", &url, &[("accept", accept)], "").await;
+        assert_eq!((reply.code, reply.header("content-type")), (200, "application/cbor-seq"));
+        let starts: Vec<usize> =
+            (0..reply.body.len()).filter(|at| reply.body[*at..].starts_with(&[0xd9, 0xd9, 0xf7])).collect();
+        let ends = starts.iter().skip(1).copied().chain([reply.body.len()]);
+        let events: Vec<Value> =
+            starts.iter().zip(ends).map(|(start, end)| item(&reply.body[*start..end])).collect();
+        assert_eq!(events, json, "{accept}");
+    }
+}
+
+#[tokio::test]
+async fn without_the_gate_there_is_none() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let one = format!("{MAPS}/one");
+    assert_eq!(get(&server, &one).await.code, 406);
+    let watch =
+        server.send("GET", &format!("{MAPS}?watch=1"), &[("accept", "application/cbor-seq")], "").await;
+    assert_eq!(watch.code, 406);
+    for (method, url, media_type) in
+        [("POST", MAPS, CBOR), ("PUT", &one, CBOR), ("PATCH", &one, "application/apply-patch+cbor")]
+    {
+        let reply =
+            server.send(method, url, &[("content-type", media_type)], cbor::encode(&map("one", "1"))).await;
+        assert_eq!(reply.code, 415, "{method} {media_type}");
+    }
+}

@@ -1,0 +1,375 @@
+//! CBOR (RFC 8949), alpha: written as the reference writes it, read with its restrictions.
+//!
+//! # Contract
+//!
+//! Encoding gives one item behind the tag that says "this is CBOR". Texts and the keys of maps are byte strings, keys sorted
+//! by their encoding, numbers the shortest integer or a float of 64 bits. Decoding takes texts as byte or text strings,
+//! floats of any width, and no item of indefinite length. What is left of the input behind the item is an error.
+//!
+//! # Reference
+//!
+//! A byte string under the tag "expected conversion to base64" is the base64 text that JSON has in its place. Other tags
+//! than these two, simple values other than false, true and null, and keys that are no texts are refused.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Number, Value};
+
+use super::{DecodeError, Decoded, Limits};
+
+/// The tag 55799 as it is written: what every document begins with.
+pub const MAGIC: [u8; 3] = [0xd9, 0xd9, 0xf7];
+
+const SELF_DESCRIBED: u64 = 55_799;
+const EXPECTED_BASE64: u64 = 22;
+
+/// Paths of duplicates that are told.
+const DUPLICATES: usize = 100;
+
+/// Major types.
+mod major {
+    pub(super) const UNSIGNED: u8 = 0;
+    pub(super) const NEGATIVE: u8 = 1;
+    pub(super) const BYTES: u8 = 2;
+    pub(super) const TEXT: u8 = 3;
+    pub(super) const ARRAY: u8 = 4;
+    pub(super) const MAP: u8 = 5;
+    pub(super) const TAG: u8 = 6;
+}
+
+/// A value behind the tag.
+pub fn encode(value: &Value) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    out.extend_from_slice(&MAGIC);
+    write(value, &mut out);
+    out
+}
+
+fn write(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => out.push(0xf6),
+        Value::Bool(false) => out.push(0xf4),
+        Value::Bool(true) => out.push(0xf5),
+        Value::Number(number) => write_number(number, out),
+        Value::String(text) => write_text(text, out),
+        Value::Array(items) => {
+            head(major::ARRAY, items.len() as u64, out);
+            items.iter().for_each(|item| write(item, out));
+        }
+        Value::Object(map) => {
+            head(major::MAP, map.len() as u64, out);
+            // Shorter keys have smaller heads.
+            let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+            entries.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+            for (key, value) in entries {
+                write_text(key, out);
+                write(value, out);
+            }
+        }
+    }
+}
+
+fn write_text(text: &str, out: &mut Vec<u8>) {
+    head(major::BYTES, text.len() as u64, out);
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn write_number(number: &Number, out: &mut Vec<u8>) {
+    if let Some(unsigned) = number.as_u64() {
+        head(major::UNSIGNED, unsigned, out);
+    } else if let Some(negative) = number.as_i64() {
+        // -1 - n, in two's complement the other bits.
+        head(major::NEGATIVE, (!negative).cast_unsigned(), out);
+    } else {
+        out.push(0xfb);
+        out.extend_from_slice(&number.as_f64().unwrap_or_default().to_be_bytes());
+    }
+}
+
+/// The first bytes of an item: its type and its number, in as few bytes as possible.
+fn head(major: u8, argument: u64, out: &mut Vec<u8>) {
+    let major = major << 5;
+    let bytes = argument.to_be_bytes();
+    let [.., d, c, b, a] = bytes;
+    match argument {
+        0..=23 => out.push(major | a),
+        24..=0xff => out.extend_from_slice(&[major | 24, a]),
+        0x100..=0xffff => out.extend_from_slice(&[major | 25, b, a]),
+        0x1_0000..=0xffff_ffff => out.extend_from_slice(&[major | 26, d, c, b, a]),
+        _ => {
+            out.push(major | 27);
+            out.extend_from_slice(&bytes);
+        }
+    }
+}
+
+/// Reads one item.
+///
+/// # Errors
+///
+/// See [`DecodeError`].
+pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
+    if input.len() > limits.bytes {
+        return Err(DecodeError::TooLarge(limits.bytes));
+    }
+    let mut reader = Reader { input, at: 0, limits, path: Vec::new(), duplicates: Vec::new() };
+    let value = reader.value(0)?;
+    if reader.at < input.len() {
+        return Err(reader.wrong("more after the item"));
+    }
+    Ok(Decoded { value, duplicates: reader.duplicates })
+}
+
+struct Reader<'a> {
+    input: &'a [u8],
+    at: usize,
+    limits: Limits,
+    path: Vec<Step>,
+    duplicates: Vec<String>,
+}
+
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl<'a> Reader<'a> {
+    fn wrong(&self, what: &str) -> DecodeError {
+        DecodeError::Syntax(format!("cbor: {what} at byte {}", self.at))
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
+        let taken = self.at.checked_add(count).and_then(|end| self.input.get(self.at..end));
+        match taken {
+            Some(bytes) => {
+                self.at += count;
+                Ok(bytes)
+            }
+            None => Err(self.wrong("unexpected end")),
+        }
+    }
+
+    fn number<const N: usize>(&mut self) -> Result<u64, DecodeError> {
+        Ok(self.take(N)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    /// Major type, short count and number of the next item.
+    fn head(&mut self) -> Result<(u8, u8, u64), DecodeError> {
+        let first = self.take(1)?.first().copied().unwrap_or_default();
+        let (major, short) = (first >> 5, first & 0x1f);
+        let argument = match short {
+            0..=23 => u64::from(short),
+            24 => self.number::<1>()?,
+            25 => self.number::<2>()?,
+            26 => self.number::<4>()?,
+            27 => self.number::<8>()?,
+            31 => return Err(self.wrong("an item of indefinite length")),
+            _ => return Err(self.wrong("a reserved head")),
+        };
+        Ok((major, short, argument))
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Value, DecodeError> {
+        if depth > self.limits.depth {
+            return Err(DecodeError::TooDeep(self.limits.depth));
+        }
+        let (major, short, argument) = self.head()?;
+        match major {
+            major::UNSIGNED => Ok(Value::from(argument)),
+            major::NEGATIVE => match i64::try_from(argument) {
+                Ok(argument) => Ok(Value::from(!argument)),
+                Err(_) => Err(self.wrong("an integer below 64 bits")),
+            },
+            major::BYTES | major::TEXT => self.text(argument).map(Value::String),
+            major::ARRAY => self.array(argument, depth),
+            major::MAP => self.map(argument, depth),
+            major::TAG => self.tagged(argument, depth),
+            _ => self.simple(short, argument),
+        }
+    }
+
+    fn text(&mut self, length: u64) -> Result<String, DecodeError> {
+        let bytes = self.bytes(length)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| self.wrong("a text that is not UTF-8"))?;
+        Ok(text.to_owned())
+    }
+
+    fn bytes(&mut self, length: u64) -> Result<&'a [u8], DecodeError> {
+        let length = usize::try_from(length).map_err(|_| self.wrong("unexpected end"))?;
+        self.take(length)
+    }
+
+    fn array(&mut self, length: u64, depth: usize) -> Result<Value, DecodeError> {
+        // Not as many as it says: it may lie, and each takes a byte at least.
+        let mut items = Vec::new();
+        for index in 0..length {
+            self.path.push(Step::Index(usize::try_from(index).unwrap_or(usize::MAX)));
+            items.push(self.value(depth + 1)?);
+            self.path.pop();
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn map(&mut self, length: u64, depth: usize) -> Result<Value, DecodeError> {
+        let mut map = Map::new();
+        for _ in 0..length {
+            let (major, _, argument) = self.head()?;
+            if !matches!(major, major::BYTES | major::TEXT) {
+                return Err(self.wrong("a key that is no text"));
+            }
+            let key = self.text(argument)?;
+            self.path.push(Step::Key(key.clone()));
+            if map.contains_key(&key) {
+                self.duplicate();
+            }
+            let value = self.value(depth + 1)?;
+            self.path.pop();
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn duplicate(&mut self) {
+        let mut path = String::new();
+        for step in &self.path {
+            match step {
+                Step::Key(key) if path.is_empty() => path.push_str(key),
+                Step::Key(key) => path.extend([".", key]),
+                Step::Index(index) => path.push_str(&format!("[{index}]")),
+            }
+        }
+        if self.duplicates.len() < DUPLICATES && !self.duplicates.contains(&path) {
+            self.duplicates.push(path);
+        }
+    }
+
+    fn tagged(&mut self, tag: u64, depth: usize) -> Result<Value, DecodeError> {
+        match tag {
+            SELF_DESCRIBED if self.at == MAGIC.len() => self.value(depth),
+            EXPECTED_BASE64 => match self.head()? {
+                (major::BYTES, _, length) => Ok(Value::String(STANDARD.encode(self.bytes(length)?))),
+                _ => Err(self.wrong("a tag of bytes on something else")),
+            },
+            _ => Err(self.wrong("a tag that is not known")),
+        }
+    }
+
+    fn simple(&mut self, short: u8, argument: u64) -> Result<Value, DecodeError> {
+        let float = match (short, argument) {
+            (20, _) => return Ok(Value::Bool(false)),
+            (21, _) => return Ok(Value::Bool(true)),
+            (22, _) => return Ok(Value::Null),
+            (25, bits) => half(bits),
+            (26, bits) => f64::from(f32::from_bits(u32::try_from(bits).unwrap_or_default())),
+            (27, bits) => f64::from_bits(bits),
+            _ => return Err(self.wrong("a simple value that is not known")),
+        };
+        Number::from_f64(float).map(Value::Number).ok_or_else(|| self.wrong("a float that is no number"))
+    }
+}
+
+/// A float of 16 bits.
+fn half(bits: u64) -> f64 {
+    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
+    let exponent = i32::try_from(bits >> 10 & 0x1f).unwrap_or_default();
+    let fraction = f64::from(u16::try_from(bits & 0x3ff).unwrap_or_default());
+    sign * match exponent {
+        0 => fraction * 2_f64.powi(-24),
+        31 if fraction == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (fraction + 1024.0) * 2_f64.powi(exponent - 25),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const LIMITS: Limits = Limits { bytes: 1000, depth: 10 };
+
+    fn read(bytes: &[u8]) -> Result<Value, DecodeError> {
+        decode(bytes, LIMITS).map(|decoded| decoded.value)
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        for (value, bytes) in [
+            (json!(null), &b"\xf6"[..]),
+            (json!(true), b"\xf5"),
+            (json!(0), b"\x00"),
+            (json!(23), b"\x17"),
+            (json!(24), b"\x18\x18"),
+            (json!(1000), b"\x19\x03\xe8"),
+            (json!(1_000_000), b"\x1a\x00\x0f\x42\x40"),
+            (json!(u64::MAX), b"\x1b\xff\xff\xff\xff\xff\xff\xff\xff"),
+            (json!(-1), b"\x20"),
+            (json!(-1000), b"\x39\x03\xe7"),
+            (json!(i64::MIN), b"\x3b\x7f\xff\xff\xff\xff\xff\xff\xff"),
+            (json!(1.1), b"\xfb\x3f\xf1\x99\x99\x99\x99\x99\x9a"),
+            (json!(""), b"\x40"),
+            (json!("\u{fc}"), b"\x42\xc3\xbc"),
+            (json!([1, [2, 3]]), b"\x82\x01\x82\x02\x03"),
+            (json!({"b": 1, "aa": 2, "a": {}}), b"\xa3\x41a\xa0\x41b\x01\x42aa\x02"),
+        ] {
+            let written = encode(&value);
+            assert_eq!(written, [&MAGIC[..], bytes].concat(), "{value}");
+            assert_eq!((read(&written), read(bytes)), (Ok(value.clone()), Ok(value)));
+        }
+    }
+
+    #[test]
+    fn other_encodings_of_the_same_are_read() {
+        for (bytes, value) in [
+            (&b"\x18\x01"[..], json!(1)),
+            (b"\x63abc", json!("abc")),
+            (b"\xa1\x61a\x01", json!({"a": 1})),
+            (b"\xf9\x3c\x00", json!(1.0)),
+            (b"\xf9\xc4\x00", json!(-4.0)),
+            (b"\xf9\x00\x01", json!(5.960_464_477_539_063e-8)),
+            (b"\xfa\x47\xc3\x50\x00", json!(100_000.0)),
+            (b"\xd6\x43\x00\x01\x02", json!("AAEC")),
+        ] {
+            assert_eq!(read(bytes), Ok(value), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_one_item_is_refused() {
+        for bytes in [
+            &b""[..],
+            b"\x18",
+            b"\x43ab",
+            b"\x82\x01",
+            b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\xbb\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\x5b\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\x01\x02",
+            b"\x9f\xff",
+            b"\x5f\x41a\xff",
+            b"\x1c",
+            b"\xa1\x01\x01",
+            b"\x42\xff\xfe",
+            b"\xc0\x61a",
+            b"\xd6\x61a",
+            b"\x81\xd9\xd9\xf7\x01",
+            b"\xf7",
+            b"\xf8\xff",
+            b"\xf9\x7c\x00",
+            b"\xf9\x7e\x00",
+            b"\x3b\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\xff",
+        ] {
+            assert!(matches!(read(bytes), Err(DecodeError::Syntax(_))), "{bytes:?}");
+        }
+        assert_eq!(read(&[0; 1001]), Err(DecodeError::TooLarge(1000)));
+        assert_eq!(read(&[0x81; 20]), Err(DecodeError::TooDeep(10)));
+    }
+
+    #[test]
+    fn duplicate_keys_are_noticed() {
+        let decoded = decode(b"\xa2\x41a\x81\xa3\x41b\x01\x41b\x02\x41b\x03\x41a\x05", LIMITS).unwrap();
+        assert_eq!(decoded.value, json!({"a": 5}));
+        assert_eq!(decoded.duplicates, ["a[0].b", "a"]);
+    }
+}
