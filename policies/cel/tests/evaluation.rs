@@ -1,5 +1,7 @@
 //! Budgets, places of mistakes, and values and data that are made to take for ever.
 
+#![expect(clippy::panic, reason = "a test fails by panicking")]
+
 use expressions::{Cost, Environment, EvalError, Type, Value};
 use serde_json::{Value as Json, json};
 

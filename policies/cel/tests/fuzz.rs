@@ -4,6 +4,8 @@
 //! Each target runs for `FUZZ_SECONDS` (default 4), from `FUZZ_SEED` (default: fixed, so that a plain run is
 //! repeatable up to how far it gets). A failure prints seed, round and input.
 
+#![expect(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 

@@ -4,6 +4,8 @@
 //! Of each definition of a custom kind the rules are compiled on its schema, and refused where the server
 //! refused them; of each object that was created the rules that fail are those that the server named.
 
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod json_schema;
 
 use std::collections::BTreeSet;
@@ -44,7 +46,7 @@ fn rules(schema: &Json, prefix: &str, place: &[String], found: &mut Vec<Rule>) {
         });
     }
     for (name, part) in schema["properties"].as_object().into_iter().flatten() {
-        rules(part, prefix, &[place, &[name.clone()]].concat(), found);
+        rules(part, prefix, &[place, std::slice::from_ref(name)].concat(), found);
     }
 }
 
@@ -150,5 +152,5 @@ fn rules_come_to_what_the_reference_server_said() {
             }
         }
     }
-    assert!(refused > 10 && objects > 25, "{refused} definitions refused, {objects} objects");
+    assert!(refused >= 12 && objects >= 24, "{refused} definitions refused, {objects} objects");
 }

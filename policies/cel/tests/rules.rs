@@ -5,6 +5,8 @@
 //! dynamic), an object, perhaps the object before (`old`), and rows: the row of the register, the rule, its
 //! outcome as in `testdata/language`, and perhaps its cost.
 
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod json_schema;
 
 use std::collections::BTreeSet;
