@@ -59,7 +59,7 @@ async fn count(admin: &Client, path: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
-    let plane = Plane::start(Options::default()).await;
+    let mut plane = Plane::start(Options::default()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     let hard = json!({"pods": ROOM.to_string(), "requests.cpu": "50", "count/configmaps": "1k"});
@@ -118,6 +118,10 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
     admin.post(pods, &pod("after", "500m")).await.expect(201);
     admin.post(pods, &pod("more", "500m")).await.expect(403);
 
+    // What is used is counted again after a crash.
+    plane.kill();
+    plane.launch().await;
+    let admin = plane.admin();
     for name in &names {
         admin.delete(&format!("{pods}/{name}")).await.expect(200);
     }
@@ -246,6 +250,37 @@ async fn plugins_are_added_and_left_out_by_flag() {
 }
 
 #[tokio::test]
+async fn images_are_always_pulled_when_the_server_is_told_so() {
+    let plane = Plane::start(Options::default().flag("--enable-admission-plugins=AlwaysPullImages")).await;
+    let admin = plane.admin();
+    namespace(&admin, "team").await;
+    let mut named = pod("p", "1");
+    named["spec"]["containers"][0]["imagePullPolicy"] = json!("IfNotPresent");
+    let made = admin.post("/api/v1/namespaces/team/pods", &named).await.expect(201);
+    assert_eq!(made["spec"]["containers"][0]["imagePullPolicy"], "Always");
+}
+
+#[tokio::test]
+async fn pods_find_the_token_of_their_account_where_they_look_for_it() {
+    for (options, path) in [
+        (Options::default(), "/var/run/secrets/svc.internal/serviceaccount"),
+        (Options::kubernetes(), "/var/run/secrets/kubernetes.io/serviceaccount"),
+    ] {
+        let plane = Plane::start(options).await;
+        let admin = plane.admin();
+        namespace(&admin, "team").await;
+        let plain =
+            json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "a:1"}]}});
+        let made = admin.post("/api/v1/namespaces/team/pods", &plain).await.expect(201);
+        let volume = &made["spec"]["volumes"][0];
+        let mount = json!([{"name": volume["name"], "readOnly": true, "mountPath": path}]);
+        assert_eq!(made["spec"]["containers"][0]["volumeMounts"], mount);
+        let token = json!({"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}});
+        assert_eq!(volume["projected"]["sources"][0], token);
+    }
+}
+
+#[tokio::test]
 async fn a_dry_run_passes_admission_and_charges_nothing() {
     let plane = Plane::start(Options::default()).await;
     let admin = plane.admin();
@@ -266,4 +301,75 @@ async fn a_dry_run_passes_admission_and_charges_nothing() {
         refused["message"],
         "pods \"p\" is forbidden: exceeded quota: q, requested: limits.memory=2Gi, used: limits.memory=0, limited: limits.memory=1Gi"
     );
+}
+
+/// One effect of each plugin that runs without a flag, webhooks and policies apart.
+#[tokio::test]
+async fn each_plugin_that_is_on_by_default_has_its_effect() {
+    let plane = Plane::start(Options::kubernetes()).await;
+    let admin = plane.admin();
+    namespace(&admin, "team").await;
+    let team = |resource: &str| format!("/api/v1/namespaces/team/{resource}");
+
+    let (storage, networking, node) =
+        (plane.api("storage", "v1"), plane.api("networking", "v1"), plane.api("node", "v1"));
+    let class = |name: &str, mark: &str| json!({"metadata": {"name": name, "annotations": {mark: "true"}}});
+    let mut gold = class("gold", "storageclass.kubernetes.io/is-default-class");
+    gold["provisioner"] = json!("x.example.com");
+    admin.post(&format!("{storage}/storageclasses"), &gold).await.expect(201);
+    let mut nginx = class("nginx", "ingressclass.kubernetes.io/is-default-class");
+    nginx["spec"] = json!({"controller": "example.com/nginx"});
+    admin.post(&format!("{networking}/ingressclasses"), &nginx).await.expect(201);
+    let runtime =
+        json!({"metadata": {"name": "sandbox"}, "handler": "s", "overhead": {"podFixed": {"cpu": "10m"}}});
+    admin.post(&format!("{node}/runtimeclasses"), &runtime).await.expect(201);
+
+    // DefaultStorageClass, StorageObjectInUseProtection, PersistentVolumeClaimResize.
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let made = admin.post(&team("persistentvolumeclaims"), &claim).await.expect(201);
+    assert_eq!(made["spec"]["storageClassName"], "gold");
+    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+    let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    let path = team("persistentvolumeclaims/c");
+    let refused = admin.patch(&path, "application/merge-patch+json", &larger).await;
+    assert!((400..500).contains(&refused.status), "{}", refused.text());
+
+    // DefaultIngressClass, TaintNodesByCondition.
+    let backend = json!({"service": {"name": "s", "port": {"number": 80}}});
+    let ingress = json!({"metadata": {"name": "i"}, "spec": {"defaultBackend": backend}});
+    let made = admin.post(&format!("{networking}/namespaces/team/ingresses"), &ingress).await.expect(201);
+    assert_eq!(made["spec"]["ingressClassName"], "nginx");
+    let made = admin.post("/api/v1/nodes", &json!({"metadata": {"name": "n"}})).await.expect(201);
+    assert_eq!(
+        made["spec"]["taints"],
+        json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
+    );
+
+    // ServiceAccount, Priority, DefaultTolerationSeconds, RuntimeClass, LimitRanger, PodSecurity.
+    let limits = json!({"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"memory": "1Gi"}}]}});
+    admin.post(&team("limitranges"), &limits).await.expect(201);
+    let mut sandboxed = pod("p", "1");
+    sandboxed["spec"]["runtimeClassName"] = json!("sandbox");
+    let made = admin.post(&team("pods"), &sandboxed).await.expect(201);
+    let spec = &made["spec"];
+    assert_eq!((&spec["serviceAccountName"], &spec["priority"]), (&json!("default"), &json!(0)));
+    assert_eq!(spec["tolerations"].as_array().map(Vec::len), Some(2));
+    assert_eq!(spec["overhead"], json!({"cpu": "10m"}));
+    assert_eq!(spec["containers"][0]["resources"]["limits"], json!({"memory": "1Gi"}));
+    let strict = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}});
+    admin.patch("/api/v1/namespaces/team", "application/merge-patch+json", &strict).await.expect(200);
+    let mut privileged = pod("q", "1");
+    privileged["spec"]["hostNetwork"] = json!(true);
+    let refused = admin.post(&team("pods"), &privileged).await.expect(403);
+    assert!(
+        refused["message"].as_str().unwrap().contains("violates PodSecurity \"baseline:latest\""),
+        "{refused}"
+    );
+
+    // ResourceQuota, NamespaceLifecycle.
+    quota(&admin, "team", json!({"count/secrets": "0"})).await;
+    let secret = json!({"metadata": {"name": "s"}});
+    admin.post(&team("secrets"), &secret).await.expect(403);
+    admin.post("/api/v1/namespaces/gone/secrets", &secret).await.expect(404);
+    admin.delete("/api/v1/namespaces/default").await.expect(403);
 }

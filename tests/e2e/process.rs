@@ -31,6 +31,7 @@ fn mistakes_are_told_together_and_end_the_start_with_64() {
             &["nope", "names", "soon", "spawn-authd"][..],
         ),
         (&["--spawn-authd", "--enable-admission-plugins=NoSuch"], &["NoSuch"]),
+        (&["--spawn-authd", "--enable-admission-plugins=PodSecurityPolicy"], &["PodSecurityPolicy"]),
         (
             &["--spawn-authd", "--enable-admission-plugins=ImagePolicyWebhook"],
             &["ImagePolicyWebhook", "not built"],

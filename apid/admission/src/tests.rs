@@ -61,6 +61,32 @@ fn chain(enabled: &[&str], disabled: &[&str]) -> Result<Chain, Vec<ConfigError>>
 }
 
 #[test]
+fn the_plugins_of_release_1_33_run_without_a_flag() {
+    assert_eq!(
+        chain(&[], &[]).unwrap().names().collect::<Vec<_>>(),
+        [
+            "NamespaceLifecycle",
+            "LimitRanger",
+            "ServiceAccount",
+            "TaintNodesByCondition",
+            "PodSecurity",
+            "Priority",
+            "DefaultTolerationSeconds",
+            "DefaultStorageClass",
+            "StorageObjectInUseProtection",
+            "PersistentVolumeClaimResize",
+            "RuntimeClass",
+            "CertificateApproval",
+            "CertificateSigning",
+            "ClusterTrustBundleAttest",
+            "CertificateSubjectRestriction",
+            "DefaultIngressClass",
+            "ResourceQuota",
+        ]
+    );
+}
+
+#[test]
 fn flags_make_a_chain_or_say_what_is_wrong() {
     let is_built = |state: &State| matches!(state, State::Built(_) | State::Configured(_));
     let by_default = PLUGINS.iter().filter(|entry| entry.on_by_default && is_built(&entry.state));

@@ -137,6 +137,17 @@ impl Strategy for Pod {
         object.set("status", json!({"phase": "Pending", "qosClass": pod_status::quality(object)}));
     }
 
+    /// The quality of service follows from what admission has left of requests and limits. It is for life, but it cannot
+    /// have changed.
+    fn canonicalize(&self, object: &mut Object, ctx: &Context<'_>) {
+        let quality = pod_status::quality(object);
+        if ctx.subresource.is_empty()
+            && let Some(Value::Object(status)) = object.get_mut("status")
+        {
+            status.insert("qosClass".to_owned(), json!(quality));
+        }
+    }
+
     /// Old agents mangle owner references, so `status` leaves them alone; the quality of service is for life.
     fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
         match ctx.subresource {
