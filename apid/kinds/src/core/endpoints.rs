@@ -5,9 +5,10 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use crate::defaults::{each, fill_text};
 use crate::table::cell::{NONE, Read, first_three};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -28,6 +29,14 @@ pub(super) const KIND: Kind = Kind {
 struct Endpoints;
 
 impl Strategy for Endpoints {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        for subset in each(&mut object.0, "subsets") {
+            for port in each(subset, "ports") {
+                fill_text(port, "protocol", "TCP");
+            }
+        }
+    }
+
     fn create_on_update(&self) -> bool {
         true
     }

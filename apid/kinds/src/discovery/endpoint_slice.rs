@@ -4,9 +4,10 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use crate::defaults::{each, fill};
 use crate::table::cell::{Read, UNSET, first_three};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "discovery",
@@ -27,6 +28,13 @@ pub(super) const KIND: Kind = Kind {
 struct EndpointSlice;
 
 impl Strategy for EndpointSlice {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        for port in each(&mut object.0, "ports") {
+            fill(port, "name", "");
+            fill(port, "protocol", "TCP");
+        }
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
