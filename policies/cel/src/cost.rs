@@ -47,6 +47,7 @@ impl Cost {
     ///
     /// # Errors
     /// [`EvalError::CostLimit`] when the budget is used up.
+    #[inline]
     pub fn charge(&mut self, units: u64) -> Result<(), EvalError> {
         self.used = self.used.saturating_add(units);
         if self.used > self.limit { Err(EvalError::CostLimit) } else { Ok(()) }
@@ -172,6 +173,7 @@ pub(crate) fn unpacking(value: &Value<'_>) -> u64 {
 /// Comparing two values: the shorter is read, with all that is in it.
 fn comparing(left: &Value<'_>, right: &Value<'_>) -> u64 {
     match (left, right) {
+        (Value::Int(_), _) | (_, Value::Int(_)) => 1,
         (Value::String(a), Value::String(b)) => {
             let (a, b) = (a.as_str(), b.as_str());
             let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
@@ -211,7 +213,7 @@ fn traversal(value: &Value<'_>) -> u64 {
         Value::String(_) | Value::Bytes(_) => value.size() / 10,
         Value::List(list) => {
             let elements: u64 = list.iter().filter_map(Result::ok).map(|v| traversal(&v)).sum();
-            elements.max(value.size().div_ceil(4))
+            elements.max(value.size())
         }
         Value::Map(map) => {
             let entries = map.entries().unwrap_or_default();

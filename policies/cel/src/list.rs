@@ -120,8 +120,13 @@ impl<'a> List<'a> {
         if self.len() != other.len() {
             return false;
         }
-        let mut pairs = self.iter().zip(other.iter());
-        let mut in_order = || pairs.all(|(a, b)| matches!((a, b), (Ok(a), Ok(b)) if a.equals(&b)));
+        let in_order = || {
+            (0..self.len()).all(|at| {
+                self.same_scalar(other, at).unwrap_or_else(
+                    || matches!((self.at(at), other.at(at)), (Some(Ok(a)), Some(Ok(b))) if a.equals(&b)),
+                )
+            })
+        };
         match self.kind {
             ListKind::Atomic => in_order(),
             // In any order: each of ours is one of theirs.
@@ -132,6 +137,21 @@ impl<'a> List<'a> {
                 }
                 _ => in_order(),
             },
+        }
+    }
+
+    /// Whether the elements at a place are equal, when the data alone tells.
+    fn same_scalar(&self, other: &List<'a>, at: usize) -> Option<bool> {
+        let (Items::Json(mine, ty), Items::Json(theirs, other_ty)) = (&self.items, &other.items) else {
+            return None;
+        };
+        match (mine.get(at)?, theirs.get(at)?) {
+            (Json::Number(a), Json::Number(b)) => Some(a.as_i64()? == b.as_i64()?),
+            (Json::Bool(a), Json::Bool(b)) => Some(a == b),
+            (Json::String(a), Json::String(b)) => {
+                (**ty == Type::String && **other_ty == Type::String).then(|| a == b)
+            }
+            _ => None,
         }
     }
 

@@ -69,6 +69,17 @@ impl<'a> Run<'a, '_> {
         }
     }
 
+    /// Gives the variables of a comprehension their values for one element.
+    fn bind(&mut self, fold: &Fold, key: Value<'a>, item: Value<'a>) {
+        match fold.second {
+            Some(second) => {
+                self.set(fold.first, key);
+                self.set(second, item);
+            }
+            None => self.set(fold.first, item),
+        }
+    }
+
     /// Takes one element in; false when the outcome is decided.
     fn element(
         &mut self,
@@ -84,14 +95,8 @@ impl<'a> Run<'a, '_> {
                 return Ok(false);
             }
         }
-        match fold.second {
-            Some(second) => {
-                self.set(fold.first, key.clone());
-                self.set(second, item.clone());
-            }
-            None => self.set(fold.first, item.clone()),
-        }
         if let Sofar::Truth(result) = sofar {
+            self.bind(fold, key, item);
             self.cost.charge(1)?;
             let Some(condition) = &fold.condition else { return Ok(false) };
             let deciding = fold.kind == FoldKind::Exists;
@@ -106,6 +111,7 @@ impl<'a> Run<'a, '_> {
             }
             return Ok(true);
         }
+        self.bind(fold, key.clone(), item.clone());
         if let Some(condition) = &fold.condition {
             match self.node(condition)? {
                 Value::Bool(true) => {}

@@ -41,10 +41,12 @@ struct Run<'a, 'c> {
 impl<'a> Run<'a, '_> {
     fn node(&mut self, node: &'a Node) -> Outcome<'a> {
         let value = self.value(node)?;
-        if value.weight() > MAX_WEIGHT {
-            return Err(EvalError::failed("the value is too large"));
+        match &value {
+            Value::List(_) | Value::Map(_) | Value::Optional(_) if value.weight() > MAX_WEIGHT => {
+                Err(EvalError::failed("the value is too large"))
+            }
+            _ => Ok(value),
         }
-        Ok(value)
     }
 
     fn value(&mut self, node: &'a Node) -> Outcome<'a> {

@@ -51,11 +51,15 @@ pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
         Function::new(SORTED, Traversal, |a| {
-            let items = only_list(a)?.to_vec()?;
-            for (left, right) in items.iter().zip(items.iter().skip(1)) {
-                if left.compare(right)? == Some(Ordering::Greater) {
+            let mut before: Option<Value<'_>> = None;
+            for item in only_list(a)?.iter() {
+                let item = item?;
+                if let Some(before) = &before
+                    && before.compare(&item)? == Some(Ordering::Greater)
+                {
                     return Ok(Value::Bool(false));
                 }
+                before = Some(item);
             }
             Ok(Value::Bool(true))
         }),

@@ -17,6 +17,9 @@ use crate::value::{Opaque, Value, char_count};
 use super::re2::translate;
 use super::{Function, Library};
 
+/// Units for compiling the smallest pattern; each of its states costs one more.
+const COMPILING: u64 = 32;
+
 const MATCHING: CallCost = CallCost::Own(cost, estimate);
 
 /// What is found is at most all of the text: each character of its own in a list.
@@ -136,8 +139,7 @@ fn compile(pattern: &str) -> Result<Regex, EvalError> {
 fn cost(arguments: &[Value<'_>]) -> u64 {
     let size = |i: usize| arguments.get(i).map_or(0, Value::size);
     let compiling = match arguments.get(1).and_then(Value::as_str) {
-        // The few states of a small pattern are in the unit that matching it costs at least.
-        Some(pattern) => translate(pattern).map_or(0, |translated| translated.weight / 32),
+        Some(pattern) => COMPILING + translate(pattern).map_or(0, |translated| translated.weight),
         None => 0,
     };
     regex_cost(size(0), size(1)).saturating_add(compiling)

@@ -117,7 +117,7 @@ fn twice(size: Estimate) -> Estimate {
 fn char_at_cost(arguments: &[Value<'_>]) -> u64 {
     match arguments {
         [Value::String(s), Value::Int(index)] => {
-            u64::try_from(*index).unwrap_or(0).min(s.as_str().len() as u64) / 64
+            u64::try_from(*index).unwrap_or(0).min(s.as_str().len() as u64) / 32
         }
         _ => 0,
     }
