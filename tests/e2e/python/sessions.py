@@ -176,6 +176,19 @@ def any_kind():
     equal(dict(pods.patch(body=change, namespace="default", content_type=MERGE).metadata.labels), {"baked": "yes"})
     pods.delete(name="loaf", namespace="default")
 
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"}, "data": {"a": "1"}}
+    maps = untyped.resources.get(api_version="v1", kind="ConfigMap")
+    maps.server_side_apply(body=applied, namespace="default", field_manager="left")
+    applied["data"] = {"a": "2"}
+    try:
+        maps.server_side_apply(body=applied, namespace="default", field_manager="right")
+    except dynamic.exceptions.ConflictError as error:
+        assert "left" in str(error.body), error.body
+    else:
+        raise AssertionError("two managers own one field")
+    taken = maps.server_side_apply(body=applied, namespace="default", field_manager="right", force_conflicts=True)
+    equal((taken.data.a, taken.metadata.managedFields[0].manager), ("2", "right"))
+
     leases.delete(name="lock", namespace="default")
     try:
         leases.get(name="lock", namespace="default")

@@ -34,7 +34,8 @@ pub(crate) async fn run(client: Client) {
     namespaces.create(&PostParams::default(), &made).await.expect("created");
     config_maps(Api::namespaced(client.clone(), "typed")).await;
     pods(Api::namespaced(client.clone(), "typed")).await;
-    deployments(Api::namespaced(client, "typed")).await;
+    deployments(Api::namespaced(client.clone(), "typed")).await;
+    applied(Api::namespaced(client, "typed")).await;
     namespaces.delete("typed", &DeleteParams::default()).await.expect("deleted");
 }
 
@@ -208,4 +209,25 @@ async fn deployments(api: Api<Deployment>) {
     let foreground =
         DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
     api.delete("web", &foreground).await.expect("deleted");
+}
+
+/// Server-side apply: the first creates, owners are kept apart, and who forces takes over.
+async fn applied(api: Api<ConfigMap>) {
+    let data = |data: Value| -> Patch<Value> {
+        Patch::Apply(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"}, "data": data}),
+        )
+    };
+    let (left, right) = (PatchParams::apply("left"), PatchParams::apply("right"));
+    api.patch("shared", &left, &data(json!({"a": "1", "b": "1"}))).await.expect("created");
+    api.patch("shared", &right, &data(json!({"c": "2"}))).await.expect("another field");
+    let (code, reason) = refusal(api.patch("shared", &right, &data(json!({"a": "2"}))).await);
+    assert_eq!((code, reason.as_str()), (409, "Conflict"));
+    let taken = api.patch("shared", &right.force(), &data(json!({"a": "2"}))).await.expect("taken over");
+    let expected = json!({"a": "2", "b": "1"});
+    assert_eq!(json!(taken.data), expected, "what is applied no more goes, what others own stays");
+    let managers: Vec<_> = taken.managed_fields().iter().filter_map(|entry| entry.manager.clone()).collect();
+    assert_eq!(managers, ["left", "right"]);
+    let same = api.patch("shared", &left, &data(json!({"b": "1"}))).await.expect("applied");
+    assert_eq!(json!(same.data), expected);
 }
