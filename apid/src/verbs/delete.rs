@@ -9,7 +9,7 @@ use apimachinery::status::{Details, Status};
 use storage::{Error, Op, Revision};
 
 use super::deletion::options::{DeleteOptions, Preconditions};
-use super::deletion::{Step, step};
+use super::deletion::{Step, step, unreadable};
 use super::shown::tree;
 use super::{Call, Shown};
 use crate::plane::Item;
@@ -33,16 +33,30 @@ pub enum Deleted {
 pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<Deleted, Status> {
     let missing = || Status::not_found(&call.collection.served.group_resource, call.name);
     let key = call.key();
+    let force = unreadable::may_be_deleted(call, options).await?;
     let deleted = loop {
         let (item, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
         let item = item.ok_or_else(missing)?;
         match delete_item(call, &item, options).await {
             Ok(deleted) => break deleted,
             Err(Failed::Moved) => {}
-            Err(Failed::For(status)) => return Err(*status),
+            // Nothing that it says can be asked of it: neither finalizers nor a version of its own.
+            Err(Failed::Unreadable(_)) if force => match remove(call, &key, item.revision()).await {
+                Ok(Some(_)) => {
+                    tracing::warn!(key, "an object that cannot be read was deleted");
+                    break done(call, "");
+                }
+                Ok(None) => return Err(missing()),
+                Err(Failed::Moved) => {}
+                Err(Failed::Unreadable(status) | Failed::For(status)) => return Err(*status),
+            },
+            Err(Failed::Unreadable(status) | Failed::For(status)) => return Err(*status),
         }
     };
     warn_of_default(call, options);
+    if force {
+        unreadable::annotate(call);
+    }
     Ok(deleted)
 }
 
@@ -58,6 +72,8 @@ pub(super) fn warn_of_default(call: &Call<'_>, options: &DeleteOptions) {
 pub(super) enum Failed {
     /// It is another one by now.
     Moved,
+    /// What is stored is no object.
+    Unreadable(Box<Status>),
     /// The client learns it.
     For(Box<Status>),
 }
@@ -75,7 +91,7 @@ pub(super) async fn delete_item(
     options: &DeleteOptions,
 ) -> Result<Deleted, Failed> {
     let strategy = call.collection.resource.kind.strategy;
-    let old = tree(item, item.revision())?;
+    let old = tree(item, item.revision()).map_err(|status| Failed::Unreadable(Box::new(status)))?;
     check(call, &options.preconditions, &old)?;
     let admission = call.admission(Operation::Delete, options.dry_run, options.to_value(&call.plane.names));
     admission.mutate(None, Some(&old)).await?;
@@ -133,6 +149,10 @@ fn gone(call: &Call<'_>, uid: &str, object: Shown) -> Deleted {
     if call.collection.resource.kind.strategy.delete_returns_object() {
         return Deleted::Object(object);
     }
+    done(call, uid)
+}
+
+fn done(call: &Call<'_>, uid: &str) -> Deleted {
     let what = &call.collection.served.group_resource;
     Deleted::Gone(Box::new(Status::success(Details {
         name: call.name.to_owned(),

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use admission::Notes;
 use apimachinery::status::Status;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::Call;
 use super::delete::{Failed, delete_item, warn_of_default};
 use super::deletion::options::DeleteOptions;
+use super::deletion::unreadable;
 use super::list::{Listed, list};
 use super::options::ListOptions;
 use crate::plane::Item;
@@ -24,31 +26,45 @@ pub async fn delete_collection(
     options: &DeleteOptions,
     at_a_time: usize,
 ) -> Result<Listed, Status> {
+    unreadable::refuse_in_collections(call, options)?;
     let listed = list(call, which).await?;
     stream::iter(&listed.items)
-        .map(Ok)
-        .try_for_each_concurrent(at_a_time.max(1), |item| delete_listed(call, item, options))
+        .map(Ok::<_, Status>)
+        .try_for_each_concurrent(at_a_time.max(1), |item| async move {
+            let notes = delete_listed(call, item, options).await?;
+            notes.take_warnings().into_iter().for_each(|text| call.notes.warn(text));
+            notes.take_annotations().into_iter().for_each(|(key, text)| call.notes.annotate(key, text));
+            Ok(())
+        })
         .await?;
     warn_of_default(call, options);
     Ok(Listed { continue_token: String::new(), remaining: None, ..listed })
 }
 
-/// Deletes an object that was listed, also when it was changed meanwhile.
-async fn delete_listed(call: &Call<'_>, listed: &Arc<Item>, options: &DeleteOptions) -> Result<(), Status> {
-    let Some((namespace, name)) = call.collection.resource.parse_key(listed.key()) else { return Ok(()) };
-    let call = call.on(namespace, name);
+/// Deletes an object that was listed, also when it was changed meanwhile. Answers what there is to say of it.
+async fn delete_listed(
+    call: &Call<'_>,
+    listed: &Arc<Item>,
+    options: &DeleteOptions,
+) -> Result<Notes, Status> {
+    let Some((namespace, name)) = call.collection.resource.parse_key(listed.key()) else {
+        return Ok(Notes::default());
+    };
+    // Others are deleted at the same time: each has its own to say.
+    let notes = Notes::default();
+    let call = Call { notes: &notes, ..call.on(namespace, name) };
     let mut item = Arc::clone(listed);
     loop {
         match delete_item(&call, &item, options).await {
-            Ok(_) => return Ok(()),
-            Err(Failed::For(status)) => return Err(*status),
+            Ok(_) => return Ok(notes),
+            Err(Failed::Unreadable(status) | Failed::For(status)) => return Err(*status),
             Err(Failed::Moved) => {}
         }
         // Changed meanwhile: still meant. Gone, or another object of the name: not.
         let (now, _) = call.collection.items.get(listed.key()).await.map_err(|error| call.failure(error))?;
         match now {
             Some(now) if super::shown::entry(&now)?.uid() == super::shown::entry(&item)?.uid() => item = now,
-            _ => return Ok(()),
+            _ => return Ok(notes),
         }
     }
 }

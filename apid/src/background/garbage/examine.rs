@@ -92,7 +92,8 @@ impl Collector {
             }
         }
         for owner in &owners.gone {
-            if elsewhere(self.plane(), owner).await? {
+            let is_gone = self.index.lock().is_gone(Uid::of(&owner.uid));
+            if !is_gone && elsewhere(self.plane(), owner).await? {
                 self.report(subject, traces, owner).await;
             }
         }

@@ -8,7 +8,7 @@
 //! An entry for each reference to an owner: about 50 bytes and the key's text. An object that has neither owners nor
 //! dependents is not in it, and costs one look at its deletion.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -35,7 +35,12 @@ pub(super) struct Index {
     /// The owners whose end waits for dependents.
     ending: HashMap<Uid, Arc<str>>,
     ending_keys: HashMap<Arc<str>, Uid>,
+    /// Owners that went lately: they are nowhere any more.
+    gone: VecDeque<Uid>,
 }
+
+/// Owners that are remembered as gone.
+const REMEMBERED: usize = 256;
 
 impl Index {
     /// Takes in a change: what was at the key, and what is there now. None for nothing, and for what has nothing to say
@@ -98,6 +103,10 @@ impl Index {
             let uid = Uid::of(&before.uid);
             if self.dependents(uid, None).next().is_some() {
                 work.push(Work::Dependents(uid));
+                if self.gone.len() == REMEMBERED {
+                    self.gone.pop_front();
+                }
+                self.gone.push_back(uid);
             }
         }
     }
@@ -114,6 +123,11 @@ impl Index {
         };
         let rest = self.references.range((start, Bound::Unbounded));
         rest.take_while(move |((of, _), _)| *of == owner).map(|((_, key), blocks)| (key, *blocks))
+    }
+
+    /// Whether the object of a uid is known to have gone: it is in no other place either.
+    pub(super) fn is_gone(&self, owner: Uid) -> bool {
+        self.gone.contains(&owner)
     }
 
     /// Whether an owner ends, and waits for dependents.

@@ -1,7 +1,9 @@
 //! Deletes in all their forms, as requests (requirements D-DELOPT, D-DEL). What the collector makes of them is told by
 //! the end-to-end tests.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
+use storage::Op;
 
 use super::{MAPS, Reply, Server};
 
@@ -321,4 +323,42 @@ async fn conditions_on_namespaces_name_the_resource() {
         assert_eq!(reply.code, 403, "{name}");
     }
     assert_eq!(server.delete("/api/v1/namespaces", Value::Null).await.code, 405);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_goes_where_the_gate_allows_it() {
+    let ignore = || json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
+    let bad = format!("{MAPS}/bad");
+    for (gates, options, code) in [
+        ("", json!({}), 500),
+        ("", ignore(), 500),
+        ("AllowUnsafeMalformedObjectDeletion=true", json!({}), 500),
+        ("AllowUnsafeMalformedObjectDeletion=true", ignore(), 200),
+    ] {
+        let server = Server::gated(gates).await;
+        let key = server.plane.registry.find("", "v1", "configmaps").unwrap().key("a", "bad");
+        // Of what it was the finalizer can still be made out.
+        let torn =
+            Bytes::from_static(br#"{"kind":"ConfigMap","metadata":{"finalizers":["example.com/hold"],"na"#);
+        server.plane.store.commit(&key, Op::Create(torn)).await.unwrap();
+        let reply = server.delete(&bad, options.clone()).await;
+        assert_eq!(reply.code, code, "{gates} {options}");
+        let there = server.plane.store.get(&key, None).await.unwrap().is_some();
+        assert_eq!(there, code != 200, "{gates} {options}");
+        if there {
+            assert_eq!(server.get(MAPS).await.code, 500, "a list would have to show it");
+        } else {
+            assert_eq!(reply.json()["details"]["name"], "bad");
+            assert_eq!(server.delete(&bad, options).await.code, 404);
+            assert_eq!(server.get(MAPS).await.code, 200);
+        }
+    }
+    // Where it is allowed, what can be read goes the ordinary way, and collections are refused.
+    let server = Server::gated("AllowUnsafeMalformedObjectDeletion=true").await;
+    server.post(MAPS, held("h")).await;
+    assert_eq!(server.delete(&format!("{MAPS}/h"), ignore()).await.json()["kind"], "ConfigMap");
+    assert_eq!(server.get(&format!("{MAPS}/h")).await.code, 200);
+    let reply = server.delete(MAPS, ignore()).await;
+    assert_eq!(reply.code, 422);
+    assert_eq!(reply.json()["details"]["causes"][0]["reason"], "FieldValueInvalid");
 }

@@ -13,6 +13,7 @@
 //! dependents as long as no time runs.
 
 pub mod options;
+pub(super) mod unreadable;
 
 #[cfg(test)]
 mod tests;

@@ -53,6 +53,8 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     /// What must hold of the object.
     pub preconditions: Preconditions,
+    /// Delete the object also when what is stored of it cannot be read.
+    pub ignore_store_read_error: bool,
 }
 
 impl DeleteOptions {
@@ -70,6 +72,9 @@ impl DeleteOptions {
             .collect();
         if !conditions.is_empty() {
             out.insert("preconditions".into(), Value::Object(conditions));
+        }
+        if self.ignore_store_read_error {
+            out.insert(IGNORE.into(), json!(true));
         }
         if let Some(orphan) = self.orphan_dependents {
             out.insert("orphanDependents".into(), json!(orphan));
@@ -104,11 +109,10 @@ pub struct RawDeleteOptions {
 }
 
 /// The option whose name says what it may break.
-const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+pub(super) const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl RawDeleteOptions {
-    /// Checks them. An object that can be read is deleted in the ordinary way, also by who would not mind if it could not
-    /// (requirements D-DEL-13, -15).
+    /// Checks them.
     ///
     /// # Errors
     ///
@@ -127,6 +131,7 @@ impl RawDeleteOptions {
             propagation,
             orphan_dependents: self.orphan_dependents,
             preconditions: self.preconditions.unwrap_or_default(),
+            ignore_store_read_error: self.ignore_store_read_error.unwrap_or(false),
         })
     }
 
@@ -205,7 +210,8 @@ mod tests {
     fn the_breaking_option_stands_alone() {
         let ignore =
             || RawDeleteOptions { ignore_store_read_error: Some(true), ..RawDeleteOptions::default() };
-        assert_eq!(check(ignore()), Ok(DeleteOptions::default()));
+        let alone = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+        assert_eq!(check(ignore()), Ok(alone));
         for (option, raw) in [
             ("dryRun", RawDeleteOptions { dry_run: vec!["All".into()], ..ignore() }),
             ("propagationPolicy", RawDeleteOptions { propagation_policy: Some("Orphan".into()), ..ignore() }),
@@ -229,6 +235,7 @@ mod tests {
             propagation: Some(Propagation::Foreground),
             orphan_dependents: None,
             preconditions: Preconditions { uid: Some("u".into()), resource_version: None },
+            ignore_store_read_error: false,
         };
         let want = json!({
             "kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"], "gracePeriodSeconds": 3,
