@@ -120,6 +120,7 @@ async fn serve(
         authn: Arc::new(authn),
         authz: Arc::new(authz),
         issuer: config.authn.issuer.clone(),
+        token_controllers: config.token_controllers,
         logins: grpc::Parts::permits(),
         meters: Arc::clone(&meters),
         mirror: Arc::clone(&mirror),

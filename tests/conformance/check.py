@@ -30,7 +30,8 @@ class Server:
             [programs / "apid", "--spawn-authd", "--names", preset, "--data-dir", os.path.join(self.dir.name, "data"),
              "--bind-address", "127.0.0.1", "--secure-port", "0", "--token-auth-file", tokens,
              "--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
-             "--service-account-issuer", "https://issuer.example.test", "--enable-bootstrap-token-auth"],
+             "--service-account-issuer", "https://issuer.example.test", "--enable-bootstrap-token-auth",
+             "--controllers", "*,tokencleaner,bootstrapsigner"],
             stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
 
     def url(self, deadline):

@@ -87,6 +87,9 @@ impl ServiceAccounts {
                 return Ok(Err(check));
             }
         }
+        if let Some(secret) = claims.private.secret.as_ref().filter(|_| claims.legacy) {
+            self.mirror.note_use(&claims.private.namespace, &secret.name);
+        }
         if let Some(warn) = claims.private.warnafter.filter(|warn| at.now.as_second() > *warn) {
             tracing::info!(
                 user = accepted.user.name,

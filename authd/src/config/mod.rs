@@ -19,6 +19,7 @@ use serving::{flags, log};
 
 use crate::authn::Settings;
 use crate::authz::{self, Modes};
+use crate::mirror::token_controllers::Enabled;
 
 /// The flags as they are written.
 #[derive(Debug, Parser)]
@@ -56,6 +57,10 @@ pub struct Flags {
     /// Whether bootstrap tokens are accepted. Default: false.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
     pub enable_bootstrap_token_auth: Option<bool>,
+    /// Controllers to run: `*` for those on by default, `name` for one more (`tokencleaner`, `bootstrapsigner`), `-name`
+    /// for one less. Default: `*`.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', allow_hyphen_values = true)]
+    pub controllers: Vec<String>,
     /// Feature gates: Gate=true,...
     #[arg(long)]
     pub feature_gates: Vec<String>,
@@ -107,6 +112,8 @@ pub struct Config {
     pub authn: Settings,
     /// The authorization modes.
     pub modes: Modes,
+    /// Which controllers of tokens run.
+    pub token_controllers: Enabled,
     /// The listener for metrics and health.
     pub metrics_address: Option<SocketAddr>,
     /// End at the end of standard input.
@@ -179,6 +186,7 @@ impl Config {
             names,
             authn,
             modes,
+            token_controllers: Enabled::parse(&flags.controllers),
             metrics_address,
             exit_on_stdin_eof: flags.exit_on_stdin_eof,
             warnings,

@@ -5,6 +5,7 @@
 //! The first message must be a hello with our names, or the stream is refused. authd sends its epoch and its readiness
 //! at once, its readiness whenever that changes, and write batches from the controllers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{Parts, status};
 use crate::mirror::controllers::Controllers;
+use crate::mirror::token_controllers::TokenControllers;
 use crate::mirror::{Applied, Feed, FeedError};
 
 /// Demands that may wait for apid to read them.
@@ -49,6 +51,12 @@ impl auth::mirror_server::Mirror for Service {
         let session = Session {
             feed: self.0.mirror.begin(),
             controllers: Controllers::new(Arc::clone(&self.0.names)),
+            tokens: TokenControllers::new(
+                Arc::clone(&self.0.names),
+                self.0.issuer.clone(),
+                self.0.token_controllers,
+            ),
+            used: BTreeSet::new(),
             parts: self.0.clone(),
             demands,
             said: None,
@@ -71,6 +79,9 @@ impl auth::mirror_server::Mirror for Service {
 struct Session {
     feed: Feed,
     controllers: Controllers,
+    tokens: TokenControllers,
+    /// Token Secrets used, and not noted yet.
+    used: BTreeSet<String>,
     parts: Parts,
     demands: mpsc::Sender<Result<auth::MirrorDemand, Status>>,
     /// The readiness that apid knows.
@@ -104,6 +115,8 @@ impl Session {
             }
             let now = self.parts.clock.monotonic();
             let pause = self.controllers.wake_at().map_or(Duration::MAX, |at| at.saturating_sub(now));
+            let pause =
+                self.tokens.wake_in(now, self.parts.clock.now()).map_or(pause, |other| other.min(pause));
             let update = tokio::select! {
                 update = updates.message() => match update {
                     Ok(Some(update)) => update.update,
@@ -111,6 +124,7 @@ impl Session {
                     Err(status) => return Ok(status.message().to_owned()),
                 },
                 () = tokio::time::sleep(pause) => None,
+                () = self.parts.mirror.used() => None,
                 () = self.demands.closed() => return gone(),
             };
             let applied = match update {
@@ -120,6 +134,7 @@ impl Session {
                 Some(Update::Progress(progress)) => self.feed.progress(progress.revision)?,
                 Some(Update::WriteResult(result)) => {
                     self.controllers.result(self.parts.clock.monotonic(), &result);
+                    self.tokens.result(self.parts.clock.monotonic(), &result);
                     Applied::default()
                 }
                 // A second hello says nothing new; an empty update nothing at all.
@@ -130,9 +145,29 @@ impl Session {
                 let (roles, bindings) = self.feed.read(|contents| contents.policy.len())?;
                 tracing::info!(revision = progress.revision, roles, bindings, "mirror is complete");
                 self.controllers.synced();
+                self.tokens.synced();
             }
             if applied.cluster_roles {
                 self.controllers.cluster_role_changed();
+            }
+            if applied.identities {
+                self.tokens.changed();
+            }
+            self.used.append(&mut self.parts.mirror.take_used());
+            if self.controllers.ready().is_ok() {
+                let (now, wall) = (self.parts.clock.monotonic(), self.parts.clock.now());
+                let revision = self.parts.mirror.progress().revision;
+                let (tokens, used) = (&mut self.tokens, &mut self.used);
+                let batch = self
+                    .feed
+                    .read(|contents| tokens.next(now, wall, revision, &contents.identities, used))?;
+                if let Some(batch) = batch {
+                    let (controller, writes) = (batch.controller.as_str(), batch.writes.len());
+                    tracing::info!(controller, writes, "writes asked for");
+                    if !self.send(Demand::Write(batch)).await {
+                        return gone();
+                    }
+                }
             }
             if self.controllers.may_want() {
                 let now = self.parts.clock.monotonic();

@@ -30,6 +30,7 @@ use tonic::service::Routes;
 
 use crate::meters::Meters;
 use crate::mirror::NotYet;
+use crate::mirror::token_controllers::Enabled as TokenControllersEnabled;
 use crate::tokens::service_account::Issuer;
 use crate::{authn as methods, authz as modes};
 
@@ -50,6 +51,8 @@ pub struct Parts {
     pub authz: Arc<modes::Union>,
     /// Issues service-account tokens. None: there are no keys.
     pub issuer: Option<Arc<Issuer>>,
+    /// Which controllers of tokens run.
+    pub token_controllers: TokenControllersEnabled,
     /// One permit for each credential under verification: [`Parts::permits`] makes them.
     pub logins: Arc<Semaphore>,
     /// What is counted.

@@ -38,6 +38,12 @@ impl Change {
         )
     }
 
+    /// Whether controllers of tokens may have something to say about it.
+    pub(super) fn is_identity(&self) -> bool {
+        use identities::Change as Of;
+        matches!(self, Change::Identity(Of::Account(..) | Of::Secret(..) | Of::ConfigMap(..)))
+    }
+
     pub(super) fn apply(self, contents: &mut Contents) {
         let policy = &mut contents.policy;
         match self {

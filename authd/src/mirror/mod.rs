@@ -25,15 +25,17 @@
 pub mod controllers;
 mod decode;
 pub mod identities;
+pub mod token_controllers;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use apimachinery::names::Names;
 use authproto::auth;
-use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
-use tokio::sync::watch;
+use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
+use tokio::sync::{Notify, watch};
 
 use crate::rules::Policy;
 pub use decode::Malformed;
@@ -81,6 +83,9 @@ pub struct Mirror {
     state: RwLock<State>,
     progress: watch::Sender<Progress>,
     feeds: AtomicU64,
+    /// Token Secrets whose tokens were used, as `namespace/name`, until a controller takes them.
+    used: Mutex<BTreeSet<String>>,
+    uses: Notify,
 }
 
 #[derive(Debug)]
@@ -106,7 +111,14 @@ impl Mirror {
         let contents = Contents { policy: Policy::new(&names), identities: Identities::default() };
         let state = State { feed: 0, contents, progress: Progress::default() };
         let progress = watch::Sender::new(Progress::default());
-        Arc::new(Mirror { names, state: RwLock::new(state), progress, feeds: AtomicU64::new(0) })
+        Arc::new(Mirror {
+            names,
+            state: RwLock::new(state),
+            progress,
+            feeds: AtomicU64::new(0),
+            used: Mutex::default(),
+            uses: Notify::new(),
+        })
     }
 
     /// The policy, at least as new as `revision`. Holds the mirror's lock: not to be kept across an await.
@@ -154,6 +166,23 @@ impl Mirror {
     /// Tells how far the mirror is, now and at each change.
     pub fn changes(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
+    }
+
+    /// Notes that the token of a Secret was used.
+    pub fn note_use(&self, namespace: &str, name: &str) {
+        if self.used.lock().insert(format!("{namespace}/{name}")) {
+            self.uses.notify_one();
+        }
+    }
+
+    /// Until the use of a token is noted.
+    pub async fn used(&self) {
+        self.uses.notified().await;
+    }
+
+    /// What was noted since this was last called.
+    pub fn take_used(&self) -> BTreeSet<String> {
+        std::mem::take(&mut *self.used.lock())
     }
 
     /// How far the mirror is.
@@ -206,6 +235,8 @@ pub struct Applied {
     pub synced: bool,
     /// A ClusterRole changed.
     pub cluster_roles: bool,
+    /// What tokens rest on changed.
+    pub identities: bool,
 }
 
 impl Feed {
@@ -247,7 +278,7 @@ impl Feed {
             Ok(std::mem::replace(&mut state.contents, *contents))
         })?;
         drop(before);
-        Ok(Applied { synced: true, cluster_roles: true })
+        Ok(Applied { synced: true, cluster_roles: true, identities: true })
     }
 
     /// Everything up to this revision has been sent.
@@ -270,7 +301,11 @@ impl Feed {
     }
 
     fn apply(&mut self, revision: u64, change: decode::Change) -> Result<Applied, FeedError> {
-        let applied = Applied { synced: false, cluster_roles: change.is_cluster_role() };
+        let applied = Applied {
+            synced: false,
+            cluster_roles: change.is_cluster_role(),
+            identities: change.is_identity(),
+        };
         if let Some(contents) = &mut self.snapshot {
             change.apply(contents);
             return Ok(applied);
@@ -325,7 +360,7 @@ mod tests {
         let mut feed = mirror.begin();
         feed.put(role("a")).unwrap();
         assert!(roles(&mirror, 0).is_err(), "half a snapshot");
-        assert_eq!(feed.synced(7).unwrap(), Applied { synced: true, cluster_roles: true });
+        assert_eq!(feed.synced(7).unwrap(), Applied { synced: true, cluster_roles: true, identities: true });
         assert_eq!(roles(&mirror, 7), Ok(1));
         assert_eq!(
             roles(&mirror, 8),

@@ -317,7 +317,7 @@ fn a_rules_review_lists_what_the_caller_may_do() {
 #[test]
 fn a_token_review_says_whose_token_it_is_and_for_which_audiences() {
     let bob = json!({"username": "bob", "uid": "bob-uid", "groups": ["team-b", "system:authenticated"]});
-    let invalid = json!({"error": "invalid bearer token"});
+    let invalid = json!({"error": "invalid bearer token", "user": {}});
     for (spec, want) in [
         (json!({"token": "bob-token"}), json!({"authenticated": true, "user": bob, "audiences": ["api"]})),
         (

@@ -47,6 +47,8 @@ pub(super) async fn answer(
             for (method, check) in &refused.checks {
                 tracing::info!(request_id = review.request_id, method, check, "reviewed token refused");
             }
+            // A user is a part that is always there.
+            status.insert("user".to_owned(), Value::Object(Map::new()));
             status.insert("error".to_owned(), "invalid bearer token".into());
         }
     }
