@@ -26,6 +26,7 @@ use apimachinery::names::Names;
 mod conversion;
 mod defaults;
 pub mod entry;
+pub mod eviction;
 pub mod format;
 pub mod labels;
 pub mod metadata;
@@ -104,6 +105,8 @@ pub enum Storage {
     Review,
     /// It is an order: its creation changes another object and is answered with a Status, and nothing is kept.
     Order,
+    /// It is an order to delete the object whose subresource takes it, and nothing is kept.
+    Removal,
     /// It is how a subresource shows an object that is stored as another kind, and has no path of its own.
     View,
     /// It is another version of the kind with the same plural in the group of this stem, and stored as that one: its

@@ -36,7 +36,8 @@ const GROUPS: &[&[Kind]] = &[
 ];
 
 /// The kinds of subresources' bodies that are no resources themselves.
-const VIEWS: &[Kind] = &[crate::scale::KIND, crate::authentication::token_request::KIND];
+const VIEWS: &[Kind] =
+    &[crate::scale::KIND, crate::authentication::token_request::KIND, crate::eviction::KIND];
 
 /// A kind as it is served: full group name, storage key.
 pub struct Resource {

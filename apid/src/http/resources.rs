@@ -306,7 +306,9 @@ async fn beside(
 ) -> Result<Answer, Status> {
     let (registry, served) = (&call.plane.registry, &call.collection.served);
     let kind = subresource.and_then(|subresource| registry.body(served, subresource, &call.plane.names));
-    if let Some(kind) = kind.filter(|kind| kind.kind.strategy.order().is_some()) {
+    let carried_out =
+        |kind: &&Arc<Resource>| kind.kind.storage == Storage::Removal || kind.kind.strategy.order().is_some();
+    if let Some(kind) = kind.filter(carried_out) {
         return order(exchange, call, kind, body).await;
     }
     if let Some(kind) = kind.filter(|kind| kind.kind.storage == Storage::Review) {
@@ -329,7 +331,10 @@ async fn order(
     let format = exchange.body_format()?;
     let options = exchange.write_options().validate("CreateOptions", &call.plane.names)?;
     let bytes = body.read().await?;
-    let (status, warnings) = verbs::order(call, kind, payload(&bytes, format), &options).await?;
+    let (status, warnings) = match kind.kind.storage {
+        Storage::Removal => verbs::evict(call, kind, payload(&bytes, format), &options).await?,
+        _ => verbs::order(call, kind, payload(&bytes, format), &options).await?,
+    };
     Ok(Answer::status(status, negotiated.format).with_warnings(warnings))
 }
 

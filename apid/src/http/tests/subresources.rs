@@ -265,3 +265,68 @@ async fn what_is_not_built_says_so() {
     assert_eq!(server.get("/api/v1/componentstatuses/etcd-0").await.code, 404);
     assert_eq!(server.post("/api/v1/componentstatuses", json!({})).await.code, 405);
 }
+
+/// A budget keeps pods that it cannot spare, and is charged for the others.
+#[tokio::test]
+async fn budgets_keep_pods() {
+    let server = Server::start().await;
+    let budgets =
+        format!("/apis/{}/v1/namespaces/a/poddisruptionbudgets", server.plane.names.group("policy"));
+    let running = async |name: &str| {
+        made(&server, PODS, pod(name)).await;
+        let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        assert_eq!(server.merge(&format!("{PODS}/{name}/status"), json!({"status": status})).await.code, 200);
+    };
+    let evict = async |name: &str, body: Value| {
+        let mut order = json!({"metadata": {"name": name}});
+        order.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        server.post(&format!("{PODS}/{name}/eviction"), order).await
+    };
+    for name in ["p", "q", "r"] {
+        running(name).await;
+    }
+    assert_eq!(evict("p", json!({"metadata": {"name": "other"}})).await.code, 400);
+    assert_eq!(evict("gone", json!({})).await.code, 404);
+    let other = json!({"deleteOptions": {"preconditions": {"uid": "other"}}});
+    assert_eq!(evict("p", other).await.code, 409);
+    assert_eq!(server.get(&format!("{PODS}/p/eviction")).await.code, 405);
+
+    // Without a selector it is about no pod, with an empty one about all.
+    made(&server, &budgets, json!({"metadata": {"name": "none"}, "spec": {"minAvailable": 1}})).await;
+    let preview = evict("p", json!({"deleteOptions": {"dryRun": ["All"]}})).await;
+    assert_eq!((preview.code, server.get(&format!("{PODS}/p")).await.code), (201, 200), "a preview");
+    let done = evict("p", json!({})).await;
+    assert_eq!((done.code, &done.json()["status"]), (201, &json!("Success")));
+    assert_eq!(server.get(&format!("{PODS}/p")).await.code, 404);
+
+    made(
+        &server,
+        &budgets,
+        json!({"metadata": {"name": "all"}, "spec": {"minAvailable": 1, "selector": {}}}),
+    )
+    .await;
+    let waiting = evict("q", json!({})).await;
+    assert_eq!((waiting.code, waiting.header("retry-after")), (429, "10"), "it is not counted yet");
+    let url = format!("{budgets}/all/status");
+    let count = |allowed: u32| json!({"status": {"disruptionsAllowed": allowed, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2, "observedGeneration": 1}});
+    assert_eq!(server.merge(&url, count(0)).await.code, 200);
+    let kept = evict("q", json!({})).await;
+    assert_eq!((kept.code, kept.header("retry-after")), (429, ""));
+    assert_eq!(kept.json()["details"]["causes"][0]["reason"], "DisruptionBudget");
+    assert_eq!(server.merge(&url, count(1)).await.code, 200);
+    assert_eq!(evict("q", json!({})).await.code, 201);
+    let charged = server.get(&format!("{budgets}/all")).await.json();
+    assert_eq!(charged["status"]["disruptionsAllowed"], 0);
+    assert!(charged["status"]["disruptedPods"].get("q").is_some());
+    assert_eq!(evict("r", json!({})).await.code, 429);
+    made(&server, PODS, pod("pending")).await;
+    assert_eq!(evict("pending", json!({})).await.code, 201, "what does not run is not counted");
+    made(
+        &server,
+        &budgets,
+        json!({"metadata": {"name": "too"}, "spec": {"minAvailable": 1, "selector": {}}}),
+    )
+    .await;
+    assert_eq!(evict("r", json!({})).await.code, 500, "two budgets");
+    assert_eq!(server.get(&format!("{PODS}/r")).await.code, 200);
+}

@@ -1,0 +1,189 @@
+//! The subresource `eviction`: a pod is deleted, unless a budget of disruptions keeps it.
+//!
+//! # Contract
+//!
+//! [`is_free`] tells pods that no budget is asked about, [`guards`] whether a budget is about a pod, and [`judge`] what it
+//! says; a pod that it lets go at its cost is written into it by [`charge`].
+//!
+//! # Reference
+//!
+//! Requirements D-TERM-7, D-RM125-30 and -31. A budget that nobody counts lets nothing go.
+
+use apimachinery::object::Object;
+use apimachinery::status::{Cause, Details, Reason, Status};
+use serde_json::{Value, json};
+
+use crate::strategy::Plain;
+use crate::table::cell::Read;
+use crate::{Kind, Storage, labels};
+
+/// The kind of its bodies.
+pub(crate) const KIND: Kind = Kind {
+    group: "policy",
+    versions: &["v1"],
+    kind: "Eviction",
+    resource: "eviction",
+    singular: "eviction",
+    short_names: &[],
+    categories: &[],
+    namespaced: true,
+    storage: Storage::Removal,
+    verbs: &[],
+    subresources: &[],
+    schema: "policy/v1.Eviction",
+    strategy: &Plain,
+};
+
+/// Group stem and kind of the budgets.
+pub const BUDGET: (&str, &str) = ("policy", "PodDisruptionBudget");
+
+/// Pods that were let go and are not gone yet, at most.
+const DISRUPTED_MAX: usize = 2000;
+
+/// Seconds after which to ask again while a budget is not counted.
+const RETRY: u32 = 10;
+
+/// What a budget says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The pod may go, and costs nothing.
+    Free,
+    /// It may go, at the budget's cost.
+    Charged,
+}
+
+/// Whether a pod goes without a question: it does not run yet, or not any more.
+pub fn is_free(pod: &Object) -> bool {
+    pod.is_terminating() || matches!(pod.text("status.phase"), "Pending" | "Failed" | "Succeeded")
+}
+
+/// Whether a budget is about a pod of its namespace. One without a selector is about none, one with an empty one about all.
+pub fn guards(budget: &Object, pod: &Object) -> bool {
+    let labels = pod.meta().and_then(|metadata| metadata.get("labels")).cloned().unwrap_or_else(|| json!({}));
+    budget.find("spec.selector").is_some_and(|selector| labels::matches(selector, &labels))
+}
+
+/// What a budget says about a pod.
+///
+/// # Errors
+///
+/// 429: the pod must stay for now. 403: the budget is out of order.
+pub fn judge(budget: &Object, pod: &Object) -> Result<Verdict, Status> {
+    let status = |field: &str| budget.integer(&format!("status.{field}"));
+    let (healthy, wanted) = (status("currentHealthy"), status("desiredHealthy"));
+    if !pod.holds("Ready") {
+        let always = budget.text("spec.unhealthyPodEvictionPolicy") == "AlwaysAllow";
+        if always || (healthy >= wanted && wanted > 0) {
+            return Ok(Verdict::Free);
+        }
+    }
+    let name = budget.name();
+    if status("observedGeneration") < budget.generation() {
+        let why = format!("The disruption budget {name} is still being processed by the server.");
+        return Err(stay(why, RETRY));
+    }
+    let forbidden = |why: &str| {
+        let text = format!("poddisruptionbudget.policy \"{name}\" is forbidden: {why}");
+        Err(Status::failure(Reason::Forbidden, text))
+    };
+    match status("disruptionsAllowed") {
+        ..0 => forbidden("pdb disruptions allowed is negative"),
+        _ if budget.entries("status.disruptedPods").len() > DISRUPTED_MAX => {
+            forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller")
+        }
+        0 => Err(stay(
+            format!("The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"),
+            0,
+        )),
+        _ => Ok(Verdict::Charged),
+    }
+}
+
+/// 429, with the budget's reason.
+fn stay(why: String, retry_after_seconds: u32) -> Status {
+    let cause = Cause { reason: "DisruptionBudget".to_owned(), message: why, field: String::new() };
+    let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
+    let text = "Cannot evict pod as it would violate the pod's disruption budget.";
+    Status::failure(Reason::TooManyRequests, text).with_details(details)
+}
+
+/// Writes a pod that goes into a budget.
+pub fn charge(budget: &mut Object, pod: &str, now: &str) {
+    let left = budget.integer("status.disruptionsAllowed") - 1;
+    let Some(Value::Object(status)) = budget.get_mut("status") else { return };
+    status.insert("disruptionsAllowed".to_owned(), left.into());
+    let disrupted = status.entry("disruptedPods").or_insert_with(|| json!({}));
+    if let Value::Object(disrupted) = disrupted {
+        disrupted.insert(pod.to_owned(), now.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn selectors_of_budgets() {
+        let pod = object(json!({"metadata": {"labels": {"app": "w"}}}));
+        let bare = object(json!({"metadata": {}}));
+        for (spec, labelled, unlabelled) in [
+            (json!({}), false, false),
+            (json!({"selector": {}}), true, true),
+            (json!({"selector": {"matchLabels": {"app": "w"}}}), true, false),
+            (json!({"selector": {"matchLabels": {"app": "x"}}}), false, false),
+        ] {
+            let budget = object(json!({"spec": spec}));
+            assert_eq!((guards(&budget, &pod), guards(&budget, &bare)), (labelled, unlabelled), "{budget:?}");
+        }
+    }
+
+    #[test]
+    fn a_budget_lets_go_what_it_can_spare() {
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let budget = |policy: &str, status: Value| {
+            object(
+                json!({"metadata": {"name": "b", "generation": 1}, "spec": {"unhealthyPodEvictionPolicy": policy}, "status": status}),
+            )
+        };
+        for (policy, status, conditions, want) in [
+            ("", json!({"disruptionsAllowed": 1, "observedGeneration": 1}), &ready, Ok(Verdict::Charged)),
+            ("", json!({"disruptionsAllowed": 0, "observedGeneration": 1}), &ready, Err((429, 0))),
+            ("", json!({"disruptionsAllowed": 1}), &ready, Err((429, 10))),
+            ("", json!({"disruptionsAllowed": -1, "observedGeneration": 1}), &ready, Err((403, 0))),
+            ("", json!({"currentHealthy": 1, "desiredHealthy": 1}), &json!([]), Ok(Verdict::Free)),
+            (
+                "",
+                json!({"currentHealthy": 0, "desiredHealthy": 1, "observedGeneration": 1}),
+                &json!([]),
+                Err((429, 0)),
+            ),
+            ("AlwaysAllow", json!({}), &json!([]), Ok(Verdict::Free)),
+            ("AlwaysAllow", json!({}), &ready, Err((429, 10))),
+        ] {
+            let pod = object(json!({"metadata": {"name": "p"}, "status": {"conditions": conditions}}));
+            let found = judge(&budget(policy, status.clone()), &pod);
+            let found =
+                found.map_err(|s| (s.code, s.details.map_or(0, |details| details.retry_after_seconds)));
+            assert_eq!(found, want, "{policy} {status}");
+        }
+        let mut charged = budget("", json!({"disruptionsAllowed": 2}));
+        charge(&mut charged, "p", "2024-01-02T03:04:05Z");
+        assert_eq!(
+            charged.get("status"),
+            Some(&json!({"disruptionsAllowed": 1, "disruptedPods": {"p": "2024-01-02T03:04:05Z"}}))
+        );
+        for (phase, free) in
+            [("Pending", true), ("Running", false), ("Failed", true), ("Succeeded", true), ("", false)]
+        {
+            assert_eq!(
+                is_free(&object(json!({"metadata": {}, "status": {"phase": phase}}))),
+                free,
+                "{phase}"
+            );
+        }
+    }
+}
