@@ -69,7 +69,7 @@ pub(super) fn check(
             continue;
         }
         if rule(request.resource) == Rule::Pods
-            && let Some(why) = unsaid(request.object, about.iter().map(|name| name.as_str()))
+            && let Some(why) = unsaid(request.object, about.iter().map(|name| name.as_str()), request.names)
         {
             return Err(format!("failed quota: {}: {why}", quota.name()));
         }

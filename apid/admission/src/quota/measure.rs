@@ -73,7 +73,7 @@ pub fn is_about(resource: &Resource, name: &str, names: &Names) -> bool {
             name == "pods"
                 || COMPUTE.contains(&name)
                 || requested.unwrap_or(name).starts_with("hugepages-")
-                || requested.is_some_and(is_extended)
+                || requested.is_some_and(|name| is_extended(name, names))
         }
         Rule::Services => matches!(name, "services" | "services.loadbalancers" | "services.nodeports"),
         Rule::Claims => {
@@ -92,8 +92,8 @@ fn class_part(names: &Names) -> String {
 }
 
 /// Whether a name is that of a resource that devices and the like bring: with a domain, and not one of ours.
-fn is_extended(name: &str) -> bool {
-    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
+fn is_extended(name: &str, names: &Names) -> bool {
+    name.contains('/') && !name.contains(&names.label_key("")) && !name.starts_with("requests.")
 }
 
 /// An object as quotas see it.
@@ -135,7 +135,7 @@ impl Measured {
                 measured.ends = ends(object);
                 if !matches!(object.str_at(&["status", "phase"]), Some("Succeeded" | "Failed")) {
                     one("pods".to_owned(), Quantity::whole(1));
-                    let used = compute(&of_pod(object, Sort::Requests), &of_pod(object, Sort::Limits));
+                    let used = compute(&of_pod(object, Sort::Requests), &of_pod(object, Sort::Limits), names);
                     used.into_iter().for_each(|(name, amount)| one(name, amount));
                 }
             }
@@ -213,7 +213,7 @@ fn ends(pod: &Object) -> Option<jiff::Timestamp> {
 }
 
 /// What requests and limits come to under the names of quotas.
-fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
+fn compute(requests: &Amounts, limits: &Amounts, names: &Names) -> Amounts {
     let mut used = Amounts::new();
     for (name, amount) in requests {
         let plain =
@@ -221,7 +221,7 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
         if plain {
             used.insert(name.clone(), *amount);
         }
-        if plain || is_extended(name) {
+        if plain || is_extended(name, names) {
             used.insert(format!("requests.{name}"), *amount);
         }
     }
@@ -339,21 +339,28 @@ impl Scopes {
 }
 
 /// What containers must say and do not, as a sentence: `must specify requests.cpu for: a,b; requests.memory for: a`.
-pub(super) fn unsaid<'a>(pod: &Object, wanted: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(super) fn unsaid<'a>(
+    pod: &Object,
+    wanted: impl Iterator<Item = &'a str>,
+    names: &Names,
+) -> Option<String> {
     let wanted: BTreeSet<&str> = wanted.filter(|name| MUST_SAY.contains(name)).collect();
     let all: Vec<&Value> = containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)).collect();
     let missing = wanted.into_iter().filter_map(|resource| {
         let silent: BTreeSet<&str> = all
             .iter()
             .filter(|container| {
-                let said =
-                    compute(&of_container(container, Sort::Requests), &of_container(container, Sort::Limits));
+                let said = compute(
+                    &of_container(container, Sort::Requests),
+                    &of_container(container, Sort::Limits),
+                    names,
+                );
                 !said.contains_key(resource)
             })
             .map(|container| crate::pod_resources::name(container))
             .collect();
-        let names: Vec<&str> = silent.into_iter().collect();
-        (!names.is_empty()).then(|| format!("{resource} for: {}", names.join(",")))
+        let silent: Vec<&str> = silent.into_iter().collect();
+        (!silent.is_empty()).then(|| format!("{resource} for: {}", silent.join(",")))
     });
     let missing: Vec<String> = missing.collect();
     (!missing.is_empty()).then(|| format!("must specify {}", missing.join("; ")))
