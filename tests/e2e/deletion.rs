@@ -193,6 +193,49 @@ async fn the_collector_writes_under_its_name_and_can_be_left_out() {
 }
 
 #[tokio::test]
+async fn deleting_what_may_be_unreadable_needs_a_right_of_its_own() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let log = dir.path().join("audit.log");
+    let options = Options::default()
+        .flag("--feature-gates=AllowUnsafeMalformedObjectDeletion=true")
+        .flag(&format!("--audit-log-path={}", log.display()));
+    let plane = with_namespaces(options).await;
+    let (admin, alice) = (plane.admin(), plane.user("alice"));
+    let rbac = plane.api("rbac.authorization", "v1");
+    let roles = format!("{rbac}/namespaces/a/roles");
+    let rule = |verbs: &[&str]| json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]);
+    let role = json!({"metadata": {"name": "r"}, "rules": rule(&["delete"])});
+    admin.post(&roles, &role).await.expect(201);
+    let group = plane.names().group("rbac.authorization");
+    let binding = json!({
+        "metadata": {"name": "r"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "r"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "alice"}],
+    });
+    admin.post(&format!("{rbac}/namespaces/a/rolebindings"), &binding).await.expect(201);
+    make(&admin, MAPS, "x", json!({})).await;
+    let path = format!("{MAPS}/x");
+    let body = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true}).to_string();
+    let headers = [("content-type", "application/json")];
+    let refused = alice.request("DELETE", &path, &headers, body.as_bytes()).await.expect(403);
+    let text = refused["message"].as_str().expect("a message");
+    assert!(text.contains("cannot unsafe-delete-ignore-read-errors resource \"configmaps\""), "{text}");
+    admin.get(&path).await.expect(200);
+    let patch = json!({"rules": rule(&["delete", "unsafe-delete-ignore-read-errors"])});
+    admin.patch(&format!("{roles}/r"), "application/merge-patch+json", &patch).await.expect(200);
+    alice.request("DELETE", &path, &headers, body.as_bytes()).await.expect(200);
+    admin.get(&path).await.expect(404);
+    let key = format!("{}/unsafe-delete-ignore-read-error", plane.names().group("apiserver"));
+    eventually("the annotation", || async {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let noted = |event: &Value| event["verb"] == "delete" && event["annotations"][&key] == "";
+        events.any(|event| noted(&event) && event["user"]["username"] == "alice").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_namespace_tells_what_keeps_it_and_takes_pods_first() {
     let plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
