@@ -275,6 +275,11 @@ pub fn without_bookkeeping(mut fields: Set) -> Set {
     fields
 }
 
+/// The fields of a set that cannot have an owner.
+pub fn bookkeeping_of(fields: &Set) -> Set {
+    fields.intersection(&BOOKKEEPING)
+}
+
 /// Whether none of the fields can have an owner.
 pub fn is_bookkeeping(fields: &Set) -> bool {
     fields.is_subset(&BOOKKEEPING)

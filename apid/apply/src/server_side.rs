@@ -15,7 +15,7 @@
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Cause, Details, Reason, Status};
 
-use crate::managers::{Entry, Managed, Operation, without_bookkeeping};
+use crate::managers::{Entry, Managed, Operation, bookkeeping_of, without_bookkeeping};
 use crate::path::Element;
 use crate::set::{Set, shown};
 use crate::typed::{Fields, TypingError, check, field_set, merge, remove, with_named};
@@ -133,15 +133,19 @@ impl Apply<'_> {
         {
             merged.set_meta("creationTimestamp", at.clone());
         }
-        // What nobody owns still counts as wanted: the name is not given up with the last label.
-        let owned = without_bookkeeping(own.fields.clone());
-        if self.is_unchanged(live, &merged, &own, &owned, owners) {
+        let kept_back = bookkeeping_of(&own.fields);
+        own.fields = without_bookkeeping(own.fields);
+        if self.is_unchanged(live, &merged, &own, owners) {
             return Ok(Applied { object: merged, changed: false });
         }
         let mut others = owners.managed.clone();
         let before = others.take(&own);
         let mut new = match &before {
-            Some(before) => self.prune(merged, &own, before, &others)?,
+            Some(before) => {
+                // What nobody owns still counts as wanted: the name is not given up with the last label.
+                let wanted = Entry { fields: own.fields.union(&kept_back), ..own.clone() };
+                self.prune(merged, &wanted, before, &others)?
+            }
             None => merged,
         };
 
@@ -161,27 +165,20 @@ impl Apply<'_> {
         if !changed {
             own.time = before.as_ref().and_then(|before| before.time);
         }
-        others.entries.push(Entry { fields: owned, ..own });
+        others.entries.push(own);
         others.write(&mut new);
         crate::managers::keep_times(live, &mut new);
         Ok(Applied { object: new, changed })
     }
 
     /// Whether neither values nor owners change, which spares comparing and writing them.
-    fn is_unchanged(
-        &self,
-        live: &Object,
-        merged: &Object,
-        own: &Entry,
-        owned: &Set,
-        owners: &Owners,
-    ) -> bool {
+    fn is_unchanged(&self, live: &Object, merged: &Object, own: &Entry, owners: &Owners) -> bool {
         let is_served = |entry: &Entry| self.write.merge_of(&entry.api_version).is_some();
         owners.as_stored
             && owners
                 .managed
                 .find(own)
-                .is_some_and(|before| before.api_version == own.api_version && before.fields == *owned)
+                .is_some_and(|before| before.api_version == own.api_version && before.fields == own.fields)
             && owners.managed.entries.iter().all(is_served)
             && live.0 == merged.0
     }
