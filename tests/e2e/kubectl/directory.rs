@@ -286,6 +286,15 @@ fn describes_every_kind(_: &Plane, kubectl: &Kubectl) {
             assert!(lines.contains(*line), "`{line}` of {kind}:\n{text}");
         }
     }
+    // kubectl counts on what the server fills in.
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "bare", "namespace": "bakery"},
+        "endpoints": [{"addresses": ["10.64.0.18"]}], "ports": [{"port": 8080}],
+    });
+    kubectl.ok("create -f -", &slice.to_string());
+    let text = kubectl.ok("describe endpointslice bare -n bakery", "");
+    assert!(text.contains("<unset>") && text.contains("8080") && text.contains("TCP"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
