@@ -383,3 +383,21 @@ async fn finalizers_go_in_any_order() {
     }
     assert_eq!(server.get(&url).await.code, 404);
 }
+
+/// What is no object has no name, is not listed and not applied to.
+#[tokio::test]
+async fn what_is_no_object_has_no_name() {
+    let server = Server::start().await;
+    assert_eq!(server.get("/version").await.json().get("metadata"), None);
+    let gone = server.get(&format!("{MAPS}/gone")).await.json();
+    assert_eq!((&gone["kind"], &gone["metadata"]), (&json!("Status"), &json!({})));
+    let group = |stem: &str| server.plane.names.group(stem);
+    let apply = ("content-type", "application/apply-patch+yaml");
+    for (stem, review) in [("authorization", "subjectaccessreviews"), ("authentication", "tokenreviews")] {
+        let url = format!("/apis/{}/v1/{review}", group(stem));
+        assert_eq!(server.get(&url).await.code, 405, "{review}");
+        assert_eq!(server.get(&format!("{url}/x")).await.code, 404, "{review}");
+        let applied = server.send("PATCH", &format!("{url}/x?fieldManager=m"), &[apply], "spec: {}").await;
+        assert!(matches!(applied.code, 404 | 405), "{review}: {}", applied.code);
+    }
+}
