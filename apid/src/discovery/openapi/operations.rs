@@ -36,7 +36,7 @@ pub(super) struct Operation {
     /// Media types of the body; empty for any.
     pub(super) consumes: &'static [&'static str],
     /// Media types of the answer.
-    pub(super) produces: &'static [&'static str],
+    pub(super) produces: Vec<String>,
     /// Codes of success.
     pub(super) codes: &'static [u16],
     /// Type of the answer; None for text.
@@ -45,9 +45,6 @@ pub(super) struct Operation {
     pub(super) deprecated: bool,
 }
 
-const DOCUMENTS: &[&str] = &["application/json", "application/yaml"];
-const DOCUMENTS_AND_STREAMS: &[&str] =
-    &["application/json", "application/yaml", "application/json;stream=watch"];
 const PATCHES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -56,6 +53,10 @@ const PATCHES: &[&str] = &[
 ];
 const TEXT: &[&str] = &["text/plain", "application/json", "application/yaml"];
 const ANYTHING: &[&str] = &["*/*"];
+
+fn owned(media_types: &[&str]) -> Vec<String> {
+    media_types.iter().map(|media_type| (*media_type).to_owned()).collect()
+}
 
 /// All types that operations refer to.
 pub(super) fn types<'p>(paths: impl IntoIterator<Item = &'p Path>) -> impl Iterator<Item = &'p str> {
@@ -80,6 +81,7 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
         },
         id: camel(&format!("{}_{version}", tag_group(resource))),
         scope: if resource.kind.namespaced { "Namespaced" } else { "" },
+        protobuf: names.protobuf_media_type,
     };
     let plural = resource.kind.resource;
     let namespaced = if resource.kind.namespaced { "/namespaces/{namespace}" } else { "" };
@@ -153,6 +155,8 @@ struct Main<'a> {
     /// `CoreV1`
     id: String,
     scope: &'static str,
+    /// The Protobuf media type.
+    protobuf: &'static str,
 }
 
 impl Main<'_> {
@@ -197,7 +201,7 @@ impl Main<'_> {
             own: Vec::new(),
             body: None,
             consumes: &[],
-            produces: DOCUMENTS,
+            produces: self.documents(),
             codes: &[200],
             answer: Some(self.type_name.clone()),
             kind: self.kind.clone(),
@@ -205,9 +209,21 @@ impl Main<'_> {
         }
     }
 
+    /// Media types of objects.
+    fn documents(&self) -> Vec<String> {
+        owned(&["application/json", "application/yaml", self.protobuf])
+    }
+
+    /// Those of what may be watched, too.
+    fn documents_and_streams(&self) -> Vec<String> {
+        let streams =
+            ["application/json", self.protobuf].map(|media_type| format!("{media_type};stream=watch"));
+        [self.documents(), streams.to_vec()].concat()
+    }
+
     fn listing(&self, operation: Operation) -> Operation {
         let answer = Some(format!("{}List", self.type_name));
-        Operation { produces: DOCUMENTS_AND_STREAMS, answer, ..operation }
+        Operation { produces: self.documents_and_streams(), answer, ..operation }
     }
 
     fn of_collection(&self) -> Vec<Operation> {
@@ -279,7 +295,7 @@ impl Main<'_> {
         Operation {
             id: self.operation_id("watch", scope, &format!("{many}{suffix}")),
             description: format!("watch {}; use the parameter `watch` of a list", self.resource.kind.kind),
-            produces: DOCUMENTS_AND_STREAMS,
+            produces: self.documents_and_streams(),
             answer: Some(WATCH_EVENT.to_owned()),
             deprecated: true,
             ..self.operation("get", action, "", "", parameters::READ_MANY)
@@ -327,7 +343,7 @@ impl Main<'_> {
                 Verb::Get if subresource.verbs == [Verb::Get] && subresource.kind == self.kind.kind => {
                     Operation {
                         answer: None,
-                        produces: TEXT,
+                        produces: owned(TEXT),
                         own: parameters::of_options(&format!("{}{suffix}Options", self.type_name)),
                         ..with("get", "get", &[])
                     }
@@ -360,7 +376,7 @@ impl Main<'_> {
             id: self.operation_id("connect", &scope, suffix),
             description: format!("connect to {} of {}", suffix.to_ascii_lowercase(), self.resource.kind.kind),
             own: own.to_vec(),
-            produces: ANYTHING,
+            produces: owned(ANYTHING),
             answer: None,
             kind: kind.clone(),
             ..self.operation(method, "connect", "", suffix, &[])

@@ -145,6 +145,20 @@ fn verbs_and_parameters_of_a_kind() {
     assert!(core["/api/v1/namespaces/{name}"].is_object());
     let namespaces = methods("/api/v1/namespaces");
     assert_eq!(namespaces, [pair("get", "list"), pair("post", "post")], "no collection is deleted");
+    let media_types = |path: &str| -> Vec<String> {
+        let content = core[path]["get"]["responses"]["200"]["content"].as_object().unwrap();
+        content.keys().map(|name| name.replace("application/", "")).collect()
+    };
+    let documents = ["json", "vnd.kubernetes.protobuf", "yaml"];
+    assert_eq!(media_types("/api/v1/namespaces/{name}"), documents);
+    let streams = [
+        "json",
+        "json;stream=watch",
+        "vnd.kubernetes.protobuf",
+        "vnd.kubernetes.protobuf;stream=watch",
+        "yaml",
+    ];
+    assert_eq!(media_types("/api/v1/namespaces"), streams);
 
     let patch = &core["/api/v1/namespaces/{namespace}/configmaps/{name}"]["patch"];
     let names: Vec<&str> =

@@ -71,7 +71,7 @@ fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value
     let mut responses = Map::new();
     for code in operation.codes {
         let response =
-            json!({"description": super::reason(*code), "content": content(operation.produces, &schema)});
+            json!({"description": super::reason(*code), "content": content(&operation.produces, &schema)});
         responses.insert(code.to_string(), response);
     }
     responses.insert("401".into(), json!({"description": super::reason(401)}));
@@ -80,6 +80,7 @@ fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value
     Value::Object(value)
 }
 
-fn content(media_types: &[&str], schema: &Value) -> Value {
-    media_types.iter().map(|media_type| ((*media_type).to_owned(), json!({"schema": schema}))).collect()
+fn content<T: AsRef<str>>(media_types: &[T], schema: &Value) -> Value {
+    let content = |media_type: &T| (media_type.as_ref().to_owned(), json!({"schema": schema}));
+    media_types.iter().map(content).collect()
 }
