@@ -11,14 +11,16 @@ use apimachinery::names::Names;
 use kinds::Registry;
 use serde_json::json;
 
-use super::{Wanted, definitions, same_spec};
+use super::{Wanted, definitions, filled, same_spec};
 
 /// Where a version stands in its group, unless it says otherwise.
 const USUAL: i64 = 15;
 
-/// Where groups stand among others, and versions in them: stem of the group, its place, versions that stand elsewhere.
-/// Higher comes first.
-const PRIORITIES: &[(&str, i64, &[(&str, i64)])] = &[
+/// Stem of a group, its place, and its versions that stand elsewhere than usual.
+type Place = (&'static str, i64, &'static [(&'static str, i64)]);
+
+/// Where groups stand among others, and versions in them. Higher comes first.
+const PRIORITIES: &[Place] = &[
     ("", 18_000, &[("v1", 1)]),
     ("apps", 17_800, &[]),
     ("events", 17_750, &[]),
@@ -53,14 +55,12 @@ fn wanted(stem: &str, version: &str, names: &Names) -> Option<Wanted> {
     let version_priority =
         elsewhere.iter().find(|(other, _)| *other == version).map_or(USUAL, |(_, place)| *place);
     let group = names.group(stem);
-    let mut spec = json!({
-        "version": version,
-        "groupPriorityMinimum": group_priority,
-        "versionPriority": version_priority,
-    });
-    if !group.is_empty() {
-        spec["group"] = json!(group);
-    }
+    let spec = filled([
+        ("group", Some(group.as_str()).filter(|group| !group.is_empty()).into()),
+        ("version", version.into()),
+        ("groupPriorityMinimum", (*group_priority).into()),
+        ("versionPriority", version_priority.into()),
+    ]);
     let object = json!({
         "metadata": {
             "name": name(&group, version),

@@ -10,7 +10,7 @@ use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
-use super::{Wanted, same_spec};
+use super::{Wanted, filled, same_spec};
 
 const GROUP: &str = "flowcontrol.apiserver";
 
@@ -104,20 +104,19 @@ struct Schema<'a> {
 
 impl Schema<'_> {
     fn wanted(self, origin: Origin, names: &Names) -> Wanted {
-        let mut rule = json!({ "subjects": self.subjects });
-        for (field, rules) in [("resourceRules", self.resources), ("nonResourceRules", self.paths)] {
-            if !rules.is_empty() {
-                rule[field] = Value::Array(rules);
-            }
-        }
-        let mut spec = json!({
-            "priorityLevelConfiguration": {"name": self.level},
-            "matchingPrecedence": self.precedence,
-            "rules": [rule],
-        });
-        if !self.distinguisher.is_empty() {
-            spec["distinguisherMethod"] = json!({ "type": self.distinguisher });
-        }
+        let some = |list: Vec<Value>| Some(list).filter(|list| !list.is_empty()).into();
+        let rule = filled([
+            ("subjects", self.subjects.into()),
+            ("resourceRules", some(self.resources)),
+            ("nonResourceRules", some(self.paths)),
+        ]);
+        let distinguisher = Some(self.distinguisher).filter(|kind| !kind.is_empty());
+        let spec = filled([
+            ("priorityLevelConfiguration", json!({"name": self.level})),
+            ("matchingPrecedence", self.precedence.into()),
+            ("distinguisherMethod", distinguisher.map(|kind| json!({ "type": kind })).into()),
+            ("rules", json!([rule])),
+        ]);
         wanted("FlowSchema", self.name, origin, spec, names)
     }
 }

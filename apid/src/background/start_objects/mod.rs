@@ -25,10 +25,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::object::{Object, Value};
+use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Reason, Status};
 use futures_util::future::join_all;
-use serde_json::json;
 use tokio::sync::Notify;
 
 use super::actor::{Actor, Target};
@@ -109,16 +108,23 @@ fn set_condition(object: &Object, wanted: &[(&str, &str)], now: &str) -> Option<
     // The time is that of the last change from yes to no or back.
     let since =
         same_type.iter().find(|c| text(c, "status") == of("status")).map(|c| text(c, "lastTransitionTime"));
-    let mut condition: Value =
-        wanted.iter().map(|(field, value)| ((*field).to_owned(), json!(value))).collect();
-    condition["lastTransitionTime"] =
-        json!(since.filter(|t| !t.is_empty()).unwrap_or_else(|| now.to_owned()));
-    others.push(condition);
+    let since = since.filter(|time| !time.is_empty()).unwrap_or_else(|| now.to_owned());
+    let time = ("lastTransitionTime", since.as_str());
+    others.push(filled(wanted.iter().copied().chain([time]).map(|(field, value)| (field, value.into()))));
     let mut object = object.clone();
-    let mut status = object.remove("status").filter(Value::is_object).unwrap_or_else(|| json!({}));
-    status["conditions"] = Value::Array(others);
+    let mut status = match object.remove("status") {
+        Some(Value::Object(status)) => status,
+        _ => Map::new(),
+    };
+    status.insert("conditions".to_owned(), Value::Array(others));
     object.set("status", status);
     Some(object)
+}
+
+/// An object of the fields that are not null.
+fn filled<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+    let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+    fields.map(|(field, value)| (field.to_owned(), value)).collect()
 }
 
 /// Makes the objects, calls `made`, and keeps those that are kept, until the process ends. `made` is called after one try
