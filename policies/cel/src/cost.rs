@@ -80,6 +80,7 @@ pub(crate) enum CallCost {
 
 impl CallCost {
     /// The cost of a call with these arguments.
+    #[inline]
     pub(crate) fn of(self, arguments: &[Value<'_>]) -> u64 {
         let size = |i: usize| arguments.get(i).map_or(0, Value::size);
         match self {
@@ -171,6 +172,7 @@ pub(crate) fn unpacking(value: &Value<'_>) -> u64 {
 }
 
 /// Comparing two values: the shorter is read, with all that is in it.
+#[inline]
 fn comparing(left: &Value<'_>, right: &Value<'_>) -> u64 {
     match (left, right) {
         (Value::Int(_), _) | (_, Value::Int(_)) => 1,

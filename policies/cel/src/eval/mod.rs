@@ -40,13 +40,13 @@ struct Run<'a, 'c> {
 
 impl<'a> Run<'a, '_> {
     fn node(&mut self, node: &'a Node) -> Outcome<'a> {
-        let value = self.value(node)?;
-        match &value {
-            Value::List(_) | Value::Map(_) | Value::Optional(_) if value.weight() > MAX_WEIGHT => {
-                Err(EvalError::failed("the value is too large"))
-            }
-            _ => Ok(value),
+        let outcome = self.value(node);
+        if let Ok(value @ (Value::List(_) | Value::Map(_) | Value::Optional(_))) = &outcome
+            && value.weight() > MAX_WEIGHT
+        {
+            return Err(EvalError::failed("the value is too large"));
         }
+        outcome
     }
 
     fn value(&mut self, node: &'a Node) -> Outcome<'a> {
