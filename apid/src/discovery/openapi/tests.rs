@@ -149,8 +149,8 @@ fn verbs_and_parameters_of_a_kind() {
         let content = core[path]["get"]["responses"]["200"]["content"].as_object().unwrap();
         content.keys().map(|name| name.replace("application/", "")).collect()
     };
-    let documents = ["json", "vnd.kubernetes.protobuf", "yaml"];
-    assert_eq!(media_types("/api/v1/namespaces/{name}"), documents);
+    let whole = ["json", "vnd.kubernetes.protobuf", "yaml"];
+    assert_eq!(media_types("/api/v1/namespaces/{name}"), whole);
     let streams = [
         "json",
         "json;stream=watch",
