@@ -35,11 +35,14 @@ pub struct Surroundings {
     plane: OnceLock<Weak<Plane>>,
 }
 
+/// Objects by key, each as of a revision.
+type Decoded = HashMap<Arc<str>, (Revision, Arc<Object>)>;
+
 /// The objects of a kind.
 struct Objects {
     resource: Arc<Resource>,
     items: Arc<Items>,
-    decoded: Mutex<HashMap<Arc<str>, (Revision, Arc<Object>)>>,
+    decoded: Mutex<Decoded>,
 }
 
 impl Surroundings {
