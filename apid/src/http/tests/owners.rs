@@ -56,6 +56,12 @@ async fn every_write_says_who_made_it() {
     body["metadata"].as_object_mut().unwrap().remove("managedFields");
     let put = server.put(&one, body).await.json();
     assert_eq!(put, nameless, "nothing changed, so nothing was written");
+
+    // What a PUT leaves out is gone, and so is its owner.
+    let mut body = nameless;
+    body["data"].as_object_mut().unwrap().remove("x");
+    let put = server.put(&one, body).await.json();
+    assert_eq!((put["data"].get("x"), owned(&put, "unknown")), (None, Value::Null));
 }
 
 #[tokio::test]
@@ -199,4 +205,81 @@ async fn an_entry_names_the_version_that_was_written() {
         "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
     let applied = server.apply(&format!("{all}/h"), "m1", intent).await;
     assert_eq!(entry(&applied, "m1", "Apply").unwrap()["apiVersion"], "autoscaling/v2");
+}
+
+#[tokio::test]
+async fn the_number_of_a_scale_is_owned_in_its_object() {
+    let server = Server::start().await;
+    let web = "/apis/apps/v1/namespaces/a/deployments/web";
+    let intent = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "a", "image": "a:1"}]}}}});
+    server.apply(web, "author", intent.clone()).await;
+    let scale = format!("{web}/scale");
+    let of = |replicas: u32| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}, "spec": {"replicas": replicas}});
+    let replicas = json!({"f:spec": {"f:replicas": {}}});
+
+    assert_eq!(server.apply_with(&scale, "scaler", "", &intent).await.code, 400, "another kind");
+    let refused = server.apply_with(&scale, "scaler", "", &of(5)).await;
+    assert_eq!(
+        (refused.code, &refused.json()["details"]["causes"][0]["field"]),
+        (409, &json!(".spec.replicas")),
+        "{refused:?}"
+    );
+    let shared = server.apply(&scale, "scaler", of(2)).await;
+    assert_eq!((&shared["kind"], &shared["spec"]), (&json!("Scale"), &json!({"replicas": 2})));
+    assert_eq!(shared["metadata"].get("managedFields"), None, "a Scale shows no owners");
+    let object = server.get(web).await.json();
+    let part = entry(&object, "scaler", "Apply").unwrap();
+    assert_eq!(
+        (&part["subresource"], &part["apiVersion"], &part["fieldsV1"]),
+        (&json!("scale"), &json!("apps/v1"), &replicas)
+    );
+    assert_eq!(owned(&object, "author")["f:spec"]["f:replicas"], json!({}));
+
+    let forced = server.apply_with(&scale, "scaler", "&force=true", &of(5)).await;
+    assert_eq!((forced.code, &forced.json()["spec"]), (200, &json!({"replicas": 5})), "{forced:?}");
+    assert_eq!(owned(&server.get(web).await.json(), "author")["f:spec"].get("f:replicas"), None);
+    let refused = server.apply_with(web, "author", "", &intent).await;
+    let message = &refused.json()["details"]["causes"][0]["message"];
+    assert_eq!((refused.code, message), (409, &json!("conflict with \"scaler\" with subresource \"scale\"")));
+
+    let put = server.put(&format!("{scale}?fieldManager=hand"), of(7)).await;
+    assert_eq!((put.code, &put.json()["spec"]), (200, &json!({"replicas": 7})));
+    let object = server.get(web).await.json();
+    assert_eq!(entry(&object, "scaler", "Apply"), None);
+    let part = entry(&object, "hand", "Update").unwrap();
+    assert_eq!((&part["subresource"], &part["fieldsV1"]), (&json!("scale"), &replicas));
+    assert_eq!(server.apply_with(&scale, "scaler", "&force=true", &of(0)).await.json()["spec"], json!({}));
+    let wrong = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}, "spec": {"replicas": -1}});
+    assert_eq!(server.apply_with(&scale, "scaler", "&force=true", &wrong).await.code, 422);
+}
+
+#[tokio::test]
+async fn owners_are_told_in_all_versions_of_a_kind() {
+    let server = Server::start().await;
+    let path = |version: &str| format!("/apis/autoscaling/{version}/namespaces/a/horizontalpodautoscalers/h");
+    let intent = |version: &str, spec: Value| json!({"apiVersion": format!("autoscaling/{version}"), "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"}, "spec": spec});
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    server.apply(&path("v2"), "two", intent("v2", json!({"maxReplicas": 3, "scaleTargetRef": target}))).await;
+    let refused = server.apply_with(&path("v1"), "one", "", &intent("v1", json!({"maxReplicas": 4}))).await;
+    assert_eq!(
+        (refused.code, &refused.json()["details"]["causes"][0]["field"]),
+        (409, &json!(".spec.maxReplicas")),
+        "{refused:?}"
+    );
+    let shared =
+        server.apply(&path("v1"), "one", intent("v1", json!({"maxReplicas": 3, "minReplicas": 2}))).await;
+    assert_eq!(entry(&shared, "one", "Apply").unwrap()["apiVersion"], "autoscaling/v1");
+    assert_eq!(entry(&shared, "two", "Apply").unwrap()["apiVersion"], "autoscaling/v2");
+    // A manager has one entry, and what it gives up in another version is given up.
+    let moved = server.apply(&path("v2"), "one", intent("v2", json!({"maxReplicas": 3}))).await;
+    assert_eq!(entry(&moved, "one", "Apply").unwrap()["apiVersion"], "autoscaling/v2");
+    assert_eq!(moved["spec"]["minReplicas"], 1, "back to its default");
+    let written = server
+        .merge(&format!("{}?fieldManager=hand", path("v1")), json!({"spec": {"maxReplicas": 9}}))
+        .await
+        .json();
+    assert_eq!(owned(&written, "hand"), json!({"f:spec": {"f:maxReplicas": {}}}));
+    assert_eq!(owned(&written, "one"), Value::Null, "who changes it in one version takes it in all");
 }
