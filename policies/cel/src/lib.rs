@@ -3,7 +3,8 @@
 //! # Contract
 //! An [`Environment`] declares the variables of an API field; [`Environment::compile`] makes a [`Program`]
 //! or a [`CompileError`] with the place of every mistake; [`Program::evaluate`] runs it on values that
-//! borrow the data, and charges a [`Cost`] that ends it when the budget is used up.
+//! borrow the data, and charges a [`Cost`] that ends it when the budget is used up. [`Program::estimate`] tells
+//! the worst case before, from the [`Bounds`] of a schema; [`limits`] has the budgets of the data API.
 //!
 //! ```
 //! use expressions::{Cost, Environment, Type, Value};

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use expressions::{AUTHORIZER, Answer, Authorizer, Cost, Environment, Question, authorizer, functions};
+use expressions::{
+    AUTHORIZER, Answer, Authorizer, Cost, Environment, Question, RESOURCE_CHECK, authorizer, functions,
+    request_resource,
+};
 
 fn outcome(environment: &Environment, source: &str) -> String {
     let program = match environment.compile(source) {
@@ -65,6 +68,24 @@ fn authorizers() {
         let value = program.evaluate(&[("authorizer", authorizer(Arc::new(Echo)))], &mut cost).unwrap();
         assert_eq!(format!("{value:?}"), want, "{source}");
         assert!(cost.used() > 350_000, "{source}: {}", cost.used());
+    }
+    let question =
+        Question { resource: "pods".to_owned(), namespace: "ns".to_owned(), ..Question::default() };
+    let both = environment.clone().variable("authorizer.requestResource", RESOURCE_CHECK);
+    for (source, want) in [
+        ("authorizer.requestResource.check('create').allowed()", "true"),
+        ("authorizer.requestResource.name('n').check('get').allowed()", "false"),
+        ("authorizer.requestResource.check('get').reason().contains('namespace: \"ns\"')", "true"),
+        ("authorizer.group('').resource('pods').check('create').allowed()", "true"),
+        ("authorizer.requestResource == authorizer.requestResource.namespace('ns')", "true"),
+    ] {
+        let program = both.compile(source).unwrap();
+        let variables = [
+            ("authorizer", authorizer(Arc::new(Echo))),
+            ("authorizer.requestResource", request_resource(Arc::new(Echo), question.clone())),
+        ];
+        let value = program.evaluate(&variables, &mut Cost::limit(1_000_000)).unwrap();
+        assert_eq!(format!("{value:?}"), want, "{source}");
     }
     assert_eq!(
         outcome(&environment, "authorizer.resource('pods')"),

@@ -11,6 +11,7 @@ mod json_schema;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use expressions::{
     Bounds, Cost, Environment, EstimateSum, Occurrences, Program, Schema, Type, Value, excess, limits,
@@ -102,6 +103,39 @@ fn libraries() {
 #[test]
 fn costs() {
     check("costs", rows("D-CCOST", 2..=4));
+}
+
+/// `optionalOldSelf`: rules that also run when there is no old value.
+#[test]
+fn the_old_value_may_be_optional() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string", "maxLength": 10}}});
+    let schema = JsonSchema::new(&schema, "x-svc", false);
+    let ty = Type::of_schema(&schema, "self").unwrap();
+    let bounds = Bounds::of_schema(&schema).unwrap();
+    let (old, new) = (json!({"n": 1, "s": "a"}), json!({"n": 2, "s": "b"}));
+    let environment =
+        Environment::new().variable("self", ty.clone()).variable("oldSelf", Type::optional(ty.clone()));
+    for (rule, created, updated) in [
+        ("oldSelf.hasValue()", "false", "true"),
+        ("!oldSelf.hasValue() || self.n >= oldSelf.value().n", "true", "true"),
+        ("oldSelf.n.orValue(5) < self.n", "false", "true"),
+        ("oldSelf.?s.orValue('none')", "\"none\"", "\"a\""),
+        ("oldSelf.optMap(o, o.n + self.n).orValue(0)", "0", "3"),
+        ("oldSelf.value() == self", "error: optional.none() dereference", "false"),
+    ] {
+        let program = environment.compile(rule).unwrap_or_else(|error| panic!("{rule}: {error}"));
+        for (before, wanted) in [(None, created), (Some(&old), updated)] {
+            let before = before.map(|old| Arc::new(Value::of(old, &ty).unwrap()));
+            let variables = [("self", Value::of(&new, &ty).unwrap()), ("oldSelf", Value::Optional(before))];
+            let shown = match program.evaluate(&variables, &mut Cost::limit(limits::CALL)) {
+                Ok(value) => format!("{value:?}"),
+                Err(error) => format!("error: {error}"),
+            };
+            assert_eq!(shown, wanted, "{rule}");
+        }
+        let estimate = program.estimate(&[("self", &bounds), ("oldSelf", &bounds)]);
+        assert!(estimate.max < 50, "{rule}: {estimate:?}");
+    }
 }
 
 /// A rule on the root of a schema, with the bounds of the data.

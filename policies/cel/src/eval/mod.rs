@@ -165,10 +165,11 @@ impl<'a> Run<'a, '_> {
         for function in functions {
             let before = *self.cost;
             self.cost.charge(function.cost.of(values))?;
-            match (function.body)(values) {
-                Err(EvalError::NoOverload) => *self.cost = before,
-                outcome => return outcome,
+            let outcome = (function.body)(values);
+            if !matches!(outcome, Err(EvalError::NoOverload)) {
+                return outcome;
             }
+            *self.cost = before;
         }
         Err(EvalError::NoOverload)
     }
