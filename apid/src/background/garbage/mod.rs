@@ -34,6 +34,7 @@ mod report;
 mod traces;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::status::{Reason, Status};
 use futures_util::{StreamExt as _, stream};
@@ -55,8 +56,14 @@ const AT_A_TIME: usize = 32;
 /// Dependents of one owner that are taken from the index at a time.
 const PART: usize = 256;
 
-/// Collects until the process ends.
+/// How often it is asked whether the process is ready.
+const READY_POLL: Duration = Duration::from_millis(50);
+
+/// Collects until the process ends. Reading the whole store comes after what makes the process ready.
 pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
+    while plane.auth.health().is_err() {
+        tokio::time::sleep(READY_POLL).await;
+    }
     let collector = Arc::new(Collector::new(plane, own_account));
     let (loaded, mut is_loaded) = watch::channel(false);
     let follow = feed::follow(Arc::clone(&collector), move || {

@@ -362,3 +362,29 @@ async fn what_cannot_be_read_goes_where_the_gate_allows_it() {
     assert_eq!(reply.code, 422);
     assert_eq!(reply.json()["details"]["causes"][0]["reason"], "FieldValueInvalid");
 }
+
+#[tokio::test]
+async fn a_deletion_that_stopped_between_two_writes_is_finished_after_the_start() {
+    let server = Server::start().await;
+    server.post(PODS, pod("cut", json!({"nodeName": "n"}))).await;
+    server.post(PODS, pod("ends", json!({"nodeName": "n"}))).await;
+    // As a process leaves it that died after it had marked the pod and before it removed it.
+    let key = server.plane.registry.find("", "v1", "pods").unwrap().key("a", "cut");
+    let row = server.plane.store.get(&key, None).await.unwrap().unwrap();
+    let mut object = kinds::entry::decode(&row.value, row.revision).unwrap();
+    object.set_meta("deletionTimestamp", "2026-01-01T00:00:00Z");
+    object.set_meta("deletionGracePeriodSeconds", 0);
+    let marked = kinds::entry::encode(&object);
+    server.plane.store.commit(&key, Op::Update(marked, row.revision)).await.unwrap();
+    // One that has time left is not cut short.
+    server.delete(&format!("{PODS}/ends"), Value::Null).await;
+
+    crate::background::start(&server.plane, false, true);
+    let gone = async {
+        while server.get(&format!("{PODS}/cut")).await.code != 404 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), gone).await.expect("it is removed");
+    assert_eq!(server.get(&format!("{PODS}/ends")).await.code, 200);
+}
