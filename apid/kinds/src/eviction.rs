@@ -20,7 +20,8 @@ use crate::{Kind, Storage, labels};
 /// The kind of its bodies.
 pub(crate) const KIND: Kind = Kind {
     group: "policy",
-    versions: &["v1"],
+    // The older one is no version of anything else any more; clients still send it.
+    versions: &["v1", "v1beta1"],
     kind: "Eviction",
     resource: "eviction",
     singular: "eviction",

@@ -29,8 +29,11 @@ pub async fn evict(
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<(Status, Vec<String>), Status> {
-    let version = kind.kind.versions.first().copied().unwrap_or_default();
-    let (mut order, warnings) = decode(kind, version, payload, options.field_validation)?;
+    let versions = kind.kind.versions.iter();
+    let decoded = versions.map(|version| decode(kind, version, payload.clone(), options.field_validation));
+    // In the version that the body says; what is wrong is said of the newest.
+    let decoded = decoded.reduce(|newer, older| newer.or_else(|status| older.map_err(|_| status)));
+    let (mut order, warnings) = decoded.ok_or_else(Status::unknown_resource)??;
     if order.name() != call.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }

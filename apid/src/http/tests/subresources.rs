@@ -319,6 +319,12 @@ async fn budgets_keep_pods() {
     assert_eq!(charged["status"]["disruptionsAllowed"], 0);
     assert!(charged["status"]["disruptedPods"].get("q").is_some());
     assert_eq!(evict("r", json!({})).await.code, 429);
+    made(&server, PODS, pod("old")).await;
+    let old =
+        json!({"kind": "Eviction", "apiVersion": format!("{}/v1beta1", server.plane.names.group("policy"))});
+    assert_eq!(evict("old", old).await.code, 201, "older clients send an older version");
+    let other = json!({"kind": "Eviction", "apiVersion": "apps/v1"});
+    assert_eq!(evict("r", other).await.code, 400);
     made(&server, PODS, pod("pending")).await;
     assert_eq!(evict("pending", json!({})).await.code, 201, "what does not run is not counted");
     made(
