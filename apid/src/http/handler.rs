@@ -133,7 +133,7 @@ impl Exchange<'_> {
     /// What answers and bodies can be written in.
     pub(super) fn dialect(&self) -> Dialect<'_> {
         let cbor = self.plane.gates.enabled(serving::gates::Gate::CborServingAndStorage);
-        Dialect { names: &self.plane.names, cbor }
+        Dialect { names: &self.plane.names, cbor, protobuf: true }
     }
 
     /// The answer, whatever happens: a panic is a 500, a request that takes too long a 504.

@@ -30,12 +30,17 @@ pub(super) struct Dialect<'a> {
     pub(super) names: &'a Names,
     /// Whether CBOR is served.
     pub(super) cbor: bool,
+    /// Whether there is a Protobuf form: custom kinds have none.
+    pub(super) protobuf: bool,
 }
 
 impl Dialect<'_> {
     /// The encodings of answers and bodies, as the texts of a 406 and a 415 list them.
     fn accepted(self) -> Vec<&'static str> {
-        let mut accepted = vec!["application/json", "application/yaml", self.names.protobuf_media_type];
+        let mut accepted = vec!["application/json", "application/yaml"];
+        if self.protobuf {
+            accepted.push(self.names.protobuf_media_type);
+        }
         if self.cbor {
             accepted.push("application/cbor");
         }
@@ -181,7 +186,9 @@ fn format_of(media_type: &str, offer: Offer, dialect: Dialect<'_>) -> Option<For
         "application/yaml" if offer != Offer::Watch => Some(Format::Yaml),
         "application/cbor" if dialect.cbor && offer != Offer::Document => Some(Format::Cbor),
         "application/cbor-seq" if dialect.cbor && offer == Offer::Watch => Some(Format::Cbor),
-        other if other == protobuf && offer != Offer::Document => Some(Format::Protobuf(protobuf)),
+        other if other == protobuf && dialect.protobuf && offer != Offer::Document => {
+            Some(Format::Protobuf(protobuf))
+        }
         _ => None,
     }
 }
@@ -277,7 +284,9 @@ pub(super) fn body_format(
         None | Some("" | "application/json") => Ok(BodyFormat::Json),
         Some("application/yaml") => Ok(BodyFormat::Yaml),
         Some("application/cbor") if dialect.cbor => Ok(BodyFormat::Cbor),
-        Some(other) if other == dialect.names.protobuf_media_type => Ok(BodyFormat::Protobuf),
+        Some(other) if other == dialect.names.protobuf_media_type && dialect.protobuf => {
+            Ok(BodyFormat::Protobuf)
+        }
         Some(_) => Err(Status::unsupported_media_type(&dialect.accepted())),
     }
 }
@@ -305,7 +314,7 @@ mod tests {
         if let Some(value) = accept_header {
             headers.insert(header::ACCEPT, HeaderValue::from_str(value).unwrap());
         }
-        accept(&headers, offer, Dialect { names: &names, cbor: false })
+        accept(&headers, offer, Dialect { names: &names, cbor: false, protobuf: true })
     }
 
     #[test]
@@ -422,7 +431,7 @@ mod tests {
         ] {
             let value = header.map(|h| HeaderValue::from_str(h).unwrap());
             assert_eq!(
-                body_format(value.as_ref(), Dialect { names: &names, cbor: false }).ok(),
+                body_format(value.as_ref(), Dialect { names: &names, cbor: false, protobuf: true }).ok(),
                 format,
                 "{header:?}"
             );

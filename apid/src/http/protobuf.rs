@@ -16,6 +16,7 @@ use std::sync::Arc;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
+use kinds::Resource;
 use moka::sync::Cache;
 use schema::{Schema, write_message};
 use serde_json::Value;
@@ -29,6 +30,12 @@ pub(super) fn schema_of(api_version: &str, kind: &str) -> Option<&'static Schema
     // `rbac` of `rbac.authorization.<domain>`.
     let stem = group.split('.').next().unwrap_or(group);
     Schema::of(&format!("{stem}/{version}.{kind}")).or_else(|| Schema::of(&format!("meta/v1.{kind}")))
+}
+
+/// Whether the objects of a kind have a Protobuf form: that of their own type of the table, which custom kinds do not have.
+pub(super) fn is_form_of(resource: &Resource) -> bool {
+    let kind = resource.kind;
+    kind.schema.strip_suffix(kind.kind).is_some_and(|package| package.ends_with('.'))
 }
 
 /// An object in its envelope.

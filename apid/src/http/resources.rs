@@ -9,11 +9,11 @@ use kinds::{Resource, Storage, Subresource, Verb};
 
 use super::body::RequestBody;
 use super::handler::Exchange;
-use super::negotiate::{BodyFormat, Negotiated, Offer, accept, body_format};
+use super::negotiate::{BodyFormat, Dialect, Negotiated, Offer, accept, body_format};
 use super::represent::Representation;
 use super::respond::Answer;
 use super::stream::{self, Encoder, Finish};
-use super::{params, paths};
+use super::{params, paths, protobuf};
 use crate::audit::{Event, Stage};
 use crate::auth::Authorized;
 use crate::plane::Collection;
@@ -127,7 +127,7 @@ async fn stored(
 }
 
 async fn get(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status> {
-    let negotiated = exchange.accept(Offer::Object)?;
+    let negotiated = exchange.accept_for(call, Offer::Object)?;
     if exchange.query.switch("export") {
         return Err(Status::bad_request(
             "the export parameter, deprecated since v1.14, is no longer supported",
@@ -139,7 +139,7 @@ async fn get(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status>
 }
 
 async fn list(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status> {
-    let negotiated = exchange.accept(Offer::List)?;
+    let negotiated = exchange.accept_for(call, Offer::List)?;
     let representation = exchange.represent(call, negotiated)?;
     let options = params::list_options(exchange.query)?;
     let listed = verbs::list(call, &options).await?;
@@ -147,7 +147,7 @@ async fn list(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status
 }
 
 async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) -> Result<Answer, Status> {
-    let negotiated = exchange.accept(Offer::Watch)?;
+    let negotiated = exchange.accept_for(call, Offer::Watch)?;
     exchange.represent(call, negotiated)?;
     let options = params::list_options(exchange.query)?;
     let begin = verbs::watch(call, &options).await?;
@@ -181,9 +181,9 @@ async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) 
 }
 
 async fn create(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
-    let negotiated = exchange.accept(Offer::Object)?;
+    let negotiated = exchange.accept_for(call, Offer::Object)?;
     let representation = exchange.represent(call, negotiated)?;
-    let format = exchange.body_format()?;
+    let format = exchange.body_format_for(call)?;
     let options = exchange.write_options().validate("CreateOptions", &call.plane.names)?;
     let bytes = body.read().await?;
     let written = verbs::create(call, payload(&bytes, format), &options).await?;
@@ -191,9 +191,9 @@ async fn create(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> 
 }
 
 async fn update(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
-    let negotiated = exchange.accept(Offer::Object)?;
+    let negotiated = exchange.accept_for(call, Offer::Object)?;
     let representation = exchange.represent(call, negotiated)?;
-    let format = exchange.body_format()?;
+    let format = exchange.body_format_for(call)?;
     let options = exchange.write_options().validate("UpdateOptions", &call.plane.names)?;
     let bytes = body.read().await?;
     let written = verbs::update(call, payload(&bytes, format), &options).await?;
@@ -204,7 +204,7 @@ async fn patch(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> R
     let content_type = super::negotiate::media_type(exchange.head.headers.get(header::CONTENT_TYPE));
     let is_cbor = exchange.dialect().cbor && content_type.as_deref() == Some("application/apply-patch+cbor");
     let kind = if is_cbor { verbs::patch::Kind::Apply } else { Patch::kind(content_type.as_deref())? };
-    let negotiated = exchange.accept(Offer::Object)?;
+    let negotiated = exchange.accept_for(call, Offer::Object)?;
     let representation = exchange.represent(call, negotiated)?;
     let options = exchange.write_options();
     let names = &call.plane.names;
@@ -222,7 +222,7 @@ async fn patch(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> R
 }
 
 async fn delete(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
-    let negotiated = exchange.accept(Offer::Object)?;
+    let negotiated = exchange.accept_for(call, Offer::Object)?;
     let representation = exchange.represent(call, negotiated)?;
     let options = exchange.delete_options(body).await?;
     match verbs::delete(call, &options).await? {
@@ -243,7 +243,7 @@ async fn delete_collection(
     call: &Call<'_>,
     body: RequestBody,
 ) -> Result<Answer, Status> {
-    let negotiated = exchange.accept(Offer::List)?;
+    let negotiated = exchange.accept_for(call, Offer::List)?;
     let representation = exchange.represent(call, negotiated)?;
     let which = params::list_options(exchange.query)?;
     let options = exchange.delete_options(body).await?;
@@ -378,6 +378,20 @@ fn payload(bytes: &[u8], format: BodyFormat) -> Payload<'_> {
 impl Exchange<'_> {
     fn accept(&self, offer: Offer) -> Result<Negotiated, Status> {
         accept(&self.head.headers, offer, self.dialect())
+    }
+
+    /// For the objects of a kind.
+    fn accept_for(&self, call: &Call<'_>, offer: Offer) -> Result<Negotiated, Status> {
+        accept(&self.head.headers, offer, self.dialect_of(call))
+    }
+
+    /// For an object of a kind.
+    fn body_format_for(&self, call: &Call<'_>) -> Result<BodyFormat, Status> {
+        body_format(self.head.headers.get(header::CONTENT_TYPE), self.dialect_of(call))
+    }
+
+    fn dialect_of(&self, call: &Call<'_>) -> Dialect<'_> {
+        Dialect { protobuf: protobuf::is_form_of(&call.collection.served), ..self.dialect() }
     }
 
     fn body_format(&self) -> Result<BodyFormat, Status> {

@@ -6,6 +6,7 @@ use std::io::Read as _;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
+use super::super::protobuf;
 use super::{MAPS, Reply, Server, map};
 
 async fn get(server: &Server, url: &str, accept: &str) -> Reply {
@@ -161,6 +162,9 @@ async fn every_resource_is_served_as_json() {
                 assert!(["string", "integer", "number", "date", "boolean"].contains(&kind), "{url}: {kind}");
                 assert!(column["priority"].is_u64(), "{url}");
             }
+            assert!(protobuf::is_form_of(resource), "{url}");
+            let form = protobuf::schema_of(&resource.api_version(), resource.kind.kind).unwrap();
+            assert_eq!(form.name(), resource.kind.schema, "{url}");
             served += 1;
         }
     }

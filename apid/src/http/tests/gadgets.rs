@@ -59,6 +59,18 @@ async fn a_kind_is_one_file_and_one_line() {
         assert_eq!(server.post(GADGETS, gadget(name, color)).await.code, 201);
     }
 
+    // Not of a type of its own, it has no Protobuf form, as custom kinds have none.
+    let protobuf = "application/vnd.svc.protobuf";
+    let fallback = format!("{protobuf}, application/json");
+    for url in [GADGETS.to_owned(), format!("{GADGETS}/x"), format!("{GADGETS}?watch=1&timeoutSeconds=1")] {
+        let code = server.send("GET", &url, &[("accept", protobuf)], "").await.code;
+        let reply = server.send("GET", &url, &[("accept", &fallback)], "").await;
+        assert_eq!((code, reply.code, reply.header("content-type")), (406, 200, "application/json"), "{url}");
+    }
+    assert_eq!(server.send("POST", GADGETS, &[("content-type", protobuf)], "k8s").await.code, 415);
+    let missing = server.send("GET", &format!("{GADGETS}/none"), &[("accept", &fallback)], "").await;
+    assert_eq!((missing.code, missing.header("content-type")), (404, protobuf), "a Status has one");
+
     let listed = server.get("/apis/apps/v1").await.json();
     let entries =
         |name: &str| listed["resources"].as_array().unwrap().iter().find(|r| r["name"] == name).cloned();
