@@ -7,6 +7,9 @@
 //! links of a chain count one each, arithmetic and conditional operators one each within their run;
 //! `&&` and `||` are balanced by the parser and cost little.
 
+use std::iter::Peekable;
+use std::str::CharIndices;
+
 use crate::error::CompileError;
 
 /// Longest expression, in characters.
@@ -54,8 +57,7 @@ pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
     while let Some((at, c)) = chars.next() {
         match c {
             '"' | '\'' => {
-                let raw = matches!(previous, 'r' | 'R');
-                skip_string(source, at, c, raw, &mut chars);
+                skip_string(source, at, c, &mut chars)?;
                 level.operand = level.operand.max(1);
             }
             '/' if chars.peek().is_some_and(|(_, next)| *next == '/') => {
@@ -92,9 +94,11 @@ pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
                     level.operator();
                 }
             }
-            'i' if !previous.is_alphanumeric()
-                && previous != '_'
-                && source.get(at..at + 3) == Some("in ") =>
+            'i' if !is_word(previous)
+                && source
+                    .get(at..)
+                    .and_then(|rest| rest.strip_prefix("in"))
+                    .is_some_and(|after| !after.chars().next().is_some_and(is_word)) =>
             {
                 level.operator();
             }
@@ -114,14 +118,22 @@ pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
     Ok(())
 }
 
-/// Moves past a string literal that opened with `quote` at `at`.
+/// Whether a name may hold the character.
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Moves past a string literal that opened with `quote` at `at`. What the parser would not read as one string
+/// is refused, so that the two never disagree about where it ends.
 fn skip_string(
     source: &str,
     at: usize,
     quote: char,
-    raw: bool,
-    chars: &mut std::iter::Peekable<std::str::CharIndices<'_>>,
-) {
+    chars: &mut Peekable<CharIndices<'_>>,
+) -> Result<(), CompileError> {
+    let before = source.get(..at).unwrap_or_default();
+    let prefix = before.rsplit(|c: char| !is_word(c)).next().unwrap_or_default();
+    let raw = matches!(prefix, "r" | "R" | "br" | "bR" | "Br" | "BR");
     let triple = if quote == '"' { "\"\"\"" } else { "'''" };
     let long = source.get(at..at + 3) == Some(triple);
     if long {
@@ -130,15 +142,33 @@ fn skip_string(
     }
     while let Some((at, c)) = chars.next() {
         if c == '\\' && !raw {
-            chars.next();
+            if !skip_escape(chars) {
+                return Err(CompileError::at(source, at, "Syntax error: invalid escape in a string"));
+            }
+        } else if matches!(c, '\n' | '\r') && !long {
+            return Err(CompileError::at(source, at, "Syntax error: a string ends with its line"));
         } else if c == quote && (!long || source.get(at..at + 3) == Some(triple)) {
             if long {
                 chars.next();
                 chars.next();
             }
-            return;
+            return Ok(());
         }
     }
+    Err(CompileError::at(source, at, "Syntax error: a string has no end"))
+}
+
+/// Moves past what follows a backslash; false when it is no escape.
+fn skip_escape(chars: &mut Peekable<CharIndices<'_>>) -> bool {
+    let (digits, radix) = match chars.next() {
+        Some((_, 'a' | 'b' | 'f' | 'n' | 'r' | 't' | 'v' | '"' | '\'' | '\\' | '?' | '`')) => (0, 16),
+        Some((_, 'x' | 'X')) => (2, 16),
+        Some((_, 'u')) => (4, 16),
+        Some((_, 'U')) => (8, 16),
+        Some((_, '0'..='3')) => (2, 8),
+        _ => return false,
+    };
+    (0..digits).all(|_| chars.next_if(|(_, c)| c.is_digit(radix)).is_some())
 }
 
 #[cfg(test)]
@@ -168,6 +198,13 @@ mod tests {
                 format!("{}a{}", "(".repeat(30), format!("{})", ".b".repeat(100)).repeat(30)),
             ),
             ("memberships", format!("a{}", " in a".repeat(n))),
+            ("memberships on lines", format!("a{}", "\nin\ta".repeat(n))),
+            ("memberships in parentheses", format!("a{}", " in(a)".repeat(n))),
+            ("behind a bad escape", format!("'\\q{}'", "(".repeat(n))),
+            ("behind a short escape", format!("'\\x1{}'", "(".repeat(n))),
+            ("behind a broken line", format!("'\n{}'", "(".repeat(n))),
+            ("behind a name that ends like a prefix", format!("bar'\\'' + {}", "(".repeat(n))),
+            ("behind a string without end", format!("f('{}", "(".repeat(n))),
             ("long", "a".repeat(super::MAX_LENGTH + 1)),
         ];
         for (name, source) in shapes {
@@ -198,6 +235,8 @@ mod tests {
             format!("r'\\{many}'"),
             format!("'''{many}'{many}'''"),
             format!("1 // {many}\n"),
+            format!("br'\\' + '{many}'"),
+            format!("'\\x41\\u0041\\U00000041\\101\\`{many}'"),
         ] {
             inspect(&source).unwrap();
         }
