@@ -76,10 +76,6 @@ impl Server {
         Server::gated("").await
     }
 
-    pub(super) fn with(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>) -> Self {
-        Server::audited(auth, AuditLog::off())
-    }
-
     /// As [`Server::start`], with feature gates.
     pub(super) async fn gated(gates: &str) -> Self {
         Server::made(|clock| Auth::open_to_all(clock), AuditLog::off(), gates).with_namespaces().await
