@@ -88,7 +88,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
         &[
             &["rules"],
             &["mirror", "tokens"],
-            &["authn", "authz"],
+            &["authn", "authz", "controllers"],
             &["config", "review", "monitoring"],
             &["grpc"],
         ],

@@ -8,7 +8,8 @@
 //! # Code map
 //!
 //! `grpc` (the wire) asks `review` (the review resources), `authn` (one file a method) and `authz` (one file a mode);
-//! those stand on `rules` (roles and bindings) and `mirror` (the feed from apid). `config` is the command line.
+//! those stand on `rules` (roles and bindings), `tokens` (signed ones) and `mirror` (the feed from apid). `controllers` say what
+//! authd wants written. `config` is the command line.
 //!
 //! # Invariants
 //!
@@ -18,6 +19,7 @@
 pub mod authn;
 pub mod authz;
 pub mod config;
+pub mod controllers;
 pub mod grpc;
 pub mod meters;
 pub mod mirror;

@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings, agnostic_audiences};
 use crate::mirror::identities::TokenSecret;
 use crate::mirror::{Mirror, NotYet};
+use crate::tokens::bootstrap::{expiration, parts};
 
 /// The group of all bootstrap tokens, and the beginning of the others.
 const GROUP: &str = "system:bootstrappers";
@@ -69,35 +70,6 @@ impl Authenticator for BootstrapTokens {
     }
 }
 
-/// Id and secret of a token: six and sixteen characters of `[a-z0-9]`, with a dot between them.
-pub(crate) fn parts(token: &str) -> Option<(&str, &str)> {
-    let (id, secret) = token.split_once('.')?;
-    let fits = |text: &str, length: usize| {
-        text.len() == length && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-    };
-    (fits(id, 6) && fits(secret, 16)).then_some((id, secret))
-}
-
-/// When a token Secret ends. None: never.
-///
-/// # Errors
-///
-/// It has ended: the time has come, or cannot be read.
-pub(crate) fn expiration(secret: &TokenSecret, now: Timestamp) -> Result<Option<Timestamp>, String> {
-    if !secret.data.contains_key("expiration") {
-        return Ok(None);
-    }
-    let text = secret.text("expiration");
-    if text.is_empty() {
-        return Ok(None);
-    }
-    match text.parse::<Timestamp>() {
-        Ok(at) if now < at => Ok(Some(at)),
-        Ok(_) => Err("the token has expired".to_owned()),
-        Err(_) => Err("its expiration is not a time of RFC 3339".to_owned()),
-    }
-}
-
 type Groups = Vec<String>;
 
 fn check(
@@ -120,7 +92,7 @@ fn check(
     if found.text("token-id") != id {
         return Err("its Secret holds another id, or none".to_owned());
     }
-    let expires = expiration(found, now)?;
+    let expires = expiration(found.text("expiration"), now)?;
     if found.text("usage-bootstrap-authentication") != "true" {
         return Err("its Secret does not allow authentication".to_owned());
     }
@@ -178,25 +150,6 @@ mod tests {
             kind: KIND.to_owned(),
             data,
             annotations: Default::default(),
-        }
-    }
-
-    #[test]
-    fn a_token_has_six_and_sixteen_characters() {
-        assert_eq!(parts("abc123.0123456789abcdef"), Some(("abc123", "0123456789abcdef")));
-        for token in [
-            "",
-            "abcdef",
-            "abcde.0123456789abcdef",
-            "ABCDEF.0123456789abcdef",
-            "abcdef.0123456789abcde",
-            "abcdef.0123456789abcdef0",
-            "abcdef-0123456789abcdef",
-            "abcdef.0123456789abcdeF",
-            "abcdef.0123456789abcdef\n",
-            "abcdef.01234567.9abcdef",
-        ] {
-            assert_eq!(parts(token), None, "{token}");
         }
     }
 

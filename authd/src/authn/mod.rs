@@ -13,7 +13,7 @@
 //! INVARIANT (authenticated group): every accepted user but the anonymous one is in `system:authenticated`.
 
 mod anonymous;
-pub(crate) mod bootstrap_token;
+mod bootstrap_token;
 mod service_account;
 mod token_file;
 mod x509;

@@ -19,7 +19,7 @@ use serving::{flags, log};
 
 use crate::authn::Settings;
 use crate::authz::{self, Modes};
-use crate::mirror::token_controllers::Enabled;
+use crate::controllers::tokens::Enabled;
 
 /// The flags as they are written.
 #[derive(Debug, Parser)]

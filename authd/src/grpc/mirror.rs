@@ -15,8 +15,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Parts, status};
-use crate::mirror::controllers::Controllers;
-use crate::mirror::token_controllers::TokenControllers;
+use crate::controllers::policy::Controllers;
+use crate::controllers::tokens::TokenControllers;
 use crate::mirror::{Applied, Feed, FeedError};
 
 /// Demands that may wait for apid to read them.

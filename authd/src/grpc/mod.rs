@@ -28,9 +28,9 @@ use authproto::health::health_server::HealthServer;
 use tokio::sync::Semaphore;
 use tonic::service::Routes;
 
+use crate::controllers::tokens::Enabled as TokenControllersEnabled;
 use crate::meters::Meters;
 use crate::mirror::NotYet;
-use crate::mirror::token_controllers::Enabled as TokenControllersEnabled;
 use crate::tokens::service_account::Issuer;
 use crate::{authn as methods, authz as modes};
 

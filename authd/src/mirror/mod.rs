@@ -22,10 +22,8 @@
 //! Roles and bindings become the [`Policy`]; service accounts, token Secrets, nodes, pods and `cluster-info` the
 //! [`Identities`].
 
-pub mod controllers;
 mod decode;
 pub mod identities;
-pub mod token_controllers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

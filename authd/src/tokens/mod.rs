@@ -13,6 +13,7 @@
 //! INVARIANT (signature first): no claim is believed before the signature holds; the issuer alone is read before, to
 //! find the method that the token concerns.
 
+pub mod bootstrap;
 pub mod jose;
 pub mod keys;
 pub mod service_account;

@@ -28,8 +28,8 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::identities::{Identities, TokenSecret};
-use crate::authn::bootstrap_token;
+use crate::mirror::identities::{Identities, TokenSecret};
+use crate::tokens::bootstrap;
 use crate::tokens::service_account::{Issuer, Named};
 
 /// The first pause after a failure; it doubles up to [`LONGEST_PAUSE`].
@@ -150,7 +150,7 @@ impl TokenControllers {
         self.changed = false;
         self.next_end = identities
             .secrets()
-            .filter_map(|(_, _, secret)| bootstrap_token::expiration(secret, wall).ok()?)
+            .filter_map(|(_, _, secret)| bootstrap::expiration(secret.text("expiration"), wall).ok()?)
             .min();
         let mut wanted: [(&str, Vec<auth::ObjectWrite>); 3] = [
             (TOKENS, if self.enabled.tokens { self.fill(wall, identities, used) } else { Vec::new() }),
@@ -265,7 +265,7 @@ impl TokenControllers {
     fn clean(&self, wall: Timestamp, identities: &Identities) -> Vec<auth::ObjectWrite> {
         let expired = self
             .bootstrap(identities)
-            .filter(|(_, secret)| bootstrap_token::expiration(secret, wall).is_err());
+            .filter(|(_, secret)| bootstrap::expiration(secret.text("expiration"), wall).is_err());
         expired
             .map(|(name, _)| {
                 self.write(Verb::Delete, "secrets", self.names.system_namespace, name, Value::Null)
@@ -281,13 +281,13 @@ impl TokenControllers {
             .bootstrap(identities)
             .filter(|(name, secret)| {
                 let id = secret.text("token-id");
-                bootstrap_token::expiration(secret, wall).is_ok()
+                bootstrap::expiration(secret.text("expiration"), wall).is_ok()
                     && secret.text("usage-bootstrap-signing") == "true"
                     && *name == format!("bootstrap-token-{id}")
             })
             .filter_map(|(_, secret)| {
                 let token = format!("{}.{}", secret.text("token-id"), secret.text("token-secret"));
-                let (id, _) = bootstrap_token::parts(&token)?;
+                let (id, _) = bootstrap::parts(&token)?;
                 Some((format!("{SIGNATURE}{id}"), detached(kubeconfig, id, &token)))
             })
             .collect();
@@ -339,8 +339,8 @@ mod tests {
     use apimachinery::names::Preset;
     use authproto::auth::mirror_object::Kind;
 
-    use super::super::Mirror;
     use super::*;
+    use crate::mirror::Mirror;
 
     fn names() -> Arc<Names> {
         Arc::new(Names::new(Preset::Kubernetes, "").unwrap())
@@ -388,7 +388,7 @@ mod tests {
         Kind::Secret(auth::MirrorSecret { r#type: kind.into(), data })
     }
 
-    fn bootstrap(more: &[(&str, &str)]) -> Kind {
+    fn bootstrap_secret(more: &[(&str, &str)]) -> Kind {
         let all = [
             ("token-id", "abcdef"),
             ("token-secret", "0123456789abcdef"),
@@ -445,8 +445,11 @@ mod tests {
             ("next tuesday", true),
             ("", false),
         ] {
-            let token =
-                object("kube-system", "bootstrap-token-abcdef", bootstrap(&[("expiration", expiration)]));
+            let token = object(
+                "kube-system",
+                "bootstrap-token-abcdef",
+                bootstrap_secret(&[("expiration", expiration)]),
+            );
             assert_eq!(!wanted(vec![token], &[]).is_empty(), gone, "{expiration}");
         }
     }
@@ -458,7 +461,8 @@ mod tests {
             let data = entries.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
             object("kube-public", "cluster-info", Kind::ConfigMap(auth::MirrorConfigMap { data }))
         };
-        let token = |more: &[(&str, &str)]| object("kube-system", "bootstrap-token-abcdef", bootstrap(more));
+        let token =
+            |more: &[(&str, &str)]| object("kube-system", "bootstrap-token-abcdef", bootstrap_secret(more));
         let signature = detached("k", "abcdef", "abcdef.0123456789abcdef");
         let told = wanted(vec![info(&[]), token(&[])], &[]);
         let want = format!(
