@@ -3,6 +3,7 @@
 use apimachinery::field::FieldError;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
+use apimachinery::user::UserInfo;
 
 use crate::{Context, Conversion, Order, Table};
 
@@ -154,6 +155,9 @@ pub trait Strategy: Send + Sync {
 
     /// Removes what a client may not set at creation; sets what the server sets.
     fn prepare_create(&self, _object: &mut Object, _ctx: &Context<'_>) {}
+
+    /// Writes down who creates the object, for kinds that keep it. Runs after [`Strategy::prepare_create`].
+    fn record_creator(&self, _object: &mut Object, _creator: &UserInfo) {}
 
     /// The same for an update, main resource or subresource (`ctx.subresource`): takes from `old` what this write may not
     /// change.

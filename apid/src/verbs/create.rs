@@ -64,6 +64,7 @@ pub(super) async fn insert(
         attempt += 1;
         let mut new = object.clone();
         resource.prepare_create(&mut new, call.namespace, &ctx);
+        resource.kind.strategy.record_creator(&mut new, call.by.user());
         let name = new.name().to_owned();
         let call = call.on(call.namespace, &name);
         let admission = call.admission(

@@ -252,7 +252,10 @@ const DESCRIBED: [(&str, &[&str]); 20] = [
     ("Pod", &["Status: Pending", "/recipes from recipes (ro)", "Priority Class Name: breakfast"]),
     ("CronJob", &["Schedule: 30 3 * * 1-6", "Concurrency Policy: Forbid"]),
     ("EndpointSlice", &["http 8080 TCP", "NodeName: oven-1"]),
-    ("CertificateSigningRequest", &["Common Name: oven-1.bakery", "Requested Duration: 24h"]),
+    (
+        "CertificateSigningRequest",
+        &["Requesting User: admin", "Common Name: oven-1.bakery", "Requested Duration: 24h"],
+    ),
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
+use apimachinery::user::UserInfo;
 use serde_json::{Value, json};
 
 use crate::table::cell::{NONE, Read};
@@ -49,6 +50,21 @@ impl Strategy for CertificateSigningRequest {
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(Value::Object(spec)) = object.get_mut("spec") {
             spec.retain(|field, _| !matches!(field.as_str(), "username" | "uid" | "groups" | "extra"));
+        }
+    }
+
+    fn record_creator(&self, object: &mut Object, creator: &UserInfo) {
+        let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
+        for (field, text) in [("username", &creator.name), ("uid", &creator.uid)] {
+            if !text.is_empty() {
+                spec.insert(field.to_owned(), json!(text));
+            }
+        }
+        if !creator.groups.is_empty() {
+            spec.insert("groups".to_owned(), json!(creator.groups));
+        }
+        if !creator.extra.is_empty() {
+            spec.insert("extra".to_owned(), json!(creator.extra));
         }
     }
 
