@@ -214,7 +214,7 @@ impl Reductions {
                 let holds_a_token = self.token_types.contains(&kind);
                 let decoded = |(key, value): (String, Value)| {
                     let bytes = STANDARD.decode(value.as_str()?).ok()?;
-                    Some((key, bytes.into()))
+                    Some((key, bytes))
                 };
                 let data = stored.data.filter(|_| holds_a_token).unwrap_or_default();
                 let data = data.into_iter().filter_map(decoded).collect();
