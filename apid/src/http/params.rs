@@ -13,20 +13,30 @@ use serde_json::{Map, Value};
 
 use super::negotiate::BodyFormat;
 use super::query::Query;
+use super::request_info::RequestInfo;
 use crate::verbs::deletion::options::{Preconditions, RawDeleteOptions};
 use crate::verbs::envelope;
 use crate::verbs::options::{ListOptions, RawWriteOptions};
 
-/// Options of list, watch and deletecollection.
+/// Options of list, watch and deletecollection. The selectors are those that were authorized.
 ///
 /// # Errors
 ///
 /// 400: a number or selector that cannot be read.
-pub(super) fn list_options(query: &Query) -> Result<ListOptions, Status> {
+pub(super) fn list_options(query: &Query, info: &RequestInfo) -> Result<ListOptions, Status> {
     let seconds = integer(query, "timeoutSeconds")?;
+    let labels = match &info.labels {
+        Some(labels) => labels.clone(),
+        // None, or one that cannot be read, whose error is told here.
+        None => LabelSelector::parse(query.text("labelSelector")).map_err(Status::bad_request)?,
+    };
+    let fields = match &info.fields {
+        Some(fields) => fields.clone(),
+        None => FieldSelector::parse(query.text("fieldSelector")).map_err(Status::bad_request)?,
+    };
     Ok(ListOptions {
-        labels: LabelSelector::parse(query.text("labelSelector")).map_err(Status::bad_request)?,
-        fields: FieldSelector::parse(query.text("fieldSelector")).map_err(Status::bad_request)?,
+        labels,
+        fields,
         limit: usize::try_from(integer(query, "limit")?.unwrap_or(0)).unwrap_or(0),
         continue_token: query.text("continue").to_owned(),
         resource_version: query.text("resourceVersion").to_owned(),
@@ -232,13 +242,26 @@ mod tests {
         }
     }
 
+    fn list(raw: &str) -> Result<ListOptions, Status> {
+        let query = Query::parse(Some(raw));
+        list_options(&query, &RequestInfo::resolve(&http::Method::GET, "/api/v1/pods", &query))
+    }
+
+    #[test]
+    fn selectors_that_are_none_are_400() {
+        for raw in ["labelSelector=a+in+b", "fieldSelector=a"] {
+            assert_eq!(list(raw).unwrap_err().code, 400, "{raw}");
+        }
+        let options = list("labelSelector=a%3Db&fieldSelector=metadata.name%3Dx").unwrap();
+        assert!(!options.labels.is_empty() && options.fields.exact("metadata.name") == Some("x"));
+    }
+
     #[test]
     fn numbers_that_are_none_are_400() {
         for raw in ["limit=many", "timeoutSeconds=soon", "limit=1.5", "limit=99999999999999999999"] {
-            assert_eq!(list_options(&Query::parse(Some(raw))).unwrap_err().code, 400, "{raw}");
+            assert_eq!(list(raw).unwrap_err().code, 400, "{raw}");
         }
-        let options =
-            list_options(&Query::parse(Some("limit=-3&timeoutSeconds=0&sendInitialEvents=false"))).unwrap();
+        let options = list("limit=-3&timeoutSeconds=0&sendInitialEvents=false").unwrap();
         assert_eq!((options.limit, options.timeout, options.send_initial_events), (0, None, Some(false)));
     }
 }

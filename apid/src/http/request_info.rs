@@ -35,6 +35,9 @@ pub(super) struct RequestInfo {
     pub(super) watch_path: bool,
     /// The name of the attributes came from the field selector, not from the path.
     pub(super) name_from_selector: bool,
+    /// The selectors of the query, where a verb has any and they can be read.
+    pub(super) labels: Option<LabelSelector>,
+    pub(super) fields: Option<FieldSelector>,
     /// What is wrong with the path: it names nothing, whatever it looks like.
     pub(super) malformed: Option<&'static str>,
     /// Decoded segments of a path that is no resource request.
@@ -54,6 +57,8 @@ impl RequestInfo {
             namespace: String::new(),
             watch_path: false,
             name_from_selector: false,
+            labels: None,
+            fields: None,
             malformed,
             segments: segments.into_iter().map(Cow::into_owned).collect(),
         };
@@ -97,6 +102,7 @@ impl RequestInfo {
             _ => "",
         };
         let (mut field_selector, mut label_selector) = (ParsedSelector::default(), ParsedSelector::default());
+        let (mut labels, mut fields) = (None, None);
         let mut name_from_selector = false;
         if matches!(verb, "list" | "watch" | "deletecollection") {
             let text = query.text("fieldSelector");
@@ -111,16 +117,20 @@ impl RequestInfo {
                             name_from_selector = true;
                         }
                         field_selector = selector.requirements();
+                        fields = Some(selector);
                     }
                     Err(_) => field_selector = ParsedSelector::Unparsable(text.to_owned()),
                 }
             }
             let text = query.text("labelSelector");
             if !text.is_empty() {
-                label_selector = match LabelSelector::parse(text) {
-                    Ok(selector) => selector.requirements(),
-                    Err(_) => ParsedSelector::Unparsable(text.to_owned()),
-                };
+                match LabelSelector::parse(text) {
+                    Ok(selector) => {
+                        label_selector = selector.requirements();
+                        labels = Some(selector);
+                    }
+                    Err(_) => label_selector = ParsedSelector::Unparsable(text.to_owned()),
+                }
             }
         }
         RequestInfo {
@@ -141,6 +151,8 @@ impl RequestInfo {
             namespace: namespace.to_owned(),
             watch_path,
             name_from_selector,
+            labels,
+            fields,
             malformed: None,
             segments: Vec::new(),
         }

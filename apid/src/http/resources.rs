@@ -141,7 +141,7 @@ async fn get(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status>
 async fn list(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status> {
     let negotiated = exchange.accept_for(call, Offer::List)?;
     let representation = exchange.represent(call, negotiated)?;
-    let options = params::list_options(exchange.query)?;
+    let options = params::list_options(exchange.query, exchange.info)?;
     let listed = verbs::list(call, &options).await?;
     Ok(Answer::document(200, representation.list(&listed)?, negotiated.format))
 }
@@ -149,7 +149,7 @@ async fn list(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status
 async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) -> Result<Answer, Status> {
     let negotiated = exchange.accept_for(call, Offer::Watch)?;
     exchange.represent(call, negotiated)?;
-    let options = params::list_options(exchange.query)?;
+    let options = params::list_options(exchange.query, exchange.info)?;
     let begin = verbs::watch(call, &options).await?;
 
     let plane = Arc::clone(exchange.plane);
@@ -245,7 +245,7 @@ async fn delete_collection(
 ) -> Result<Answer, Status> {
     let negotiated = exchange.accept_for(call, Offer::List)?;
     let representation = exchange.represent(call, negotiated)?;
-    let which = params::list_options(exchange.query)?;
+    let which = params::list_options(exchange.query, exchange.info)?;
     let options = exchange.delete_options(body).await?;
     let listed = verbs::delete_collection(call, &which, &options, call.plane.delete_workers).await?;
     Ok(Answer::document(200, representation.list(&listed)?, negotiated.format))
