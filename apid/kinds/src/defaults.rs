@@ -5,9 +5,10 @@ use apimachinery::object::{Map, Object, Value};
 /// The fields of a JSON object.
 pub(crate) type Fields = Map<String, Value>;
 
-/// Sets a field that is not there. An explicit zero stays: whether one counts as absent the schema has decided before.
+/// Sets a field that is not there, or null. An explicit zero stays: whether one counts as absent the schema has decided
+/// before.
 pub(crate) fn fill(fields: &mut Fields, name: &str, value: impl Into<Value>) {
-    if !fields.contains_key(name) {
+    if fields.get(name).is_none_or(Value::is_null) {
         fields.insert(name.to_owned(), value.into());
     }
 }

@@ -1,6 +1,7 @@
 //! PodTemplate: what pods of a controller should be like.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -29,6 +30,11 @@ pub(super) const KIND: Kind = Kind {
 struct PodTemplate;
 
 impl Strategy for PodTemplate {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        let nothing = Value::Null;
+        pods::validation::template(object.get("template").unwrap_or(&nothing), &FieldPath::new("template"))
+    }
+
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         pods::defaults::template(object, "template");
     }

@@ -257,7 +257,7 @@ mod tests {
                 "containers": [{"name": "a", "image": "a:1",
                     "env": [{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
                     "livenessProbe": {"httpGet": {"port": 80}, "periodSeconds": 5},
-                    "startupProbe": {"grpc": {"port": 9}},
+                    "startupProbe": {"grpc": {"port": 9, "service": null}},
                     "lifecycle": {"preStop": {"httpGet": {"port": 80, "scheme": "HTTPS"}}}}],
                 "volumes": [{"name": "e"}, {"name": "s", "secret": {"secretName": "s"}}, {"name": "h", "hostPath": {"path": "/"}},
                     {"name": "p", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}], "defaultMode": 256}}],

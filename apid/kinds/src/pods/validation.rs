@@ -54,7 +54,7 @@ pub(crate) fn workload(object: &Object) -> Vec<FieldError> {
 }
 
 /// A template.
-fn template(template: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn template(template: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors =
         labels::validate(template.pointer("/metadata/labels"), &path.child("metadata").child("labels"));
     errors.extend(spec(template.get("spec").unwrap_or(&Value::Null), &path.child("spec")));
