@@ -298,18 +298,21 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The order of two values. `Ok(None)` when one is not a number (NaN).
+    /// The order of two values.
     ///
     /// # Errors
-    /// When values of these types have no order.
-    pub fn compare(&self, other: &Value<'a>) -> Result<Option<Ordering>, EvalError> {
+    /// When values of these types have no order, or one is not a number (NaN).
+    pub fn compare(&self, other: &Value<'a>) -> Result<Ordering, EvalError> {
         Ok(match (self, other) {
-            (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
-            (Value::String(a), Value::String(b)) => Some(a.as_str().cmp(b.as_str())),
-            (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
-            (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.cmp(b)),
-            (Value::Duration(a), Value::Duration(b)) => Some(a.cmp(b)),
-            _ => crate::numbers::compare(self, other).ok_or(EvalError::NoOverload)?,
+            (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+            (Value::String(a), Value::String(b)) => a.as_str().cmp(b.as_str()),
+            (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+            (Value::Timestamp(a), Value::Timestamp(b)) => a.cmp(b),
+            (Value::Duration(a), Value::Duration(b)) => a.cmp(b),
+            _ => {
+                let order = crate::numbers::compare(self, other).ok_or(EvalError::NoOverload)?;
+                order.ok_or_else(|| EvalError::failed("NaN values cannot be ordered"))?
+            }
         })
     }
 

@@ -55,7 +55,7 @@ pub(super) static LIBRARY: Library = Library {
             for item in only_list(a)?.iter() {
                 let item = item?;
                 if let Some(before) = &before
-                    && before.compare(&item)? == Some(Ordering::Greater)
+                    && before.compare(&item)? == Ordering::Greater
                 {
                     return Ok(Value::Bool(false));
                 }
@@ -106,7 +106,7 @@ fn extreme<'a>(arguments: &[Value<'a>], name: &str, wins: Ordering) -> Outcome<'
         best = Some(match best {
             None => item,
             Some(best) => {
-                if item.compare(&best)? == Some(wins) {
+                if item.compare(&best)? == wins {
                     item
                 } else {
                     best

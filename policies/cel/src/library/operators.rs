@@ -176,8 +176,7 @@ static GREATER_EQUALS: &[&str] = order!("_>=_");
 
 fn ordered<'a>(arguments: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<Value<'a>, EvalError> {
     match arguments {
-        // Nothing is less, equal or greater than what is not a number.
-        [a, b] => Ok(Value::Bool(a.compare(b)?.is_some_and(holds))),
+        [a, b] => Ok(Value::Bool(holds(a.compare(b)?))),
         _ => Err(EvalError::NoOverload),
     }
 }
