@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::Value;
 
-use crate::limit_ranger::object_at;
+use crate::tree::object_at;
 use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Place, Plugin, Reader};
 
 /// A plugin that gives objects a class.

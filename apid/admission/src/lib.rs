@@ -49,6 +49,7 @@ mod signers;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 mod tolerations;
+mod tree;
 
 pub use attributes::{Attributes, Notes, Operation};
 pub use chain::{Chain, ConfigError};

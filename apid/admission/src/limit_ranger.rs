@@ -10,12 +10,13 @@ use std::sync::Arc;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::pod_resources::{
     CONTAINERS, INIT_CONTAINERS, Sort, containers, containers_mut, name, of_container, of_pod,
 };
 use crate::quantity::{Amounts, Quantity, amounts};
+use crate::tree::{annotate, object_at};
 use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
 
 const LIMIT_RANGE: ObjectKind = ObjectKind::new("", "LimitRange");
@@ -104,17 +105,6 @@ impl Plugin for LimitRanger {
     }
 }
 
-/// Adds an annotation.
-pub(crate) fn annotate(object: &mut Object, key: &str, value: String) {
-    let annotations = object.meta_mut().entry("annotations").or_insert(Value::Null);
-    if !annotations.is_object() {
-        *annotations = json!({});
-    }
-    if let Some(annotations) = annotations.as_object_mut() {
-        annotations.insert(key.to_owned(), Value::from(value));
-    }
-}
-
 /// Several messages as one: each once.
 fn together(messages: Vec<String>) -> String {
     let mut unique: Vec<String> = Vec::with_capacity(messages.len());
@@ -177,18 +167,6 @@ fn give(container: &mut Value, sort: Sort, defaults: &[(String, Value)]) -> Vec<
     }
     set.sort_unstable();
     set
-}
-
-/// The object of a field, made when it is missing.
-pub(crate) fn object_at<'a>(
-    map: &'a mut serde_json::Map<String, Value>,
-    field: &str,
-) -> Option<&'a mut serde_json::Map<String, Value>> {
-    let value = map.entry(field).or_insert(Value::Null);
-    if value.is_null() {
-        *value = json!({});
-    }
-    value.as_object_mut()
 }
 
 fn check_pod(range: &Object, pod: &Object) -> Vec<String> {

@@ -16,10 +16,10 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use crate::limit_ranger::object_at;
 use crate::pod_resources::{
     CONTAINERS, EPHEMERAL_CONTAINERS, INIT_CONTAINERS, containers, containers_mut, name,
 };
+use crate::tree::object_at;
 use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
 
 const POD: ObjectKind = ObjectKind::new("", "Pod");

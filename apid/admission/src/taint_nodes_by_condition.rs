@@ -4,7 +4,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use crate::limit_ranger::object_at;
+use crate::tree::object_at;
 use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
 
 pub(crate) struct TaintNodesByCondition {

@@ -148,7 +148,7 @@ impl ResourceQuota {
 /// A quota with other usage.
 pub fn with_used(quota: &Object, used: &Amounts) -> Object {
     let mut new = quota.clone();
-    if let Some(status) = crate::limit_ranger::object_at(&mut new.0, "status") {
+    if let Some(status) = crate::tree::object_at(&mut new.0, "status") {
         status.insert("used".to_owned(), to_list(used));
     }
     new

@@ -2,6 +2,8 @@
 
 use apimachinery::names::Preset;
 
+use serde_json::json;
+
 use super::*;
 use crate::testing::{Answer, Fake, Write};
 
