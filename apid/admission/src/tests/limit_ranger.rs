@@ -1,7 +1,6 @@
 //! What a LimitRange gives and refuses.
 
 use apimachinery::names::Preset;
-
 use serde_json::json;
 
 use super::*;
