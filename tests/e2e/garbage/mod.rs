@@ -71,7 +71,7 @@ async fn round(plane: &mut Plane, chance: &mut SmallRng, number: usize, crashes:
             kills += 1;
         }
     }
-    history::settle(plane, |objects| judge::is_settled(objects)).await;
+    history::settle(plane, judge::is_settled).await;
     // Held by nobody any more, all that ends has to go.
     graph.release_all(&plane.admin()).await;
     history::settle(plane, |objects| judge::is_settled(objects) && !objects.iter().any(graph::ends)).await;
