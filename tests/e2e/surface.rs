@@ -150,9 +150,14 @@ async fn a_failed_check_is_named_and_its_reason_logged() {
     .await;
     assert!(failed.contains("[-]authd failed: reason withheld\n"), "{failed}");
     assert!(failed.ends_with("readyz check failed\n"), "{failed}");
-    let excluded = client.get("/readyz?exclude=authd").await;
-    assert_eq!((excluded.status, excluded.text().as_str()), (200, "ok"));
-    client.get("/livez").await.expect(200);
+    // A new authd takes the place of one that hangs; what is asked while it starts is refused.
+    for path in ["/readyz?exclude=authd", "/livez"] {
+        eventually("healthy without authd", || async {
+            let answer = client.get(path).await;
+            (answer.status == 200 && answer.text() == "ok").then_some(())
+        })
+        .await;
+    }
     let log = plane.log();
     assert!(log.lines().any(|line| line.contains("health check failed") && line.contains("authd")), "{log}");
     plane.signal_authd(rustix::process::Signal::CONT);
