@@ -235,6 +235,36 @@ async fn deleting_what_may_be_unreadable_needs_a_right_of_its_own() {
     .await;
 }
 
+/// Deletes a namespace and makes it anew as soon as it is gone.
+async fn replace_namespace(admin: &Client, name: &str) {
+    let path = format!("/api/v1/namespaces/{name}");
+    admin.delete(&path).await.expect(200);
+    let body = json!({"metadata": {"name": name}});
+    let made = || async { (admin.post("/api/v1/namespaces", &body).await.status == 201).then_some(()) };
+    eventually("the namespace is made anew", made).await;
+}
+
+#[tokio::test]
+async fn a_namespace_made_anew_has_nothing_of_the_last_one() {
+    let plane = with_namespaces(Options::default()).await;
+    let admin = plane.admin();
+    // It keeps what was made in it, also when it was changed after that. Only time can show that nothing happens: the
+    // last deletion below is followed to its end after this one is.
+    replace_namespace(&admin, "a").await;
+    make(&admin, MAPS, "own", json!({})).await;
+    let merge = [("content-type", "application/merge-patch+json")];
+    let label = json!({"metadata": {"labels": {"tier": "new"}}}).to_string();
+    admin.request("PATCH", "/api/v1/namespaces/a", &merge, label.as_bytes()).await.expect(200);
+    // Deleted again at once, it goes again.
+    for _ in 0..3 {
+        replace_namespace(&admin, "b").await;
+    }
+    admin.delete("/api/v1/namespaces/b").await.expect(200);
+    gone(&admin, "/api/v1/namespaces/b").await;
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    admin.get(&format!("{MAPS}/own")).await.expect(200);
+}
+
 #[tokio::test]
 async fn a_namespace_tells_what_keeps_it_and_takes_pods_first() {
     let plane = with_namespaces(Options::default()).await;

@@ -20,8 +20,8 @@ use tokio::sync::Semaphore;
 use super::collection;
 use super::conditions::Outcome;
 use crate::background::actor::{Actor, Target};
-use crate::plane::Collection;
-use crate::verbs::deletion::options::{DeleteOptions, Propagation};
+use crate::plane::{Collection, Item};
+use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
 
 /// Namespaces that are emptied at a time.
 const AT_A_TIME: usize = 8;
@@ -57,7 +57,24 @@ impl Ending {
         tokio::spawn(async move {
             self.terminate(&name).await;
             self.busy.lock().remove(&name);
+            // One that was made anew and deleted while the first was busy has been told of already.
+            match self.is_waiting(&name).await {
+                Ok(true) => Arc::clone(&self).begin(&name),
+                Ok(false) => {}
+                Err(status) => {
+                    tracing::warn!(namespace = name, reason = %status, "a namespace cannot be read");
+                }
+            }
+            tokio::time::sleep(STRAGGLERS).await;
+            if let Err(status) = self.sweep(&name).await {
+                tracing::warn!(namespace = name, reason = %status, "objects of a deleted namespace may be left");
+            }
         });
+    }
+
+    async fn is_waiting(&self, name: &str) -> Result<bool, Status> {
+        let namespaces = collection(self.actor.plane())?;
+        self.terminating(namespaces, name).await.map(|namespace| namespace.is_some())
     }
 
     async fn terminate(&self, name: &str) {
@@ -69,7 +86,7 @@ impl Ending {
                 self.step(name).await
             };
             match step {
-                Ok(Step::Gone) => break,
+                Ok(Step::Gone) => return,
                 Ok(Step::Held { collection }) => {
                     let took = clock.monotonic().saturating_sub(begun);
                     tokio::time::sleep(BETWEEN_ROUNDS.max(took)).await;
@@ -80,10 +97,6 @@ impl Ending {
                     tokio::time::sleep(RETRY).await;
                 }
             }
-        }
-        tokio::time::sleep(STRAGGLERS).await;
-        if let Err(status) = self.sweep(name).await {
-            tracing::warn!(namespace = name, reason = %status, "objects of a deleted namespace may be left");
         }
     }
 
@@ -229,28 +242,44 @@ impl Ending {
         }
     }
 
-    /// Deletes what was stored in the namespace while it went. A namespace made anew under the name keeps what is its own:
-    /// that was written after it.
+    /// Deletes what was stored in the namespace while it went. A namespace made anew under the name keeps what is its own.
     async fn sweep(&self, name: &str) -> Result<(), Status> {
         let namespaces = collection(self.actor.plane())?;
         let key = namespaces.resource.key("", name);
         let (anew, _) = namespaces.items.get(&key).await.map_err(unavailable)?;
+        let read = |item: &Item| kinds::entry::decode(item.value(), item.revision()).map_err(Status::internal);
+        let anew = anew.map(|item| read(&item)).transpose()?;
         for content in self.content() {
             let snapshot = content.items.snapshot().await.map_err(unavailable)?;
             for item in snapshot.scope(&content.resource.key(name, ""), "") {
-                if anew.as_ref().is_some_and(|namespace| namespace.revision() < item.revision()) {
+                let object = read(item)?;
+                if anew.as_ref().is_some_and(|namespace| !is_older(&object, namespace)) {
                     continue;
                 }
                 let Some((namespace, name)) = content.resource.parse_key(item.key()) else { continue };
                 let target = Target { collection: content, namespace, name, subresource: "" };
-                match self.actor.delete(target, &background()).await {
-                    Err(status) if status.reason != Reason::NotFound => return Err(status),
+                let uid = Some(object.uid().to_owned());
+                let options = DeleteOptions {
+                    preconditions: Preconditions { uid, resource_version: None },
+                    ..background()
+                };
+                match self.actor.delete(target, &options).await {
+                    Err(status) if !matches!(status.reason, Reason::NotFound | Reason::Conflict) => {
+                        return Err(status);
+                    }
                     _ => {}
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Whether an object was made before the namespace that is there now. Versions do not tell: that of the namespace grows
+/// with each change of it. What was made in the same second is taken for the namespace's own.
+fn is_older(object: &Object, namespace: &Object) -> bool {
+    let made = |object: &Object| time::parse(object.meta_str("creationTimestamp"));
+    matches!((made(object), made(namespace)), (Some(object), Some(namespace)) if object < namespace)
 }
 
 /// What a round came to.
@@ -281,4 +310,26 @@ fn without_finalizer(mut namespace: Object, ours: &str) -> Object {
 
 fn unavailable(error: impl std::fmt::Display) -> Status {
     Status::unavailable(error.to_string(), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_since_the_namespace_is_its_own() {
+        let made = |time: &str| {
+            Object::from_value(json!({"metadata": {"name": "x", "creationTimestamp": time}})).unwrap()
+        };
+        let namespace = made("2026-01-01T00:00:10Z");
+        for (time, want) in [
+            ("2026-01-01T00:00:09Z", true),
+            ("2026-01-01T00:00:10Z", false),
+            ("2026-01-01T00:00:11Z", false),
+            ("2025-12-31T23:59:59Z", true),
+            ("", false),
+        ] {
+            assert_eq!(is_older(&made(time), &namespace), want, "{time:?}");
+        }
+    }
 }
