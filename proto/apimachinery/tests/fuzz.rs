@@ -45,11 +45,17 @@ fn fuzz_yaml(data: &[u8]) {
 fn fuzz_cbor(data: &[u8]) {
     if let Ok(first) = cbor::decode(data, Limits::BODY) {
         let written = cbor::encode(&first.value);
-        assert_eq!(cbor::decode(&written, Limits::BODY).expect("what was written is read").value, first.value);
+        assert_eq!(
+            cbor::decode(&written, Limits::BODY).expect("what was written is read").value,
+            first.value
+        );
     }
     if let Ok(document) = json::decode(data, Limits::BODY) {
         let mut written = cbor::encode(&document.value);
-        assert_eq!(cbor::decode(&written, Limits::BODY).expect("what was written is read").value, document.value);
+        assert_eq!(
+            cbor::decode(&written, Limits::BODY).expect("what was written is read").value,
+            document.value
+        );
         let at = data.iter().map(|byte| usize::from(*byte)).sum::<usize>() % written.len();
         written[at] ^= data.first().copied().unwrap_or(0) | 1;
         let _ = cbor::decode(&written, Limits::BODY);

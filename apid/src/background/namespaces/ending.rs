@@ -247,7 +247,8 @@ impl Ending {
         let namespaces = collection(self.actor.plane())?;
         let key = namespaces.resource.key("", name);
         let (anew, _) = namespaces.items.get(&key).await.map_err(unavailable)?;
-        let read = |item: &Item| kinds::entry::decode(item.value(), item.revision()).map_err(Status::internal);
+        let read =
+            |item: &Item| kinds::entry::decode(item.value(), item.revision()).map_err(Status::internal);
         let anew = anew.map(|item| read(&item)).transpose()?;
         for content in self.content() {
             let snapshot = content.items.snapshot().await.map_err(unavailable)?;
