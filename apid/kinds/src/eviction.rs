@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`is_free`] tells pods that no budget is asked about, [`guards`] whether a budget is about a pod, and [`judge`] what it
-//! says; a pod that it lets go at its cost is written into it by [`charge`].
+//! [`is_free`] tells pods that no budget is asked about, for good once [`is_over`]. [`guards`] says whether a budget is about
+//! a pod, [`judge`] what it says; a pod that it lets go at its cost is written into it by [`charge`].
 //!
 //! # Reference
 //!
@@ -55,7 +55,12 @@ pub enum Verdict {
 
 /// Whether a pod goes without a question: it does not run yet, or not any more.
 pub fn is_free(pod: &Object) -> bool {
-    pod.is_terminating() || matches!(pod.text("status.phase"), "Pending" | "Failed" | "Succeeded")
+    is_over(pod) || pod.text("status.phase") == "Pending"
+}
+
+/// Whether a pod will not run any more, which does not change.
+pub fn is_over(pod: &Object) -> bool {
+    pod.is_terminating() || matches!(pod.text("status.phase"), "Failed" | "Succeeded")
 }
 
 /// Whether a budget is about a pod of its namespace. One without a selector is about none, one with an empty one about all.
@@ -125,6 +130,22 @@ mod tests {
 
     fn object(value: Value) -> Object {
         Object::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn pods_that_no_budget_is_asked_about() {
+        let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        for (metadata, phase, free, over) in [
+            (json!({}), "Pending", true, false),
+            (json!({}), "Running", false, false),
+            (json!({}), "Unknown", false, false),
+            (json!({}), "Failed", true, true),
+            (json!({}), "Succeeded", true, true),
+            (deleted, "Running", true, true),
+        ] {
+            let pod = object(json!({"metadata": metadata, "status": {"phase": phase}}));
+            assert_eq!((is_free(&pod), is_over(&pod)), (free, over), "{phase} {metadata}");
+        }
     }
 
     #[test]

@@ -48,16 +48,25 @@ pub async fn evict(
     let of_pod = Call { subresource: "", ..*call };
     loop {
         let pod = pod(&of_pod).await?;
-        if eviction::is_free(&pod) {
-            delete(&of_pod, &asked).await?;
-            break;
-        }
         let found = Preconditions {
             uid: Some(pod.uid().to_owned()),
             resource_version: Some(pod.resource_version().to_owned()),
         };
-        refuse_other(&of_pod, &asked.preconditions, &found)?;
-        let Some(verdict) = spend(&of_pod, &pod, asked.dry_run).await? else { continue };
+        let is_other = differs(&asked.preconditions, &found);
+        // One that has not begun to run may do so at any time, and a budget is asked about it then.
+        if eviction::is_over(&pod) || (eviction::is_free(&pod) && is_other) {
+            delete(&of_pod, &asked).await?;
+            break;
+        }
+        if is_other {
+            let why = "Precondition failed: it is another object or version";
+            return Err(Status::conflict(&call.collection.resource.group_resource, call.name, why));
+        }
+        let verdict = match eviction::is_free(&pod) {
+            true => Some(Verdict::Free),
+            false => spend(&of_pod, &pod, asked.dry_run).await?,
+        };
+        let Some(verdict) = verdict else { continue };
         // A pod that goes for free does so in the state in which it was judged; one that was paid for just goes.
         let resource_version = found.resource_version.filter(|_| verdict == Verdict::Free);
         let preconditions = Preconditions { resource_version, ..found };
@@ -96,18 +105,10 @@ async fn pod(call: &Call<'_>) -> Result<Object, Status> {
     tree(&item, item.revision())
 }
 
-/// 409: the client meant another pod than the one that is there.
-fn refuse_other(call: &Call<'_>, wanted: &Preconditions, found: &Preconditions) -> Result<(), Status> {
+/// Whether the client meant another pod, or another state of it, than the one that is there.
+fn differs(wanted: &Preconditions, found: &Preconditions) -> bool {
     let differs = |wanted: &Option<String>, found: &Option<String>| wanted.is_some() && wanted != found;
-    if differs(&wanted.uid, &found.uid) || differs(&wanted.resource_version, &found.resource_version) {
-        let what = &call.collection.resource.group_resource;
-        return Err(Status::conflict(
-            what,
-            call.name,
-            "Precondition failed: it is another object or version",
-        ));
-    }
-    Ok(())
+    differs(&wanted.uid, &found.uid) || differs(&wanted.resource_version, &found.resource_version)
 }
 
 /// Asks the budget of a pod and charges it; a pod without one is paid for. None when the budget changed meanwhile.
