@@ -95,7 +95,11 @@ const MODES: &[(&str, &str, Support)] = &[
 /// The modes for `--help`: a line each.
 pub fn help() -> String {
     let lines = MODES.iter().map(|(name, about, support)| {
-        let note = if matches!(support, Support::NotBuilt) { " (not built yet)" } else { "" };
+        let note = match support {
+            Support::Built(_) => "",
+            Support::Accepted(_) => " (accepted; gives no rights yet)",
+            Support::NotBuilt => " (not built yet)",
+        };
         format!("{name}: {about}{note}")
     });
     lines.collect::<Vec<_>>().join("; ")
