@@ -32,3 +32,4 @@ mod presets;
 mod process;
 mod start_objects;
 mod surface;
+mod tokens;

@@ -1,0 +1,492 @@
+//! Tokens and who they stand for, from the outside: service accounts, bootstrap tokens, the signed `cluster-info`, and
+//! requests made as somebody else.
+
+use aws_lc_rs::{hmac, signature};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Options, Plane, eventually};
+
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+const SECRETS: &str = "/api/v1/namespaces/svc-system/secrets";
+const INFO: &str = "/api/v1/namespaces/svc-public/configmaps/cluster-info";
+
+/// Makes the service account `robot` of the namespace `default`, and gives its uid.
+async fn robot(admin: &Client) -> Value {
+    admin.post(ACCOUNTS, &json!({"metadata": {"name": "robot"}})).await.expect(201)["metadata"]["uid"].clone()
+}
+
+/// A token of `robot`.
+async fn issue(admin: &Client, spec: Value) -> String {
+    let answer = admin.post(&format!("{ACCOUNTS}/robot/token"), &json!({"spec": spec})).await.expect(201);
+    answer["status"]["token"].as_str().expect("a token").to_owned()
+}
+
+/// Asks who a client is; None when it is nobody.
+async fn who(plane: &Plane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {
+    let group = plane.names().group("authentication");
+    let body = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"}).to_string();
+    let url = format!("/apis/{group}/v1/selfsubjectreviews");
+    let headers = [&[("content-type", "application/json")], headers].concat();
+    let answer = client.request("POST", &url, &headers, body.as_bytes()).await;
+    (answer.status != 401).then(|| answer.expect(201)["status"]["userInfo"].clone())
+}
+
+fn decoded(part: &str) -> Vec<u8> {
+    URL_SAFE_NO_PAD.decode(part).expect("base64url without padding")
+}
+
+/// Header, claims, what is signed and the signature.
+fn jwt(token: &str) -> (Value, Value, String, Vec<u8>) {
+    let [header, claims, signed] = token.split('.').collect::<Vec<_>>()[..] else {
+        panic!("three parts: {token}")
+    };
+    let json = |part: &str| serde_json::from_slice(&decoded(part)).expect("JSON");
+    (json(header), json(claims), format!("{header}.{claims}"), decoded(signed))
+}
+
+#[tokio::test]
+async fn a_token_of_an_account_says_what_was_asked_for_and_dies_with_the_account() {
+    let plane = Plane::start(Options::default()).await;
+    let admin = plane.admin();
+    let uid = robot(&admin).await;
+    let token = issue(&admin, json!({})).await;
+    let user = who(&plane, &plane.token(&token), &[]).await.expect("the token is good");
+    assert_eq!((&user["username"], &user["uid"]), (&json!("system:serviceaccount:default:robot"), &uid));
+    assert_eq!(
+        user["groups"],
+        json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"])
+    );
+
+    let (header, claims, signed, signature) = jwt(&token);
+    let extra = plane.names().credential_id_extra();
+    let id = claims["jti"].as_str().expect("an id");
+    assert_eq!(user["extra"], json!({extra: [format!("JTI={id}")]}));
+    assert_eq!(claims["sub"], user["username"]);
+    let private = &claims[plane.names().label_key("").trim_end_matches('/')];
+    assert_eq!(private["namespace"], "default");
+    assert_eq!(private["serviceaccount"], json!({"name": "robot", "uid": uid}));
+    let number = |claim: &str| claims[claim].as_i64().expect(claim);
+    assert_eq!((number("exp") - number("iat"), number("nbf")), (3600, number("iat")));
+
+    // The published keys verify it.
+    let found = plane.token(&token).get("/.well-known/openid-configuration").await.expect(200);
+    assert_eq!(found["issuer"], claims["iss"]);
+    assert!(found["jwks_uri"].as_str().expect("an address").ends_with("/openid/v1/jwks"), "{found}");
+    let keys = plane.token(&token).get("/openid/v1/jwks").await.expect(200);
+    let keys = keys["keys"].as_array().expect("keys");
+    let key = keys.iter().find(|key| key["kid"] == header["kid"]).expect("the key that the header names");
+    let part = |name: &str| decoded(key[name].as_str().expect(name));
+    match header["alg"].as_str() {
+        Some("ES256") => {
+            let point = [vec![4], part("x"), part("y")].concat();
+            let key = signature::UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, point);
+            key.verify(signed.as_bytes(), &signature).expect("the signature fits");
+        }
+        Some("RS256") => {
+            let key = signature::RsaPublicKeyComponents { n: part("n"), e: part("e") };
+            let algorithm = &signature::RSA_PKCS1_2048_8192_SHA256;
+            key.verify(algorithm, signed.as_bytes(), &signature).expect("the signature fits");
+        }
+        other => panic!("{other:?}"),
+    }
+
+    // What is asked for counts: a lifetime within bounds, and audiences.
+    let (_, claims, ..) = jwt(&issue(&admin, json!({"expirationSeconds": 7200})).await);
+    assert_eq!(
+        claims["exp"].as_i64().zip(claims["iat"].as_i64()).map(|(end, start)| end - start),
+        Some(7200)
+    );
+    let short = json!({"spec": {"expirationSeconds": 599}});
+    admin.post(&format!("{ACCOUNTS}/robot/token"), &short).await.expect(422);
+    let elsewhere = issue(&admin, json!({"audiences": ["elsewhere"]})).await;
+    assert_eq!(jwt(&elsewhere).1["aud"], json!(["elsewhere"]));
+    assert_eq!(who(&plane, &plane.token(&elsewhere), &[]).await, None, "it is for somebody else");
+
+    admin.delete(&format!("{ACCOUNTS}/robot")).await.expect(200);
+    assert_eq!(who(&plane, &plane.token(&token), &[]).await, None);
+    robot(&admin).await;
+    assert_eq!(who(&plane, &plane.token(&token), &[]).await, None, "another account of that name");
+}
+
+#[tokio::test]
+async fn a_bound_token_dies_with_its_object() {
+    let plane = Plane::start(Options::default()).await;
+    let admin = plane.admin();
+    robot(&admin).await;
+    let pod = json!({"metadata": {"name": "p"},
+        "spec": {"serviceAccountName": "robot", "containers": [{"name": "c", "image": "i"}]}});
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = admin.post(pods, &pod).await.expect(201);
+    let secrets = "/api/v1/namespaces/default/secrets";
+    admin.post(secrets, &json!({"metadata": {"name": "s"}})).await.expect(201);
+    for (kind, name, path) in
+        [("Pod", "p", format!("{pods}/p?gracePeriodSeconds=0")), ("Secret", "s", format!("{secrets}/s"))]
+    {
+        let reference = json!({"apiVersion": "v1", "kind": kind, "name": name});
+        let token = issue(&admin, json!({"boundObjectRef": reference})).await;
+        let client = plane.token(&token);
+        let user = who(&plane, &client, &[]).await.expect(kind);
+        if kind == "Pod" {
+            for (key, value) in [("pod-name", &json!("p")), ("pod-uid", &pod["metadata"]["uid"])] {
+                let key = plane.names().label_sub_key("authentication", key);
+                assert_eq!(user["extra"][key.as_str()], json!([value]), "{user}");
+            }
+        }
+        admin.delete(&path).await.expect(200);
+        assert_eq!(who(&plane, &client, &[]).await, None, "{kind}");
+        let again = json!({"spec": {"boundObjectRef": reference}});
+        admin.post(&format!("{ACCOUNTS}/robot/token"), &again).await.expect(404);
+    }
+}
+
+#[tokio::test]
+async fn pods_run_as_an_account_of_their_namespace() {
+    let plane = Plane::start(Options::default()).await;
+    let admin = plane.admin();
+    robot(&admin).await;
+    eventually("the default account", || async {
+        (admin.get(&format!("{ACCOUNTS}/default")).await.status == 200).then_some(())
+    })
+    .await;
+    for (name, asked, code, account) in [
+        ("named", json!("robot"), 201, json!("robot")),
+        ("unnamed", json!(null), 201, json!("default")),
+        ("missing", json!("nobody"), 403, json!(null)),
+    ] {
+        let pod = json!({"metadata": {"name": name},
+            "spec": {"serviceAccountName": asked, "containers": [{"name": "c", "image": "i"}]}});
+        let answer = admin.post("/api/v1/namespaces/default/pods", &pod).await.expect(code);
+        assert_eq!(answer["spec"]["serviceAccountName"], account, "{name}");
+        if code == 201 {
+            let sources = &answer["spec"]["volumes"][0]["projected"]["sources"];
+            assert!(sources[0]["serviceAccountToken"].is_object(), "{name}: {sources}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn flags_of_service_account_tokens() {
+    let flags = [
+        "--service-account-issuer=https://issuer.example",
+        "--api-audiences=one,two",
+        "--service-account-jwks-uri=https://keys.example/jwks",
+        "--service-account-max-token-expiration=2h",
+        "--service-account-lookup=false",
+    ];
+    let options = flags.iter().fold(Options::default(), |options, flag| options.flag(flag));
+    let plane = Plane::start(options).await;
+    let admin = plane.admin();
+    robot(&admin).await;
+    let token = issue(&admin, json!({"expirationSeconds": 1_000_000})).await;
+    let (_, claims, ..) = jwt(&token);
+    assert_eq!((&claims["iss"], &claims["aud"]), (&json!("https://issuer.example"), &json!(["one", "two"])));
+    assert_eq!(
+        claims["exp"].as_i64().zip(claims["iat"].as_i64()).map(|(end, start)| end - start),
+        Some(7200)
+    );
+    let found = admin.get("/.well-known/openid-configuration").await.expect(200);
+    assert_eq!(found["jwks_uri"], "https://keys.example/jwks");
+    admin.delete(&format!("{ACCOUNTS}/robot")).await.expect(200);
+    assert!(
+        who(&plane, &plane.token(&token), &[]).await.is_some(),
+        "nobody looks whether the account is there"
+    );
+}
+
+#[tokio::test]
+async fn a_secret_of_an_account_is_filled_with_a_token_without_end() {
+    let plane = Plane::start(Options::default()).await;
+    let (admin, names) = (plane.admin(), plane.names());
+    let uid = robot(&admin).await;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let kind = names.label_key("service-account-token");
+    let of = |account: &str| json!({names.label_key("service-account.name"): account});
+    let secret = json!({"metadata": {"name": "s", "annotations": of("robot")}, "type": kind});
+    admin.post(secrets, &secret).await.expect(201);
+    let path = format!("{secrets}/s");
+    let secret = eventually("the Secret is filled", || async {
+        let secret = admin.get(&path).await.expect(200);
+        secret["data"]["token"].is_string().then_some(secret)
+    })
+    .await;
+    assert_eq!(secret["metadata"]["annotations"][names.label_key("service-account.uid").as_str()], uid);
+    let token = STANDARD.decode(secret["data"]["token"].as_str().expect("text")).expect("base64");
+    let token = String::from_utf8(token).expect("text");
+    assert!(jwt(&token).1.get("exp").is_none());
+    let user = who(&plane, &plane.token(&token), &[]).await.expect("the token is good");
+    assert_eq!(user["username"], "system:serviceaccount:default:robot");
+    let used = names.label_key("legacy-token-last-used");
+    eventually("its use is noted", || async {
+        admin.get(&path).await.expect(200)["metadata"]["labels"][used.as_str()].as_str().map(|_| ())
+    })
+    .await;
+    admin.delete(&format!("{ACCOUNTS}/robot")).await.expect(200);
+    assert_eq!(who(&plane, &plane.token(&token), &[]).await, None);
+    eventually("the Secret goes with its account", || async {
+        (admin.get(&path).await.status == 404).then_some(())
+    })
+    .await;
+}
+
+/// A bootstrap token's Secret, which is good as it stands.
+fn bootstrap(plane: &Plane) -> Value {
+    json!({"metadata": {"name": "bootstrap-token-abcdef"},
+        "type": plane.names().label_sub_key("bootstrap", "token"),
+        "stringData": {"token-id": "abcdef", "token-secret": "0123456789abcdef",
+            "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true"}})
+}
+
+const BOOTSTRAP: &str = "abcdef.0123456789abcdef";
+
+#[tokio::test]
+async fn bootstrap_tokens_are_good_as_their_secret_says() {
+    let plane = Plane::start(Options::default().flag("--enable-bootstrap-token-auth").flag("-v=8")).await;
+    let (admin, client) = (plane.admin(), plane.token(BOOTSTRAP));
+    let good = bootstrap(&plane);
+    let with = |path: &str, value: Value| {
+        let mut secret = good.clone();
+        *secret.pointer_mut(path).expect(path) = value;
+        secret
+    };
+    let groups = |text: &str| {
+        let mut secret = good.clone();
+        secret["stringData"]["auth-extra-groups"] = json!(text);
+        secret
+    };
+    let more = "system:bootstrappers:a,system:bootstrappers:b";
+    let system = "svc-system";
+    for (what, namespace, secret, expected) in [
+        ("as it stands", system, good.clone(), Some(json!(["system:bootstrappers", "system:authenticated"]))),
+        (
+            "more groups",
+            system,
+            groups(more),
+            Some(json!([
+                "system:bootstrappers",
+                "system:bootstrappers:a",
+                "system:bootstrappers:b",
+                "system:authenticated"
+            ])),
+        ),
+        ("groups of others", system, groups("system:masters"), None),
+        ("another namespace", "default", good.clone(), None),
+        ("another type", system, with("/type", json!("Opaque")), None),
+        ("another name", system, with("/metadata/name", json!("bootstrap-token-zzzzzz")), None),
+        ("another secret", system, with("/stringData/token-secret", json!("fedcba9876543210")), None),
+    ] {
+        let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
+        let stored = admin.post(&secrets, &secret).await.expect(201);
+        assert_eq!(stored["data"]["token-id"], STANDARD.encode("abcdef"), "{what}");
+        let user = who(&plane, &client, &[]).await;
+        assert_eq!(user.as_ref().map(|user| user["groups"].clone()), expected, "{what}");
+        assert!(user.is_none_or(|user| user["username"] == "system:bootstrap:abcdef"), "{what}");
+        let name = secret["metadata"]["name"].as_str().expect("a name");
+        admin.delete(&format!("{secrets}/{name}")).await.expect(200);
+        assert_eq!(who(&plane, &client, &[]).await, None, "{what}: its Secret is gone");
+    }
+    // While it is being deleted it is good for nothing any more.
+    let mut held = good.clone();
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    admin.post(SECRETS, &held).await.expect(201);
+    assert!(who(&plane, &client, &[]).await.is_some());
+    admin.delete(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
+    admin.get(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
+    assert_eq!(who(&plane, &client, &[]).await, None);
+    assert!(!plane.log().contains("0123456789abcdef"), "the log holds no secret");
+}
+
+#[tokio::test]
+async fn without_the_flag_there_are_no_bootstrap_tokens() {
+    let plane = Plane::start(Options::default()).await;
+    let admin = plane.admin();
+    admin.post(SECRETS, &bootstrap(&plane)).await.expect(201);
+    assert_eq!(who(&plane, &plane.token(BOOTSTRAP), &[]).await, None);
+
+    // Nor are they signed with or cleaned away: the controllers wait for their flag. The Secret that is filled shows that
+    // they have had their turn.
+    let mut expired = bootstrap(&plane);
+    expired["metadata"]["name"] = json!("bootstrap-token-zzzzzz");
+    expired["stringData"]["token-id"] = json!("zzzzzz");
+    expired["stringData"]["expiration"] = json!("2001-01-01T00:00:00Z");
+    admin.post(SECRETS, &expired).await.expect(201);
+    let info = json!({"metadata": {"name": "cluster-info"}, "data": {"kubeconfig": "x"}});
+    admin.post(INFO.trim_end_matches("/cluster-info"), &info).await.expect(201);
+    robot(&admin).await;
+    let names = plane.names();
+    let later = json!({"metadata": {"name": "s", "annotations": {names.label_key("service-account.name"): "robot"}},
+        "type": names.label_key("service-account-token")});
+    admin.post("/api/v1/namespaces/default/secrets", &later).await.expect(201);
+    eventually("the Secret is filled", || async {
+        let secret = admin.get("/api/v1/namespaces/default/secrets/s").await.expect(200);
+        secret["data"]["token"].as_str().map(|_| ())
+    })
+    .await;
+    admin.get(&format!("{SECRETS}/bootstrap-token-zzzzzz")).await.expect(200);
+    assert_eq!(admin.get(INFO).await.expect(200)["data"], json!({"kubeconfig": "x"}));
+}
+
+#[tokio::test]
+async fn cluster_info_is_signed_for_who_knows_a_token() {
+    let plane = Plane::start(Options::default().flag("--controllers=*,tokencleaner,bootstrapsigner")).await;
+    let admin = plane.admin();
+    let cluster = json!({"server": "https://127.0.0.1:6443", "certificate-authority-data": "YQ=="});
+    let config = |name: &str| {
+        let config =
+            json!({"apiVersion": "v1", "kind": "Config", "clusters": [{"name": name, "cluster": cluster}]});
+        config.to_string()
+    };
+    let info = json!({"metadata": {"name": "cluster-info"}, "data": {"kubeconfig": config("one")}});
+    for namespace in ["svc-public", "default"] {
+        admin.post(&format!("/api/v1/namespaces/{namespace}/configmaps"), &info).await.expect(201);
+    }
+    admin.post(SECRETS, &bootstrap(&plane)).await.expect(201);
+    let rbac = plane.names().group("rbac.authorization");
+    let roles = format!("/apis/{rbac}/v1/namespaces/svc-public");
+    let role = json!({"metadata": {"name": "info"}, "rules": [
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["cluster-info"], "verbs": ["get"]}]});
+    let binding = json!({"metadata": {"name": "info"},
+        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "info"},
+        "subjects": [{"apiGroup": rbac, "kind": "Group", "name": "system:unauthenticated"}]});
+    admin.post(&format!("{roles}/roles"), &role).await.expect(201);
+    admin.post(&format!("{roles}/rolebindings"), &binding).await.expect(201);
+
+    let anonymous = plane.anonymous();
+    let signed = async |what: &str, good: &dyn Fn(&Value) -> bool| {
+        eventually(what, || async {
+            let data = anonymous.get(INFO).await.expect(200)["data"].clone();
+            good(&data).then_some(data)
+        })
+        .await
+    };
+    let mut before = Value::Null;
+    for name in ["one", "two"] {
+        let text = config(name);
+        admin
+            .patch(INFO, "application/merge-patch+json", &json!({"data": {"kubeconfig": text}}))
+            .await
+            .expect(200);
+        let data = signed("a signature", &|data| {
+            data["jws-kubeconfig-abcdef"].is_string() && data["jws-kubeconfig-abcdef"] != before
+        })
+        .await;
+        before = data["jws-kubeconfig-abcdef"].clone();
+        let read: Value =
+            serde_json::from_str(data["kubeconfig"].as_str().expect("text")).expect("a configuration");
+        assert_eq!((&read["kind"], &read["clusters"][0]["cluster"]), (&json!("Config"), &cluster));
+        let (header, signature) = before.as_str().and_then(|text| text.split_once("..")).expect("detached");
+        let whole = format!("{header}.{}", URL_SAFE_NO_PAD.encode(&text));
+        let key = hmac::Key::new(hmac::HMAC_SHA256, BOOTSTRAP.as_bytes());
+        hmac::verify(&key, whole.as_bytes(), &decoded(signature)).expect("the signature fits");
+        let header: Value = serde_json::from_slice(&decoded(header)).expect("JSON");
+        assert_eq!(header, json!({"alg": "HS256", "kid": "abcdef"}));
+    }
+    admin.delete(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
+    signed("the signature goes with its token", &|data| data.get("jws-kubeconfig-abcdef").is_none()).await;
+
+    // What has expired signs nothing and is cleaned away.
+    let mut expired = bootstrap(&plane);
+    expired["stringData"]["expiration"] = json!("2001-01-01T00:00:00Z");
+    admin.post(SECRETS, &expired).await.expect(201);
+    eventually("the cleaner", || async {
+        (admin.get(&format!("{SECRETS}/bootstrap-token-abcdef")).await.status == 404).then_some(())
+    })
+    .await;
+    for path in [INFO, "/api/v1/namespaces/default/configmaps/cluster-info"] {
+        let data = admin.get(path).await.expect(200)["data"].clone();
+        assert!(data.get("jws-kubeconfig-abcdef").is_none(), "{path}: {data}");
+    }
+}
+
+#[tokio::test]
+async fn who_may_be_somebody_else_is() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let log = dir.path().join("audit.log");
+    let plane = Plane::start(Options::default().flag(&format!("--audit-log-path={}", log.display()))).await;
+    let admin = plane.admin();
+    let other = [
+        ("impersonate-user", "eve"),
+        ("impersonate-group", "team-x"),
+        ("impersonate-group", "team-y"),
+        ("impersonate-uid", "eve-uid"),
+        ("impersonate-extra-scopes", "read"),
+        ("impersonate-extra-scopes", "write"),
+    ];
+    let user = who(&plane, &admin, &other).await.expect("an answer");
+    assert_eq!(
+        user,
+        json!({"username": "eve", "uid": "eve-uid", "groups": ["team-x", "team-y", "system:authenticated"],
+            "extra": {"scopes": ["read", "write"]}})
+    );
+    for (name, groups) in [
+        ("eve", json!(["system:authenticated"])),
+        (
+            "system:serviceaccount:a:b",
+            json!(["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]),
+        ),
+    ] {
+        let user = who(&plane, &admin, &[("impersonate-user", name)]).await.expect("an answer");
+        assert_eq!((&user["username"], &user["groups"]), (&json!(name), &groups));
+    }
+
+    // The caller needs the right, whatever the other may do; and the other's rights count, not the caller's.
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let refused = plane.user("alice").request("GET", maps, &[("impersonate-user", "admin")], b"").await;
+    let message = refused.expect(403)["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains(r#"cannot impersonate resource "users""#), "{message}");
+    let refused = admin.request("GET", maps, &[("impersonate-user", "eve")], b"").await;
+    let message = refused.expect(403)["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains(r#"User "eve" cannot list"#), "{message}");
+    let half = admin.request("GET", maps, &[("impersonate-group", "team-x")], b"").await;
+    assert!(half.status >= 400 && half.json()["kind"] == "Status", "{half:?}");
+
+    let event = eventually("the audit log", || async {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.find(|event| event["impersonatedUser"]["uid"] == "eve-uid")
+    })
+    .await;
+    assert_eq!(
+        (&event["user"]["username"], &event["impersonatedUser"]["username"]),
+        (&json!("admin"), &json!("eve"))
+    );
+}
+
+#[tokio::test]
+async fn everybody_who_is_known_may_ask_who_they_are() {
+    let plane = Plane::start(Options::default()).await;
+    let group = plane.names().group("authentication");
+    let reviews = format!("/apis/{group}/v1/selfsubjectreviews");
+    let bob = plane.user("bob");
+    let user = who(&plane, &bob, &[]).await.expect("an answer");
+    assert_eq!(
+        (&user["uid"], &user["groups"]),
+        (&json!("bob-uid"), &json!(["team-a", "team-b", "system:authenticated"]))
+    );
+    let listed = bob.get(&format!("/apis/{group}/v1")).await.expect(200);
+    let resources = listed["resources"].as_array().expect("resources").clone();
+    assert!(resources.iter().any(|resource| resource["name"] == "selfsubjectreviews"), "{listed}");
+    // Nothing can be told to it.
+    let spec = json!({"spec": {"user": "admin"}});
+    let answer = bob.post(&reviews, &spec).await.expect(201);
+    assert_eq!((&answer["status"]["userInfo"]["username"], answer.get("spec")), (&json!("bob"), None));
+    bob.post(&format!("{reviews}?fieldValidation=Strict"), &spec).await.expect(400);
+    plane.anonymous().post(&reviews, &json!({})).await.expect(403);
+
+    let rbac = plane.names().group("rbac.authorization");
+    let admin = plane.admin();
+    let role = admin.get(&format!("/apis/{rbac}/v1/clusterroles/system:basic-user")).await.expect(200);
+    assert!(
+        role["rules"].as_array().expect("rules").iter().any(|rule| {
+            let has =
+                |list: &Value, item: &str| list.as_array().is_some_and(|list| list.contains(&json!(item)));
+            has(&rule["apiGroups"], &group)
+                && has(&rule["resources"], "selfsubjectreviews")
+                && has(&rule["verbs"], "create")
+        }),
+        "{role}"
+    );
+    admin.delete(&format!("/apis/{rbac}/v1/clusterrolebindings/system:basic-user")).await.expect(200);
+    bob.post(&reviews, &json!({})).await.expect(403);
+}
