@@ -52,8 +52,10 @@ impl Wanted {
             };
             asked |= !value.is_empty();
             match name {
-                USER => value.clone_into(&mut wanted.user),
-                UID => value.clone_into(&mut wanted.uid),
+                // Of several the first counts.
+                USER if wanted.user.is_empty() => value.clone_into(&mut wanted.user),
+                UID if wanted.uid.is_empty() => value.clone_into(&mut wanted.uid),
+                USER | UID => {}
                 GROUP => wanted.groups.push(value.to_owned()),
                 _ => match name.strip_prefix(EXTRA).filter(|key| !key.is_empty()) {
                     Some(key) => wanted.extra.push((unescape(key), value.to_owned())),
@@ -132,7 +134,7 @@ fn service_account(user: &str) -> Option<(&str, &str)> {
 
 /// A key with its percent signs decoded, or as it is when that gives no text.
 fn unescape(key: &str) -> String {
-    percent_decode_str(key).decode_utf8().map_or_else(|_| key.to_owned(), |key| key.to_lowercase())
+    percent_decode_str(key).decode_utf8().map_or_else(|_| key.to_owned(), |key| key.into_owned())
 }
 
 impl Auth {
@@ -182,7 +184,7 @@ mod tests {
     fn who_the_other_user_is() {
         for (headers, want) in [
             (vec![(USER, "alice")], "alice  [system:authenticated]"),
-            (vec![(USER, "alice"), (UID, "u")], "alice u [system:authenticated]"),
+            (vec![(USER, "alice"), (USER, "root"), (UID, "u"), (UID, "0")], "alice u [system:authenticated]"),
             (vec![(USER, "alice"), (GROUP, "b"), (GROUP, "a")], "alice  [b, a, system:authenticated]"),
             (vec![(USER, "alice"), (GROUP, UNAUTHENTICATED)], "alice  [system:unauthenticated]"),
             (vec![(USER, ANONYMOUS)], "system:anonymous  [system:unauthenticated]"),
