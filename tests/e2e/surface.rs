@@ -226,6 +226,26 @@ async fn each_verb_is_authorized_for_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_an_object_is_a_right_of_its_own() {
+    let plane = Plane::start(Options::default()).await;
+    let (admin, alice, group) =
+        (plane.admin(), plane.user("alice"), plane.names().group("rbac.authorization"));
+    let base = format!("/apis/{group}/v1/namespaces/default");
+    let role = json!({"metadata": {"name": "parts"}, "rules": [
+        {"apiGroups": [""], "resources": ["pods/status", "pods/log"], "verbs": ["get"]}]});
+    let binding = json!({"metadata": {"name": "parts"}, "subjects": [{"kind": "User", "name": "alice"}],
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "parts"}});
+    admin.post(&format!("{base}/roles"), &role).await.expect(201);
+    admin.post(&format!("{base}/rolebindings"), &binding).await.expect(201);
+    // Of a pod that is not there: who may not is not told so.
+    let pod = "/api/v1/namespaces/default/pods/p";
+    for (path, code) in [("", 403), ("/status", 404), ("/log", 404), ("/eviction", 403), ("/exec", 403)] {
+        alice.get(&format!("{pod}{path}")).await.expect(code);
+    }
+    alice.patch(&format!("{pod}/status"), "application/merge-patch+json", &json!({})).await.expect(403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_too_much_at_once_is_429() {
     let plane = Plane::start(Options::default().flag("--max-requests-inflight=1")).await;
     let group = plane.names().group("rbac.authorization");

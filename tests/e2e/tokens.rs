@@ -454,6 +454,56 @@ async fn who_may_be_somebody_else_is() {
 }
 
 #[tokio::test]
+async fn each_part_of_somebody_else_is_a_right_of_its_own() {
+    let plane = Plane::start(Options::default()).await;
+    let (admin, alice) = (plane.admin(), plane.user("alice"));
+    let (rbac, authentication) =
+        (plane.names().group("rbac.authorization"), plane.names().group("authentication"));
+    let account = "system:serviceaccount:default:robot";
+    let eve = ("impersonate-user", "eve");
+    for (index, (group, resource, name, headers)) in [
+        ("", "users", "eve", vec![eve]),
+        ("", "groups", "team-x", vec![eve, ("impersonate-group", "team-x")]),
+        (authentication.as_str(), "uids", "u1", vec![eve, ("impersonate-uid", "u1")]),
+        (
+            authentication.as_str(),
+            "userextras/scopes",
+            "read",
+            vec![eve, ("impersonate-extra-scopes", "read")],
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let refused = alice.request("GET", "/version", &headers, b"").await.expect(403);
+        let message = refused["message"].as_str().unwrap_or_default();
+        assert!(message.contains(&format!("cannot impersonate resource \"{resource}\"")), "{message}");
+        let role = json!({"metadata": {"name": format!("as-{index}")}, "rules": [
+            {"apiGroups": [group], "resources": [resource], "resourceNames": [name], "verbs": ["impersonate"]}]});
+        let binding = json!({"metadata": {"name": format!("as-{index}")},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": format!("as-{index}")},
+            "subjects": [{"apiGroup": rbac, "kind": "User", "name": "alice"}]});
+        admin.post(&format!("/apis/{rbac}/v1/clusterroles"), &role).await.expect(201);
+        admin.post(&format!("/apis/{rbac}/v1/clusterrolebindings"), &binding).await.expect(201);
+        assert_eq!(who(&plane, &alice, &headers).await.expect("an answer")["username"], "eve", "{resource}");
+    }
+    // A service account is one of its namespace: a Role there is enough, and only there.
+    let here = format!("/apis/{rbac}/v1/namespaces/default");
+    let role = json!({"metadata": {"name": "as"}, "rules": [
+        {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]}]});
+    let binding = json!({"metadata": {"name": "as"},
+        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "as"},
+        "subjects": [{"apiGroup": rbac, "kind": "User", "name": "alice"}]});
+    alice.request("GET", "/version", &[("impersonate-user", account)], b"").await.expect(403);
+    admin.post(&format!("{here}/roles"), &role).await.expect(201);
+    admin.post(&format!("{here}/rolebindings"), &binding).await.expect(201);
+    let user = who(&plane, &alice, &[("impersonate-user", account)]).await.expect("an answer");
+    assert_eq!(user["username"], account);
+    let elsewhere = [("impersonate-user", "system:serviceaccount:svc-system:robot")];
+    alice.request("GET", "/version", &elsewhere, b"").await.expect(403);
+}
+
+#[tokio::test]
 async fn everybody_who_is_known_may_ask_who_they_are() {
     let plane = Plane::start(Options::default()).await;
     let group = plane.names().group("authentication");
