@@ -1,6 +1,7 @@
 //! Service: a name and an address for a set of pods.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -58,6 +59,19 @@ impl Strategy for Service {
         if kind == "LoadBalancer" {
             fill(spec, "allocateLoadBalancerNodePorts", true);
         }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+        let numbers =
+            object.items("spec.ports").iter().map(|port| port.get("port").cloned().unwrap_or(json!(0)));
+        numbers
+            .enumerate()
+            .filter(|(_, number)| !number.as_i64().is_some_and(|number| (1..=65_535).contains(&number)))
+            .map(|(index, number)| {
+                let path = FieldPath::new("spec.ports").index(index).child("port");
+                FieldError::invalid(&path, number, "must be between 1 and 65535, inclusive")
+            })
+            .collect()
     }
 
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {

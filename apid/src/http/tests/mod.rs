@@ -16,6 +16,7 @@ mod patches;
 mod protobuf;
 mod streams;
 mod subresources;
+mod validity;
 mod versions;
 
 use std::sync::Arc;
