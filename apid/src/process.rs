@@ -227,6 +227,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let _ = server.await;
     store.close().await;
     plane.audit.close();
+    auth.ending();
     if let Some(running) = authd.running.take() {
         running.end().await;
     }

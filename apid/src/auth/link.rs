@@ -26,6 +26,8 @@ struct State {
     lost: Option<(Duration, String)>,
     /// Whether the mirror has sent its snapshot on the stream that is open now.
     mirrored: bool,
+    /// This process ends, and authd with it.
+    ending: bool,
     /// What authd last said of itself; None before it said anything.
     ready: Option<Result<(), Vec<String>>>,
 }
@@ -36,9 +38,14 @@ impl Link {
         let lost = Some((clock.monotonic(), "not connected yet".to_owned()));
         Link {
             clock,
-            state: Mutex::new(State { lost, mirrored: false, ready: None }),
+            state: Mutex::new(State { lost, mirrored: false, ending: false, ready: None }),
             reached: watch::Sender::new(false),
         }
+    }
+
+    /// The process ends: that authd is lost is no news from here on.
+    pub(super) fn ending(&self) {
+        self.state.lock().ending = true;
     }
 
     /// The decision stream is open.
@@ -57,7 +64,7 @@ impl Link {
     pub(super) fn lost(&self, why: &str) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
-        if state.lost.is_none() {
+        if state.lost.is_none() && !state.ending {
             tracing::warn!(
                 reason = why,
                 "authd is lost: what is not kept of its answers fails, and all in 30 s"

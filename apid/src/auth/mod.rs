@@ -202,6 +202,11 @@ impl Auth {
         self.link.wait().await;
     }
 
+    /// Tells that the process ends: authd's going is expected.
+    pub fn ending(&self) {
+        self.link.ending();
+    }
+
     /// Why authd cannot be reached; None when it can. Only while it cannot does `/livez` answer by itself.
     pub fn unreachable(&self) -> Option<String> {
         self.link.unreachable()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kinds::entry::Entry;
 
-use crate::plane::Items;
+use crate::plane::{Item, Items};
 
 /// After a watch that broke.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -20,7 +20,8 @@ pub(super) enum Seen<'a> {
 }
 
 /// Tells of every object of a collection as it is, then of every change in order. When the watch breaks it begins anew:
-/// an object may be told of twice, and one that went meanwhile is not told of as gone.
+/// an object may be told of twice, and one that went meanwhile is not told of as gone. An object that cannot be read is
+/// passed over.
 pub(super) async fn follow(items: Arc<Items>, mut see: impl FnMut(Seen<'_>) + Send) {
     loop {
         if let Err(reason) = follow_once(&items, &mut see).await {
@@ -34,16 +35,33 @@ async fn follow_once(items: &Arc<Items>, see: &mut (impl FnMut(Seen<'_>) + Send)
     let prefix = items.prefix().to_string();
     let (snapshot, mut watcher) = items.snapshot_and_watch(&prefix).await.map_err(|e| e.to_string())?;
     for item in snapshot.scope(&prefix, "") {
-        see(Seen::There(item.entry().map_err(|e| e.to_string())?));
+        if let Some(entry) = readable(item) {
+            see(Seen::There(entry));
+        }
     }
     drop(snapshot);
     loop {
         for event in watcher.next().await.map_err(|e| e.to_string())? {
             match (event.before(), event.after()) {
-                (_, Some(after)) => see(Seen::There(after.entry().map_err(|e| e.to_string())?)),
-                (Some(before), None) => see(Seen::Gone(before.entry().map_err(|e| e.to_string())?)),
+                (_, Some(after)) => {
+                    if let Some(entry) = readable(after) {
+                        see(Seen::There(entry));
+                    }
+                }
+                (Some(before), None) => {
+                    if let Some(entry) = readable(before) {
+                        see(Seen::Gone(entry));
+                    }
+                }
                 (None, None) => {}
             }
         }
     }
+}
+
+/// The entry of an item; None, and a line in the log, when its bytes are no object.
+fn readable(item: &Item) -> Option<&Entry> {
+    item.entry()
+        .inspect_err(|error| tracing::error!(key = %item.key(), %error, "a stored object cannot be read"))
+        .ok()
 }

@@ -1,6 +1,7 @@
 //! A dependent: whether its owners are there, and what becomes of it if they are not.
 
 use apimachinery::object::Object;
+use apimachinery::status::Status;
 use kinds::metadata::{FOREGROUND, ORPHAN};
 use serde_json::{Map, Value, json};
 
@@ -130,7 +131,8 @@ impl Collector {
         self.patch_metadata(subject, &object, "ownerReferences", references).await.map(|()| true)
     }
 
-    /// Replaces a field of the metadata, at the version that was read. An object that is gone needs it no more.
+    /// Replaces a field of the metadata, at the version that was read. An object that is gone needs it no more; one whose
+    /// namespace is gone does, until it is swept.
     pub(super) async fn patch_metadata(
         &self,
         subject: &Subject<'_>,
@@ -143,8 +145,12 @@ impl Collector {
             "resourceVersion": subject.item.revision().to_string(),
             field: value,
         }});
+        let resource = &subject.target().collection.resource.group_resource.resource;
+        let is_gone = |status: &Status| {
+            status.code == 404 && status.details.as_ref().is_some_and(|details| details.kind == *resource)
+        };
         match self.actor.merge(subject.target(), patch.to_string().as_bytes()).await {
-            Err(status) if status.code == 404 => Ok(()),
+            Err(status) if is_gone(&status) => Ok(()),
             other => Ok(other.map(drop)?),
         }
     }
