@@ -103,11 +103,17 @@ impl IdentityCache {
             && known.epoch == epoch
             && known.tenure.lasts(now)
         {
-            return Some(Recalled::Caller(Authenticated { user: known.user, tenure: known.tenure }));
+            return Some(Recalled::Caller(Authenticated {
+                user: known.user,
+                tenure: known.tenure,
+                by_right: Vec::new(),
+            }));
         }
         let brief = self.brief.get(&digests.with_path)?;
         (brief.epoch == epoch && identity_unchanged(brief.as_of)).then(|| match brief.user {
-            Some(user) => Recalled::Caller(Authenticated { user, tenure: Arc::default() }),
+            Some(user) => {
+                Recalled::Caller(Authenticated { user, tenure: Arc::default(), by_right: Vec::new() })
+            }
             None => Recalled::Refused,
         })
     }

@@ -9,6 +9,7 @@
 //!
 //! # Invariants
 //!
+//! INVARIANT (no longer than the right): the rights go with the other user, so that an open watch ends with any of them.
 //! INVARIANT (never half): a header that cannot be read refuses the request; it is not made with the rest.
 
 use std::sync::Arc;
@@ -154,10 +155,13 @@ impl Auth {
         if wanted.user.is_empty() {
             return Err(wanted.without_user(names));
         }
+        let mut by_right = Vec::new();
         for need in wanted.needs(names) {
-            self.authorize(caller, need, request_id).await.map_err(|refusal| *refusal.status)?;
+            let right = self.authorize(caller, need, request_id).await;
+            by_right.push(right.map_err(|refusal| *refusal.status)?);
         }
-        Ok(Some(Authenticated { user: Arc::new(wanted.into_user()), tenure: Arc::clone(&caller.tenure) }))
+        let tenure = Arc::clone(&caller.tenure);
+        Ok(Some(Authenticated { user: Arc::new(wanted.into_user()), tenure, by_right }))
     }
 }
 

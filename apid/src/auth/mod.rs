@@ -71,6 +71,8 @@ use watches::Watches;
 pub struct Authenticated {
     user: Arc<UserInfo>,
     tenure: Arc<Tenure>,
+    /// The rights by which somebody else is this user; none: it is the caller.
+    by_right: Vec<Authorized>,
 }
 
 impl Authenticated {
@@ -88,6 +90,8 @@ pub struct Authorized {
     reason: Arc<str>,
     tenure: Arc<Tenure>,
     validity: Validity,
+    /// The rights by which somebody else is this user: what is open ends with any of them.
+    by_right: Vec<Authorized>,
 }
 
 impl Authorized {
@@ -100,6 +104,7 @@ impl Authorized {
             reason: reason.into(),
             tenure: Arc::default(),
             validity: Validity::internal(),
+            by_right: Vec::new(),
         }
     }
 
@@ -286,7 +291,7 @@ impl Auth {
                 self.identities.accept(digests, Known { user: user.clone(), tenure: tenure.clone(), epoch });
             }
         }
-        Ok(Authenticated { user, tenure })
+        Ok(Authenticated { user, tenure, by_right: Vec::new() })
     }
 
     /// Whether a caller may do something.
@@ -317,6 +322,7 @@ impl Auth {
             reason: reason.as_str().into(),
             tenure: who.tenure.clone(),
             validity: decided.validity.clone(),
+            by_right: who.by_right.clone(),
             attributes,
         })
     }
@@ -334,7 +340,8 @@ impl Auth {
         if by.is_internal() {
             return Ok(Authorized::internal(by.user.clone(), attributes, by.reason()));
         }
-        let who = Authenticated { user: by.user.clone(), tenure: by.tenure.clone() };
+        let who =
+            Authenticated { user: by.user.clone(), tenure: by.tenure.clone(), by_right: by.by_right.clone() };
         self.authorize(&who, attributes, "").await
     }
 

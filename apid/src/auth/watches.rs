@@ -17,7 +17,7 @@
 //!
 //! Streams of the same user with the same attributes share one [`Held`]. One task, the warden, authorizes those anew whose
 //! policy moved, in batches; streams that wait in `renew` wake it. So ten thousand watches of a hundred users cost a
-//! hundred questions in one batch.
+//! hundred questions in one batch. A watch made as somebody else holds, beside its own, the rights to be them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +28,7 @@ use apimachinery::attributes::Attributes;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use arc_swap::ArcSwap;
+use futures_util::future::select_all;
 use parking_lot::Mutex;
 use storage::Revision;
 use tokio::sync::{Notify, watch};
@@ -75,17 +76,20 @@ enum Standing {
 /// One open watch's hold on its authorization.
 pub struct WatchGuard {
     auth: Arc<Auth>,
-    held: Arc<Held>,
+    /// The watch's own, then the rights by which somebody else is its user.
+    held: Vec<Arc<Held>>,
     tenure: Arc<Tenure>,
 }
 
 impl Auth {
     /// Registers an open watch. Work of the process itself needs no policy: its guard admits everything.
     pub fn guard(self: &Arc<Self>, authorized: &Authorized) -> WatchGuard {
-        let key: Key = (authorized.user.clone(), authorized.attributes.clone());
-        let validity = authorized.validity.clone();
-        let held =
-            if validity.is_internal() { Held::new(key, validity) } else { self.watches.share(key, validity) };
+        let hold = |authorized: &Authorized| {
+            let key: Key = (authorized.user.clone(), authorized.attributes.clone());
+            let validity = authorized.validity.clone();
+            if validity.is_internal() { Held::new(key, validity) } else { self.watches.share(key, validity) }
+        };
+        let held = std::iter::once(authorized).chain(&authorized.by_right).map(hold).collect();
         WatchGuard { auth: self.clone(), held, tenure: authorized.tenure.clone() }
     }
 
@@ -230,11 +234,17 @@ impl Held {
     }
 }
 
+fn unconfirmed() -> Status {
+    Status::unavailable("the authorization of this watch could not be confirmed", 1)
+}
+
 impl WatchGuard {
     /// Whether an event of this revision may go out on the authorization held.
     pub fn admits(&self, revision: Revision) -> bool {
         self.tenure.lasts(self.auth.clock.now())
-            && matches!(&**self.held.standing.load(), Standing::Allowed(validity) if self.auth.confirms(validity, revision.0))
+            && self.held.iter().all(|held| {
+                matches!(&**held.standing.load(), Standing::Allowed(validity) if self.auth.confirms(validity, revision.0))
+            })
     }
 
     /// Waits until the authorization is confirmed at policy no older than `upto`.
@@ -243,33 +253,47 @@ impl WatchGuard {
     ///
     /// 401 when the identity ended, 403 when the user may no longer, 503 when authd cannot say: the stream ends.
     pub async fn renew(&mut self, upto: Revision) -> Result<(), Status> {
-        let undecided = || Status::unavailable("the authorization of this watch could not be confirmed", 1);
         let confirmed = async {
-            let mut signal = self.held.signal.subscribe();
-            loop {
-                if !self.tenure.lasts(self.auth.clock.now()) {
-                    return Err(Status::unauthorized());
-                }
-                match &**self.held.standing.load() {
-                    Standing::Refused(refusal) => return Err((*refusal.status).clone()),
-                    Standing::Allowed(validity) if self.auth.confirms(validity, upto.0) => return Ok(()),
-                    Standing::Allowed(_) if !self.auth.link.cache_serves() => return Err(undecided()),
-                    Standing::Allowed(_) => {}
-                }
-                self.auth.watches.wake.notify_one();
-                // Never an error: the sender lives in `held`, which this guard holds.
-                let _ = signal.changed().await;
+            for held in &self.held {
+                self.confirmed(held, upto).await?;
             }
+            Ok(())
         };
-        tokio::time::timeout(PATIENCE, confirmed).await.unwrap_or_else(|_| Err(undecided()))
+        tokio::time::timeout(PATIENCE, confirmed).await.unwrap_or_else(|_| Err(unconfirmed()))
+    }
+
+    async fn confirmed(&self, held: &Held, upto: Revision) -> Result<(), Status> {
+        let mut signal = held.signal.subscribe();
+        loop {
+            if !self.tenure.lasts(self.auth.clock.now()) {
+                return Err(Status::unauthorized());
+            }
+            match &**held.standing.load() {
+                Standing::Refused(refusal) => return Err((*refusal.status).clone()),
+                Standing::Allowed(validity) if self.auth.confirms(validity, upto.0) => return Ok(()),
+                Standing::Allowed(_) if !self.auth.link.cache_serves() => return Err(unconfirmed()),
+                Standing::Allowed(_) => {}
+            }
+            self.auth.watches.wake.notify_one();
+            // Never an error: the sender lives in `held`, which this guard holds.
+            let _ = signal.changed().await;
+        }
     }
 
     /// Waits until the authorization has ended or is in doubt.
     pub async fn changed(&self) {
-        let mut signal = self.held.signal.subscribe();
+        // Almost always one: without a box for it.
+        if let [held] = self.held.as_slice() {
+            return self.ended(held).await;
+        }
+        select_all(self.held.iter().map(|held| Box::pin(self.ended(held)))).await;
+    }
+
+    async fn ended(&self, held: &Held) {
+        let mut signal = held.signal.subscribe();
         loop {
             let now = self.auth.clock.now();
-            let refused = match &**self.held.standing.load() {
+            let refused = match &**held.standing.load() {
                 Standing::Refused(_) => true,
                 Standing::Allowed(validity) => !validity.is_internal() && !self.auth.link.cache_serves(),
             };

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use apimachinery::names::{Names, Preset};
 use authproto::auth::{AuthorizeResponse, Dependencies};
 
 use super::super::scripted::{Script, verdict};
@@ -86,6 +87,7 @@ async fn a_refusal_that_a_grant_overtook_ends_no_watch() {
             reason: "".into(),
             tenure: Arc::default(),
             validity,
+            by_right: Vec::new(),
         };
         slot.lock().get_or_insert_with(|| auth.guard(&authorized));
         Ok(verdict(false))
@@ -153,6 +155,51 @@ async fn a_watch_ends_with_the_identity_that_opened_it() {
     assert!(!guard.admits(Revision(1)));
     assert_eq!(guard.renew(Revision(3)).await.unwrap_err().code, 401);
     assert!(other.admits(Revision(3)), "another credential of the same user goes on");
+}
+
+#[tokio::test]
+async fn a_watch_made_as_somebody_else_ends_with_the_right_to_be_them() {
+    let s = setup();
+    let may = Arc::new(AtomicBool::new(true));
+    let now = may.clone();
+    *s.script.authorize.lock() = Box::new(move |request| {
+        let impersonation = request.attributes.as_ref().unwrap().verb == "impersonate";
+        let depends_on = Some(match impersonation {
+            true => Dependencies { rbac_cluster: true, ..Dependencies::default() },
+            false => Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() },
+        });
+        Ok(AuthorizeResponse { depends_on, ..verdict(!impersonation || now.load(Ordering::SeqCst)) })
+    });
+    let headers = [
+        (http::HeaderName::from_static("impersonate-user"), "other".parse().unwrap()),
+        (http::HeaderName::from_static("impersonate-group"), "team".parse().unwrap()),
+    ];
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let other = s.auth.impersonate(&user("u"), &headers.into_iter().collect(), &names, "").await;
+    let other = other.unwrap().unwrap();
+    let by = s.auth.authorize(&other, pods("a"), "").await.unwrap();
+    let mut guard = s.auth.guard(&by);
+    let mut further = s.auth.guard(&s.auth.authorize_also(&by, pods("a")).await.unwrap());
+    let own = s.auth.guard(
+        &s.auth.authorize(&Authenticated { by_right: Vec::new(), ..other }, pods("a"), "").await.unwrap(),
+    );
+    assert!(guard.admits(Revision(1)));
+
+    write(&s.vector, "clusterroles/unrelated", 3);
+    assert!(!guard.admits(Revision(3)), "the right to be somebody else must be asked for again");
+    guard.renew(Revision(3)).await.unwrap();
+    assert!(guard.admits(Revision(3)));
+
+    may.store(false, Ordering::SeqCst);
+    write(&s.vector, "clusterroles/impersonator", 4);
+    tokio::time::timeout(Duration::from_secs(5), guard.changed()).await.unwrap();
+    for guard in [&mut guard, &mut further] {
+        assert!(!guard.admits(Revision(4)));
+        let refused = guard.renew(Revision(4)).await.unwrap_err();
+        assert_eq!(refused.code, 403);
+        assert!(refused.message.contains("cannot impersonate"), "{}", refused.message);
+    }
+    assert!(own.admits(Revision(4)), "a watch of that user's own goes on");
 }
 
 #[tokio::test]
