@@ -11,22 +11,16 @@ use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use crate::{Attributes, Eventual, Interest, ObjectKind, Operation, Plugin, pod_containers};
+use crate::{Attributes, Eventual, Interest, Operation, Plugin, pod_containers};
 
 const ALWAYS: &str = "Always";
-
-const POD: ObjectKind = ObjectKind::new("", "Pod");
 
 /// The plugin.
 pub(crate) struct AlwaysPullImages;
 
 impl Plugin for AlwaysPullImages {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(&[(POD, "")])
+        Interest::PODS
     }
 
     fn mutate<'a>(

@@ -5,9 +5,8 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
+use crate::{Attributes, Environment, Eventual, Interest, Plugin, tolerations};
 
-const POD: ObjectKind = ObjectKind::new("", "Pod");
 /// How long pods stay, in seconds.
 const SECONDS: i64 = 300;
 
@@ -27,12 +26,8 @@ fn taints(names: &Names) -> [String; 2] {
 }
 
 impl Plugin for DefaultTolerationSeconds {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(&[(POD, "")])
+        Interest::PODS
     }
 
     fn mutate<'a>(
@@ -40,13 +35,13 @@ impl Plugin for DefaultTolerationSeconds {
         _attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
     ) -> Eventual<'a, Result<(), Status>> {
-        if let Some(spec) = object.and_then(|pod| pod.get_mut("spec")).and_then(Value::as_object_mut) {
-            let present: Vec<Value> =
-                spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
+        if let Some(pod) = object {
+            let present = tolerations::of(pod);
             let missing = self.taints.iter().filter(|taint| !present.iter().any(|t| tolerates(t, taint)));
             let added: Vec<Value> = missing.map(|taint| toleration(taint)).collect();
             if !added.is_empty() {
-                spec.insert("tolerations".to_owned(), Value::Array([present, added].concat()));
+                let all = [present, &added].concat();
+                tolerations::set(pod, all);
             }
         }
         Eventual::Now(Ok(()))

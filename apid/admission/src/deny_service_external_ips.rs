@@ -4,7 +4,7 @@
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use crate::{Attributes, Eventual, Interest, ObjectKind, Operation, Plugin};
+use crate::{Attributes, Eventual, Interest, ObjectKind, Plugin};
 
 const SERVICE: ObjectKind = ObjectKind::new("", "Service");
 
@@ -12,10 +12,6 @@ const SERVICE: ObjectKind = ObjectKind::new("", "Service");
 pub(crate) struct DenyServiceExternalIps;
 
 impl Plugin for DenyServiceExternalIps {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn interest(&self) -> Interest {
         Interest::Only(&[(SERVICE, "")])
     }
@@ -46,6 +42,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::Operation;
     use crate::testing::{Fake, Write};
 
     #[tokio::test]

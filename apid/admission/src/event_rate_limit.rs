@@ -14,7 +14,7 @@ use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use parking_lot::Mutex;
 
-use crate::{Attributes, Environment, Eventual, Fields, Given, Interest, ObjectKind, Operation, Plugin};
+use crate::{Attributes, Environment, Eventual, Fields, Given, Interest, ObjectKind, Plugin};
 
 /// Buckets of a limit that says nothing about it.
 const CACHE_SIZE: i64 = 4096;
@@ -171,10 +171,6 @@ impl Limit {
 }
 
 impl Plugin for EventRateLimit {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn interest(&self) -> Interest {
         Interest::Only(
             const { &[(ObjectKind::new("", "Event"), ""), (ObjectKind::new("events", "Event"), "")] },

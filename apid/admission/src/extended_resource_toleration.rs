@@ -8,10 +8,8 @@ use apimachinery::status::Status;
 use kinds::format;
 use serde_json::json;
 
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
+use crate::{Attributes, Environment, Eventual, Interest, Plugin};
 use crate::{pod_containers, tolerations};
-
-const POD: ObjectKind = ObjectKind::new("", "Pod");
 
 /// The plugin.
 pub(crate) struct ExtendedResourceToleration {
@@ -34,7 +32,7 @@ impl ExtendedResourceToleration {
     /// The extended resources that containers ask for, except those that are added to a pod that runs.
     fn asked_for(&self, pod: &Object) -> BTreeSet<String> {
         let requests = pod_containers::each(pod)
-            .filter(|(list, ..)| *list != "ephemeralContainers")
+            .filter(|(list, ..)| *list != pod_containers::EPHEMERAL_CONTAINERS)
             .filter_map(|(.., container)| container.get("resources")?.get("requests")?.as_object());
         let names = requests.flatten().map(|(name, _)| name);
         names.filter(|name| self.is_extended(name)).cloned().collect()
@@ -42,12 +40,8 @@ impl ExtendedResourceToleration {
 }
 
 impl Plugin for ExtendedResourceToleration {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(&[(POD, "")])
+        Interest::PODS
     }
 
     fn mutate<'a>(

@@ -4,9 +4,7 @@
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
-
-const POD: ObjectKind = ObjectKind::new("", "Pod");
+use crate::{Attributes, Environment, Eventual, Interest, Plugin};
 
 /// The plugin.
 pub(crate) struct LimitPodHardAntiAffinityTopology {
@@ -20,12 +18,8 @@ impl LimitPodHardAntiAffinityTopology {
 }
 
 impl Plugin for LimitPodHardAntiAffinityTopology {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(&[(POD, "")])
+        Interest::PODS
     }
 
     fn validate<'a>(

@@ -12,15 +12,13 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::Value;
 
-use crate::pod_resources::{
-    CONTAINERS, INIT_CONTAINERS, Sort, containers, containers_mut, name, of_container, of_pod,
-};
+use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
+use crate::pod_resources::{Sort, of_container, of_pod};
 use crate::quantity::{Amounts, Quantity, amounts};
 use crate::tree::{annotate, object_at};
 use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
 
 const LIMIT_RANGE: ObjectKind = ObjectKind::new("", "LimitRange");
-const POD: ObjectKind = ObjectKind::new("", "Pod");
 const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
 
 pub(crate) struct LimitRanger {
@@ -41,7 +39,7 @@ fn annotation(names: &Names) -> String {
 
 /// Whether anything is to be done about a write.
 fn concerns(attributes: &Attributes<'_>) -> bool {
-    let is_pod = attributes.is_of(POD);
+    let is_pod = attributes.is_of(ObjectKind::POD);
     let updates = attributes.operation == Operation::Update;
     !attributes.old.is_some_and(Object::is_terminating)
         && match attributes.subresource {
@@ -51,12 +49,8 @@ fn concerns(attributes: &Attributes<'_>) -> bool {
 }
 
 impl Plugin for LimitRanger {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(&[(POD, ""), (POD, "resize"), (CLAIM, "")])
+        Interest::Only(&[(ObjectKind::POD, ""), (ObjectKind::POD, "resize"), (CLAIM, "")])
     }
 
     fn mutate<'a>(
@@ -64,7 +58,7 @@ impl Plugin for LimitRanger {
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
     ) -> Eventual<'a, Result<(), Status>> {
-        let Some(pod) = object.filter(|_| attributes.is_of(POD) && concerns(attributes)) else {
+        let Some(pod) = object.filter(|_| attributes.is_of(ObjectKind::POD) && concerns(attributes)) else {
             return Eventual::Now(Ok(()));
         };
         let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
@@ -91,7 +85,7 @@ impl Plugin for LimitRanger {
         let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
         Eventual::later(async move {
             for range in ranges.get().await? {
-                let wrong = if attributes.is_of(POD) {
+                let wrong = if attributes.is_of(ObjectKind::POD) {
                     check_pod(&range, object)
                 } else {
                     check_claim(&range, object)
@@ -136,7 +130,7 @@ fn give_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
     }
     let mut given = Vec::new();
     for (list, what) in [(CONTAINERS, "container"), (INIT_CONTAINERS, "init container")] {
-        for container in containers_mut(pod, list) {
+        for container in items_mut(pod, list) {
             for (sort, defaults, word) in
                 [(Sort::Requests, &requests, "request"), (Sort::Limits, &most, "limit")]
             {

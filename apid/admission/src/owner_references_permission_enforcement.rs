@@ -14,7 +14,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use kinds::Registry;
 
-use crate::{Attributes, Authorizer, Environment, Eventual, ObjectKind, Operation, Plugin};
+use crate::{Attributes, Authorizer, Environment, Eventual, ObjectKind, Plugin};
 
 /// The plugin.
 pub(crate) struct OwnerReferencesPermissionEnforcement {
@@ -91,18 +91,13 @@ impl OwnerReferencesPermissionEnforcement {
 }
 
 impl Plugin for OwnerReferencesPermissionEnforcement {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn validate<'a>(
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> Eventual<'a, Result<(), Status>> {
         let Some(new) = object else { return Eventual::Now(Ok(())) };
-        let is_pod_status =
-            attributes.is_of(ObjectKind::new("", "Pod")) && attributes.subresource == "status";
+        let is_pod_status = attributes.is_of(ObjectKind::POD) && attributes.subresource == "status";
         let unchanged = owners(new) == attributes.old.map_or(&[][..], owners);
         if is_pod_status || unchanged {
             return Eventual::Now(Ok(()));
@@ -158,6 +153,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::Operation;
     use crate::testing::{Fake, Write};
 
     fn owner(kind: &str, uid: &str, blocks: Value) -> Value {

@@ -41,10 +41,18 @@ pub enum Interest {
     Only(&'static [Place]),
 }
 
+impl Interest {
+    /// The writes of pods, without their subresources.
+    pub const PODS: Self = Interest::Only(&[(ObjectKind::POD, "")]);
+}
+
 /// A plugin. Both phases answer yes unless they are implemented.
 pub trait Plugin: Send + Sync + 'static {
-    /// Whether it has a say in such writes. Asked once, when the chain is made.
-    fn handles(&self, operation: Operation) -> bool;
+    /// Whether it has a say in such writes: those that create or update, unless it is implemented. Asked once, when the
+    /// chain is made.
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
 
     /// The resources it has a say in. Asked once, when the chain is made.
     fn interest(&self) -> Interest {

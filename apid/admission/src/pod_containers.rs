@@ -2,14 +2,24 @@
 
 use apimachinery::object::{Object, Value};
 
+/// `spec.containers`.
+pub(crate) const CONTAINERS: &str = "containers";
+/// `spec.initContainers`.
+pub(crate) const INIT_CONTAINERS: &str = "initContainers";
+/// `spec.ephemeralContainers`.
+pub(crate) const EPHEMERAL_CONTAINERS: &str = "ephemeralContainers";
 /// The lists of containers, in the order of the reference's checks.
-pub(crate) const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+pub(crate) const LISTS: [&str; 3] = [INIT_CONTAINERS, CONTAINERS, EPHEMERAL_CONTAINERS];
+
+/// The containers of one of the lists of a pod.
+pub(crate) fn containers<'a>(pod: &'a Object, list: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    pod.at(&["spec", list]).and_then(Value::as_array).into_iter().flatten()
+}
 
 /// All containers with the list they stand in and their place in it.
 pub(crate) fn each(pod: &Object) -> impl Iterator<Item = (&'static str, usize, &Value)> {
     LISTS.into_iter().flat_map(move |list| {
-        let items = pod.at(&["spec", list]).and_then(Value::as_array);
-        items.into_iter().flatten().enumerate().map(move |(i, container)| (list, i, container))
+        containers(pod, list).enumerate().map(move |(i, container)| (list, i, container))
     })
 }
 
@@ -20,4 +30,9 @@ pub(crate) fn items_mut<'a>(
 ) -> impl Iterator<Item = &'a mut Value> + use<'a> {
     let items = pod.get_mut("spec").and_then(|spec| spec.get_mut(list)).and_then(Value::as_array_mut);
     items.into_iter().flatten()
+}
+
+/// The name of a container.
+pub(crate) fn name(container: &Value) -> &str {
+    container.get("name").and_then(Value::as_str).unwrap_or("")
 }

@@ -13,15 +13,13 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use kinds::format;
 
-use crate::{Attributes, Environment, Eventual, Given, Interest, ObjectKind, Operation, Plugin, Reader};
+use crate::{Attributes, Environment, Eventual, Given, Interest, Operation, Plugin, Reader};
 
 /// Labels that a node must have.
 type Selector = BTreeMap<String, String>;
 
 /// The key of the configuration that is no namespace.
 const DEFAULT: &str = "clusterDefaultNodeSelector";
-
-const POD: ObjectKind = ObjectKind::new("", "Pod");
 
 /// The plugin.
 pub(crate) struct PodNodeSelector {
@@ -60,9 +58,7 @@ impl PodNodeSelector {
 
     /// What the namespace selects.
     async fn wanted(&self, namespace: &str) -> Result<Selector, Status> {
-        let found = self.reader.get(ObjectKind::NAMESPACE, "", namespace).get().await?;
-        let lost = || Status::internal(format!("failed to lookup namespace {namespace:?}"));
-        match found.ok_or_else(lost)?.annotation(&self.annotation) {
+        match self.reader.namespace(namespace).get().await?.annotation(&self.annotation) {
             Some(text) => {
                 parse(text).map_err(|why| Status::internal(format!("namespace {namespace:?}: {why}")))
             }
@@ -91,7 +87,7 @@ impl Plugin for PodNodeSelector {
     }
 
     fn interest(&self) -> Interest {
-        Interest::Only(&[(POD, "")])
+        Interest::PODS
     }
 
     fn mutate<'a>(

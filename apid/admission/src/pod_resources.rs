@@ -3,33 +3,8 @@
 use apimachinery::object::Object;
 use serde_json::Value;
 
+use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers};
 use crate::quantity::{Amounts, add, amounts, raise};
-
-/// `spec.containers`.
-pub(crate) const CONTAINERS: &str = "containers";
-/// `spec.initContainers`.
-pub(crate) const INIT_CONTAINERS: &str = "initContainers";
-/// `spec.ephemeralContainers`.
-pub(crate) const EPHEMERAL_CONTAINERS: &str = "ephemeralContainers";
-
-/// The containers of one of the lists of a pod.
-pub(crate) fn containers<'a>(pod: &'a Object, list: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
-    pod.at(&["spec", list]).and_then(Value::as_array).into_iter().flatten()
-}
-
-/// The same, to be changed.
-pub(crate) fn containers_mut<'a>(
-    pod: &'a mut Object,
-    list: &str,
-) -> impl Iterator<Item = &'a mut Value> + use<'a> {
-    let spec = pod.get_mut("spec").and_then(Value::as_object_mut);
-    spec.and_then(|spec| spec.get_mut(list)).and_then(Value::as_array_mut).into_iter().flatten()
-}
-
-/// The name of a container.
-pub(crate) fn name(container: &Value) -> &str {
-    container.get("name").and_then(Value::as_str).unwrap_or("")
-}
 
 /// One of the two lists of a container.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -14,11 +14,8 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
 use crate::{
-    Attributes, Environment, Eventual, Fields, Given, Interest, ObjectKind, Operation, Plugin, Reader,
-    tolerations,
+    Attributes, Environment, Eventual, Fields, Given, Interest, Operation, Plugin, Reader, tolerations,
 };
-
-const POD: ObjectKind = ObjectKind::new("", "Pod");
 
 /// The plugin.
 pub(crate) struct PodTolerationRestriction {
@@ -59,10 +56,8 @@ impl PodTolerationRestriction {
 
     /// The tolerations in an annotation of a namespace, or what stands in for them.
     async fn annotated(&self, namespace: &str, key: &str, absent: &[Value]) -> Result<Vec<Value>, Status> {
-        let found = self.reader.get(ObjectKind::NAMESPACE, "", namespace).get().await?;
-        let lost = || Status::internal(format!("failed to lookup namespace {namespace:?}"));
         let wrong = |why: String| Status::internal(format!("namespace {namespace:?}: {key}: {why}"));
-        match found.ok_or_else(lost)?.annotation(key) {
+        match self.reader.namespace(namespace).get().await?.annotation(key) {
             None => Ok(absent.to_vec()),
             Some("") => Ok(Vec::new()),
             Some(text) => {
@@ -88,12 +83,8 @@ fn read(given: &Given, names: &Names) -> Result<(Vec<Value>, Vec<Value>), String
 }
 
 impl Plugin for PodTolerationRestriction {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(&[(POD, "")])
+        Interest::PODS
     }
 
     fn mutate<'a>(

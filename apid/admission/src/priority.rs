@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
 
-const POD: ObjectKind = ObjectKind::new("", "Pod");
 const CLASS: ObjectKind = ObjectKind::new("scheduling", "PriorityClass");
 /// What a class without a preemption policy does.
 const PREEMPTS: &str = "PreemptLowerPriority";
@@ -74,12 +73,8 @@ fn value(class: &Object) -> i64 {
 }
 
 impl Plugin for Priority {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(&[(POD, ""), (CLASS, "")])
+        Interest::Only(&[(ObjectKind::POD, ""), (CLASS, "")])
     }
 
     fn mutate<'a>(
@@ -87,7 +82,9 @@ impl Plugin for Priority {
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
     ) -> Eventual<'a, Result<(), Status>> {
-        let Some(pod) = object.filter(|_| attributes.is_of(POD)) else { return Eventual::Now(Ok(())) };
+        let Some(pod) = object.filter(|_| attributes.is_of(ObjectKind::POD)) else {
+            return Eventual::Now(Ok(()));
+        };
         let Some(old) = attributes.old else { return Eventual::later(self.resolve(attributes, pod)) };
         // What was resolved at the creation stays when a client leaves it out.
         for field in ["priority", "preemptionPolicy"] {

@@ -1,32 +1,20 @@
-//! Amounts of resources: what a quantity is worth, their sums, and their canonical text.
+//! Amounts of resources and their sums.
 //!
 //! # Contract
 //!
 //! A [`Quantity`] is exact to a billionth, and large ones stop at what fits, some 10^29. A sum keeps the form (binary,
-//! decimal, exponent) of its first part that is not zero, as sums of the reference do.
+//! decimal, exponent) of its first part that is not zero, as sums of the reference do. How a quantity is read and written
+//! the schema says.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schema::quantity::{Form, nanos, of_nanos};
 use serde_json::{Map, Value};
 
 /// Billionths in one.
 const ONE: i128 = 1_000_000_000;
-
-/// Decimal suffixes, from billionths in steps of a thousand.
-const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
-/// Binary suffixes, in steps of 1024.
-const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-
-/// How a quantity was written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Form {
-    #[default]
-    Decimal,
-    Binary,
-    Exponent,
-}
 
 /// An amount.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,37 +34,8 @@ impl Quantity {
 
     /// Reads a quantity; None for what is none.
     pub fn parse(text: &str) -> Option<Self> {
-        let (negative, unsigned) = match text.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, text.strip_prefix('+').unwrap_or(text)),
-        };
-        let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
-        let (number, suffix) = unsigned.split_at_checked(end)?;
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-            return None;
-        }
-        let (form, up, down) = scale(suffix)?;
-        let mut nanos: i128 = 0;
-        for digit in whole.bytes() {
-            nanos = nanos.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
-        }
-        let mut rounded = false;
-        nanos = nanos.saturating_mul(ONE);
-        let mut place = ONE;
-        for digit in fraction.bytes() {
-            place /= 10;
-            nanos = nanos.saturating_add(i128::from(digit - b'0') * place);
-            rounded |= place == 0 && digit != b'0';
-        }
-        nanos = nanos.saturating_mul(up);
-        if down > 1 {
-            rounded |= nanos % down != 0;
-            nanos /= down;
-        }
-        // What is finer than a billionth is rounded up.
-        nanos = nanos.saturating_add(i128::from(rounded));
-        Some(Quantity { nanos: if negative { -nanos } else { nanos }, form })
+        let (nanos, form) = nanos(text).ok()?;
+        Some(Quantity { nanos, form })
     }
 
     /// Reads a quantity as it stands in an object: a text or a number.
@@ -118,21 +77,6 @@ impl Quantity {
     }
 }
 
-/// The form of a suffix, and what a number before it is multiplied with and divided by.
-fn scale(suffix: &str) -> Option<(Form, i128, i128)> {
-    if let Some(at) = DECIMAL.iter().position(|known| *known == suffix) {
-        let power = u32::try_from(at.abs_diff(3)).ok()?;
-        let factor = 1000_i128.checked_pow(power)?;
-        return Some(if at < 3 { (Form::Decimal, 1, factor) } else { (Form::Decimal, factor, 1) });
-    }
-    if let Some(at) = BINARY.iter().position(|known| *known == suffix) {
-        return Some((Form::Binary, 1024_i128.checked_pow(u32::try_from(at).ok()?)?, 1));
-    }
-    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    let factor = 10_i128.checked_pow(exponent.unsigned_abs().min(38))?;
-    Some(if exponent < 0 { (Form::Exponent, 1, factor) } else { (Form::Exponent, factor, 1) })
-}
-
 impl PartialEq for Quantity {
     fn eq(&self, other: &Self) -> bool {
         self.nanos == other.nanos
@@ -156,28 +100,7 @@ impl Ord for Quantity {
 /// The canonical form.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.nanos == 0 {
-            return f.write_str("0");
-        }
-        if self.form == Form::Binary && self.nanos % ONE == 0 && self.nanos.abs() >= 1024 * ONE {
-            let mut number = self.nanos / ONE;
-            let mut suffixes = BINARY.iter().peekable();
-            while number % 1024 == 0 && suffixes.len() > 1 {
-                number /= 1024;
-                suffixes.next();
-            }
-            return write!(f, "{number}{}", suffixes.peek().unwrap_or(&&""));
-        }
-        let (mut number, mut step) = (self.nanos, 0_usize);
-        while number % 1000 == 0 && step + 1 < DECIMAL.len() {
-            number /= 1000;
-            step += 1;
-        }
-        match (self.form, step) {
-            (Form::Exponent, 3) => write!(f, "{number}"),
-            (Form::Exponent, _) => write!(f, "{number}e{}", step as i64 * 3 - 9),
-            (_, _) => write!(f, "{number}{}", DECIMAL.get(step).unwrap_or(&"")),
-        }
+        f.write_str(&of_nanos(self.nanos, self.form))
     }
 }
 

@@ -27,6 +27,8 @@ impl ObjectKind {
 
     /// Namespaces.
     pub const NAMESPACE: Self = ObjectKind::new("", "Namespace");
+    /// Pods.
+    pub const POD: Self = ObjectKind::new("", "Pod");
 }
 
 /// An object, or that there is none, or why that cannot be known.
@@ -38,6 +40,13 @@ pub trait Reader: Send + Sync + 'static {
     /// [`Eventual::Now`] once the kind has been read before, without touching storage. `namespace` is `""` for
     /// cluster-scoped kinds.
     fn get<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found>;
+
+    /// The namespace of a write, as [`Reader::get`] knows it: an error when there is none.
+    fn namespace<'a>(&'a self, name: &'a str) -> Eventual<'a, Result<Arc<Object>, Status>> {
+        self.get(ObjectKind::NAMESPACE, "", name).map(move |found| {
+            found?.ok_or_else(|| Status::internal(format!("failed to lookup namespace {name:?}")))
+        })
+    }
 
     /// All objects of a kind in a namespace (`""`: everywhere), ordered by key, as [`Reader::get`] knows them.
     fn list<'a>(

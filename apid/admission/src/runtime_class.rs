@@ -47,7 +47,7 @@ impl Plugin for RuntimeClass {
     }
 
     fn interest(&self) -> Interest {
-        Interest::Only(const { &[(ObjectKind::new("", "Pod"), "")] })
+        Interest::PODS
     }
 
     fn mutate<'a>(

@@ -16,13 +16,10 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use crate::pod_resources::{
-    CONTAINERS, EPHEMERAL_CONTAINERS, INIT_CONTAINERS, containers, containers_mut, name,
-};
+use crate::pod_containers::{CONTAINERS, EPHEMERAL_CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
 use crate::tree::object_at;
 use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
 
-const POD: ObjectKind = ObjectKind::new("", "Pod");
 const ACCOUNT: ObjectKind = ObjectKind::new("", "ServiceAccount");
 /// The account of pods that name none.
 const DEFAULT: &str = "default";
@@ -118,7 +115,7 @@ impl ServiceAccount {
         let volume = present.clone().unwrap_or_else(|| format!("{VOLUME}{}", self.chance.name_suffix()));
         let mut needed = false;
         for list in [INIT_CONTAINERS, CONTAINERS] {
-            for container in containers_mut(pod, list) {
+            for container in items_mut(pod, list) {
                 let Some(container) = container.as_object_mut() else { continue };
                 let mounts = container.entry("volumeMounts").or_insert(Value::Null);
                 if mounts.is_null() {
@@ -312,12 +309,8 @@ fn unlisted_in_containers(account: &Object, pod: &Object, list: &str) -> Option<
 }
 
 impl Plugin for ServiceAccount {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(&[(POD, ""), (POD, "ephemeralcontainers")])
+        Interest::Only(&[(ObjectKind::POD, ""), (ObjectKind::POD, "ephemeralcontainers")])
     }
 
     fn mutate<'a>(

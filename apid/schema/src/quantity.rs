@@ -1,4 +1,4 @@
-//! Quantities: fixed-point numbers with a suffix, in their canonical form.
+//! Quantities: fixed-point numbers with a suffix, what they are worth, and their canonical form.
 //!
 //! # Contract
 //!
@@ -33,6 +33,18 @@ const DECIMAL: [(&str, i32); 10] =
 /// Power of 1024 of each binary suffix.
 const BINARY: [(&str, u32); 6] = [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4), ("Pi", 5), ("Ei", 6)];
 
+/// How a quantity is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// With a decimal suffix.
+    #[default]
+    Decimal,
+    /// As `e` and an exponent.
+    Exponent,
+    /// With a binary suffix.
+    Binary,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Suffix {
     /// Power of ten.
@@ -60,8 +72,34 @@ fn is_plainly_canonical(text: &str) -> bool {
         && matches!(suffix, "" | "m" | "k" | "M" | "G" | "T" | "P" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi")
 }
 
+/// What a quantity is worth in billionths, rounded up, and how it is written. What is larger stops at what fits.
+///
+/// # Errors
+///
+/// It is not a quantity.
+pub fn nanos(text: &str) -> Result<(i128, Form), QuantityError> {
+    let (negative, mut number, form) = read(text)?;
+    let nanos = number.nanos();
+    Ok((if negative { -nanos } else { nanos }, form))
+}
+
+/// The canonical form of so many billionths.
+pub fn of_nanos(nanos: i128, form: Form) -> String {
+    let digits = nanos.unsigned_abs().to_string();
+    let mut number = Decimal::new(&digits, "");
+    number.exponent = i64::from(NANO);
+    write(nanos < 0, &mut number, form)
+}
+
 fn compute(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
-    let text = text.trim();
+    let (negative, mut number, form) = read(text.trim())?;
+    number.round_up(finest);
+    let canonical = write(negative, &mut number, form);
+    Ok((canonical != text).then_some(canonical))
+}
+
+/// Whether it is less than zero, without its sign, and its form.
+fn read(text: &str) -> Result<(bool, Decimal, Form), QuantityError> {
     let (negative, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (true, text.get(1..).unwrap_or("")),
         Some(b'+') => (false, text.get(1..).unwrap_or("")),
@@ -74,28 +112,29 @@ fn compute(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
     }
     let suffix = read_suffix(rest)?;
     let mut number = Decimal::new(whole, fraction);
-    let mut exponent_form = false;
-    let mut binary = false;
-    match suffix {
-        Suffix::Decimal(power) => number.exponent += i64::from(power),
+    let form = match suffix {
+        Suffix::Decimal(power) => {
+            number.exponent += i64::from(power);
+            Form::Decimal
+        }
         Suffix::Exponent(power) => {
             number.exponent += i64::from(power);
-            exponent_form = true;
+            Form::Exponent
         }
         Suffix::Binary(power) => {
-            binary = true;
             number.double(10 * power);
             number.round_up(NANO);
             number.cap();
+            Form::Binary
         }
-    }
-    number.round_up(finest);
-    let unsigned = match number.as_binary().filter(|_| binary) {
-        Some(text) => text,
-        None => number.as_decimal(exponent_form),
     };
-    let canonical = if negative && unsigned != "0" { format!("-{unsigned}") } else { unsigned };
-    Ok((canonical != text).then_some(canonical))
+    Ok((negative, number, form))
+}
+
+fn write(negative: bool, number: &mut Decimal, form: Form) -> String {
+    let binary = if form == Form::Binary { number.as_binary() } else { None };
+    let unsigned = binary.unwrap_or_else(|| number.as_decimal(form == Form::Exponent));
+    if negative && unsigned != "0" { format!("-{unsigned}") } else { unsigned }
 }
 
 fn split_digits(text: &str) -> (&str, &str) {
@@ -207,6 +246,21 @@ impl Decimal {
         }
     }
 
+    /// In billionths, rounded up.
+    fn nanos(&mut self) -> i128 {
+        self.round_up(NANO);
+        let number = self
+            .digits
+            .iter()
+            .fold(0_i128, |number, digit| number.saturating_mul(10).saturating_add(i128::from(*digit)));
+        if number == 0 {
+            return 0;
+        }
+        let zeros = u32::try_from(self.exponent - i64::from(NANO)).ok();
+        let factor = zeros.and_then(|zeros| 10_i128.checked_pow(zeros)).unwrap_or(i128::MAX);
+        number.saturating_mul(factor)
+    }
+
     /// Without zeros at the end.
     fn strip(&mut self) {
         while self.digits.last() == Some(&0) {
@@ -224,8 +278,8 @@ impl Decimal {
         let zeros = usize::try_from(self.exponent).ok()?;
         let digits = self.digits.iter().copied().chain(std::iter::repeat_n(0, zeros));
         let mut value = digits
-            .take(20)
-            .fold(0_u64, |value, digit| value.saturating_mul(10).saturating_add(u64::from(digit)));
+            .take(39)
+            .fold(0_u128, |value, digit| value.saturating_mul(10).saturating_add(u128::from(digit)));
         if value < 1024 {
             return None;
         }
@@ -313,12 +367,40 @@ mod tests {
             let have = canonical(text, NANO).unwrap().unwrap_or_else(|| text.to_owned());
             assert_eq!(have, want, "{text}");
             assert_eq!(canonical(&have, NANO), Ok(None), "{text}: again");
+            assert_eq!(
+                canonical(&format!(" {text} "), NANO),
+                Ok(Some(want.to_owned())),
+                "{text}: among spaces"
+            );
         }
         for (text, want) in
             [("0.0001", "1m"), ("100u", "1m"), ("1m", "1m"), ("1.5001", "1501m"), ("-0.1m", "-1m")]
         {
             assert_eq!(canonical(text, MILLI).unwrap().unwrap_or_else(|| text.to_owned()), want, "{text}");
         }
+    }
+
+    #[test]
+    fn worth_in_billionths() {
+        for (text, worth, form) in [
+            ("1", 1_000_000_000, Form::Decimal),
+            ("-1.5Ki", -1_536_000_000_000, Form::Binary),
+            ("1e-1", 100_000_000, Form::Exponent),
+            ("0.1n", 1, Form::Decimal),
+            ("0e1000000000", 0, Form::Exponent),
+            ("1e1000000000", i128::MAX, Form::Exponent),
+            ("-1e1000000000", -i128::MAX, Form::Exponent),
+            ("1e-1000000000", 1, Form::Exponent),
+        ] {
+            assert_eq!(nanos(text), Ok((worth, form)), "{text}");
+        }
+        assert_eq!(nanos(" 1"), Err(QuantityError::Format));
+        let exbi = 1_i128 << 60;
+        assert_eq!(of_nanos(21 * exbi * 1_000_000_000, Form::Binary), "21Ei", "sums have no cap");
+        assert_eq!(
+            of_nanos(i128::MIN, Form::Decimal).len(),
+            "-170141183460469231731687303715884105728n".len()
+        );
     }
 
     #[test]

@@ -7,7 +7,8 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use super::actor::{Actor, Target};
-use crate::plane::{Collection, Plane};
+use super::stored;
+use crate::plane::Plane;
 
 /// Writes for the plugins. It is made before the plane, whose part the plugins are, and attached to it after.
 #[derive(Default)]
@@ -25,19 +26,12 @@ impl AdmissionWrites {
     }
 }
 
-fn collection(plane: &Plane, kind: ObjectKind) -> Result<&Collection, Status> {
-    let resource = plane.registry.find_kind(&plane.names.group(kind.group), kind.kind);
-    resource
-        .and_then(|resource| plane.collection(resource))
-        .ok_or_else(|| Status::internal(format!("objects of kind {} are not served", kind.kind)))
-}
-
 impl Writer for AdmissionWrites {
     fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> Eventual<'a, Result<(), Status>> {
         Eventual::later(async move {
             let actor = self.actor()?;
             let namespace = object.namespace().to_owned();
-            let collection = collection(actor.plane(), kind)?;
+            let collection = stored::of_kind(actor.plane(), kind.group, kind.kind)?;
             let target = Target { collection, namespace: &namespace, name: "", subresource: "" };
             actor.create(target, object).await.map(drop)
         })
@@ -51,7 +45,7 @@ impl Writer for AdmissionWrites {
         Eventual::later(async move {
             let actor = self.actor()?;
             let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-            let collection = collection(actor.plane(), kind)?;
+            let collection = stored::of_kind(actor.plane(), kind.group, kind.kind)?;
             let target = Target { collection, namespace: &namespace, name: &name, subresource: "status" };
             let written = actor.update(target, object).await?;
             written.object.object().map(Arc::new)

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use kinds::entry::Entry;
 
-use crate::plane::{Item, Items};
+use super::stored;
+use crate::plane::Items;
 
 /// After a watch that broke.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -35,7 +36,7 @@ async fn follow_once(items: &Arc<Items>, see: &mut (impl FnMut(Seen<'_>) + Send)
     let prefix = items.prefix().to_string();
     let (snapshot, mut watcher) = items.snapshot_and_watch(&prefix).await.map_err(|e| e.to_string())?;
     for item in snapshot.scope(&prefix, "") {
-        if let Some(entry) = readable(item) {
+        if let Some(entry) = stored::entry(item) {
             see(Seen::There(entry));
         }
     }
@@ -44,12 +45,12 @@ async fn follow_once(items: &Arc<Items>, see: &mut (impl FnMut(Seen<'_>) + Send)
         for event in watcher.next().await.map_err(|e| e.to_string())? {
             match (event.before(), event.after()) {
                 (_, Some(after)) => {
-                    if let Some(entry) = readable(after) {
+                    if let Some(entry) = stored::entry(after) {
                         see(Seen::There(entry));
                     }
                 }
                 (Some(before), None) => {
-                    if let Some(entry) = readable(before) {
+                    if let Some(entry) = stored::entry(before) {
                         see(Seen::Gone(entry));
                     }
                 }
@@ -57,11 +58,4 @@ async fn follow_once(items: &Arc<Items>, see: &mut (impl FnMut(Seen<'_>) + Send)
             }
         }
     }
-}
-
-/// The entry of an item; None, and a line in the log, when its bytes are no object.
-fn readable(item: &Item) -> Option<&Entry> {
-    item.entry()
-        .inspect_err(|error| tracing::error!(key = %item.key(), %error, "a stored object cannot be read"))
-        .ok()
 }

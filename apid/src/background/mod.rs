@@ -13,6 +13,7 @@ use crate::plane::Plane;
 
 mod actor;
 mod admission_writes;
+mod condition;
 mod follow;
 mod garbage;
 pub mod namespaces;
@@ -20,6 +21,7 @@ mod policy_writes;
 mod quota;
 mod service_accounts;
 pub mod start_objects;
+mod stored;
 
 pub use admission_writes::AdmissionWrites;
 pub use policy_writes::PolicyWrites;

@@ -26,6 +26,7 @@ use storage::Revision;
 
 use super::actor::{Actor, Target};
 use super::follow::{Seen, follow};
+use super::stored;
 use crate::plane::{Collection, Items, Plane, Snapshot};
 
 /// Changes that come so close together are counted together.
@@ -69,10 +70,7 @@ pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
 }
 
 fn collection(plane: &Plane) -> Result<&Collection, Status> {
-    let resource = plane.registry.find("", "v1", "resourcequotas");
-    resource
-        .and_then(|resource| plane.collection(resource))
-        .ok_or_else(|| Status::internal("quotas are not served"))
+    stored::core(plane, "resourcequotas")
 }
 
 impl Work {
@@ -160,13 +158,7 @@ impl Work {
         let quotas = collection(plane)?;
         let _turn = self.reservations.turn(namespace).await;
         let promises = self.reservations.promises(namespace);
-        let snapshot = quotas.items.snapshot().await.map_err(unavailable)?;
-        let scope = quotas.resource.key(namespace, "");
-        let mut stored = Vec::new();
-        for item in snapshot.scope(&scope, "") {
-            let entry = item.entry().map_err(unavailable)?;
-            stored.push(entry.object(item.revision()).map_err(Status::internal)?);
-        }
+        let stored = stored::objects(quotas, &quotas.resource.key(namespace, "")).await?;
         let counted: Vec<&Collection> = plane
             .collections()
             .filter(|collection| {
@@ -200,7 +192,7 @@ impl Work {
         for collection in counted {
             let resource = &collection.resource;
             let items: &Arc<Items> = &collection.items;
-            let snapshot: Snapshot = items.snapshot().await.map_err(unavailable)?;
+            let snapshot: Snapshot = items.snapshot().await.map_err(stored::unavailable)?;
             let scope = resource.key(namespace, "");
             let plain = quota::is_plain(resource)
                 .then(|| Arc::new(Measured::of(resource, &Object::default(), &plane.names)));
@@ -210,8 +202,8 @@ impl Work {
                     (Some(plain), _) => Arc::clone(plain),
                     (None, Some((revision, measured))) if revision == item.revision() => measured,
                     (None, _) => {
-                        let entry = item.entry().map_err(unavailable)?;
-                        let object = entry.object(item.revision()).map_err(Status::internal)?;
+                        // One that cannot be read is an object all the same.
+                        let object = stored::object(item).unwrap_or_default();
                         Arc::new(Measured::of(resource, &object, &plane.names))
                     }
                 };
@@ -269,8 +261,4 @@ impl Work {
 fn limits(quota: &Object) -> impl Iterator<Item = &str> {
     let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
     hard.into_iter().flatten().map(|(name, _)| name.as_str())
-}
-
-fn unavailable(error: impl std::fmt::Display) -> Status {
-    Status::unavailable(error.to_string(), 1)
 }

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::actor::{Actor, Target};
 use super::follow::{Seen, follow};
+use super::stored;
 use crate::plane::{Collection, Plane};
 
 /// The account's name.
@@ -18,8 +19,11 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Follows namespaces and accounts, until the process ends.
 pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
-    let find = |resource: &str| plane.registry.find("", "v1", resource).and_then(|r| plane.collection(r));
-    let (Some(namespaces), Some(accounts)) = (find("namespaces"), find("serviceaccounts")) else { return };
+    let (Ok(namespaces), Ok(accounts)) =
+        (stored::core(&plane, "namespaces"), stored::core(&plane, "serviceaccounts"))
+    else {
+        return;
+    };
     let (wanted, mut queue) = mpsc::unbounded_channel::<String>();
     let again = wanted.clone();
     let of_namespaces = {
@@ -62,13 +66,12 @@ async fn ensure(
     accounts: &Collection,
     namespace: &str,
 ) -> Result<(), Status> {
-    let unavailable = |error: storage::Error| Status::unavailable(error.to_string(), 1);
     let (account, _) =
-        accounts.items.get(&accounts.resource.key(namespace, DEFAULT)).await.map_err(unavailable)?;
+        accounts.items.get(&accounts.resource.key(namespace, DEFAULT)).await.map_err(stored::unavailable)?;
     let (home, _) =
-        namespaces.items.get(&namespaces.resource.key("", namespace)).await.map_err(unavailable)?;
+        namespaces.items.get(&namespaces.resource.key("", namespace)).await.map_err(stored::unavailable)?;
     let home_stays = match &home {
-        Some(item) => !item.entry().map_err(unavailable)?.is_terminating(),
+        Some(item) => !item.entry().map_err(stored::unavailable)?.is_terminating(),
         None => false,
     };
     if account.is_some() || !home_stays {

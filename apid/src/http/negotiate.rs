@@ -10,6 +10,8 @@ use apimachinery::names::Names;
 use apimachinery::status::{Details, Reason, Status};
 use http::{HeaderMap, HeaderValue, header};
 
+use crate::verbs::Payload;
+
 /// Encodings that answers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
@@ -269,6 +271,18 @@ pub(super) enum BodyFormat {
     Cbor,
     /// Protobuf in its envelope, under the media type of the preset.
     Protobuf,
+}
+
+impl BodyFormat {
+    /// A body that is encoded so.
+    pub(super) fn payload(self, bytes: &[u8]) -> Payload<'_> {
+        match self {
+            BodyFormat::Json => Payload::Json(bytes),
+            BodyFormat::Yaml => Payload::Yaml(bytes),
+            BodyFormat::Cbor => Payload::Cbor(bytes),
+            BodyFormat::Protobuf => Payload::Protobuf(bytes),
+        }
+    }
 }
 
 /// The encoding of a request's body. None without a `Content-Type`: JSON.

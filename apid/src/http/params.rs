@@ -8,14 +8,12 @@ use apimachinery::selector::label::LabelSelector;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use schema::Schema;
 use serde_json::{Map, Value};
 
 use super::negotiate::BodyFormat;
 use super::query::Query;
 use super::request_info::RequestInfo;
-use crate::verbs::deletion::options::{Preconditions, RawDeleteOptions};
-use crate::verbs::envelope;
+use crate::verbs::deletion::options::{IGNORE, Preconditions, RawDeleteOptions};
 use crate::verbs::options::{ListOptions, RawWriteOptions};
 
 /// Options of list, watch and deletecollection. The selectors are those that were authorized.
@@ -62,9 +60,6 @@ pub(super) fn write_options(query: &Query, headers: &HeaderMap) -> RawWriteOptio
     }
 }
 
-/// Deletes what cannot be read any more.
-const IGNORE_STORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
-
 /// Options of delete: those of the body if there is one, else those of the query; never a mix.
 ///
 /// # Errors
@@ -101,28 +96,13 @@ fn from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
         propagation_policy: text("propagationPolicy"),
         orphan_dependents: switch("orphanDependents"),
         preconditions: None,
-        ignore_store_read_error: switch(IGNORE_STORE_READ_ERROR),
+        ignore_store_read_error: switch(IGNORE),
     })
 }
 
 fn from_body(body: &[u8], format: BodyFormat) -> Result<RawDeleteOptions, Status> {
-    let value = match format {
-        BodyFormat::Json => {
-            codec::json::decode(body, Limits::BODY).map(|d| d.value).map_err(|e| e.to_string())
-        }
-        BodyFormat::Yaml => {
-            codec::yaml::decode(body, Limits::BODY).map(|d| d.value).map_err(|e| e.to_string())
-        }
-        BodyFormat::Cbor => {
-            codec::cbor::decode(body, Limits::BODY).map(|d| d.value).map_err(|e| e.to_string())
-        }
-        BodyFormat::Protobuf => match Schema::of("meta/v1.DeleteOptions") {
-            Some(schema) => envelope::read(body, schema),
-            None => Err("it has no Protobuf form".to_owned()),
-        },
-    };
-    let value = value.map_err(|why| unreadable(&why))?;
-    let fields = match value {
+    let decoded = format.payload(body).parse("meta/v1.DeleteOptions").map_err(|why| unreadable(&why))?;
+    let fields = match decoded.value {
         Value::Object(fields) => fields,
         Value::Null => Map::new(),
         _ => return Err(unreadable("it is not an object")),
@@ -157,7 +137,7 @@ fn from_body(body: &[u8], format: BodyFormat) -> Result<RawDeleteOptions, Status
         propagation_policy: text(&fields, "propagationPolicy")?,
         orphan_dependents: switch(&fields, "orphanDependents")?,
         preconditions,
-        ignore_store_read_error: switch(&fields, IGNORE_STORE_READ_ERROR)?,
+        ignore_store_read_error: switch(&fields, IGNORE)?,
     })
 }
 

@@ -84,13 +84,16 @@ impl<'a> Representation<'a> {
             (Shape::Metadata(version), _) => {
                 self.document(&self.partial(self.converted(shown.object()?)?, version))
             }
-            (Shape::Table(version), _) => {
-                let object = shown.object()?;
-                let metadata = json!({"resourceVersion": object.resource_version()});
-                let rows = vec![self.row(object, version)?];
-                self.document(&self.table(version, metadata, true, rows))
-            }
+            (Shape::Table(version), _) => self.table_of_one(shown, version, true),
         }
+    }
+
+    /// A Table with one row.
+    fn table_of_one(&self, shown: &Shown, version: &str, with_columns: bool) -> Result<Vec<u8>, Status> {
+        let object = shown.object()?;
+        let metadata = json!({"resourceVersion": object.resource_version()});
+        let rows = vec![self.row(object, version)?];
+        self.document(&self.table(version, metadata, with_columns, rows))
     }
 
     /// A document that has been made as a tree.
@@ -116,9 +119,8 @@ impl<'a> Representation<'a> {
                 Format::Protobuf(_) => self.own_messages(listed, metadata),
             },
             Shape::Metadata(version) => {
-                let items = objects(listed)?
-                    .into_iter()
-                    .map(|object| Ok(self.partial(self.converted(object)?, version)))
+                let items = objects(listed)
+                    .map(|object| Ok(self.partial(self.converted(object?)?, version)))
                     .collect::<Result<Vec<_>, Status>>()?;
                 self.document(&json!({
                     "kind": "PartialObjectMetadataList",
@@ -128,7 +130,7 @@ impl<'a> Representation<'a> {
                 }))
             }
             Shape::Table(version) => {
-                let rows = objects(listed)?.into_iter().map(|object| self.row(object, version));
+                let rows = objects(listed).map(|object| self.row(object?, version));
                 let rows = rows.collect::<Result<Vec<_>, Status>>()?;
                 self.document(&self.table(version, metadata, true, rows))
             }
@@ -184,11 +186,10 @@ impl<'a> Representation<'a> {
     ///
     /// 500: the stored bytes are no object.
     pub(super) fn event_object(&self, shown: &Shown, first: bool) -> Result<Vec<u8>, Status> {
-        let Shape::Table(version) = self.shape else { return self.object(shown) };
-        let object = shown.object()?;
-        let metadata = json!({"resourceVersion": object.resource_version()});
-        let rows = vec![self.row(object, version)?];
-        self.document(&self.table(version, metadata, first, rows))
+        match self.shape {
+            Shape::Table(version) => self.table_of_one(shown, version, first),
+            _ => self.object(shown),
+        }
     }
 
     /// The object of a bookmark.
@@ -278,8 +279,9 @@ impl<'a> Representation<'a> {
     }
 }
 
-fn objects(listed: &Listed) -> Result<Vec<Object>, Status> {
-    listed.items.iter().map(|item| Shown::item(Arc::clone(item)).object()).collect()
+/// The trees of a list, one after another: only what is shown of them is kept.
+fn objects(listed: &Listed) -> impl Iterator<Item = Result<Object, Status>> {
+    listed.items.iter().map(|item| Shown::item(Arc::clone(item)).object())
 }
 
 fn list_metadata(listed: &Listed) -> Value {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use admission::Notes;
 use apimachinery::status::Status;
+use bytes::Bytes;
 use http::{Method, header};
 use kinds::{Resource, Storage, Subresource, Verb};
 
@@ -18,9 +19,9 @@ use crate::audit::{Event, Stage};
 use crate::auth::Authorized;
 use crate::plane::Collection;
 use crate::verbs::deletion::options::DeleteOptions;
-use crate::verbs::options::RawWriteOptions;
+use crate::verbs::options::{RawWriteOptions, WriteOptions};
 use crate::verbs::patch::Patch;
-use crate::verbs::{self, Begin, Call, Deleted, Payload, Written};
+use crate::verbs::{self, Begin, Call, Deleted, Written};
 
 /// Answers a request for a resource.
 pub(super) async fn answer(
@@ -45,7 +46,7 @@ pub(super) async fn answer(
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
             stored(exchange, by, collection, body, event).await
         }
-        _ => review(exchange, by, resource, body).await,
+        _ => review(exchange, by, resource, body, event).await,
     }
 }
 
@@ -118,12 +119,20 @@ async fn stored(
         Verb::Delete => delete(exchange, &call, body).await,
         Verb::DeleteCollection => delete_collection(exchange, &call, body).await,
     };
+    let deprecation = kind.strategy.deprecation(&exchange.plane.names);
+    with_notes(result.map(|answer| answer.with_warnings(deprecation.into_iter().collect())), &notes, event)
+}
+
+/// A result with what admission had to say beside yes and no: to the client, and to the audit log also when it failed.
+fn with_notes(
+    result: Result<Answer, Status>,
+    notes: &Notes,
+    event: &mut Option<Event>,
+) -> Result<Answer, Status> {
     if let Some(event) = event {
         event.annotations.extend(notes.take_annotations());
     }
-    let mut warnings: Vec<String> = kind.strategy.deprecation(&exchange.plane.names).into_iter().collect();
-    warnings.extend(notes.take_warnings());
-    Ok(result?.with_warnings(warnings))
+    Ok(result?.with_warnings(notes.take_warnings()))
 }
 
 async fn get(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status> {
@@ -186,7 +195,7 @@ async fn create(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> 
     let format = exchange.body_format_for(call)?;
     let options = exchange.write_options().validate("CreateOptions", &call.plane.names)?;
     let bytes = body.read().await?;
-    let written = verbs::create(call, payload(&bytes, format), &options).await?;
+    let written = verbs::create(call, format.payload(&bytes), &options).await?;
     answer_written(&representation, negotiated, written)
 }
 
@@ -196,7 +205,7 @@ async fn update(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> 
     let format = exchange.body_format_for(call)?;
     let options = exchange.write_options().validate("UpdateOptions", &call.plane.names)?;
     let bytes = body.read().await?;
-    let written = verbs::update(call, payload(&bytes, format), &options).await?;
+    let written = verbs::update(call, format.payload(&bytes), &options).await?;
     answer_written(&representation, negotiated, written)
 }
 
@@ -257,6 +266,7 @@ async fn review(
     by: &Authorized,
     resource: &Resource,
     body: RequestBody,
+    event: &mut Option<Event>,
 ) -> Result<Answer, Status> {
     let a = by.attributes();
     let scoped = resource.kind.namespaced != exchange.info.namespace.is_empty();
@@ -285,14 +295,12 @@ async fn review(
             notes: &notes,
             request_id: exchange.id,
         };
-        return order(exchange, &call, resource, body).await;
+        let result = order(exchange, &call, resource, body).await;
+        return with_notes(result, &notes, event);
     }
-    let negotiated = exchange.accept(Offer::Plain)?;
-    let format = exchange.body_format()?;
-    let options = exchange.write_options().validate("CreateOptions", &exchange.plane.names)?;
-    let bytes = body.read().await?;
+    let Sent { negotiated, format, options, bytes } = exchange.sent(body).await?;
     let (object, warnings) =
-        verbs::review(exchange.plane, by, resource, payload(&bytes, format), &options, exchange.id).await?;
+        verbs::review(exchange.plane, by, resource, format.payload(&bytes), &options, exchange.id).await?;
     Ok(Answer::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
@@ -327,13 +335,10 @@ async fn order(
     kind: &Resource,
     body: RequestBody,
 ) -> Result<Answer, Status> {
-    let negotiated = exchange.accept(Offer::Plain)?;
-    let format = exchange.body_format()?;
-    let options = exchange.write_options().validate("CreateOptions", &call.plane.names)?;
-    let bytes = body.read().await?;
+    let Sent { negotiated, format, options, bytes } = exchange.sent(body).await?;
     let (status, warnings) = match kind.kind.storage {
-        Storage::Removal => verbs::evict(call, kind, payload(&bytes, format), &options).await?,
-        _ => verbs::order(call, kind, payload(&bytes, format), &options).await?,
+        Storage::Removal => verbs::evict(call, kind, format.payload(&bytes), &options).await?,
+        _ => verbs::order(call, kind, format.payload(&bytes), &options).await?,
     };
     Ok(Answer::status(status, negotiated.format).with_warnings(warnings))
 }
@@ -344,14 +349,11 @@ async fn token_request(
     kind: &Resource,
     body: RequestBody,
 ) -> Result<Answer, Status> {
-    let negotiated = exchange.accept(Offer::Plain)?;
-    let format = exchange.body_format()?;
-    let options = exchange.write_options().validate("CreateOptions", &call.plane.names)?;
-    let bytes = body.read().await?;
+    let Sent { negotiated, format, options, bytes } = exchange.sent(body).await?;
     if bytes.is_empty() {
         return Err(Status::bad_request("the body of the request is empty: a TokenRequest is expected"));
     }
-    let (object, warnings) = verbs::token_request(call, kind, payload(&bytes, format), &options).await?;
+    let (object, warnings) = verbs::token_request(call, kind, format.payload(&bytes), &options).await?;
     Ok(Answer::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
@@ -366,16 +368,23 @@ fn answer_written(
     Ok(Answer::document(code, json, negotiated.format).with_warnings(written.warnings))
 }
 
-fn payload(bytes: &[u8], format: BodyFormat) -> Payload<'_> {
-    match format {
-        BodyFormat::Json => Payload::Json(bytes),
-        BodyFormat::Yaml => Payload::Yaml(bytes),
-        BodyFormat::Cbor => Payload::Cbor(bytes),
-        BodyFormat::Protobuf => Payload::Protobuf(bytes),
-    }
+/// A request that creates an object of another kind than the one that its path is about.
+struct Sent {
+    negotiated: Negotiated,
+    format: BodyFormat,
+    options: WriteOptions,
+    bytes: Bytes,
 }
 
 impl Exchange<'_> {
+    async fn sent(&self, body: RequestBody) -> Result<Sent, Status> {
+        let negotiated = self.accept(Offer::Plain)?;
+        let format = self.body_format()?;
+        let options = self.write_options().validate("CreateOptions", &self.plane.names)?;
+        let bytes = body.read().await?;
+        Ok(Sent { negotiated, format, options, bytes })
+    }
+
     fn accept(&self, offer: Offer) -> Result<Negotiated, Status> {
         accept(&self.head.headers, offer, self.dialect())
     }

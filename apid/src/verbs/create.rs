@@ -55,14 +55,15 @@ pub(super) async fn insert(
     let resource = &call.collection.resource;
     let ctx = call.context();
     resource.default(&mut object, &ctx);
-    if let (Some(ownership), false) = (Ownership::of(call, options), applied) {
+    if !applied && let Some(ownership) = Ownership::of(call, options) {
         ownership.follow(None, &mut object)?;
     }
     let generated = object.name().is_empty();
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let mut new = object.clone();
+        // Only another name gives another turn.
+        let mut new = if generated { object.clone() } else { std::mem::take(&mut object) };
         resource.prepare_create(&mut new, call.namespace, &ctx);
         resource.kind.strategy.record_creator(&mut new, call.by.user());
         let name = new.name().to_owned();

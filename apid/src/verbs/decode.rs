@@ -35,8 +35,12 @@ struct Type<'a> {
 }
 
 impl Payload<'_> {
-    /// The tree, with the paths of duplicate keys.
-    fn parse(self, type_name: &str) -> Result<Decoded, String> {
+    /// The tree, with the paths of duplicate keys. A Protobuf message is one of the named type of the schema table.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the bytes.
+    pub fn parse(self, type_name: &str) -> Result<Decoded, String> {
         match self {
             Payload::Json(bytes) => codec::json::decode(bytes, Limits::BODY).map_err(|e| e.to_string()),
             Payload::Yaml(bytes) => codec::yaml::decode(bytes, Limits::BODY).map_err(|e| e.to_string()),
@@ -67,7 +71,8 @@ pub(super) fn decode(
     let (mut object, duplicates) = read(payload, &wanted, resource.kind.schema)?;
     let conformed =
         resource.conform(&mut object).map_err(|error| wanted.refuse(wanted.kind, &error.to_string()))?;
-    let warnings = report(&wanted, &duplicates, &conformed.unknown, validation)?;
+    let refuse = |why: String| wanted.refuse(wanted.kind, &why);
+    let warnings = validation.report(&duplicates, &conformed.unknown, refuse)?;
     object.set_type(&wanted.api_version, wanted.kind);
     Ok((object, warnings))
 }
@@ -117,30 +122,6 @@ fn read(payload: Payload<'_>, wanted: &Type<'_>, schema: &str) -> Result<(Object
     Ok((object, decoded.duplicates))
 }
 
-/// What is done about fields that were dropped.
-fn report(
-    wanted: &Type<'_>,
-    duplicates: &[String],
-    unknown: &[String],
-    validation: FieldValidation,
-) -> Result<Vec<String>, Status> {
-    let texts = duplicates
-        .iter()
-        .map(|path| format!("duplicate field {}", quote(path)))
-        .chain(unknown.iter().map(|path| format!("unknown field {}", quote(path))));
-    match validation {
-        FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Warn => Ok(texts.collect()),
-        FieldValidation::Strict => {
-            let texts: Vec<String> = texts.collect();
-            if texts.is_empty() {
-                return Ok(texts);
-            }
-            Err(wanted.refuse(wanted.kind, &format!("strict decoding error: {}", texts.join(", "))))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,7 +165,8 @@ mod tests {
     #[test]
     fn dropped_fields_are_reported_as_asked() {
         let (duplicates, unknown) = (vec!["data.a".to_owned()], vec!["extra".to_owned()]);
-        let run = |validation| report(&CONFIG_MAP, &duplicates, &unknown, validation);
+        let refuse = |why: String| CONFIG_MAP.refuse(CONFIG_MAP.kind, &why);
+        let run = |validation: FieldValidation| validation.report(&duplicates, &unknown, refuse);
         assert_eq!(run(FieldValidation::Ignore), Ok(Vec::new()));
         assert_eq!(
             run(FieldValidation::Warn).unwrap(),

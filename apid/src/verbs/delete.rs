@@ -35,8 +35,7 @@ pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<Deleted,
     let key = call.key();
     let force = unreadable::may_be_deleted(call, options).await?;
     let deleted = loop {
-        let (item, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
-        let item = item.ok_or_else(missing)?;
+        let item = call.item().await?.ok_or_else(missing)?;
         match delete_item(call, &item, options).await {
             Ok(deleted) => break deleted,
             Err(Failed::Moved) => {}

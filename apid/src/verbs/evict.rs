@@ -29,11 +29,7 @@ pub async fn evict(
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<(Status, Vec<String>), Status> {
-    let versions = kind.kind.versions.iter();
-    let decoded = versions.map(|version| decode(kind, version, payload.clone(), options.field_validation));
-    // In the version that the body says; what is wrong is said of the newest.
-    let decoded = decoded.reduce(|newer, older| newer.or_else(|status| older.map_err(|_| status)));
-    let (mut order, warnings) = decoded.ok_or_else(Status::unknown_resource)??;
+    let (mut order, warnings) = read(kind, payload, options)?;
     if order.name() != call.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -47,7 +43,8 @@ pub async fn evict(
 
     let of_pod = Call { subresource: "", ..*call };
     loop {
-        let pod = pod(&of_pod).await?;
+        let item = of_pod.found().await?;
+        let pod = tree(&item, item.revision())?;
         let found = Preconditions {
             uid: Some(pod.uid().to_owned()),
             resource_version: Some(pod.resource_version().to_owned()),
@@ -79,6 +76,19 @@ pub async fn evict(
     Ok((Status::carried_out(), warnings))
 }
 
+/// An order in the version that it says; what is wrong with it is said of the newest.
+fn read(
+    kind: &Resource,
+    payload: Payload<'_>,
+    options: &WriteOptions,
+) -> Result<(Object, Vec<String>), Status> {
+    let versions = kind.kind.versions.iter();
+    let mut decoded =
+        versions.map(|version| decode(kind, version, payload.clone(), options.field_validation));
+    let newest = decoded.next().ok_or_else(Status::unknown_resource)?;
+    newest.or_else(|status| decoded.find_map(Result::ok).ok_or(status))
+}
+
 /// The delete options of an eviction.
 fn deletion(order: &Object) -> RawDeleteOptions {
     let at = |field: &str| order.at(&["deleteOptions", field]);
@@ -97,12 +107,6 @@ fn deletion(order: &Object) -> RawDeleteOptions {
         }),
         ignore_store_read_error: None,
     }
-}
-
-async fn pod(call: &Call<'_>) -> Result<Object, Status> {
-    let (item, _) = call.collection.items.get(&call.key()).await.map_err(|error| call.failure(error))?;
-    let item = item.ok_or_else(|| Status::not_found(&call.collection.resource.group_resource, call.name))?;
-    tree(&item, item.revision())
 }
 
 /// Whether the client meant another pod, or another state of it, than the one that is there.

@@ -15,10 +15,6 @@ pub async fn get(call: &Call<'_>, resource_version: &str) -> Result<Shown, Statu
     if let Wanted::At(version) = parse_or_500(resource_version)? {
         call.reach(version).await?;
     }
-    let (item, _) = call.collection.items.get(&call.key()).await.map_err(|error| call.failure(error))?;
-    match item {
-        Some(item) if call.view().is_some() => scale::view(&Shown::item(item)),
-        Some(item) => Ok(Shown::item(item)),
-        None => Err(Status::not_found(&call.collection.resource.group_resource, call.name)),
-    }
+    let shown = Shown::item(call.found().await?);
+    if call.view().is_some() { scale::view(&shown) } else { Ok(shown) }
 }

@@ -54,13 +54,15 @@ pub use token_request::token_request;
 pub use update::update;
 pub use watch::{Begin, Change, Notice, Watching, watch};
 
+use std::sync::Arc;
+
 use admission::Notes;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::{Context, Resource, Storage};
 
 use crate::auth::Authorized;
-use crate::plane::{Collection, Plane};
+use crate::plane::{Collection, Item, Plane};
 
 /// Who does something, and to what.
 #[derive(Clone, Copy)]
@@ -135,6 +137,26 @@ impl<'a> Call<'a> {
     /// The storage key of the object.
     fn key(&self) -> String {
         self.collection.resource.key(self.namespace, self.name)
+    }
+
+    /// The object as the cache holds it: it shows every commit that was answered.
+    async fn item(&self) -> Result<Option<Arc<Item>>, Status> {
+        let (item, _) = self.collection.items.get(&self.key()).await.map_err(|error| self.failure(error))?;
+        Ok(item)
+    }
+
+    /// The object as the cache holds it, or 404.
+    async fn found(&self) -> Result<Arc<Item>, Status> {
+        let missing = || Status::not_found(&self.collection.resource.group_resource, self.name);
+        self.item().await?.ok_or_else(missing)
+    }
+
+    /// Whether the caller may do something else to the object, too.
+    async fn may_also(&self, verb: &str) -> Result<(), Status> {
+        let mut attributes = self.by.attributes().clone();
+        verb.clone_into(&mut attributes.verb);
+        let allowed = self.plane.auth.authorize_also(self.by, attributes).await;
+        allowed.map(drop).map_err(|refusal| *refusal.status)
     }
 
     /// The keys of the collection: all, or those of the namespace.

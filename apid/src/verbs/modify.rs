@@ -11,6 +11,7 @@ use storage::{Error, Op, Revision, Row};
 use super::deletion::is_over;
 use super::options::WriteOptions;
 use super::ownership::{Ownership, Wanted};
+use super::shown::read_row;
 use super::{Call, Shown, Written};
 
 /// What came of a modification.
@@ -30,11 +31,7 @@ struct Current {
 
 impl Current {
     fn new(row: &Row) -> Result<Self, Status> {
-        let object = kinds::entry::decode(&row.value, row.revision).map_err(|error| {
-            tracing::error!(key = %row.key, %error, "a stored object cannot be read");
-            Status::internal("a stored object cannot be read")
-        })?;
-        Ok(Current { object, stored: row.value.clone(), revision: row.revision })
+        Ok(Current { object: read_row(row)?, stored: row.value.clone(), revision: row.revision })
     }
 }
 
@@ -57,9 +54,7 @@ impl Call<'_> {
         let kind = if self.by.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
         let as_value = options.to_value(kind, &self.plane.names);
         let admission = self.admission(Operation::Update, options.dry_run, as_value);
-        let ownership = Ownership::of(self, options);
-        let (item, _) = self.collection.items.get(&key).await.map_err(|error| self.failure(error))?;
-        let Some(item) = item else { return Ok(Modified::Missing) };
+        let Some(item) = self.item().await? else { return Ok(Modified::Missing) };
         let mut current = Current::new(item.row())?;
         loop {
             let old = &current.object;
@@ -73,7 +68,7 @@ impl Call<'_> {
             }
             new.set_meta("resourceVersion", old.resource_version());
             resource.default(&mut new, &ctx);
-            if let (Some(ownership), false) = (&ownership, applied) {
+            if !applied && let Some(ownership) = Ownership::of(self, options) {
                 ownership.follow(Some(old), &mut new)?;
             }
             resource.prepare_update(&mut new, old, &ctx);

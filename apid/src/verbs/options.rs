@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldPath, quote};
 use apimachinery::gvk::GroupKind;
 use apimachinery::names::Names;
 use apimachinery::selector::field::FieldSelector;
@@ -22,6 +22,31 @@ pub enum FieldValidation {
     Warn,
     /// Refuse the body.
     Strict,
+}
+
+impl FieldValidation {
+    /// Warnings about keys that came twice and about unknown fields.
+    ///
+    /// # Errors
+    ///
+    /// What `refuse` makes of them when there are some and none may be.
+    pub(super) fn report(
+        self,
+        duplicates: &[String],
+        unknown: &[String],
+        refuse: impl FnOnce(String) -> Status,
+    ) -> Result<Vec<String>, Status> {
+        if self == FieldValidation::Ignore {
+            return Ok(Vec::new());
+        }
+        let duplicates = duplicates.iter().map(|path| format!("duplicate field {}", quote(path)));
+        let unknown = unknown.iter().map(|path| format!("unknown field {}", quote(path)));
+        let texts: Vec<String> = duplicates.chain(unknown).collect();
+        if self == FieldValidation::Strict && !texts.is_empty() {
+            return Err(refuse(format!("strict decoding error: {}", texts.join(", "))));
+        }
+        Ok(texts)
+    }
 }
 
 /// Options of create, update and patch.

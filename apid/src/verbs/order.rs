@@ -10,6 +10,7 @@ use storage::{Error, Op, Row};
 use super::create::fit_namespace;
 use super::decode::decode;
 use super::options::WriteOptions;
+use super::shown::read_row;
 use super::update::other_uid;
 use super::{Call, Payload};
 
@@ -49,11 +50,9 @@ pub async fn order(
     admission.validate(Some(&order), None).await?;
 
     let key = call.key();
-    let (item, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
-    let missing = || Status::not_found(&resource.group_resource, call.name);
-    let mut row: Row = item.ok_or_else(missing)?.row().clone();
+    let mut row: Row = call.found().await?.row().clone();
     loop {
-        let mut object = read(&row)?;
+        let mut object = read_row(&row)?;
         check(&call, &order, &object)?;
         rules.carry_out(&order, &mut object, &call.context()).map_err(|why| refuse(&call, &why))?;
         resource.conform(&mut object).map_err(Status::internal)?;
@@ -63,18 +62,10 @@ pub async fn order(
         match call.plane.store.commit(&key, Op::Update(kinds::entry::encode(&object), row.revision)).await {
             Ok(_) => break,
             Err(Error::Conflict(newer)) => row = *newer,
-            Err(Error::NotFound(_)) => return Err(missing()),
             Err(error) => return Err(call.failure(error)),
         }
     }
     Ok((Status::carried_out(), warnings))
-}
-
-fn read(row: &Row) -> Result<Object, Status> {
-    kinds::entry::decode(&row.value, row.revision).map_err(|error| {
-        tracing::error!(key = %row.key, %error, "a stored object cannot be read");
-        Status::internal("a stored object cannot be read")
-    })
 }
 
 /// The conditions in the order's metadata.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::entry::Entry;
-use storage::Revision;
+use storage::{Revision, Row};
 
 use crate::plane::{Collection, Item};
 
@@ -82,8 +82,17 @@ pub(super) fn entry(item: &Item) -> Result<&Entry, Status> {
 
 /// The tree of an item at a version.
 pub(super) fn tree(item: &Item, revision: Revision) -> Result<Object, Status> {
-    kinds::entry::decode(item.value(), revision).map_err(|error| {
-        tracing::error!(key = %item.key(), %error, "a stored object cannot be read");
+    read(item.key(), item.value(), revision)
+}
+
+/// The tree of a row.
+pub(super) fn read_row(row: &Row) -> Result<Object, Status> {
+    read(&row.key, &row.value, row.revision)
+}
+
+fn read(key: &str, value: &[u8], revision: Revision) -> Result<Object, Status> {
+    kinds::entry::decode(value, revision).map_err(|error| {
+        tracing::error!(key, %error, "a stored object cannot be read");
         Status::internal("a stored object cannot be read")
     })
 }

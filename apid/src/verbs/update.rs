@@ -45,7 +45,7 @@ pub async fn update(
         if !object.uid().is_empty() {
             return Err(other_uid(call, object.uid(), ""));
         }
-        call.may_also_create().await?;
+        call.may_also("create").await?;
         match insert(call, body(), options).await {
             Err(status) if status.reason == apimachinery::status::Reason::AlreadyExists => {}
             result => return result,
@@ -73,14 +73,4 @@ pub(super) fn fit_name(call: &Call<'_>, object: &Object) -> Result<(), Status> {
 pub(super) fn other_uid(call: &Call<'_>, wanted: &str, found: &str) -> Status {
     let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
     Status::conflict(&call.collection.resource.group_resource, call.name, &why)
-}
-
-impl Call<'_> {
-    /// Whether the caller of an update or an apply may create, too.
-    pub(super) async fn may_also_create(&self) -> Result<(), Status> {
-        let mut attributes = self.by.attributes().clone();
-        "create".clone_into(&mut attributes.verb);
-        let allowed = self.plane.auth.authorize_also(self.by, attributes).await;
-        allowed.map(drop).map_err(|refusal| *refusal.status)
-    }
 }

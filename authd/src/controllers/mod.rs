@@ -5,5 +5,6 @@
 //! One file a group of controllers. Each compares what is mirrored with what should be there and answers with a batch of
 //! writes; none does I/O, and none remembers what the mirror could tell.
 
+mod batches;
 pub mod policy;
 pub mod tokens;

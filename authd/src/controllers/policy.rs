@@ -9,7 +9,6 @@
 //!
 //! INVARIANT (default policy first): authd is not ready before a batch of default policy came back without an error, or
 //! none was needed. Aggregated roles are written after that, since default policy changes them.
-//! INVARIANT (one at a time): one batch is open at most; the next is computed from a mirror that has seen its writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,28 +18,18 @@ use authproto::auth::{self, object_write::Verb};
 use bootstrap::DefaultPolicy;
 use serde_json::{Value, json};
 
+use super::batches::Batches;
 use crate::rules::reconcile::{self, Step, Write};
 use crate::rules::{Policy, RoleKind};
-
-/// The first pause after a failure; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// See the module.
 #[derive(Debug)]
 pub struct Controllers {
     names: Arc<Names>,
-    synced: bool,
+    batches: Batches<Open>,
     bootstrapped: bool,
     /// ClusterRoles changed since projections were compared.
     roles_changed: bool,
-    open: Option<Open>,
-    /// Nothing is asked for before this time.
-    not_before: Duration,
-    failures: u32,
-    /// Nothing is computed before the mirror is here: it must see the last batch's writes.
-    not_below: u64,
-    batches: u64,
     /// The last failure, for readiness.
     problem: String,
 }
@@ -48,7 +37,6 @@ pub struct Controllers {
 /// A batch without a result.
 #[derive(Debug)]
 struct Open {
-    id: u64,
     bootstrap: bool,
     /// When it succeeds nothing is left to do.
     last: bool,
@@ -60,21 +48,16 @@ impl Controllers {
     pub fn new(names: Arc<Names>) -> Self {
         Controllers {
             names,
-            synced: false,
+            batches: Batches::new(0),
             bootstrapped: false,
             roles_changed: true,
-            open: None,
-            not_before: Duration::ZERO,
-            failures: 0,
-            not_below: 0,
-            batches: 0,
             problem: String::new(),
         }
     }
 
     /// The snapshot is complete.
     pub fn synced(&mut self) {
-        self.synced = true;
+        self.batches.synced();
     }
 
     /// A ClusterRole changed.
@@ -84,7 +67,7 @@ impl Controllers {
 
     /// Whether default policy is in place; if not, why.
     pub fn ready(&self) -> Result<(), String> {
-        match (self.synced, self.bootstrapped, self.problem.as_str()) {
+        match (self.batches.is_synced(), self.bootstrapped, self.problem.as_str()) {
             (false, ..) => Err("the mirror's snapshot is not complete".to_owned()),
             (true, true, _) => Ok(()),
             (true, false, "") => Err("default policy is being written".to_owned()),
@@ -95,17 +78,17 @@ impl Controllers {
     /// The time at which [`Controllers::next`] has something to say that it does not say now; None when only an event
     /// changes that.
     pub fn wake_at(&self) -> Option<Duration> {
-        (self.may_want() && self.failures > 0).then_some(self.not_before)
+        self.batches.retry_at().filter(|_| self.may_want())
     }
 
     /// False: [`Controllers::next`] has nothing to say, whatever the time and the policy are.
     pub fn may_want(&self) -> bool {
-        self.synced && self.open.is_none() && (!self.bootstrapped || self.roles_changed)
+        self.batches.is_idle() && (!self.bootstrapped || self.roles_changed)
     }
 
     /// The batch to ask for now. `now` is the monotonic clock.
     pub fn next(&mut self, now: Duration, revision: u64, policy: &Policy) -> Option<auth::WriteBatch> {
-        if !self.synced || self.open.is_some() || now < self.not_before || revision < self.not_below {
+        if !self.batches.may_open(now, revision) {
             return None;
         }
         if !self.bootstrapped {
@@ -149,8 +132,7 @@ impl Controllers {
 
     /// The result of a batch. A result of no open batch is ignored.
     pub fn result(&mut self, now: Duration, result: &auth::WriteResult) {
-        let Some(open) = self.open.take_if(|open| open.id == result.id) else { return };
-        self.not_below = result.revision;
+        let Some(open) = self.batches.close(result) else { return };
         let mut problems = open.verbs.iter().zip(&result.results).filter_map(|((verb, what), answer)| {
             let fine = match (verb, answer.code) {
                 (_, 200..=299) => true,
@@ -170,15 +152,13 @@ impl Controllers {
         };
         match problem {
             None => {
-                self.failures = 0;
+                self.batches.succeeded();
                 self.problem.clear();
                 self.bootstrapped = self.bootstrapped || open.bootstrap && open.last;
             }
             Some((problem, more)) => {
                 self.problem = if more == 0 { problem } else { format!("{problem}, and {more} more") };
-                let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
-                self.failures += 1;
-                self.not_before = now + pause;
+                self.batches.failed(now);
                 self.roles_changed = true;
                 let controller = if open.bootstrap { BOOTSTRAP } else { AGGREGATION };
                 tracing::warn!(controller, problem = self.problem, "writes failed and will be tried again");
@@ -187,11 +167,10 @@ impl Controllers {
     }
 
     fn batch(&mut self, bootstrap: bool, last: bool, writes: Vec<auth::ObjectWrite>) -> auth::WriteBatch {
-        self.batches += 1;
         let verbs = writes.iter().map(|w| (w.verb(), format!("{} {}/{}", w.resource, w.namespace, w.name)));
-        self.open = Some(Open { id: self.batches, bootstrap, last, verbs: verbs.collect() });
+        let open = Open { bootstrap, last, verbs: verbs.collect() };
         let controller = if bootstrap { BOOTSTRAP } else { AGGREGATION };
-        auth::WriteBatch { id: self.batches, controller: controller.to_owned(), system: bootstrap, writes }
+        self.batches.open(open, controller, bootstrap, writes)
     }
 
     fn object_write(&self, write: Write) -> auth::ObjectWrite {

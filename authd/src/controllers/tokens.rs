@@ -2,19 +2,16 @@
 //!
 //! # Contract
 //!
-//! A [`TokenControllers`] belongs to one feed and does no I/O, like its sibling for policy: [`TokenControllers::next`] says
-//! what to send now, [`TokenControllers::wake_at`] when to ask again though nothing happened. It compares what is mirrored
-//! with what should be there, so that it needs no memory of its own and survives every restart:
+//! A [`TokenControllers`] belongs to one feed and does no I/O, like its sibling for policy. [`TokenControllers::compare`]
+//! says under the mirror's lock what is wanted, [`Wanted::writes`] signs outside of it, [`TokenControllers::ask`] makes
+//! the batch to send, and [`TokenControllers::wake_in`] says when to compare again though nothing happened. It compares
+//! what is mirrored with what should be there, so that it needs no memory of its own and survives every restart:
 //!
 //! - `tokens-controller` (on by default): a service-account token Secret goes with its account, and is filled with a token
 //!   when it has none (requirements A-SA-25); the day of a token's last use is noted in a label;
 //! - `tokencleaner` (on request): an expired bootstrap token goes (A-BOOT-9, A-BOOT-23);
 //! - `bootstrapsigner` (on request): `cluster-info` carries a detached signature for each bootstrap token that may sign
 //!   (A-SIGN).
-//!
-//! # Invariants
-//!
-//! INVARIANT (one at a time): one batch is open at most; the next is computed from a mirror that has seen its writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,17 +25,17 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::batches::Batches;
 use crate::mirror::identities::{Identities, TokenSecret};
 use crate::tokens::bootstrap;
 use crate::tokens::service_account::{Issuer, Named};
 
-/// The first pause after a failure; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The batches of this kind have even numbers, those of policy count up from 1 and stay far below.
+/// The ids of these batches begin here; those of policy count up from 1 and stay far below.
 const FIRST_BATCH: u64 = 1 << 32;
 /// Writes of a batch; the rest comes with the next.
 const MOST_WRITES: usize = 500;
+/// Tokens signed for a batch, each some milliseconds in which the stream waits.
+const MOST_TOKENS: usize = 32;
 
 const TOKENS: &str = "tokens-controller";
 const CLEANER: &str = "token-cleaner";
@@ -80,13 +77,8 @@ pub struct TokenControllers {
     names: Arc<Names>,
     issuer: Option<Arc<Issuer>>,
     enabled: Enabled,
-    synced: bool,
+    batches: Batches<()>,
     changed: bool,
-    open: Option<u64>,
-    not_before: Duration,
-    failures: u32,
-    not_below: u64,
-    batches: u64,
     /// When the next bootstrap token ends.
     next_end: Option<Timestamp>,
 }
@@ -98,20 +90,15 @@ impl TokenControllers {
             names,
             issuer,
             enabled,
-            synced: false,
+            batches: Batches::new(FIRST_BATCH),
             changed: true,
-            open: None,
-            not_before: Duration::ZERO,
-            failures: 0,
-            not_below: 0,
-            batches: FIRST_BATCH,
             next_end: None,
         }
     }
 
     /// The snapshot is complete.
     pub fn synced(&mut self) {
-        self.synced = true;
+        self.batches.synced();
     }
 
     /// A Secret, an account or `cluster-info` changed, or a token was used.
@@ -119,32 +106,39 @@ impl TokenControllers {
         self.changed = true;
     }
 
-    /// How long until [`TokenControllers::next`] has something to say though nothing happens; None: for ever.
+    /// How long until [`TokenControllers::compare`] has something to say though nothing happens; None: for ever.
     pub fn wake_in(&self, now: Duration, wall: Timestamp) -> Option<Duration> {
-        if !self.synced || self.open.is_some() {
+        if !self.batches.is_idle() {
             return None;
         }
-        let retry = self.changed.then(|| self.not_before.saturating_sub(now));
+        let pause = self.batches.retry_at().map(|at| at.saturating_sub(now));
+        let retry = pause.filter(|_| self.changed);
         let end = self.next_end.map(|end| {
-            let left = end.duration_since(wall);
-            Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1)
+            let left = Duration::try_from(end.duration_since(wall)).unwrap_or_default();
+            (left + Duration::from_millis(1)).max(pause.unwrap_or_default())
         });
         retry.into_iter().chain(end).min()
     }
 
-    /// The batch to ask for now. `now` is the monotonic clock; `used` are the token Secrets used since this was last
-    /// called, each as `namespace/name`.
-    pub fn next(
+    /// What to ask for now. `now` is the monotonic clock; `used` are the token Secrets used since this last had
+    /// something to do, each as `namespace/name`.
+    pub fn compare(
         &mut self,
         now: Duration,
         wall: Timestamp,
         revision: u64,
         identities: &Identities,
         used: &mut BTreeSet<String>,
-    ) -> Option<auth::WriteBatch> {
+    ) -> Option<Wanted> {
+        // Most uses are not the first of their day: those need no look at all Secrets.
+        let (label, today) = (self.last_used(), day(wall));
+        used.retain(|key| {
+            let secret = key.split_once('/').and_then(|(namespace, name)| identities.secret(namespace, name));
+            self.enabled.tokens && secret.is_some_and(|secret| secret.annotations.get(&label) != Some(&today))
+        });
         let ended = self.next_end.is_some_and(|end| end <= wall);
         let due = self.changed || ended || !used.is_empty();
-        if !self.synced || self.open.is_some() || !due || now < self.not_before || revision < self.not_below {
+        if !due || !self.batches.may_open(now, revision) {
             return None;
         }
         self.changed = false;
@@ -152,69 +146,77 @@ impl TokenControllers {
             .secrets()
             .filter_map(|(_, _, secret)| bootstrap::expiration(secret.text("expiration"), wall).ok()?)
             .min();
-        let mut wanted: [(&str, Vec<auth::ObjectWrite>); 3] = [
-            (TOKENS, if self.enabled.tokens { self.fill(wall, identities, used) } else { Vec::new() }),
-            (CLEANER, if self.enabled.cleaner { self.clean(wall, identities) } else { Vec::new() }),
-            (SIGNER, if self.enabled.signer { self.sign(wall, identities) } else { Vec::new() }),
-        ];
-        used.clear();
-        let (controller, writes) = wanted.iter_mut().find(|(_, writes)| !writes.is_empty())?;
+        let used = std::mem::take(used);
+        let wanted = self
+            .fill(&today, identities, &used)
+            .or_else(|| self.clean(wall, identities))
+            .or_else(|| self.sign(wall, identities))?;
         // What the others want is computed again after this batch.
         self.changed = true;
-        writes.truncate(MOST_WRITES);
-        self.batches += 1;
-        self.open = Some(self.batches);
-        Some(auth::WriteBatch {
-            id: self.batches,
-            controller: (*controller).to_owned(),
-            system: false,
-            writes: std::mem::take(writes),
-        })
+        Some(wanted)
+    }
+
+    /// The batch of these writes of a controller. None: there are none, since no token could be signed, which is a
+    /// failure.
+    pub fn ask(
+        &mut self,
+        now: Duration,
+        controller: &str,
+        writes: Vec<auth::ObjectWrite>,
+    ) -> Option<auth::WriteBatch> {
+        if writes.is_empty() {
+            self.batches.failed(now);
+            return None;
+        }
+        Some(self.batches.open((), controller, false, writes))
     }
 
     /// The result of a batch. A result of no open batch is ignored.
     pub fn result(&mut self, now: Duration, result: &auth::WriteResult) {
-        if self.open.take_if(|open| *open == result.id).is_none() {
+        if self.batches.close(result).is_none() {
             return;
         }
-        self.not_below = result.revision;
         // Somebody else was faster, or it is gone: the next comparison knows.
         let bad = result.results.iter().find(|answer| !matches!(answer.code, 200..=299 | 404 | 409));
         match bad {
-            None => self.failures = 0,
+            None => self.batches.succeeded(),
             Some(problem) => {
-                let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
-                self.failures += 1;
-                self.not_before = now + pause;
+                self.batches.failed(now);
                 let (code, message) = (problem.code, &problem.message);
                 tracing::warn!(code, message, "a write about tokens failed and will be tried again");
             }
         }
     }
 
+    /// The label with the day of a token's last use.
+    fn last_used(&self) -> String {
+        self.names.label_key("legacy-token-last-used")
+    }
+
     /// Secrets of accounts that are gone, Secrets without a token, and tokens that were used today.
-    fn fill(
-        &self,
-        wall: Timestamp,
-        identities: &Identities,
-        used: &BTreeSet<String>,
-    ) -> Vec<auth::ObjectWrite> {
+    fn fill(&self, today: &str, identities: &Identities, used: &BTreeSet<String>) -> Option<Wanted> {
+        if !self.enabled.tokens {
+            return None;
+        }
         let kind = self.names.label_key("service-account-token");
         let (name_key, uid_key) =
             (self.names.label_key("service-account.name"), self.names.label_key("service-account.uid"));
-        let last_used = self.names.label_key("legacy-token-last-used");
-        let today = wall.strftime("%Y-%m-%d").to_string();
-        let mut writes = Vec::new();
+        let last_used = self.last_used();
+        let issuer = self.issuer.as_ref().filter(|issuer| issuer.signs());
+        let (mut writes, mut fills, mut tokens) = (Vec::new(), Vec::new(), 0);
         for (namespace, name, secret) in identities.secrets().filter(|(_, _, secret)| secret.kind == kind) {
             let noted = |key: &str| secret.annotations.get(key).map(String::as_str).unwrap_or_default();
             if secret.terminating || noted(&name_key).is_empty() {
                 continue;
             }
+            if writes.len() + fills.len() == MOST_WRITES || tokens == MOST_TOKENS {
+                break;
+            }
             let account = identities.account(namespace, noted(&name_key));
             let account =
                 account.filter(|account| noted(&uid_key).is_empty() || *account.uid == *noted(&uid_key));
             let Some(account) = account else {
-                writes.push(self.write(Verb::Delete, "secrets", namespace, name, Value::Null));
+                writes.push(write(Verb::Delete, "secrets", namespace, name, Value::Null));
                 continue;
             };
             let mut metadata = Map::new();
@@ -225,30 +227,20 @@ impl TokenControllers {
                 metadata.insert("labels".to_owned(), json!({last_used.as_str(): today}));
             }
             let mut data = Map::new();
-            if !secret.data.contains_key("token")
-                && let Some(issuer) = &self.issuer
-            {
-                let named = Named { name: noted(&name_key).to_owned(), uid: account.uid.to_string() };
-                match issuer.issue_for_secret(namespace, &named, name) {
-                    Ok(token) => drop(data.insert("token".to_owned(), STANDARD.encode(token).into())),
-                    Err(why) => tracing::warn!(namespace, name, why, "a token Secret cannot be filled"),
-                }
-            }
             if secret.text("namespace") != namespace {
                 data.insert("namespace".to_owned(), STANDARD.encode(namespace).into());
             }
-            let mut body = Map::new();
-            if !metadata.is_empty() {
-                body.insert("metadata".to_owned(), metadata.into());
-            }
-            if !data.is_empty() {
-                body.insert("data".to_owned(), data.into());
-            }
-            if !body.is_empty() {
-                writes.push(self.write(Verb::Patch, "secrets", namespace, name, body.into()));
+            let token = issuer.filter(|_| !secret.data.contains_key("token")).map(|issuer| {
+                tokens += 1;
+                let account = Named { name: noted(&name_key).to_owned(), uid: account.uid.to_string() };
+                (Arc::clone(issuer), account)
+            });
+            if !metadata.is_empty() || !data.is_empty() || token.is_some() {
+                let (namespace, name) = (namespace.to_owned(), name.to_owned());
+                fills.push(Fill { namespace, name, metadata, data, token });
             }
         }
-        writes
+        Wanted { controller: TOKENS, writes, fills }.some()
     }
 
     /// The bootstrap tokens, each with its Secret.
@@ -262,21 +254,26 @@ impl TokenControllers {
             .map(|(_, name, secret)| (name, &**secret))
     }
 
-    fn clean(&self, wall: Timestamp, identities: &Identities) -> Vec<auth::ObjectWrite> {
+    fn clean(&self, wall: Timestamp, identities: &Identities) -> Option<Wanted> {
+        if !self.enabled.cleaner {
+            return None;
+        }
+        let namespace = self.names.system_namespace;
         let expired = self
             .bootstrap(identities)
-            .filter(|(_, secret)| bootstrap::expiration(secret.text("expiration"), wall).is_err());
-        expired
-            .map(|(name, _)| {
-                self.write(Verb::Delete, "secrets", self.names.system_namespace, name, Value::Null)
-            })
-            .collect()
+            .filter(|(_, secret)| bootstrap::expiration(secret.text("expiration"), wall).is_err())
+            .take(MOST_WRITES);
+        let writes = expired.map(|(name, _)| write(Verb::Delete, "secrets", namespace, name, Value::Null));
+        Wanted { controller: CLEANER, writes: writes.collect(), fills: Vec::new() }.some()
     }
 
-    fn sign(&self, wall: Timestamp, identities: &Identities) -> Vec<auth::ObjectWrite> {
+    fn sign(&self, wall: Timestamp, identities: &Identities) -> Option<Wanted> {
+        if !self.enabled.signer {
+            return None;
+        }
         let namespace = self.names.public_namespace;
-        let Some(data) = identities.config_map(namespace, "cluster-info") else { return Vec::new() };
-        let Some(kubeconfig) = data.get("kubeconfig") else { return Vec::new() };
+        let data = identities.config_map(namespace, "cluster-info")?;
+        let kubeconfig = data.get("kubeconfig")?;
         let wanted: BTreeMap<String, String> = self
             .bootstrap(identities)
             .filter(|(name, secret)| {
@@ -301,29 +298,77 @@ impl TokenControllers {
             }
         }
         if changes.is_empty() {
-            return Vec::new();
+            return None;
         }
-        vec![self.write(Verb::Patch, "configmaps", namespace, "cluster-info", json!({"data": changes}))]
+        let signed = write(Verb::Patch, "configmaps", namespace, "cluster-info", json!({"data": changes}));
+        Some(Wanted { controller: SIGNER, writes: vec![signed], fills: Vec::new() })
+    }
+}
+
+/// What one controller wants written; the tokens among it are not signed yet.
+#[derive(Debug)]
+pub struct Wanted {
+    /// Its name.
+    pub controller: &'static str,
+    writes: Vec<auth::ObjectWrite>,
+    fills: Vec<Fill>,
+}
+
+/// What a token Secret lacks.
+#[derive(Debug)]
+struct Fill {
+    namespace: String,
+    name: String,
+    metadata: Map<String, Value>,
+    data: Map<String, Value>,
+    /// Whose token is to be signed, and by whom.
+    token: Option<(Arc<Issuer>, Named)>,
+}
+
+impl Wanted {
+    fn some(self) -> Option<Self> {
+        (!self.writes.is_empty() || !self.fills.is_empty()).then_some(self)
     }
 
-    fn write(
-        &self,
-        verb: Verb,
-        resource: &str,
-        namespace: &str,
-        name: &str,
-        body: Value,
-    ) -> auth::ObjectWrite {
-        auth::ObjectWrite {
-            verb: verb.into(),
-            group: String::new(),
-            version: "v1".to_owned(),
-            resource: resource.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            body: if body.is_null() { Vec::new() } else { body.to_string().into_bytes() },
-        }
+    /// Signs the tokens, and says all writes. Takes some milliseconds a token.
+    pub fn writes(self) -> Vec<auth::ObjectWrite> {
+        self.writes.into_iter().chain(self.fills.into_iter().filter_map(Fill::write)).collect()
     }
+}
+
+impl Fill {
+    fn write(mut self) -> Option<auth::ObjectWrite> {
+        let (namespace, name) = (self.namespace.as_str(), self.name.as_str());
+        if let Some((issuer, account)) = &self.token {
+            match issuer.issue_for_secret(namespace, account, name) {
+                Ok(token) => drop(self.data.insert("token".to_owned(), STANDARD.encode(token).into())),
+                Err(why) => tracing::warn!(namespace, name, why, "a token Secret cannot be filled"),
+            }
+        }
+        let parts = [("metadata", self.metadata), ("data", self.data)].into_iter();
+        let body: Map<String, Value> = parts
+            .filter(|(_, part)| !part.is_empty())
+            .map(|(key, part)| (key.to_owned(), part.into()))
+            .collect();
+        (!body.is_empty()).then(|| write(Verb::Patch, "secrets", namespace, name, body.into()))
+    }
+}
+
+fn write(verb: Verb, resource: &str, namespace: &str, name: &str, body: Value) -> auth::ObjectWrite {
+    auth::ObjectWrite {
+        verb: verb.into(),
+        group: String::new(),
+        version: "v1".to_owned(),
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        body: if body.is_null() { Vec::new() } else { body.to_string().into_bytes() },
+    }
+}
+
+/// As labels have it.
+fn day(wall: Timestamp) -> String {
+    wall.strftime("%Y-%m-%d").to_string()
 }
 
 /// A detached JSON Web Signature (RFC 7515 appendix F) with the whole token as its secret.
@@ -341,6 +386,8 @@ mod tests {
 
     use super::*;
     use crate::mirror::Mirror;
+    use crate::tokens::keys;
+    use crate::tokens::service_account::Options;
 
     fn names() -> Arc<Names> {
         Arc::new(Names::new(Preset::Kubernetes, "").unwrap())
@@ -411,9 +458,10 @@ mod tests {
         controllers.synced();
         let wall = Timestamp::from_second(1_000_000_000).unwrap();
         let mut used: BTreeSet<String> = used.iter().map(|key| (*key).to_owned()).collect();
-        let batch =
-            feed.read(|contents| controllers.next(Duration::ZERO, wall, 1, &contents.identities, &mut used));
-        let Some(batch) = batch.unwrap() else { return Vec::new() };
+        let found = feed
+            .read(|contents| controllers.compare(Duration::ZERO, wall, 1, &contents.identities, &mut used));
+        let Some(found) = found.unwrap() else { return Vec::new() };
+        let batch = controllers.ask(Duration::ZERO, found.controller, found.writes()).unwrap();
         let told = batch.writes.iter().map(|write| {
             let body = String::from_utf8_lossy(&write.body);
             format!("{} {:?} {}/{} {body}", batch.controller, write.verb(), write.namespace, write.name)
@@ -435,6 +483,49 @@ mod tests {
             )]
         );
         assert_eq!(wanted(vec![object("a", "t", secret("Opaque", &[]))], &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn tokens_are_signed_a_few_at_a_time_and_failures_wait() {
+        let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let Some(keys::Key::Private(key)) = keys::read(pem.as_bytes()).unwrap().pop() else {
+            panic!("a key")
+        };
+        let options = Options { signing: Some(key), ..Options::default() };
+        let issuer = Arc::new(Issuer::new(options, &names()));
+        let mut feed = Mirror::new(names()).begin();
+        feed.put(object("a", "robot", Kind::ServiceAccount(auth::MirrorServiceAccount {}))).unwrap();
+        for n in 0..=MOST_TOKENS {
+            let empty = secret("kubernetes.io/service-account-token", &[]);
+            feed.put(object("a", &format!("t{n}"), empty)).unwrap();
+        }
+        feed.synced(1).unwrap();
+        let enabled = Enabled::parse(&[]);
+        let mut controllers = TokenControllers::new(names(), Some(Arc::clone(&issuer)), enabled);
+        let (now, wall) = (Duration::ZERO, Timestamp::UNIX_EPOCH);
+        assert_eq!(controllers.wake_in(now, wall), None, "not before the snapshot");
+        controllers.synced();
+        let compare = |controllers: &mut TokenControllers, now| {
+            let mut used = ["a/t0".to_owned()].into();
+            feed.read(|c| controllers.compare(now, wall, 1, &c.identities, &mut used)).unwrap()
+        };
+        let found = compare(&mut controllers, now).unwrap();
+        let batch = controllers.ask(now, found.controller, found.writes()).unwrap();
+        assert_eq!(batch.writes.len(), MOST_TOKENS);
+        for write in &batch.writes {
+            let body: Value = serde_json::from_slice(&write.body).unwrap();
+            let token = STANDARD.decode(body["data"]["token"].as_str().unwrap()).unwrap();
+            let claims = issuer.read(std::str::from_utf8(&token).unwrap(), wall).unwrap().unwrap();
+            assert_eq!(claims.private.secret.unwrap().name, write.name);
+        }
+        assert!(compare(&mut controllers, now).is_none() && controllers.wake_in(now, wall).is_none());
+        let failed = auth::Failure { code: 500, ..auth::Failure::default() };
+        controllers.result(now, &auth::WriteResult { id: batch.id, results: vec![failed], revision: 1 });
+        let pause = controllers.wake_in(now, wall).unwrap();
+        assert!(!pause.is_zero() && compare(&mut controllers, now).is_none());
+        assert!(compare(&mut controllers, now + pause).is_some());
+        assert!(controllers.ask(now, TOKENS, Vec::new()).is_none(), "nothing could be signed");
+        assert!(controllers.wake_in(now, wall).unwrap() > pause);
     }
 
     #[test]

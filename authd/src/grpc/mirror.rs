@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{Parts, status};
 use crate::controllers::policy::Controllers;
 use crate::controllers::tokens::TokenControllers;
-use crate::mirror::{Applied, Feed, FeedError};
+use crate::mirror::{Applied, Contents, Feed, FeedError};
 
 /// Demands that may wait for apid to read them.
 const MOST_DEMANDS: usize = 16;
@@ -115,8 +115,10 @@ impl Session {
             }
             let now = self.parts.clock.monotonic();
             let pause = self.controllers.wake_at().map_or(Duration::MAX, |at| at.saturating_sub(now));
-            let pause =
-                self.tokens.wake_in(now, self.parts.clock.now()).map_or(pause, |other| other.min(pause));
+            // They are asked only then.
+            let tokens =
+                self.controllers.ready().is_ok().then(|| self.tokens.wake_in(now, self.parts.clock.now()));
+            let pause = tokens.flatten().map_or(pause, |other| other.min(pause));
             let update = tokio::select! {
                 update = updates.message() => match update {
                     Ok(Some(update)) => update.update,
@@ -154,36 +156,39 @@ impl Session {
                 self.tokens.changed();
             }
             self.used.append(&mut self.parts.mirror.take_used());
-            if self.controllers.ready().is_ok() {
-                let (now, wall) = (self.parts.clock.monotonic(), self.parts.clock.now());
-                let revision = self.parts.mirror.progress().revision;
-                let (tokens, used) = (&mut self.tokens, &mut self.used);
-                let batch = self
-                    .feed
-                    .read(|contents| tokens.next(now, wall, revision, &contents.identities, used))?;
-                if let Some(batch) = batch {
-                    let (controller, writes) = (batch.controller.as_str(), batch.writes.len());
-                    tracing::info!(controller, writes, "writes asked for");
-                    if !self.send(Demand::Write(batch)).await {
-                        return gone();
-                    }
-                }
-            }
-            if self.controllers.may_want() {
-                let now = self.parts.clock.monotonic();
-                let revision = self.parts.mirror.progress().revision;
-                let controllers = &mut self.controllers;
-                if let Some(batch) =
-                    self.feed.read(|contents| controllers.next(now, revision, &contents.policy))?
-                {
-                    let (controller, writes) = (batch.controller.as_str(), batch.writes.len());
-                    tracing::info!(controller, writes, "writes asked for");
-                    if !self.send(Demand::Write(batch)).await {
-                        return gone();
-                    }
-                }
+            if !self.ask().await? {
+                return gone();
             }
         }
+    }
+
+    /// Asks for what the controllers want written now. False: apid reads no more.
+    async fn ask(&mut self) -> Result<bool, FeedError> {
+        let (now, wall) = (self.parts.clock.monotonic(), self.parts.clock.now());
+        let revision = self.parts.mirror.progress().revision;
+        let mut batches = Vec::new();
+        if self.controllers.ready().is_ok() {
+            let (tokens, used) = (&mut self.tokens, &mut self.used);
+            let compare =
+                |contents: &Contents| tokens.compare(now, wall, revision, &contents.identities, used);
+            if let Some(wanted) = self.feed.read(compare)? {
+                let controller = wanted.controller;
+                // What could not be made is none, and tried again.
+                let writes = tokio::task::spawn_blocking(|| wanted.writes()).await.unwrap_or_default();
+                batches.extend(self.tokens.ask(now, controller, writes));
+            }
+        }
+        if self.controllers.may_want() {
+            let controllers = &mut self.controllers;
+            batches.extend(self.feed.read(|contents| controllers.next(now, revision, &contents.policy))?);
+        }
+        for batch in batches {
+            tracing::info!(controller = batch.controller, writes = batch.writes.len(), "writes asked for");
+            if !self.send(Demand::Write(batch)).await {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     async fn send_ready(&mut self) -> bool {

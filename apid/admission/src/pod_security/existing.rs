@@ -51,7 +51,7 @@ impl PodSecurity {
             return Eventual::Now(Ok(()));
         }
         let enforce = new.policy.enforce;
-        self.reader.list(ObjectKind::new("", "Pod"), object.name()).map(move |pods| {
+        self.reader.list(ObjectKind::POD, object.name()).map(move |pods| {
             let warnings = match pods {
                 Ok(pods) => self.judge_existing(object.name(), pods, enforce),
                 Err(_) => vec!["failed to list pods while checking new PodSecurity enforce level".to_owned()],

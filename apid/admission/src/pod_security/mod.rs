@@ -46,9 +46,9 @@ use settings::Settings;
 /// The writes it looks at. Of a pod's subresources those that can change its containers.
 const PLACES: &[Place] = &[
     (ObjectKind::NAMESPACE, ""),
-    (ObjectKind::new("", "Pod"), ""),
-    (ObjectKind::new("", "Pod"), "ephemeralcontainers"),
-    (ObjectKind::new("", "Pod"), "resize"),
+    (ObjectKind::POD, ""),
+    (ObjectKind::POD, "ephemeralcontainers"),
+    (ObjectKind::POD, "resize"),
     (ObjectKind::new("", "PodTemplate"), ""),
     (ObjectKind::new("", "ReplicationController"), ""),
     (ObjectKind::new("apps", "DaemonSet"), ""),
@@ -139,9 +139,8 @@ impl PodSecurity {
         if self.is_exempt(attributes) {
             return Eventual::Now(Ok(()));
         }
-        self.reader.get(ObjectKind::NAMESPACE, "", attributes.namespace).map(move |namespace| {
-            let lost = || Status::internal(format!("failed to lookup namespace {:?}", attributes.namespace));
-            let reading = self.read(&*namespace?.ok_or_else(lost)?);
+        self.reader.namespace(attributes.namespace).map(move |namespace| {
+            let reading = self.read(&*namespace?);
             if reading.mistakes.is_empty() && reading.policy.asks_nothing(&Mode::ALL) {
                 attributes.notes.annotate(self.audit.enforced.clone(), Standard::default().to_string());
                 return Ok(());
@@ -164,15 +163,12 @@ impl PodSecurity {
         if self.is_exempt(attributes) {
             return Eventual::Now(Ok(()));
         }
-        self.reader.get(ObjectKind::NAMESPACE, "", attributes.namespace).map(move |namespace| {
-            let namespace = match namespace {
-                Ok(Some(namespace)) => namespace,
+        self.reader.namespace(attributes.namespace).map(move |namespace| {
+            let Ok(namespace) = namespace else {
                 // The object will make no pods then; it is not refused for that.
-                Ok(None) | Err(_) => {
-                    let why = format!("failed to lookup namespace {:?}", attributes.namespace);
-                    attributes.notes.annotate(self.audit.error.clone(), why);
-                    return Ok(());
-                }
+                let why = format!("failed to lookup namespace {:?}", attributes.namespace);
+                attributes.notes.annotate(self.audit.error.clone(), why);
+                return Ok(());
             };
             let reading = self.read(&namespace);
             if reading.mistakes.is_empty() && reading.policy.asks_nothing(&[Mode::Audit, Mode::Warn]) {
@@ -233,10 +229,6 @@ impl PodSecurity {
 }
 
 impl Plugin for PodSecurity {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn interest(&self) -> Interest {
         Interest::Only(PLACES)
     }

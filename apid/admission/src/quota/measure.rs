@@ -15,7 +15,8 @@ use kinds::Resource;
 use serde_json::Value;
 
 use crate::persistent_volume_claim_resize::{class_annotation, class_of};
-use crate::pod_resources::{CONTAINERS, INIT_CONTAINERS, Sort, containers, of_container, of_pod};
+use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers};
+use crate::pod_resources::{Sort, of_container, of_pod};
 use crate::quantity::{Amounts, Quantity, raise};
 
 /// Kinds that also count under their plural.
@@ -357,7 +358,7 @@ pub(super) fn unsaid<'a>(
                 );
                 !said.contains_key(resource)
             })
-            .map(|container| crate::pod_resources::name(container))
+            .map(|container| crate::pod_containers::name(container))
             .collect();
         let silent: Vec<&str> = silent.into_iter().collect();
         (!silent.is_empty()).then(|| format!("{resource} for: {}", silent.join(",")))

@@ -166,10 +166,6 @@ fn may_use_more(attributes: &Attributes<'_>) -> bool {
 }
 
 impl Plugin for ResourceQuota {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
     fn validate<'a>(
         &'a self,
         attributes: &'a Attributes<'a>,

@@ -14,6 +14,7 @@ use apimachinery::gvk::GroupVersion;
 use storage::Result;
 
 use super::traces::{Owner, Traces};
+use crate::background::stored;
 use crate::plane::{Collection, Plane};
 
 /// Where an owner is.
@@ -95,16 +96,13 @@ pub(super) async fn elsewhere(plane: &Plane, owner: &Owner) -> Result<bool> {
     let Some(collection) = collection(plane, owner).filter(|c| c.resource.kind.namespaced) else {
         return Ok(false);
     };
-    let Some(namespaces) = plane.registry.find("", "v1", "namespaces").and_then(|r| plane.collection(r))
-    else {
-        return Ok(false);
-    };
+    let Ok(namespaces) = stored::core(plane, "namespaces") else { return Ok(false) };
     let namespaces_now = namespaces.items.snapshot().await?;
     let objects = collection.items.snapshot().await?;
     for namespace in namespaces_now.scope(namespaces.items.prefix(), "") {
         let Some((_, name)) = namespaces.resource.parse_key(namespace.key()) else { continue };
         if let Some(item) = objects.item(&collection.resource.key(name, &owner.name))
-            && item.entry()?.uid() == owner.uid
+            && stored::entry(item).is_some_and(|entry| entry.uid() == owner.uid)
         {
             return Ok(true);
         }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::traces::{Owner, Traces, Uid};
 use super::{Collector, Subject};
 use crate::background::actor::Target;
+use crate::background::stored;
 
 /// Who reports it.
 const COMPONENT: &str = "garbage-collector-controller";
@@ -40,11 +41,7 @@ impl Collector {
     /// Reports a reference, once. That it cannot be told changes nothing.
     pub(super) async fn report(&self, dependent: &Subject<'_>, traces: &Traces, owner: &Owner) {
         let news = self.reported.lock().insert(Uid::of(&traces.uid), Uid::of(&owner.uid));
-        let events = self.plane().registry.find("", "v1", "events");
-        let Some(collection) = events.and_then(|events| self.plane().collection(events)).filter(|_| news)
-        else {
-            return;
-        };
+        let Some(collection) = stored::core(self.plane(), "events").ok().filter(|_| news) else { return };
         let namespace = match dependent.namespace {
             "" => DEFAULT_NAMESPACE,
             namespace => namespace,

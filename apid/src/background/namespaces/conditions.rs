@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use apimachinery::object::{Map, Object};
-use serde_json::{Value, json};
+use apimachinery::object::Object;
+
+use crate::background::condition::{Condition, with_conditions};
 
 /// What one round of emptying a namespace came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,9 +27,9 @@ impl Outcome {
         self.failures.is_empty() && self.left.is_empty()
     }
 
-    /// Type, reason and text of each condition, and whether it holds.
-    fn conditions(&self) -> [(&'static str, bool, &'static str, String); 5] {
-        let fine = |kind, reason, text: &str| (kind, false, reason, text.to_owned());
+    fn conditions(&self) -> [Condition; 5] {
+        let says = |kind, holds, reason, message| Condition { kind, holds, reason, message };
+        let fine = |kind, reason, text: &str| says(kind, false, reason, text.to_owned());
         let list = |parts: Vec<String>| parts.join(", ");
         [
             fine(
@@ -55,7 +56,7 @@ impl Outcome {
                         failures.len(),
                         list(failures)
                     );
-                    ("NamespaceDeletionContentFailure", true, "ContentDeletionFailed", text)
+                    says("NamespaceDeletionContentFailure", true, "ContentDeletionFailed", text)
                 }
             },
             match self.left.is_empty() {
@@ -65,7 +66,7 @@ impl Outcome {
                 false => {
                     let left = self.left.iter().map(|(what, n)| format!("{what} has {n} resource instances"));
                     let text = format!("Some resources are remaining: {}", list(left.collect()));
-                    ("NamespaceContentRemaining", true, "SomeResourcesRemain", text)
+                    says("NamespaceContentRemaining", true, "SomeResourcesRemain", text)
                 }
             },
             match self.finalizers.is_empty() {
@@ -80,7 +81,7 @@ impl Outcome {
                         "Some content in the namespace has finalizers remaining: {}",
                         list(held.collect())
                     );
-                    ("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", text)
+                    says("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", text)
                 }
             },
         ]
@@ -88,52 +89,14 @@ impl Outcome {
 
     /// The namespace with these conditions; None when it has them already. `now` is a time as objects write it.
     pub(super) fn told(&self, namespace: &Object, now: &str) -> Option<Object> {
-        let old = namespace.at(&["status", "conditions"]).and_then(Value::as_array);
-        let mut conditions = old.cloned().unwrap_or_default();
-        let mut changed = false;
-        for (kind, holds, reason, text) in self.conditions() {
-            let status = if holds { "True" } else { "False" };
-            let new = json!({
-                "type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": text,
-            });
-            match conditions.iter_mut().find(|condition| condition.get("type") == Some(&json!(kind))) {
-                None => {
-                    conditions.push(new);
-                    changed = true;
-                }
-                Some(old) => changed |= replace(old, new),
-            }
-        }
-        changed.then(|| {
-            let mut told = namespace.clone();
-            let mut status = match told.remove("status") {
-                Some(Value::Object(status)) => status,
-                _ => Map::new(),
-            };
-            status.insert("conditions".to_owned(), Value::Array(conditions));
-            told.set("status", Value::Object(status));
-            told
-        })
+        with_conditions(namespace, &self.conditions(), now)
     }
-}
-
-/// Puts a condition in the place of another, whether or not that changes anything.
-fn replace(old: &mut Value, mut new: Value) -> bool {
-    let same = |field: &str| old.get(field) == new.get(field);
-    if same("status") && same("reason") && same("message") {
-        return false;
-    }
-    if same("status")
-        && let (Some(since), Some(new)) = (old.get("lastTransitionTime"), new.as_object_mut())
-    {
-        new.insert("lastTransitionTime".to_owned(), since.clone());
-    }
-    *old = new;
-    true
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn shown(namespace: &Object) -> Vec<String> {

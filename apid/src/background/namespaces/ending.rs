@@ -3,7 +3,8 @@
 //! # Reference
 //!
 //! Requirements D-NAME-10 and D-DEL-12. Pods go before everything else, which waits while one is left; content goes
-//! without regard to what depends on it, since that is in the namespace, too.
+//! without regard to what depends on it, since that is in the namespace, too. What cannot be read stays, and the namespace
+//! with it, which says so; everything else goes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tokio::sync::Semaphore;
 use super::collection;
 use super::conditions::Outcome;
 use crate::background::actor::{Actor, Target};
+use crate::background::stored;
 use crate::plane::{Collection, Item};
 use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
 
@@ -138,36 +140,78 @@ impl Ending {
             content.resource.group_resource.group.is_empty() && content.resource.kind.resource == "pods"
         };
         let (pods, others): (Vec<_>, Vec<_>) = self.content().partition(|content| is_pods(content));
+        let mut first = None;
         for stage in [pods, others] {
             let failures = join_all(stage.iter().map(|content| self.delete_all(content, name))).await;
             outcome.failures.extend(failures.into_iter().flatten());
-            let mut first = None;
+            let mut waits = !outcome.failures.is_empty();
             for content in stage {
-                let left = self.count(content, name, &mut outcome.finalizers).await?;
-                if left > 0 {
-                    let what = &content.resource.group_resource;
-                    outcome.left.insert(format!("{}.{}", what.resource, what.group), left);
+                let Left { readable, unreadable } =
+                    self.count(content, name, &mut outcome.finalizers).await?;
+                let what = &content.resource.group_resource;
+                if readable + unreadable > 0 {
+                    outcome.left.insert(format!("{}.{}", what.resource, what.group), readable + unreadable);
                     first.get_or_insert_with(|| content.resource.key_prefix.clone());
                 }
+                if unreadable > 0 {
+                    outcome.failures.push(format!("{unreadable} of {what} cannot be read"));
+                }
+                waits |= readable > 0;
             }
-            if first.is_some() || !outcome.failures.is_empty() {
-                return Ok((outcome, first));
+            // What cannot be read is told, and holds up nothing else.
+            if waits {
+                break;
             }
         }
-        Ok((outcome, None))
+        Ok((outcome, first))
     }
 
     /// Deletes a collection; None when that worked.
     async fn delete_all(&self, content: &Collection, namespace: &str) -> Option<String> {
-        match self.is_empty(content, namespace).await {
-            Ok(true) => return None,
-            Ok(false) => {}
-            Err(status) => return Some(status.message),
+        let snapshot = match content.items.snapshot().await {
+            Ok(snapshot) => snapshot,
+            Err(error) => return Some(error.to_string()),
+        };
+        let scope = content.resource.key(namespace, "");
+        let mut items = snapshot.scope(&scope, "").peekable();
+        items.peek()?;
+        if items.any(|item| item.entry().is_err()) {
+            // Such a collection cannot be listed.
+            return self.delete_each(content, namespace, |_| true).await.err().map(|status| status.message);
         }
         let target = Target { collection: content, namespace, name: "", subresource: "" };
         let options = background();
         let deleted = self.actor.delete_collection(target, &options, OBJECTS_AT_A_TIME).await;
         deleted.err().map(|status| status.message)
+    }
+
+    /// Deletes those objects of a collection that can be read and are meant, one by one. What goes or changes meanwhile is
+    /// no failure.
+    async fn delete_each(
+        &self,
+        content: &Collection,
+        namespace: &str,
+        is_meant: impl Fn(&Object) -> bool,
+    ) -> Result<(), Status> {
+        let mut result = Ok(());
+        for object in stored::objects(content, &content.resource.key(namespace, "")).await? {
+            if !is_meant(&object) {
+                continue;
+            }
+            let target = Target { collection: content, namespace, name: object.name(), subresource: "" };
+            let uid = Some(object.uid().to_owned());
+            let options = DeleteOptions {
+                preconditions: Preconditions { uid, resource_version: None },
+                ..background()
+            };
+            match self.actor.delete(target, &options).await {
+                Err(status) if !matches!(status.reason, Reason::NotFound | Reason::Conflict) => {
+                    result = Err(status);
+                }
+                _ => {}
+            }
+        }
+        result
     }
 
     /// Writes the conditions into the namespace if they are new.
@@ -187,9 +231,10 @@ impl Ending {
     /// The namespace, if it is still there and terminating and waits for us.
     async fn terminating(&self, namespaces: &Collection, name: &str) -> Result<Option<Object>, Status> {
         let key = namespaces.resource.key("", name);
-        let (item, _) = namespaces.items.get(&key).await.map_err(unavailable)?;
+        let (item, _) = namespaces.items.get(&key).await.map_err(stored::unavailable)?;
         let Some(item) = item else { return Ok(None) };
-        let object = item.entry().map_err(unavailable)?.object(item.revision()).map_err(Status::internal)?;
+        let object =
+            item.entry().map_err(stored::unavailable)?.object(item.revision()).map_err(Status::internal)?;
         let ours = self.actor.plane().names.api_service;
         let waits = finalizers(&object).any(|finalizer| finalizer == ours);
         Ok((object.is_terminating() && waits).then_some(object))
@@ -200,30 +245,27 @@ impl Ending {
         self.actor.plane().collections().filter(|collection| collection.resource.kind.namespaced)
     }
 
-    async fn is_empty(&self, content: &Collection, namespace: &str) -> Result<bool, Status> {
-        let snapshot = content.items.snapshot().await.map_err(unavailable)?;
-        let scope = content.resource.key(namespace, "");
-        Ok(snapshot.scope(&scope, "").next().is_none())
-    }
-
     /// Objects that are left, with their finalizers added to a count of those.
     async fn count(
         &self,
         content: &Collection,
         namespace: &str,
         finalizers: &mut BTreeMap<String, usize>,
-    ) -> Result<usize, Status> {
-        let snapshot = content.items.snapshot().await.map_err(unavailable)?;
+    ) -> Result<Left, Status> {
+        let snapshot = content.items.snapshot().await.map_err(stored::unavailable)?;
         let scope = content.resource.key(namespace, "");
-        let mut count = 0;
+        let mut left = Left::default();
         for item in snapshot.scope(&scope, "") {
-            count += 1;
-            let object = kinds::entry::decode(item.value(), item.revision()).map_err(Status::internal)?;
+            let Some(object) = stored::object(item) else {
+                left.unreadable += 1;
+                continue;
+            };
+            left.readable += 1;
             for finalizer in object.finalizers() {
                 *finalizers.entry(finalizer.to_owned()).or_default() += 1;
             }
         }
-        Ok(count)
+        Ok(left)
     }
 
     /// Until something in the collection changes, which may be the last finalizer that went.
@@ -246,34 +288,24 @@ impl Ending {
     async fn sweep(&self, name: &str) -> Result<(), Status> {
         let namespaces = collection(self.actor.plane())?;
         let key = namespaces.resource.key("", name);
-        let (anew, _) = namespaces.items.get(&key).await.map_err(unavailable)?;
-        let read =
-            |item: &Item| kinds::entry::decode(item.value(), item.revision()).map_err(Status::internal);
-        let anew = anew.map(|item| read(&item)).transpose()?;
+        let (anew, _) = namespaces.items.get(&key).await.map_err(stored::unavailable)?;
+        let read = |item: Arc<Item>| kinds::entry::decode(item.value(), item.revision());
+        let anew = anew.map(read).transpose().map_err(Status::internal)?;
+        let is_left = |object: &Object| anew.as_ref().is_none_or(|namespace| is_older(object, namespace));
+        let mut result = Ok(());
         for content in self.content() {
-            let snapshot = content.items.snapshot().await.map_err(unavailable)?;
-            for item in snapshot.scope(&content.resource.key(name, ""), "") {
-                let object = read(item)?;
-                if anew.as_ref().is_some_and(|namespace| !is_older(&object, namespace)) {
-                    continue;
-                }
-                let Some((namespace, name)) = content.resource.parse_key(item.key()) else { continue };
-                let target = Target { collection: content, namespace, name, subresource: "" };
-                let uid = Some(object.uid().to_owned());
-                let options = DeleteOptions {
-                    preconditions: Preconditions { uid, resource_version: None },
-                    ..background()
-                };
-                match self.actor.delete(target, &options).await {
-                    Err(status) if !matches!(status.reason, Reason::NotFound | Reason::Conflict) => {
-                        return Err(status);
-                    }
-                    _ => {}
-                }
-            }
+            result = result.and(self.delete_each(content, name, is_left).await);
         }
-        Ok(())
+        result
     }
+}
+
+/// Objects of a collection that are left.
+#[derive(Default)]
+struct Left {
+    readable: usize,
+    /// Until somebody removes them by force.
+    unreadable: usize,
 }
 
 /// Whether an object was made before the namespace that is there now. Versions do not tell: that of the namespace grows
@@ -307,10 +339,6 @@ fn without_finalizer(mut namespace: Object, ours: &str) -> Object {
     let rest: Vec<String> = finalizers(&namespace).filter(|f| *f != ours).map(str::to_owned).collect();
     namespace.set("spec", json!({ "finalizers": rest }));
     namespace
-}
-
-fn unavailable(error: impl std::fmt::Display) -> Status {
-    Status::unavailable(error.to_string(), 1)
 }
 
 #[cfg(test)]

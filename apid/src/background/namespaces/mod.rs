@@ -15,6 +15,7 @@ mod conditions;
 mod ending;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
@@ -22,7 +23,11 @@ use apimachinery::status::{Reason, Status};
 use self::ending::Ending;
 use super::actor::{Actor, Target};
 use super::follow::{Seen, follow};
+use super::stored;
 use crate::plane::{Collection, Plane};
+
+/// After a failure.
+const RETRY: Duration = Duration::from_secs(2);
 
 /// The namespaces that always exist.
 fn built_in(plane: &Plane) -> [&'static str; 4] {
@@ -55,11 +60,17 @@ async fn create(actor: &Actor, name: &'static str) -> Result<(), Status> {
     }
 }
 
+/// Creates a built-in namespace anew, however often that fails.
+async fn restore(actor: &Actor, name: &'static str) {
+    while let Err(status) = create(actor, name).await {
+        tracing::warn!(namespace = name, reason = %status, "a built-in namespace could not be made");
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// The namespaces.
 fn collection(plane: &Plane) -> Result<&Collection, Status> {
-    let resource = plane.registry.find("", "v1", "namespaces");
-    resource
-        .and_then(|resource| plane.collection(resource))
-        .ok_or_else(|| Status::internal("namespaces are not served"))
+    stored::core(plane, "namespaces")
 }
 
 /// Follows namespaces, until the process ends.
@@ -74,7 +85,7 @@ pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
         Seen::Gone(namespace) => {
             if let Some(&name) = own.iter().find(|own| **own == namespace.name()) {
                 let actor = Actor::apiserver(plane.clone());
-                tokio::spawn(async move { create(&actor, name).await });
+                tokio::spawn(async move { restore(&actor, name).await });
             }
         }
         Seen::There(_) => {}

@@ -7,37 +7,21 @@ use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use tokio::sync::Notify;
 
-use super::{RETRY, collection, objects, set_condition};
+use super::{collection, look_at_changes, objects};
 use crate::background::actor::{Actor, Target};
-use crate::background::follow::follow;
+use crate::background::condition::{Condition, with_conditions};
 
 /// Follows both kinds, until the process ends. `wake` is told of every change: some of the objects are kept.
 pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
-    let changed = Arc::new(Notify::new());
     let (Ok(schemas), Ok(levels)) = (
         collection(actor.plane(), ("flowcontrol.apiserver", "FlowSchema")),
         collection(actor.plane(), ("flowcontrol.apiserver", "PriorityLevelConfiguration")),
     ) else {
         return;
     };
-    let follow = |items: &Arc<crate::plane::Items>| {
-        let (changed, wake) = (Arc::clone(&changed), Arc::clone(&wake));
-        follow(items.clone(), move |_| {
-            changed.notify_one();
-            wake.notify_one();
-        })
-    };
-    let look = async {
-        loop {
-            changed.notified().await;
-            if let Err(status) = look(&actor).await {
-                tracing::warn!(reason = %status, "the status of flow schemas could not be written");
-                tokio::time::sleep(RETRY).await;
-                changed.notify_one();
-            }
-        }
-    };
-    tokio::join!(follow(&schemas.items), follow(&levels.items), look);
+    let both = [&schemas.items, &levels.items];
+    let tell = || wake.notify_one();
+    look_at_changes(both, "the status of flow schemas", tell, || look(&actor)).await;
 }
 
 async fn look(actor: &Actor) -> Result<(), Status> {
@@ -64,15 +48,11 @@ async fn look(actor: &Actor) -> Result<(), Status> {
 fn judged(schema: &Object, there: &HashSet<String>, now: &str) -> Option<Object> {
     let level = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]).unwrap_or("");
     let names = format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?}");
-    let (status, reason, message) = match there.contains(level) {
-        true => ("False", "Found", format!("{names} and it exists")),
-        false => ("True", "NotFound", format!("{names} but there is no such object")),
+    let (holds, reason, message) = match there.contains(level) {
+        true => (false, "Found", format!("{names} and it exists")),
+        false => (true, "NotFound", format!("{names} but there is no such object")),
     };
-    set_condition(
-        schema,
-        &[("type", "Dangling"), ("status", status), ("reason", reason), ("message", &message)],
-        now,
-    )
+    with_conditions(schema, &[Condition { kind: "Dangling", holds, reason, message }], now)
 }
 
 #[cfg(test)]

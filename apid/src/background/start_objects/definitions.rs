@@ -7,17 +7,15 @@
 //! deleted when no definition serves its group version. One without that label is somebody else's and stays as it is.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use serde_json::json;
-use tokio::sync::Notify;
 
-use super::{Condition, RETRY, Wanted, api_services, collection, ensure, objects, same_spec};
+use super::{Wanted, api_services, collection, ensure, look_at_changes, objects, same_spec};
 use crate::background::actor::{Actor, Target};
-use crate::background::follow::follow;
+use crate::background::condition::{Condition, with_conditions};
 
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
 const SERVICE: (&str, &str) = ("apiregistration", "APIService");
@@ -27,27 +25,13 @@ const PRIORITIES: (i64, i64) = (1_000, 100);
 
 /// Follows both kinds, until the process ends.
 pub(super) async fn run(actor: Actor) {
-    let changed = Arc::new(Notify::new());
     let (Ok(definitions), Ok(services)) =
         (collection(actor.plane(), DEFINITION), collection(actor.plane(), SERVICE))
     else {
         return;
     };
-    let follow = |items: &Arc<crate::plane::Items>| {
-        let changed = Arc::clone(&changed);
-        follow(items.clone(), move |_| changed.notify_one())
-    };
-    let look = async {
-        loop {
-            changed.notified().await;
-            if let Err(status) = look(&actor).await {
-                tracing::warn!(reason = %status, "the APIServices of custom kinds could not be written");
-                tokio::time::sleep(RETRY).await;
-                changed.notify_one();
-            }
-        }
-    };
-    tokio::join!(follow(&definitions.items), follow(&services.items), look);
+    let both = [&definitions.items, &services.items];
+    look_at_changes(both, "the APIServices of custom kinds", || (), || look(&actor)).await;
 }
 
 async fn look(actor: &Actor) -> Result<(), Status> {
@@ -60,7 +44,7 @@ async fn look(actor: &Actor) -> Result<(), Status> {
         ensure(actor, service).await?;
     }
     let services = collection(plane, SERVICE)?;
-    let available = available();
+    let available = [available()];
     let now = apimachinery::time::time(plane.clock.now());
     for service in objects(services).await? {
         let target = Target { collection: services, namespace: "", name: service.name(), subresource: "" };
@@ -68,7 +52,7 @@ async fn look(actor: &Actor) -> Result<(), Status> {
         let done = if service.label(&key) == Some("true") && !is_wanted {
             actor.delete(target, &Default::default()).await.map(drop)
         } else if service.at(&["spec", "service"]).is_none_or(Value::is_null)
-            && let Some(next) = available.on(&service, &now)
+            && let Some(next) = with_conditions(&service, &available, &now)
         {
             actor.update(Target { subresource: "status", ..target }, next).await.map(drop)
         } else {
@@ -91,7 +75,7 @@ pub(super) fn automanaged(names: &Names) -> String {
 /// What is said of one that this server answers for.
 pub(super) fn available() -> Condition {
     let message = "Local APIServices are always available".to_owned();
-    Condition { kind: "Available", reason: "Local", message }
+    Condition { kind: "Available", holds: true, reason: "Local", message }
 }
 
 /// The group versions that a definition serves.

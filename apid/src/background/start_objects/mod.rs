@@ -25,13 +25,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::object::{Map, Object, Value};
+use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
 use super::actor::{Actor, Target};
-use crate::plane::{Collection, Plane};
+use super::condition::{Condition, with_conditions};
+use super::follow::follow;
+use super::stored;
+use crate::plane::{Collection, Items, Plane};
 
 mod api_services;
 mod dangling;
@@ -61,13 +64,6 @@ struct Wanted {
     condition: Option<Condition>,
 }
 
-/// A condition that the server sets itself.
-struct Condition {
-    kind: &'static str,
-    reason: &'static str,
-    message: String,
-}
-
 impl Wanted {
     /// One that is left alone once it is there.
     fn new(group: &'static str, kind: &'static str, object: Value) -> Self {
@@ -82,43 +78,6 @@ impl Wanted {
     fn with_condition(self, condition: Condition) -> Self {
         Wanted { condition: Some(condition), ..self }
     }
-}
-
-impl Condition {
-    /// The object with the condition, unless it has it.
-    fn on(&self, object: &Object, now: &str) -> Option<Object> {
-        let wanted =
-            [("type", self.kind), ("status", "True"), ("reason", self.reason), ("message", &self.message)];
-        set_condition(object, &wanted, now)
-    }
-}
-
-/// The object with a condition of these fields in the place of another one of its type. None when it has it already.
-fn set_condition(object: &Object, wanted: &[(&str, &str)], now: &str) -> Option<Object> {
-    let have = object.at(&["status", "conditions"]).and_then(Value::as_array).cloned().unwrap_or_default();
-    let text = |condition: &Value, field: &str| {
-        condition.get(field).and_then(Value::as_str).unwrap_or("").to_owned()
-    };
-    let of = |field: &str| wanted.iter().find(|(name, _)| *name == field).map_or("", |(_, value)| value);
-    let (same_type, mut others): (Vec<Value>, Vec<Value>) =
-        have.into_iter().partition(|condition| text(condition, "type") == of("type"));
-    if same_type.iter().any(|c| wanted.iter().all(|(field, value)| text(c, field) == *value)) {
-        return None;
-    }
-    // The time is that of the last change from yes to no or back.
-    let since =
-        same_type.iter().find(|c| text(c, "status") == of("status")).map(|c| text(c, "lastTransitionTime"));
-    let since = since.filter(|time| !time.is_empty()).unwrap_or_else(|| now.to_owned());
-    let time = ("lastTransitionTime", since.as_str());
-    others.push(filled(wanted.iter().copied().chain([time]).map(|(field, value)| (field, value.into()))));
-    let mut object = object.clone();
-    let mut status = match object.remove("status") {
-        Some(Value::Object(status)) => status,
-        _ => Map::new(),
-    };
-    status.insert("conditions".to_owned(), Value::Array(others));
-    object.set("status", status);
-    Some(object)
 }
 
 /// An object of the fields that are not null.
@@ -147,6 +106,34 @@ pub async fn run(plane: Arc<Plane>, published: Published, made: impl FnOnce() + 
         failed = ensure_all(&actor, failed).await;
         ensure_all(&actor, &kept).await;
     }
+}
+
+/// Looks once for each change of the collections, or of several at once, and again after a failure, until the process ends.
+async fn look_at_changes<F: Future<Output = Result<(), Status>> + Send>(
+    collections: [&Arc<Items>; 2],
+    what: &str,
+    also: impl Fn() + Clone + Send,
+    look: impl Fn() -> F + Send,
+) {
+    let changed = Arc::new(Notify::new());
+    let followed = collections.map(|items| {
+        let (changed, also) = (Arc::clone(&changed), also.clone());
+        follow(Arc::clone(items), move |_| {
+            changed.notify_one();
+            also();
+        })
+    });
+    let looks = async {
+        loop {
+            changed.notified().await;
+            if let Err(status) = look().await {
+                tracing::warn!(reason = %status, "{what} could not be written");
+                tokio::time::sleep(RETRY).await;
+                changed.notify_one();
+            }
+        }
+    };
+    tokio::join!(join_all(followed), looks);
 }
 
 /// Sees to each object; gives those back that could not be made.
@@ -182,38 +169,27 @@ async fn ensure(actor: &Actor, wanted: &Wanted) -> Result<(), Status> {
         },
     };
     let now = apimachinery::time::time(plane.clock.now());
-    if let Some(next) = wanted.condition.as_ref().and_then(|condition| condition.on(&current, &now)) {
+    if let Some(next) = with_conditions(&current, wanted.condition.as_slice(), &now) {
         actor.update(Target { subresource: "status", ..target }, next).await?;
     }
     Ok(())
 }
 
 fn collection<'a>(plane: &'a Plane, (group, kind): (&str, &str)) -> Result<&'a Collection, Status> {
-    let resource = plane.registry.find_kind(&plane.names.group(group), kind);
-    resource
-        .and_then(|resource| plane.collection(resource))
-        .ok_or_else(|| Status::internal(format!("objects of kind {kind} are not served")))
-}
-
-fn unavailable(error: storage::Error) -> Status {
-    Status::unavailable(error.to_string(), 1)
+    stored::of_kind(plane, group, kind)
 }
 
 /// All objects of a kind, as the cache has them.
 async fn objects(collection: &Collection) -> Result<Vec<Object>, Status> {
-    let snapshot = collection.items.snapshot().await.map_err(unavailable)?;
-    let items = snapshot.scope(&collection.resource.key_prefix, "");
-    items
-        .map(|item| item.entry().map_err(unavailable)?.object(item.revision()).map_err(Status::internal))
-        .collect()
+    stored::objects(collection, &collection.resource.key_prefix).await
 }
 
 /// An object as the cache has it.
 async fn current(collection: &Collection, namespace: &str, name: &str) -> Result<Option<Object>, Status> {
     let (item, _) =
-        collection.items.get(&collection.resource.key(namespace, name)).await.map_err(unavailable)?;
+        collection.items.get(&collection.resource.key(namespace, name)).await.map_err(stored::unavailable)?;
     let Some(item) = item else { return Ok(None) };
-    let entry = item.entry().map_err(unavailable)?;
+    let entry = item.entry().map_err(stored::unavailable)?;
     entry.object(item.revision()).map(Some).map_err(Status::internal)
 }
 

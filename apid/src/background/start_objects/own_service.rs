@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use apimachinery::names::Names;
 use serde_json::json;
 
-use super::{Condition, Wanted, same_fields};
+use super::{Wanted, same_fields};
+use crate::background::condition::Condition;
 use crate::config::ServiceRange;
 
 /// The port of the Service.
@@ -109,6 +110,7 @@ fn service_cidr(published: &Published, names: &Names) -> Wanted {
     let message = format!("{} default Service CIDR is ready", names.api_title());
     Wanted::new("networking", "ServiceCIDR", object).with_condition(Condition {
         kind: "Ready",
+        holds: true,
         reason: "",
         message,
     })

@@ -62,7 +62,7 @@ fn path(name: &'static str, description: String) -> Parameter {
 }
 
 /// Query parameters that mean the same wherever they stand: name, type, description.
-const GENERAL: [(&str, &str, &str); 18] = [
+const GENERAL: [(&str, &str, &str); 19] = [
     ("allowWatchBookmarks", "boolean", "Whether a watch may send events that only tell how far it is."),
     ("continue", "string", "Where a list goes on: the value that its last page gave."),
     ("dryRun", "string", "`All`: everything is done but storing."),
@@ -97,10 +97,8 @@ const GENERAL: [(&str, &str, &str); 18] = [
     ("resourceVersionMatch", "string", "How `resourceVersion` is meant: `Exact` or `NotOlderThan`."),
     ("sendInitialEvents", "boolean", "Whether a watch first sends what there is."),
     ("timeoutSeconds", "integer", "After how many seconds a list or watch ends."),
+    ("watch", "boolean", "Changes are sent as they come, in place of a list."),
 ];
-
-/// `watch`, the one that makes another request of a list.
-const WATCH: (&str, &str, &str) = ("watch", "boolean", "Changes are sent as they come, in place of a list.");
 
 /// The general parameters of a list or watch.
 pub(super) const READ_MANY: &[&str] = &[
@@ -146,7 +144,7 @@ pub(super) const DELETE_MANY: &[&str] = &[
 
 /// All general parameters.
 pub(super) fn all_general() -> impl Iterator<Item = Parameter> {
-    GENERAL.into_iter().chain([WATCH]).map(|(name, ty, description)| Parameter {
+    GENERAL.into_iter().map(|(name, ty, description)| Parameter {
         name,
         place: Place::Query,
         ty,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use storage::Op;
 
-use super::{MAPS, Reply, Server};
+use super::{MAPS, Reply, Server, map};
 
 const PODS: &str = "/api/v1/namespaces/a/pods";
 
@@ -387,4 +387,47 @@ async fn a_deletion_that_stopped_between_two_writes_is_finished_after_the_start(
     };
     tokio::time::timeout(std::time::Duration::from_secs(30), gone).await.expect("it is removed");
     assert_eq!(server.get(&format!("{PODS}/ends")).await.code, 200);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_keeps_its_namespace_and_nothing_else() {
+    let server = Server::gated("AllowUnsafeMalformedObjectDeletion=true").await;
+    for name in ["x", "y"] {
+        assert_eq!(server.post(MAPS, map(name, "v")).await.code, 201);
+    }
+    let torn = Bytes::from_static(br#"{"kind":"Pod","metadata":{"na"#);
+    for resource in ["pods", "configmaps"] {
+        let key = server.plane.registry.find("", "v1", resource).unwrap().key("a", "bad");
+        server.plane.store.commit(&key, Op::Create(torn.clone())).await.unwrap();
+    }
+    crate::background::start(&server.plane, false, false);
+    assert_eq!(server.delete("/api/v1/namespaces/a", Value::Null).await.code, 200);
+    let told = async {
+        loop {
+            let namespace = server.get("/api/v1/namespaces/a").await.json();
+            let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let holds = |condition: &&Value| condition["type"] == "NamespaceDeletionContentFailure";
+            let failure = conditions.iter().find(holds).map(|condition| condition["message"].to_string());
+            if let Some(failure) = failure.filter(|text| text.contains("of configmaps cannot be read")) {
+                break failure;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let limit = std::time::Duration::from_secs(30);
+    let told = tokio::time::timeout(limit, told).await.expect("the namespace says what keeps it");
+    assert!(told.contains("1 of pods cannot be read"), "{told}");
+    for name in ["x", "y"] {
+        assert_eq!(server.get(&format!("{MAPS}/{name}")).await.code, 404, "{name}");
+    }
+    let ignore = || json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
+    for path in [format!("{PODS}/bad"), format!("{MAPS}/bad")] {
+        assert_eq!(server.delete(&path, ignore()).await.code, 200);
+    }
+    let gone = async {
+        while server.get("/api/v1/namespaces/a").await.code != 404 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(limit, gone).await.expect("nothing keeps it any more");
 }

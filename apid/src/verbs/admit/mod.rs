@@ -1,5 +1,6 @@
 //! Where the verbs ask admission, and what admission may read.
 
+mod decoded;
 mod surroundings;
 
 pub use surroundings::Surroundings;

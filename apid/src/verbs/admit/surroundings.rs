@@ -18,14 +18,11 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::entry::Decoder;
 use kinds::{Registry, Resource};
-use parking_lot::Mutex;
-use storage::Revision;
 
+use super::decoded::Decoded;
 use crate::plane::{Cache, Item, Items, Plane};
 use crate::verbs::shown::tree;
 
-/// Decoded objects kept of a kind.
-const KEPT: usize = 1024;
 /// Objects of a list that is kept decoded; a longer one is read for one decision and forgotten.
 const KEPT_LIST: usize = 64;
 
@@ -35,23 +32,21 @@ pub struct Surroundings {
     plane: OnceLock<Weak<Plane>>,
 }
 
-/// Objects by key, each as of a revision.
-type Decoded = HashMap<Arc<str>, (Revision, Arc<Object>)>;
-
 /// The objects of a kind.
 struct Objects {
     resource: Arc<Resource>,
     items: Arc<Items>,
-    decoded: Mutex<Decoded>,
+    decoded: Arc<Decoded>,
 }
 
 impl Surroundings {
     /// Over the cached objects of every stored kind.
     pub fn new(registry: &Registry, cache: &Cache) -> Self {
+        let decoded = Arc::<Decoded>::default();
         let objects = |resource: &Arc<Resource>| Objects {
             resource: Arc::clone(resource),
             items: cache.resource(&resource.key_prefix, Decoder::new(resource)),
-            decoded: Mutex::default(),
+            decoded: Arc::clone(&decoded),
         };
         let kinds = registry.stored().map(|r| ((r.kind.group, r.kind.kind), objects(r))).collect();
         Surroundings { kinds, plane: OnceLock::new() }
@@ -97,17 +92,11 @@ impl Objects {
     }
 
     fn decode(&self, item: &Item) -> Result<Arc<Object>, Status> {
-        if let Some((revision, object)) = self.decoded.lock().get(item.key())
-            && *revision == item.revision()
-        {
-            return Ok(Arc::clone(object));
+        if let Some(object) = self.decoded.get(item) {
+            return Ok(object);
         }
         let object = Arc::new(tree(item, item.revision())?);
-        let mut decoded = self.decoded.lock();
-        if decoded.len() >= KEPT {
-            decoded.clear();
-        }
-        decoded.insert(Arc::clone(item.key()), (item.revision(), Arc::clone(&object)));
+        self.decoded.keep(item, &object);
         Ok(object)
     }
 

@@ -109,7 +109,7 @@ pub struct RawDeleteOptions {
 }
 
 /// The option whose name says what it may break.
-pub(super) const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+pub const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl RawDeleteOptions {
     /// Checks them.

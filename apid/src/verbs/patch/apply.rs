@@ -11,7 +11,6 @@
 //! `fieldValidation` says; under the neutral names undeclared fields follow `fieldValidation` and the rest is 400.
 
 use apimachinery::codec::{self, Decoded, Limits};
-use apimachinery::field::quote;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use apply::server_side::{Apply, ApplyError, LastApplied, conflict_status};
@@ -80,16 +79,8 @@ impl Intent {
         } else {
             drop_undeclared(&schema.merge(), &mut object.0)
         };
-        let twice = self.duplicates.iter().map(|path| format!("duplicate field {}", quote(path)));
-        let unknown = undeclared.iter().map(|path| format!("unknown field {}", quote(path)));
-        let texts: Vec<String> = twice.chain(unknown).collect();
-        match validation {
-            FieldValidation::Strict if !texts.is_empty() => {
-                Err(Status::bad_request(format!("strict decoding error: {}", texts.join(", "))))
-            }
-            FieldValidation::Ignore => Ok((object, Vec::new())),
-            FieldValidation::Warn | FieldValidation::Strict => Ok((object, texts)),
-        }
+        let warnings = validation.report(&self.duplicates, &undeclared, Status::bad_request)?;
+        Ok((object, warnings))
     }
 }
 
@@ -130,6 +121,9 @@ pub(super) async fn apply(
         Ok(Wanted { object, warnings: warnings.clone(), applied: true })
     };
     let over = |old: &Object| {
+        if !served.is_converted() {
+            return lay(old);
+        }
         let mut live = old.clone();
         served.show(&mut live, names).map_err(Status::internal)?;
         lay(&live)
@@ -148,7 +142,7 @@ pub(super) async fn apply(
         if !wanted.object.uid().is_empty() {
             return Err(other_uid(call, wanted.object.uid(), ""));
         }
-        call.may_also_create().await?;
+        call.may_also("create").await?;
         match insert(call, wanted, options).await {
             Err(status) if status.reason == Reason::AlreadyExists => {}
             result => return result,

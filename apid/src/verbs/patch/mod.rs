@@ -14,7 +14,7 @@ mod scale;
 
 use ::apply::{json_patch, merge_patch, strategic};
 use apimachinery::codec::{self, Limits};
-use apimachinery::field::{FieldError, FieldPath, quote};
+use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Details, Reason, Status};
@@ -150,7 +150,11 @@ impl Patch {
         let version = version.map_or(kind, |version| &**version);
         let unfit = |error: TypeError| self.unfit(&error.to_string());
         let conformed = version.conform(&mut new).map_err(unfit)?;
-        let warnings = report(call, self, &conformed.unknown, validation)?;
+        let strict_is_invalid = call.plane.names.behaviour.strict_patch_is_invalid;
+        // Requirements, appendix (g) 23.
+        let refuse =
+            |why: String| if strict_is_invalid { self.unfit(&why) } else { Status::bad_request(why) };
+        let warnings = validation.report(&self.duplicates, &conformed.unknown, refuse)?;
         version.to_stored(&mut new, &call.plane.names).map_err(unfit)?;
         Ok((new, warnings))
     }
@@ -248,30 +252,5 @@ pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Re
     match call.modify(options, wanted).await? {
         Modified::Done(written) => Ok(written),
         Modified::Missing => Err(Status::not_found(&resource.group_resource, call.name)),
-    }
-}
-
-/// What is done about keys that came twice and fields that the schema does not know.
-fn report(
-    call: &Call<'_>,
-    patch: &Patch,
-    unknown: &[String],
-    validation: FieldValidation,
-) -> Result<Vec<String>, Status> {
-    let duplicates = patch.duplicates.iter().map(|path| format!("duplicate field {}", quote(path)));
-    let texts: Vec<String> =
-        duplicates.chain(unknown.iter().map(|path| format!("unknown field {}", quote(path)))).collect();
-    match validation {
-        FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Strict if !texts.is_empty() => {
-            let why = format!("strict decoding error: {}", texts.join(", "));
-            // Requirements, appendix (g) 23.
-            if call.plane.names.behaviour.strict_patch_is_invalid {
-                Err(patch.unfit(&why))
-            } else {
-                Err(Status::bad_request(why))
-            }
-        }
-        FieldValidation::Warn | FieldValidation::Strict => Ok(texts),
     }
 }
