@@ -15,11 +15,8 @@
 )]
 
 mod child;
-mod content;
-mod disk;
 mod kill;
 mod model;
-mod mount;
 mod power;
 mod record;
 mod session;

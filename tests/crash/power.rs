@@ -3,71 +3,26 @@
 //!
 //! This process serves the file system, a child runs the store on it. The image of a cut is taken at one instant, after
 //! the list of what was acknowledged; the child is killed afterwards.
-//!
-//! The test runs itself again in a mount namespace of its own: however it ends, its mounts end with it.
 
-use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use tests::disk::Disk;
+use tests::mount::Mount;
+use tests::namespace::run_inside;
 
 use super::Plan;
-use super::disk::Disk;
 use super::model::Model;
-use super::mount::Mount;
 use super::session::Session;
 
 const TEST: &str = "power::every_acknowledged_write_survives_power_cuts";
-const INSIDE: &str = "CRASH_POWER_INSIDE";
 
 #[test]
 fn every_acknowledged_write_survives_power_cuts() {
-    if std::env::var_os(INSIDE).is_some() {
-        end_with_parent();
-        return cut_again_and_again();
-    }
-    if let Err(why) = can_mount() {
-        println!("power cuts are not tested here: {why}");
-        return;
-    }
-    let mut command = in_namespace();
-    command.arg(std::env::current_exe().unwrap()).args([TEST, "--exact", "--nocapture", "--test-threads=1"]);
-    let mut inside = command.env(INSIDE, "1").stdin(Stdio::piped()).spawn().unwrap();
-    // Its input stays open until it has ended.
-    let input = inside.stdin.take();
-    let status = inside.wait().unwrap();
-    drop(input);
-    assert!(status.success(), "see above");
-}
-
-/// A command in a mount namespace of its own.
-fn in_namespace() -> Command {
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private"]);
-    command
-}
-
-/// Whether FUSE and mount namespaces are to be had.
-fn can_mount() -> Result<(), String> {
-    let device = std::fs::File::options().read(true).write(true).open("/dev/fuse");
-    device.map_err(|error| format!("/dev/fuse: {error}"))?;
-    match in_namespace().arg("true").stderr(Stdio::null()).status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("unshare ends with {status}")),
-        Err(error) => Err(format!("unshare: {error}")),
-    }
-}
-
-/// The end of the input is the end of the process that started this one.
-fn end_with_parent() {
-    thread::spawn(|| {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        std::process::exit(1);
-    });
+    run_inside(TEST, cut_again_and_again);
 }
 
 fn cut_again_and_again() {

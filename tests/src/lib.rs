@@ -1,1 +1,21 @@
-//! Shared parts of the tests that run the real programs.
+//! Shared parts of the tests that run the real programs: a disk that knows what a power cut leaves, mounted for a process
+//! under test.
+//!
+//! # Contract
+//!
+//! [`disk::Disk`] is the disk, [`mount::Mount`] serves it as a FUSE file system. A test that mounts runs itself again with
+//! [`namespace::run_inside`], so that its mounts end with it, however it ends.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and runs on the machine's time"
+)]
+
+mod content;
+pub mod disk;
+pub mod mount;
+pub mod namespace;

@@ -10,17 +10,18 @@ use std::time::{Duration, SystemTime};
 use fuser::{
     BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
+    WriteFlags,
 };
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 
-use super::disk::{Directory, Disk, File, Node, ROOT, Refusal};
+use crate::disk::{Directory, Disk, File, Node, ROOT, Refusal};
 
 /// How long the kernel may remember names and sizes: it sees every change itself.
 const TTL: Duration = Duration::from_secs(60);
 
-/// What statfs says is there and free.
+/// What statfs says is there and free of a disk without a limit.
 const BLOCKS: u64 = 1 << 28;
 const BLOCK: u32 = 4096;
 
@@ -44,6 +45,11 @@ impl Mount {
     /// Where it is mounted.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Sets how many bytes there is room for: [`Disk::limit`].
+    pub fn limit(&self, bytes: Option<u64>) {
+        self.disk.lock().limit(bytes);
     }
 
     /// What a power cut now leaves, and the names that it took or brought back.
@@ -98,6 +104,7 @@ fn errno(refusal: Refusal) -> Errno {
         Refusal::IsDirectory => Errno::EISDIR,
         Refusal::NotEmpty => Errno::ENOTEMPTY,
         Refusal::CrossDirectory => Errno::EXDEV,
+        Refusal::Full => Errno::ENOSPC,
     }
 }
 
@@ -175,9 +182,31 @@ impl Filesystem for Served {
     ) {
         let made = self.0.lock().make(parent.0, name, Node::File(File::default()));
         match made.and_then(|id| self.attributes(id)) {
-            Ok(made) => reply.created(&TTL, &made, Generation(0), FileHandle(0), FopenFlags::empty()),
+            Ok(made) => {
+                self.0.lock().open(made.ino.0);
+                reply.created(&TTL, &made, Generation(0), FileHandle(0), FopenFlags::empty());
+            }
             Err(refusal) => reply.error(errno(refusal)),
         }
+    }
+
+    fn open(&self, _: &Request, id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.0.lock().open(id.0);
+        reply.opened(FileHandle(0), FopenFlags::empty());
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        id: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.0.lock().release(id.0);
+        reply.ok();
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -271,6 +300,10 @@ impl Filesystem for Served {
     }
 
     fn statfs(&self, _: &Request, _id: INodeNo, reply: ReplyStatfs) {
-        reply.statfs(BLOCKS, BLOCKS, BLOCKS, ROOT << 20, ROOT << 20, BLOCK, 255, BLOCK);
+        let (blocks, free) = match self.0.lock().room() {
+            Some((capacity, free)) => (capacity as u64, free as u64),
+            None => (BLOCKS, BLOCKS),
+        };
+        reply.statfs(blocks, free, free, ROOT << 20, ROOT << 20, BLOCK, 255, BLOCK);
     }
 }

@@ -6,6 +6,9 @@
 //! removed, renamed) by a sync of their directory. [`Disk::cut`] answers the disk that a cut at this moment leaves: what
 //! was synced, and of the rest what chance decides. A rename is done or not, never half. The disk it is asked of goes on.
 //!
+//! A disk may have a capacity: pages that were written count, as long as a name leads to them or somebody has them open,
+//! and when all are used nothing more is written until some are given back.
+//!
 //! # Reference
 //!
 //! POSIX `fsync` as `fsync(2)` of Linux words it: syncing a file does not sync its name.
@@ -16,7 +19,7 @@ use std::ffi::{OsStr, OsString};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::content::Content;
+use crate::content::{Content, PAGE};
 
 /// The number of the root directory, as FUSE has it.
 pub const ROOT: u64 = 1;
@@ -31,6 +34,12 @@ pub struct Disk {
     next: u64,
     /// Numbers the changes.
     changes: u64,
+    /// Pages that may be used; None: no limit.
+    capacity: Option<usize>,
+    /// How often each file is open.
+    open: BTreeMap<u64, usize>,
+    /// Files without a name: they are there for those who have them open, or for a cut that brings their name back.
+    unnamed: BTreeSet<u64>,
 }
 
 /// What a name points at.
@@ -86,6 +95,8 @@ pub enum Refusal {
     NotEmpty,
     /// Renames across directories are not built: the store does none.
     CrossDirectory,
+    /// The disk is full.
+    Full,
 }
 
 /// How a cut treats what was not synced.
@@ -101,11 +112,72 @@ enum Fate {
     Each,
 }
 
+impl Default for Disk {
+    fn default() -> Self {
+        Disk::new()
+    }
+}
+
 impl Disk {
     /// An empty root directory.
     pub fn new() -> Self {
         let root = Node::Directory(Directory::default());
-        Disk { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1, changes: 0 }
+        Disk {
+            nodes: BTreeMap::from([(ROOT, root)]),
+            next: ROOT + 1,
+            changes: 0,
+            capacity: None,
+            open: BTreeMap::new(),
+            unnamed: BTreeSet::new(),
+        }
+    }
+
+    /// Sets how many bytes there is room for, in whole pages; None: no limit. What is there stays, even if it is more.
+    pub fn limit(&mut self, bytes: Option<u64>) {
+        self.capacity = bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE);
+    }
+
+    /// Pages there is room for, if there is a limit, and how many of them are free.
+    pub fn room(&self) -> Option<(usize, usize)> {
+        let capacity = self.capacity?;
+        let counts = |(id, node): (&u64, &Node)| match node {
+            Node::File(file) if self.open.contains_key(id) || !self.unnamed.contains(id) => file.live.held(),
+            _ => 0,
+        };
+        let used: usize = self.nodes.iter().map(counts).sum();
+        Some((capacity, capacity.saturating_sub(used)))
+    }
+
+    /// Notes that a file is opened.
+    pub fn open(&mut self, file: u64) {
+        *self.open.entry(file).or_default() += 1;
+    }
+
+    /// Notes that a file is closed. One without a name is gone then, unless a cut could bring its name back.
+    pub fn release(&mut self, file: u64) {
+        if let Some(count) = self.open.get_mut(&file) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&file);
+                self.forget_closed();
+            }
+        }
+    }
+
+    /// Drops files that nobody has open and no name leads to, now or after a cut.
+    fn forget_closed(&mut self) {
+        let closed: Vec<u64> =
+            self.unnamed.iter().copied().filter(|id| !self.open.contains_key(id)).collect();
+        for id in closed {
+            let named = |node: &Node| match node {
+                Node::Directory(directory) => directory.may_name(id),
+                Node::File(_) => false,
+            };
+            if !self.nodes.values().any(named) {
+                self.nodes.remove(&id);
+                self.unnamed.remove(&id);
+            }
+        }
     }
 
     /// A node by number.
@@ -180,6 +252,7 @@ impl Disk {
         let directory = self.directory_mut(directory)?;
         directory.live.remove(name);
         directory.pending.push((change, Naming::Remove(name.to_owned())));
+        self.unnamed.insert(id);
         Ok(())
     }
 
@@ -195,8 +268,9 @@ impl Disk {
         let change = self.change();
         let directory = self.directory_mut(from.0)?;
         directory.live.remove(from.1);
-        directory.live.insert(to.1.to_owned(), id);
+        let replaced = directory.live.insert(to.1.to_owned(), id);
         directory.pending.push((change, Naming::Rename(from.1.to_owned(), to.1.to_owned(), id)));
+        self.unnamed.extend(replaced);
         Ok(())
     }
 
@@ -208,8 +282,13 @@ impl Disk {
         }
     }
 
-    /// Writes to a file.
+    /// Writes to a file, all or nothing.
     pub fn write(&mut self, file: u64, offset: usize, data: &[u8]) -> Result<(), Refusal> {
+        if let Some((_, free)) = self.room()
+            && self.file_mut(file)?.live.lacking(offset, data.len()) > free
+        {
+            return Err(Refusal::Full);
+        }
         let change = self.change();
         let file = self.file_mut(file)?;
         let write = Write::Data(offset, data.to_vec());
@@ -238,6 +317,7 @@ impl Disk {
             Node::Directory(directory) => {
                 directory.pending.clear();
                 directory.durable = directory.live.clone();
+                self.forget_closed();
             }
         }
         Ok(())
@@ -251,7 +331,8 @@ impl Disk {
             2 | 3 => Fate::Before(self.moment(random)),
             _ => Fate::Each,
         };
-        let mut left = Disk { nodes: BTreeMap::new(), next: self.next, changes: 0 };
+        let mut left =
+            Disk { nodes: BTreeMap::new(), next: self.next, capacity: self.capacity, ..Disk::new() };
         for (id, node) in &self.nodes {
             left.nodes.insert(*id, node.cut(fate, random));
         }
@@ -296,6 +377,18 @@ impl Disk {
             }
         }
         self.nodes.retain(|id, _| named.contains(id));
+    }
+}
+
+impl Directory {
+    /// Whether a name leads to a node, now or after some cut.
+    fn may_name(&self, id: u64) -> bool {
+        let pending = |(_, naming): &(u64, Naming)| match naming {
+            Naming::Put(_, put) | Naming::Rename(_, _, put) => *put == id,
+            Naming::Remove(_) => false,
+        };
+        self.live.values().chain(self.durable.values()).any(|named| *named == id)
+            || self.pending.iter().any(pending)
     }
 }
 
@@ -425,4 +518,25 @@ fn a_cut_leaves_what_was_synced_and_no_more_than_was_written() {
         let (all, _) = disk.cut(&mut random);
         assert_eq!(all.read(all.lookup(ROOT, name("current")).unwrap(), 0, 9999).unwrap()[1000..], [2; 2000]);
     }
+}
+
+#[test]
+fn a_full_disk_takes_nothing_until_something_is_removed_and_closed() {
+    let name = OsStr::new;
+    let mut disk = Disk::new();
+    disk.limit(Some(3 * PAGE as u64));
+    let file = disk.make(ROOT, name("a"), Node::File(File::default())).unwrap();
+    disk.open(file);
+    disk.resize(file, 100 * PAGE).unwrap();
+    assert_eq!(disk.room(), Some((3, 3)), "what was never written takes no room");
+    disk.write(file, PAGE, &[1; 2 * PAGE]).unwrap();
+    assert_eq!(disk.write(file, 8 * PAGE - 1, &[1; 2]), Err(Refusal::Full));
+    disk.write(file, PAGE, &[2; PAGE]).unwrap();
+    disk.remove(ROOT, name("a"), false).unwrap();
+    assert_eq!(disk.room(), Some((3, 1)), "it is still open");
+    disk.release(file);
+    assert_eq!(disk.room(), Some((3, 3)));
+    assert!(disk.node(file).is_ok(), "a cut can bring its name back");
+    disk.sync(ROOT).unwrap();
+    assert!(disk.node(file).is_err());
 }

@@ -3,22 +3,35 @@
 
 use std::sync::Arc;
 
-const PAGE: usize = 4096;
+/// Bytes of a page.
+pub(crate) const PAGE: usize = 4096;
 
 /// Bytes; what was never written is zero and takes no memory.
 #[derive(Clone, Debug, Default)]
-pub struct Content {
+pub(crate) struct Content {
     size: usize,
+    held: usize,
     pages: Vec<Option<Arc<[u8; PAGE]>>>,
 }
 
 impl Content {
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.size
     }
 
+    /// Pages that were written.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Pages that a write would add.
+    pub(crate) fn lacking(&self, offset: usize, size: usize) -> usize {
+        let missing = |(page, _): &(usize, _)| self.pages.get(*page).is_none_or(Option::is_none);
+        parts(offset, offset + size).filter(missing).count()
+    }
+
     /// Up to `size` bytes from `offset`: fewer at the end.
-    pub fn read(&self, offset: usize, size: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, offset: usize, size: usize) -> Vec<u8> {
         let end = self.size.min(offset.saturating_add(size));
         let mut bytes = Vec::with_capacity(end.saturating_sub(offset));
         for (page, within) in parts(offset, end) {
@@ -31,22 +44,28 @@ impl Content {
     }
 
     /// Overwrites, and lengthens if need be.
-    pub fn write(&mut self, offset: usize, mut data: &[u8]) {
+    pub(crate) fn write(&mut self, offset: usize, mut data: &[u8]) {
         let end = offset + data.len();
         if self.size < end {
             self.resize(end);
         }
         for (page, within) in parts(offset, end) {
             let (now, later) = data.split_at(within.len());
-            let page = self.pages[page].get_or_insert_with(|| Arc::new([0; PAGE]));
+            let held = &mut self.held;
+            let page = self.pages[page].get_or_insert_with(|| {
+                *held += 1;
+                Arc::new([0; PAGE])
+            });
             Arc::make_mut(page)[within].copy_from_slice(now);
             data = later;
         }
     }
 
     /// Cuts off, or lengthens with zeros.
-    pub fn resize(&mut self, size: usize) {
-        self.pages.resize(size.div_ceil(PAGE), None);
+    pub(crate) fn resize(&mut self, size: usize) {
+        let pages = size.div_ceil(PAGE);
+        self.held -= self.pages.iter().skip(pages).flatten().count();
+        self.pages.resize(pages, None);
         if size < self.size
             && let (used @ 1.., Some(Some(last))) = (size % PAGE, self.pages.last_mut())
         {
@@ -85,5 +104,6 @@ fn content_is_what_a_vector_would_be() {
         let expected = vector.get(from..vector.len().min(from + size)).unwrap_or_default();
         assert_eq!(content.read(from, size), expected);
         assert_eq!(content.size(), vector.len());
+        assert_eq!(content.held(), content.pages.iter().flatten().count());
     }
 }
