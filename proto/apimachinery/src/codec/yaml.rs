@@ -21,10 +21,12 @@
 //! `sigs.k8s.io/yaml` over `go-yaml` v2. Known difference: there an explicit key before `<<` loses against the merged
 //! one, which contradicts the YAML specification.
 
+mod lines;
 mod read;
 mod scalar;
 mod write;
 
+pub use lines::{Lines, lines};
 pub use read::decode;
 pub use write::encode;
 

@@ -1,0 +1,145 @@
+//! The lines on which the fields of a document stand, for messages about files that people write.
+
+use std::collections::HashMap;
+
+use granit_parser::{Event, Parser};
+
+use crate::codec::Limits;
+use crate::codec::duplicates::{push_field, push_item};
+
+/// Bytes of paths that are kept: enough for any file that a person writes, and no more for one that nobody did.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// Where the fields of a document stand.
+#[derive(Clone, Debug, Default)]
+pub struct Lines(HashMap<String, usize>);
+
+impl Lines {
+    /// The line of a field, from 1: `jwt[0].issuer.url`. A field that is not there has the line of the one it would be
+    /// in. None for the document itself.
+    pub fn at(&self, path: &str) -> Option<usize> {
+        let mut path = path;
+        loop {
+            if let Some(line) = self.0.get(path) {
+                return Some(*line);
+            }
+            path = path.get(..path.rfind(['.', '['])?)?;
+        }
+    }
+}
+
+/// An open collection.
+enum Frame {
+    /// The length of its own path, and the key that waits for its value.
+    Map(usize, bool),
+    /// The length of its own path, and the index of the next item.
+    List(usize, usize),
+}
+
+/// Reads the first document for its lines alone. What is no YAML has none. Of a key that comes twice the last counts;
+/// what comes in by `*` or `<<` stands where it is put.
+pub fn lines(input: &[u8], limits: Limits) -> Lines {
+    let mut lines = HashMap::new();
+    let Ok(text) = std::str::from_utf8(input) else { return Lines(lines) };
+    let options = granit_parser::options! {
+        flow_nesting_limit: limits.depth.saturating_add(8),
+        block_nesting_limit: limits.depth.saturating_add(8),
+    };
+    let mut parser = Parser::new_from_str_with_options(text.trim_start_matches('\u{feff}'), options);
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut path = String::new();
+    let mut bytes = 0;
+    while let Some(Ok((event, span))) = parser.next_event() {
+        if bytes > MAX_BYTES || frames.len() > limits.depth || matches!(event, Event::DocumentEnd) {
+            break;
+        }
+        let line = span.start.line();
+        let mut note = |path: &str| {
+            bytes += path.len();
+            lines.insert(path.to_owned(), line);
+        };
+        match &event {
+            Event::Scalar(key, ..) if matches!(frames.last(), Some(Frame::Map(_, false))) => {
+                if let Some(Frame::Map(own, named)) = frames.last_mut() {
+                    path.truncate(*own);
+                    push_field(&mut path, key);
+                    note(&path);
+                    *named = true;
+                }
+                continue;
+            }
+            Event::Scalar(..) | Event::Alias(_) | Event::SequenceStart(..) | Event::MappingStart(..) => {
+                if let Some(Frame::List(own, next)) = frames.last_mut() {
+                    path.truncate(*own);
+                    push_item(&mut path, *next);
+                    note(&path);
+                    *next += 1;
+                }
+            }
+            Event::SequenceEnd | Event::MappingEnd => drop(frames.pop()),
+            _ => continue,
+        }
+        match &event {
+            Event::SequenceStart(..) => frames.push(Frame::List(path.len(), 0)),
+            Event::MappingStart(..) => frames.push(Frame::Map(path.len(), false)),
+            _ => {
+                if let Some(Frame::Map(own, named)) = frames.last_mut() {
+                    path.truncate(*own);
+                    *named = false;
+                }
+            }
+        }
+    }
+    Lines(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_and_item_has_its_line() {
+        let text = "\
+# a file
+kind: X
+jwt:
+- issuer:
+    url: https://a
+    audiences: [a,
+      b]
+  rules:
+  - claim: x
+  - {claim: y, value: {deep: 1}}
+- issuer: *none
+anonymous:
+  enabled: true
+";
+        let lines = lines(text.as_bytes(), Limits::BODY);
+        for (path, line) in [
+            ("kind", Some(2)),
+            ("jwt", Some(3)),
+            ("jwt[0]", Some(4)),
+            ("jwt[0].issuer.url", Some(5)),
+            ("jwt[0].issuer.discoveryURL", Some(4)),
+            ("jwt[0].issuer.audiences[0]", Some(6)),
+            ("jwt[0].issuer.audiences[1]", Some(7)),
+            ("jwt[0].rules[0].claim", Some(9)),
+            ("jwt[0].rules[1].value.deep", Some(10)),
+            ("jwt[0].rules[1].message", Some(10)),
+            ("nothing", None),
+            ("", None),
+        ] {
+            assert_eq!(lines.at(path), line, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_document_has_no_lines() {
+        for text in ["", "\u{feff}", "[", "a: [", "- - - -", "\t"] {
+            assert_eq!(lines(text.as_bytes(), Limits::BODY).at("x"), None, "{text}");
+        }
+        assert_eq!(lines(&[0xff], Limits::BODY).at("x"), None);
+        let same = lines(br#"{"a": 1, "b": {"c": [2]}}"#, Limits::BODY);
+        assert_eq!((same.at("a"), same.at("b.c[0]")), (Some(1), Some(1)));
+    }
+}
