@@ -11,7 +11,7 @@
     reason = "a test fails by panicking, and runs on the machine's time"
 )]
 
-mod harness;
+use tests::harness;
 
 mod admission;
 mod apply;

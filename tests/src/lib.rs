@@ -1,5 +1,5 @@
 //! Shared parts of the tests that run the real programs: a disk that knows what a power cut leaves, mounted for a process
-//! under test.
+//! under test; and the [`harness`] that starts control planes.
 //!
 //! # Contract
 //!
@@ -17,5 +17,6 @@
 
 mod content;
 pub mod disk;
+pub mod harness;
 pub mod mount;
 pub mod namespace;

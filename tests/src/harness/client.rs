@@ -217,20 +217,30 @@ impl WatchStream {
     }
 }
 
+/// TLS that accepts every server and offers these protocols.
+pub fn tls(protocols: &[&str]) -> TlsConnector {
+    let mut config = configuration(None);
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    TlsConnector::from(Arc::new(config))
+}
+
 fn connector(identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>) -> TlsConnector {
+    TlsConnector::from(Arc::new(configuration(identity)))
+}
+
+fn configuration(identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>) -> ClientConfig {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("the provider has the default versions")
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyServer(provider)));
-    let config = match identity {
+    match identity {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => {
             builder.with_client_auth_cert(chain, key).expect("chain and key belong together")
         }
-    };
-    TlsConnector::from(Arc::new(config))
+    }
 }
 
 /// Accepts every server.

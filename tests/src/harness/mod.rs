@@ -8,8 +8,8 @@
 mod client;
 mod plane;
 
-pub use client::{Answer, Client, Session};
-pub use plane::{Options, Plane, program};
+pub use client::{Answer, Client, Session, WatchStream, tls};
+pub use plane::{Options, Plane, TOKENS, program};
 
 use std::future::Future;
 use std::time::Duration;
