@@ -9,7 +9,7 @@
 //!
 //! `grpc` (the wire) asks `review` (the review resources), `authn` (one file a method) and `authz` (one file a mode);
 //! those stand on `rules` (roles and bindings), `tokens` (signed ones) and `mirror` (the feed from apid). `controllers` say what
-//! authd wants written. `config` is the command line.
+//! authd wants written. `config` is the command line and the files it names; `live` is what is in force of it.
 //!
 //! # Invariants
 //!
@@ -21,6 +21,7 @@ pub mod authz;
 pub mod config;
 pub mod controllers;
 pub mod grpc;
+pub mod live;
 pub mod meters;
 pub mod mirror;
 mod monitoring;
@@ -34,7 +35,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::clock::{Chance, SystemChance, SystemClock};
-use authproto::auth;
 use clap::Parser;
 use clap::error::ErrorKind;
 use tokio::io::AsyncReadExt;
@@ -42,6 +42,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
 
 use config::{Config, Flags};
+use live::Live;
 use meters::Meters;
 use mirror::Mirror;
 
@@ -70,7 +71,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     if serving::log::init(flags.verbosity, flags.logging_format).is_err() {
         eprintln!("authd: logging is set up already");
     }
-    let (config, mirror, authn) = match configure(flags) {
+    let (config, built) = match configure(flags) {
         Ok(configured) => configured,
         Err(mistakes) => {
             for mistake in mistakes {
@@ -85,7 +86,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     let ended = match runtime {
         Ok(runtime) => {
-            let ended = runtime.block_on(serve(config, mirror, authn)).map_err(|error| error.to_string());
+            let ended = runtime.block_on(serve(config, built)).map_err(|error| error.to_string());
             // Reading standard input cannot be interrupted, and nobody waits for it.
             runtime.shutdown_background();
             ended
@@ -101,26 +102,33 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Checks everything that can be checked before something is bound.
-fn configure(flags: Flags) -> Result<(Config, Arc<Mirror>, authn::Union), Vec<String>> {
-    let config = Config::check(flags)?;
-    let mirror = Mirror::new(Arc::clone(&config.names));
-    let authn = authn::Union::build(&config.authn, &mirror)?;
-    Ok((config, mirror, authn))
+/// What the checked command line makes.
+struct Built {
+    mirror: Arc<Mirror>,
+    meters: Arc<Meters>,
+    live: Arc<Live>,
 }
 
-async fn serve(
-    config: Config,
-    mirror: Arc<Mirror>,
-    authn: authn::Union,
-) -> Result<(), Box<dyn std::error::Error>> {
+/// Checks everything that can be checked before something is bound.
+fn configure(flags: Flags) -> Result<(Config, Built), Vec<String>> {
+    let config = Config::check(flags)?;
+    let mirror = Mirror::new(Arc::clone(&config.names));
     let meters = Meters::new(authn::Union::methods());
-    let authz = authz::Union::build(&config.modes, &mirror, &meters);
-    let epoch = auth::Epoch { instance: SystemChance.uuid(), generation: 1 };
+    let authn = authn::Union::build(&config.authn, &mirror);
+    let authz = authz::Union::build(&config.modes, &config.authz, &mirror, &meters);
+    let (authn, authz) = match (authn, authz) {
+        (Ok(authn), Ok(authz)) => (authn, authz),
+        (authn, authz) => return Err([authn.err(), authz.err()].into_iter().flatten().flatten().collect()),
+    };
+    let live = Live::new(SystemChance.uuid(), authn, authz, config.modes.warnings.clone());
+    Ok((config, Built { mirror, meters, live }))
+}
+
+async fn serve(config: Config, built: Built) -> Result<(), Box<dyn std::error::Error>> {
+    let Built { mirror, meters, live } = built;
     let parts = grpc::Parts {
         names: Arc::clone(&config.names),
-        authn: Arc::new(authn),
-        authz: Arc::new(authz),
+        live,
         issuer: config.authn.issuer.clone(),
         token_controllers: config.token_controllers,
         logins: grpc::Parts::permits(),
@@ -128,8 +136,6 @@ async fn serve(
         mirror: Arc::clone(&mirror),
         clock: Arc::new(SystemClock::new()),
         chance: Arc::new(SystemChance),
-        epoch,
-        warnings: config.modes.warnings.clone().into(),
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -138,7 +144,7 @@ async fn serve(
     }
     let listener = serving::listener::unix(&config.socket)?;
     tracing::info!(
-        socket = %config.socket.display(), names = %config.names.preset(), authn = ?parts.authn, authz = ?parts.authz,
+        socket = %config.socket.display(), names = %config.names.preset(), in_force = ?parts.live.now(),
         "authd serves"
     );
     let server = tonic::transport::Server::builder()

@@ -7,11 +7,15 @@
 
 use std::sync::Arc;
 
+use crate::config::reloaded::{ReloadLabels, ReloadMeters};
 use apimachinery::decision::Verdict;
 use serving::metrics::{Counter, Counters, Definition, Gauge, Metrics, Stability};
 
 /// Label names with their values.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// The labels of [`DECISIONS`]; names come from a configuration file.
+type DecisionLabels = [(&'static str, String); 3];
 
 const AUTHENTICATIONS: Definition = Definition::new(
     "authentication_attempts_total",
@@ -40,6 +44,27 @@ const SYNCED: Definition = Definition::new(
     "1 while a feed from apid lives and is complete.",
 );
 
+const AUTHN_RELOADS: Definition = Definition::new(
+    "apiserver_authentication_config_controller_automatic_reloads_total",
+    Stability::Alpha,
+    "Reloads of the authentication configuration, by status and server.",
+);
+const AUTHN_RELOADED: Definition = Definition::new(
+    "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds",
+    Stability::Alpha,
+    "When the authentication configuration was reloaded last, by status and server.",
+);
+const AUTHZ_RELOADS: Definition = Definition::new(
+    "apiserver_authorization_config_controller_automatic_reloads_total",
+    Stability::Alpha,
+    "Reloads of the authorization configuration, by status and server.",
+);
+const AUTHZ_RELOADED: Definition = Definition::new(
+    "apiserver_authorization_config_controller_automatic_reload_last_timestamp_seconds",
+    Stability::Alpha,
+    "When the authorization configuration was reloaded last, by status and server.",
+);
+
 /// All metrics of the process.
 #[derive(Debug)]
 pub struct Meters {
@@ -49,7 +74,11 @@ pub struct Meters {
     denied: Counter,
     no_opinion: Counter,
     not_decided: Counter,
-    decisions: Counters<Labels<3>>,
+    decisions: Counters<DecisionLabels>,
+    /// Reloads of the authentication configuration.
+    pub authn_reloads: ReloadMeters,
+    /// Reloads of the authorization configuration.
+    pub authz_reloads: ReloadMeters,
     mirror: MirrorGauges,
 }
 
@@ -96,7 +125,13 @@ impl Meters {
         let result = |result: &'static str| results.get_or_create(&[("result", result)]).clone();
         let (allowed, denied, no_opinion, not_decided) =
             (result("allowed"), result("denied"), result("no-opinion"), result("error"));
-        let decisions = metrics.counter::<Labels<3>>(&DECISIONS);
+        let decisions = metrics.counter::<DecisionLabels>(&DECISIONS);
+        let reloads = |total, last| ReloadMeters {
+            total: metrics.counter::<ReloadLabels>(total),
+            last: metrics.float_gauge::<ReloadLabels>(last),
+        };
+        let authn_reloads = reloads(&AUTHN_RELOADS, &AUTHN_RELOADED);
+        let authz_reloads = reloads(&AUTHZ_RELOADS, &AUTHZ_RELOADED);
         let mirror = MirrorGauges {
             roles: metrics.single_gauge(&ROLES),
             bindings: metrics.single_gauge(&BINDINGS),
@@ -111,14 +146,17 @@ impl Meters {
             no_opinion,
             not_decided,
             decisions,
+            authn_reloads,
+            authz_reloads,
             mirror,
         })
     }
 
     /// The counters of a mode; its name is its type unless a configuration file names it.
-    pub fn mode(&self, kind: &'static str) -> ModeCounters {
-        let of = |decision| {
-            self.decisions.get_or_create(&[("type", kind), ("name", kind), ("decision", decision)]).clone()
+    pub fn mode(&self, kind: &str, name: &str) -> ModeCounters {
+        let of = |decision: &str| {
+            let labels = [("type", kind), ("name", name), ("decision", decision)];
+            self.decisions.get_or_create(&labels.map(|(label, value)| (label, value.to_owned()))).clone()
         };
         ModeCounters { allowed: of("allowed"), denied: of("denied") }
     }
@@ -180,7 +218,7 @@ mod tests {
     #[test]
     fn the_names_are_those_of_the_golden_list() {
         let meters = Meters::new(["x509", "anonymous"]);
-        meters.mode("RBAC").count(Verdict::Allow);
+        meters.mode("RBAC", "RBAC").count(Verdict::Allow);
         meters.authenticated(Some("x509"));
         meters.authenticated(None);
         meters.authorized(Verdict::Allow);

@@ -171,6 +171,12 @@ impl Union {
         }
     }
 
+    /// No method, and nobody is anonymous.
+    #[cfg(test)]
+    pub(crate) fn nothing() -> Self {
+        Union { methods: Vec::new(), anonymous: false, api_audiences: Vec::new() }
+    }
+
     /// The audiences of the API itself.
     pub fn api_audiences(&self) -> &[String] {
         &self.api_audiences

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::user::UserInfo;
+use async_trait::async_trait;
 
-use super::{Answer, Authorizer, Question, Rules};
+use super::{Answer, Authorizer, Question, Rules, Settings};
 use crate::mirror::{Mirror, NotYet};
 use crate::rules::PolicyRule;
 use crate::rules::rule::words;
@@ -15,17 +16,18 @@ struct Always {
     reason: &'static str,
 }
 
-pub(super) fn allow(_: &Arc<Mirror>) -> Box<dyn Authorizer> {
-    Box::new(Always { verdict: Verdict::Allow, reason: "" })
+pub(super) fn allow(_: &Settings, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
+    Ok(Box::new(Always { verdict: Verdict::Allow, reason: "" }))
 }
 
 /// Has no opinion rather than denying, as in Kubernetes: a later mode may allow.
-pub(super) fn deny(_: &Arc<Mirror>) -> Box<dyn Authorizer> {
-    Box::new(Always { verdict: Verdict::NoOpinion, reason: "Everything is forbidden." })
+pub(super) fn deny(_: &Settings, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
+    Ok(Box::new(Always { verdict: Verdict::NoOpinion, reason: "Everything is forbidden." }))
 }
 
+#[async_trait]
 impl Authorizer for Always {
-    fn authorize(&self, _: Question<'_>) -> Result<Answer, NotYet> {
+    async fn authorize(&self, _: Question<'_>) -> Result<Answer, NotYet> {
         let decision =
             Decision { verdict: self.verdict, reason: self.reason.to_owned(), ..Decision::default() };
         Ok(Answer { decision, any_name: true, ..Answer::default() })

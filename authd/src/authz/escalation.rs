@@ -48,7 +48,7 @@ impl From<NotYet> for CheckError {
 /// # Errors
 ///
 /// [`CheckError`].
-pub fn check(
+pub async fn check(
     modes: &Union,
     mirror: &Mirror,
     group: &str,
@@ -78,7 +78,7 @@ pub fn check(
         ..Attributes::default()
     };
     let question = Question { user, attributes: &attributes, at_least, explain: false };
-    if modes.authorize(question)?.decision.allowed() {
+    if modes.authorize(question).await?.decision.allowed() {
         return Ok(Coverage::Held);
     }
     let policy = mirror.policy(at_least)?;
@@ -137,10 +137,10 @@ fn everything() -> Vec<PolicyRule> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{Meters, Modes};
     use super::*;
     use apimachinery::names::{Names, Preset};
     use auth::mirror_object::Kind;
+    use futures_util::FutureExt as _;
 
     const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -201,7 +201,7 @@ mod tests {
 
     fn ask(name: &str, groups: &[&str], namespace: &str, what: What) -> Coverage {
         let (mirror, _feed) = mirror();
-        let modes = Union::build(&Modes::parse(Some("RBAC")).unwrap(), &mirror, &Meters::new([]));
+        let modes = Union::of("RBAC", &mirror);
         let groups = groups.iter().map(|g| (*g).to_owned()).collect();
         let user = UserInfo { name: name.into(), groups, ..UserInfo::default() };
         let request = auth::CoversRequest {
@@ -209,7 +209,10 @@ mod tests {
             what: Some(what),
             ..auth::CoversRequest::default()
         };
-        check(&modes, &mirror, GROUP, &user, &request, 1).unwrap()
+        check(&modes, &mirror, GROUP, &user, &request, 1)
+            .now_or_never()
+            .expect("it waits for nobody")
+            .unwrap()
     }
 
     fn role(name: &str, rules: Vec<auth::PolicyRule>, aggregates: bool) -> What {

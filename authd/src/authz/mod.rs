@@ -17,10 +17,13 @@ pub mod escalation;
 mod rbac;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::attributes::Attributes;
 use apimachinery::decision::{Decision, Verdict};
+use apimachinery::names::Names;
 use apimachinery::user::{MASTERS, UserInfo};
+use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
 use crate::meters::{Meters, ModeCounters};
@@ -51,6 +54,9 @@ pub struct Answer {
     pub any_name: bool,
     /// The nearest misses of a refusal, when asked for.
     pub explanation: Vec<String>,
+    /// How long it may be kept, where nothing tells when it ends (an answer of another service); None: until what it
+    /// depends on changes.
+    pub ttl: Option<Duration>,
 }
 
 /// What a user may do in a namespace, as far as the modes can list it.
@@ -64,15 +70,26 @@ pub struct Rules {
     pub problems: Vec<String>,
 }
 
-/// A configured mode.
+/// What the modes are configured with by flags.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The names preset.
+    pub names: Arc<Names>,
+}
+
+/// A configured mode. One that decides from memory answers without waiting; one that asks another service waits for it.
+#[async_trait]
 trait Authorizer: Send + Sync {
-    fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet>;
+    async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet>;
     fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, NotYet>;
 }
 
+/// Makes a mode, or says which flag or file is wrong.
+type Build = fn(&Settings, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String>;
+
 /// Whether a mode can be used.
 enum Support {
-    Built(fn(&Arc<Mirror>) -> Box<dyn Authorizer>),
+    Built(Build),
     /// Named without effect: what it would add is not built.
     Accepted(&'static str),
     NotBuilt,
@@ -170,23 +187,53 @@ pub struct Union {
 }
 
 struct Mode {
-    name: &'static str,
+    /// Its type, unless a configuration file names it.
+    name: String,
     authorizer: Box<dyn Authorizer>,
     counters: ModeCounters,
 }
 
 impl Union {
     /// The modes over a mirror.
-    pub fn build(modes: &Modes, mirror: &Arc<Mirror>, meters: &Meters) -> Self {
-        let built = MODES.iter().filter_map(|(name, _, support)| match support {
-            Support::Built(build) => Some((*name, build)),
-            Support::Accepted(_) | Support::NotBuilt => None,
-        });
-        let built: Vec<_> = built.collect();
-        let chosen = modes.names.iter().filter_map(|name| built.iter().find(|(known, _)| known == name));
-        let chosen =
-            chosen.map(|(name, build)| Mode { name, authorizer: build(mirror), counters: meters.mode(name) });
-        Union { modes: chosen.collect() }
+    ///
+    /// # Errors
+    ///
+    /// Every mode that cannot be made, a line each.
+    pub fn build(
+        modes: &Modes,
+        settings: &Settings,
+        mirror: &Arc<Mirror>,
+        meters: &Meters,
+    ) -> Result<Self, Vec<String>> {
+        let mut built = Vec::new();
+        let mut mistakes = Vec::new();
+        for name in &modes.names {
+            let Some((.., Support::Built(build))) = MODES.iter().find(|(known, ..)| known == name) else {
+                continue;
+            };
+            match build(settings, mirror) {
+                Ok(authorizer) => {
+                    let counters = meters.mode(name, name);
+                    built.push(Mode { name: (*name).to_owned(), authorizer, counters });
+                }
+                Err(mistake) => mistakes.push(mistake),
+            }
+        }
+        if mistakes.is_empty() { Ok(Union { modes: built }) } else { Err(mistakes) }
+    }
+
+    /// No mode: nothing is allowed but to `system:masters`.
+    #[cfg(test)]
+    pub(crate) fn nothing() -> Self {
+        Union { modes: Vec::new() }
+    }
+
+    /// The modes of a flag, over a mirror.
+    #[cfg(test)]
+    pub(crate) fn of(flag: &str, mirror: &Arc<Mirror>) -> Self {
+        let modes = Modes::parse(Some(flag)).expect("a good flag");
+        let settings = Settings { names: Arc::new(tests::names()) };
+        Union::build(&modes, &settings, mirror, &Meters::new([])).expect("modes that can be made")
     }
 
     /// Decides one question.
@@ -194,7 +241,7 @@ impl Union {
     /// # Errors
     ///
     /// [`NotYet`]: ask again when the mirror is there.
-    pub fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
+    pub async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
         if question.user.in_group(MASTERS) {
             let decision = Decision { verdict: Verdict::Allow, ..Decision::default() };
             return Ok(Answer { decision, any_name: true, ..Answer::default() });
@@ -202,10 +249,11 @@ impl Union {
         let mut all = Answer { any_name: true, ..Answer::default() };
         all.decision.verdict = Verdict::NoOpinion;
         for mode in &self.modes {
-            let answer = mode.authorizer.authorize(question)?;
+            let answer = mode.authorizer.authorize(question).await?;
             mode.counters.count(answer.decision.verdict);
             merge(&mut all.depends_on, answer.depends_on);
             all.any_name = all.any_name && answer.any_name;
+            all.ttl = [all.ttl, answer.ttl].into_iter().flatten().min();
             match answer.decision.verdict {
                 Verdict::Allow | Verdict::Deny => {
                     all.decision = answer.decision;
@@ -241,7 +289,7 @@ impl Union {
 
 impl std::fmt::Debug for Union {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.modes.iter().map(|mode| mode.name)).finish()
+        f.debug_list().entries(self.modes.iter().map(|mode| &mode.name)).finish()
     }
 }
 
@@ -271,10 +319,11 @@ fn merge(all: &mut Dependencies, more: Dependencies) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apimachinery::names::{Names, Preset};
+    use apimachinery::names::Preset;
+    use futures_util::FutureExt as _;
 
-    fn mirror() -> Arc<Mirror> {
-        Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()))
+    pub(super) fn names() -> Names {
+        Names::new(Preset::Kubernetes, "").unwrap()
     }
 
     #[test]
@@ -298,7 +347,7 @@ mod tests {
 
     #[test]
     fn order_decides_and_masters_come_first() {
-        let mirror = mirror();
+        let mirror = Mirror::new(Arc::new(names()));
         let mut feed = mirror.begin();
         feed.synced(1).unwrap();
         let user = UserInfo { name: "jane".into(), ..UserInfo::default() };
@@ -315,14 +364,16 @@ mod tests {
             ("Node,RBAC", Verdict::NoOpinion, "", true),
             ("Node", Verdict::NoOpinion, "", false),
         ] {
-            let union = Union::build(&Modes::parse(Some(modes)).unwrap(), &mirror, &Meters::new([]));
+            let union = Union::of(modes, &mirror);
+            let decide =
+                |question| union.authorize(question).now_or_never().expect("it waits for nobody").unwrap();
             let ask = |user| Question { user, attributes: &attributes, at_least: 1, explain: false };
-            let answer = union.authorize(ask(&user)).unwrap();
+            let answer = decide(ask(&user));
             assert_eq!((answer.decision.verdict, answer.decision.reason.as_str()), (want, reason), "{modes}");
             let namespaces: &[&str] = if rbac { &["a"] } else { &[] };
             assert_eq!(answer.depends_on.rbac_cluster, rbac, "{modes}");
             assert_eq!(answer.depends_on.rbac_namespace, namespaces, "{modes}");
-            let answer = union.authorize(Question { at_least: u64::MAX, ..ask(&master) }).unwrap();
+            let answer = decide(Question { at_least: u64::MAX, ..ask(&master) });
             assert!(
                 answer.decision.allowed() && answer.depends_on == Dependencies::default(),
                 "{modes}: masters"

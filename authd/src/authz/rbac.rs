@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::user::UserInfo;
+use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
-use super::{Answer, Authorizer, Question, Rules};
+use super::{Answer, Authorizer, Question, Rules, Settings};
 use crate::mirror::{Mirror, NotYet};
 use crate::rules::Judgement;
 
@@ -22,12 +23,13 @@ struct Rbac {
     mirror: Arc<Mirror>,
 }
 
-pub(super) fn build(mirror: &Arc<Mirror>) -> Box<dyn Authorizer> {
-    Box::new(Rbac { mirror: Arc::clone(mirror) })
+pub(super) fn build(_: &Settings, mirror: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
+    Ok(Box::new(Rbac { mirror: Arc::clone(mirror) }))
 }
 
+#[async_trait]
 impl Authorizer for Rbac {
-    fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
+    async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
         let Question { user, attributes, at_least, explain } = question;
         let policy = self.mirror.policy(at_least)?;
         let judgement = policy.judge(user, attributes);
@@ -63,7 +65,7 @@ impl Authorizer for Rbac {
             ..Dependencies::default()
         };
         let decision = Decision { verdict, reason, evaluation_error: String::new() };
-        Ok(Answer { decision, depends_on, any_name, explanation })
+        Ok(Answer { decision, depends_on, any_name, explanation, ..Answer::default() })
     }
 
     fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, NotYet> {

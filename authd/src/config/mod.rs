@@ -5,6 +5,7 @@
 //! [`Config::check`] reports every mistake at once. A flag whose work comes with a later issue is accepted and leaves a
 //! line in [`Config::warnings`]; an unknown flag, and a mode that is not built, are mistakes.
 
+pub mod reloaded;
 mod service_accounts;
 
 use std::net::SocketAddr;
@@ -112,6 +113,8 @@ pub struct Config {
     pub authn: Settings,
     /// The authorization modes.
     pub modes: Modes,
+    /// What the authorization modes need.
+    pub authz: authz::Settings,
     /// Which controllers of tokens run.
     pub token_controllers: Enabled,
     /// The listener for metrics and health.
@@ -181,9 +184,11 @@ impl Config {
             lookup: flags.service_accounts.service_account_lookup.unwrap_or(true),
             bootstrap_tokens: flags.enable_bootstrap_token_auth.unwrap_or(false),
         };
+        let authz = authz::Settings { names: Arc::clone(&names) };
         Ok(Config {
             socket: flags.socket,
             names,
+            authz,
             authn,
             modes,
             token_controllers: Enabled::parse(&flags.controllers),

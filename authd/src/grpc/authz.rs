@@ -21,7 +21,7 @@ impl auth::authz_server::Authz for Service {
         let user = request.user.ok_or_else(|| status::incomplete("it names no user"))?.into();
         let parts = &self.0;
         let rules = parts
-            .patiently(at_least, || ready(parts.authz.rules(&user, &request.namespace, at_least)))
+            .patiently(at_least, || ready(parts.live.now().authz.rules(&user, &request.namespace, at_least)))
             .await
             .map_err(status::unavailable)?;
         Ok(Response::new(auth::RulesResponse {
@@ -40,15 +40,15 @@ impl auth::authz_server::Authz for Service {
         let user = request.user.clone().ok_or_else(|| status::incomplete("it names no user"))?.into();
         let parts = &self.0;
         let group = parts.names.group("rbac.authorization");
-        let ask = || match escalation::check(&parts.authz, &parts.mirror, &group, &user, &request, at_least) {
-            Err(CheckError::NotYet(missing)) => Err(missing),
-            checked => Ok(checked),
+        let ask = || async {
+            let modes = &parts.live.now().authz;
+            match escalation::check(modes, &parts.mirror, &group, &user, &request, at_least).await {
+                Err(CheckError::NotYet(missing)) => Err(missing),
+                checked => Ok(checked),
+            }
         };
-        let checked = parts
-            .patiently(at_least, || ready(ask()))
-            .await
-            .map_err(status::unavailable)?
-            .map_err(status::check)?;
+        let checked =
+            parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::check)?;
         Ok(Response::new(match checked {
             Coverage::Held => auth::CoversResponse { allowed: true, ..auth::CoversResponse::default() },
             Coverage::RoleNotFound(message) => {

@@ -15,11 +15,13 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use apimachinery::attributes::Attributes;
 use apimachinery::decision::Verdict;
 use apimachinery::user::UserInfo;
 use authproto::auth::{self, authenticate_response::Outcome, decide_request::Ask, decide_response::Answer};
+use futures_util::FutureExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
@@ -27,6 +29,8 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{Parts, floor, status};
 use crate::authn::{Accepted, Credentials, Moment, Refused};
 use crate::authz::Question;
+use crate::live::InForce;
+use crate::meters::Meters;
 use crate::mirror::NotYet;
 
 /// Questions of one stream that may wait at a time.
@@ -99,99 +103,90 @@ enum Reply {
 
 fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply {
     let auth::DecideRequest { id, request_id, ask } = question;
-    let epoch = parts.epoch.clone();
-    let wrap = move |answer| auth::DecideResponse { id, epoch: Some(epoch.clone()), answer: Some(answer) };
+    let live = Arc::clone(&parts.live);
+    let failed = move |failure| told(id, &live.now(), Answer::Failure(failure));
     match ask {
-        None => Reply::Now(wrap(Answer::Failure(status::malformed("it asks nothing")))),
+        None => Reply::Now(failed(status::malformed("it asks nothing"))),
         Some(Ask::Authenticate(ask)) => {
             if ask.certificate_chain.is_empty() && ask.bearer_token.is_empty() && ask.proxy_headers.is_empty()
             {
-                return Reply::Now(wrap(Answer::Authenticate(identified(
-                    parts,
-                    parts.authn.nobody(),
-                    &request_id,
-                ))));
+                let in_force = parts.live.now();
+                let nobody = identified(parts, in_force.authn.nobody(), &request_id);
+                return Reply::Now(told(id, &in_force, Answer::Authenticate(nobody)));
             }
             let Ok(permit) = Arc::clone(&parts.logins).try_acquire_owned() else {
-                return Reply::Now(wrap(Answer::Failure(status::too_many_logins())));
+                return Reply::Now(failed(status::too_many_logins()));
             };
             // Verifying a signature takes a fraction of a millisecond: not while others wait on this stream.
             let parts = parts.clone();
             let verified = tokio::spawn(async move {
                 let _permit = permit;
-                authenticate(&parts, &ask, &request_id).await
+                authenticate(&parts, &ask, id, &request_id).await
             });
             Reply::Later(Box::pin(async move {
-                match verified.await {
-                    Ok(answer) => wrap(answer),
-                    Err(_) => {
-                        wrap(Answer::Failure(status::malformed("its credentials could not be verified")))
-                    }
-                }
+                let unverified = |_| failed(status::malformed("its credentials could not be verified"));
+                verified.await.unwrap_or_else(unverified)
             }))
         }
         Some(Ask::Authorize(ask)) => match Asked::of(ask) {
-            Err(what) => Reply::Now(wrap(Answer::Failure(status::malformed(what)))),
-            Ok(asked) => when_there(
-                parts,
-                waiting,
-                vec![asked],
-                move |mut answers| match answers.pop() {
-                    Some(answer) => wrap(Answer::Authorize(answer)),
-                    None => wrap(Answer::Failure(status::malformed("no answer"))),
-                },
-                request_id,
-                id,
-            ),
+            Err(what) => Reply::Now(failed(status::malformed(what))),
+            Ok(asked) => {
+                decided(parts, waiting, vec![asked], id, request_id, |mut answers| match answers.pop() {
+                    Some(answer) => Answer::Authorize(answer),
+                    None => Answer::Failure(status::malformed("no answer")),
+                })
+            }
         },
         Some(Ask::AuthorizeBatch(batch)) => {
             let asked: Result<Vec<Asked>, &'static str> = batch.requests.into_iter().map(Asked::of).collect();
             match asked {
-                Err(what) => Reply::Now(wrap(Answer::Failure(status::malformed(what)))),
-                Ok(asked) => when_there(
-                    parts,
-                    waiting,
-                    asked,
-                    move |responses| wrap(Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })),
-                    request_id,
-                    id,
-                ),
+                Err(what) => Reply::Now(failed(status::malformed(what))),
+                Ok(asked) => decided(parts, waiting, asked, id, request_id, |responses| {
+                    Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })
+                }),
             }
         }
     }
 }
 
-/// Answers at once when the mirror is there, else when it is, or fails.
-fn when_there(
+/// An answer with the epoch it was made under.
+fn told(id: u64, in_force: &InForce, answer: Answer) -> auth::DecideResponse {
+    auth::DecideResponse { id, epoch: Some(in_force.epoch.clone()), answer: Some(answer) }
+}
+
+/// Answers at once what nothing must be waited for, else when the mirror and the modes are there, or fails.
+fn decided(
     parts: &Parts,
     waiting: usize,
     asked: Vec<Asked>,
-    wrap: impl FnOnce(Vec<auth::AuthorizeResponse>) -> auth::DecideResponse + Send + 'static,
-    request_id: String,
     id: u64,
+    request_id: String,
+    answer: impl FnOnce(Vec<auth::AuthorizeResponse>) -> Answer + Send + 'static,
 ) -> Reply {
-    let failed = move |parts: &Parts, failure| auth::DecideResponse {
-        id,
-        epoch: Some(parts.epoch.clone()),
-        answer: Some(Answer::Failure(failure)),
-    };
-    match authorize(parts, &asked) {
-        Ok(answers) => Reply::Now(wrap(answers)),
-        Err(_) if waiting >= MOST_WAITING => Reply::Now(failed(parts, status::too_many_waiting())),
-        Err(_) => {
-            let parts = parts.clone();
-            Reply::Later(Box::pin(async move {
-                let at_least = asked.iter().map(|asked| asked.at_least).max().unwrap_or(0);
-                match parts.patiently(at_least, || std::future::ready(authorize(&parts, &asked))).await {
-                    Ok(answers) => wrap(answers),
-                    Err(error) => {
-                        parts.meters.not_decided();
-                        tracing::warn!(request_id, %error, "a request was not authorized in time");
-                        failed(&parts, status::not_yet(error))
-                    }
-                }
-            }))
+    let owned = parts.clone();
+    let mut deciding: Later = Box::pin(async move {
+        let parts = owned;
+        let at_least = asked.iter().map(|asked| asked.at_least).max().unwrap_or(0);
+        let decide = || async {
+            let in_force = parts.live.now();
+            authorize(&in_force, &parts.meters, &asked).await.map(|answers| (in_force, answers))
+        };
+        match parts.patiently(at_least, decide).await {
+            Ok((in_force, answers)) => told(id, &in_force, answer(answers)),
+            Err(error) => {
+                parts.meters.not_decided();
+                tracing::warn!(request_id, %error, "a request was not authorized in time");
+                told(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
+            }
         }
+    });
+    match (&mut deciding).now_or_never() {
+        Some(answer) => Reply::Now(answer),
+        None if waiting >= MOST_WAITING => {
+            Reply::Now(told(id, &parts.live.now(), Answer::Failure(status::too_many_waiting())))
+        }
+        // Waiting begins anew with a waker: what it waits for is asked again when it is polled.
+        None => Reply::Later(deciding),
     }
 }
 
@@ -212,45 +207,61 @@ impl Asked {
     }
 }
 
-fn authorize(parts: &Parts, asked: &[Asked]) -> Result<Vec<auth::AuthorizeResponse>, NotYet> {
-    let answers = asked.iter().map(|asked| {
-        let Asked { user, attributes, at_least, explain } = asked;
-        let answer =
-            parts.authz.authorize(Question { user, attributes, at_least: *at_least, explain: *explain })?;
-        parts.meters.authorized(answer.decision.verdict);
+async fn authorize(
+    in_force: &InForce,
+    meters: &Meters,
+    asked: &[Asked],
+) -> Result<Vec<auth::AuthorizeResponse>, NotYet> {
+    let mut answers = Vec::with_capacity(asked.len());
+    for Asked { user, attributes, at_least, explain } in asked {
+        let question = Question { user, attributes, at_least: *at_least, explain: *explain };
+        let answer = in_force.authz.authorize(question).await?;
+        meters.authorized(answer.decision.verdict);
         let verdict = match answer.decision.verdict {
             Verdict::Allow => auth::Verdict::Allow,
             Verdict::Deny => auth::Verdict::Deny,
             Verdict::NoOpinion => auth::Verdict::NoOpinion,
         };
         let covers = if answer.any_name { auth::Covers::AnyName } else { auth::Covers::This };
-        Ok(auth::AuthorizeResponse {
+        let milliseconds = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1);
+        answers.push(auth::AuthorizeResponse {
             verdict: verdict.into(),
             reason: answer.decision.reason,
             evaluation_error: answer.decision.evaluation_error,
             depends_on: Some(answer.depends_on),
-            ttl_ms: 0,
+            ttl_ms: answer.ttl.map_or(0, milliseconds),
             covers: covers.into(),
             explanation: answer.explanation,
-        })
-    });
-    answers.collect()
+        });
+    }
+    Ok(answers)
 }
 
 /// Shows the credentials to the methods, and waits for the mirror when one of them rests on it.
-async fn authenticate(parts: &Parts, ask: &auth::AuthenticateRequest, request_id: &str) -> Answer {
+async fn authenticate(
+    parts: &Parts,
+    ask: &auth::AuthenticateRequest,
+    id: u64,
+    request_id: &str,
+) -> auth::DecideResponse {
     let credentials = Credentials {
         certificates: &ask.certificate_chain,
         token: &ask.bearer_token,
         audiences: &ask.audiences,
     };
     let at_least = floor(ask.at_least.as_ref());
-    let identify = || parts.authn.authenticate(credentials, Moment { now: parts.clock.now(), at_least });
+    let identify = || async {
+        let in_force = parts.live.now();
+        let at = Moment { now: parts.clock.now(), at_least };
+        in_force.authn.authenticate(credentials, at).await.map(|outcome| (in_force, outcome))
+    };
     match parts.patiently(at_least, identify).await {
-        Ok(outcome) => Answer::Authenticate(identified(parts, outcome, request_id)),
+        Ok((in_force, outcome)) => {
+            told(id, &in_force, Answer::Authenticate(identified(parts, outcome, request_id)))
+        }
         Err(error) => {
             tracing::warn!(request_id, %error, "a request was not authenticated in time");
-            Answer::Failure(status::not_yet(error))
+            told(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
         }
     }
 }

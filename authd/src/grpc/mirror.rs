@@ -106,10 +106,16 @@ impl Session {
     /// Until apid leaves (its reason) or the feed cannot go on.
     async fn talk(&mut self, updates: &mut Streaming<auth::MirrorUpdate>) -> Result<String, FeedError> {
         let gone = || Ok("apid reads no more".to_owned());
-        if !self.send(Demand::Epoch(self.parts.epoch.clone())).await {
-            return gone();
-        }
+        let mut news = self.parts.live.news();
+        news.mark_changed();
         loop {
+            if news.has_changed().unwrap_or(false) {
+                news.mark_unchanged();
+                let epoch = self.parts.live.now().epoch.clone();
+                if !self.send(Demand::Epoch(epoch)).await {
+                    return gone();
+                }
+            }
             if !self.send_ready().await {
                 return gone();
             }
@@ -119,6 +125,7 @@ impl Session {
             let tokens =
                 self.controllers.ready().is_ok().then(|| self.tokens.wake_in(now, self.parts.clock.now()));
             let pause = tokens.flatten().map_or(pause, |other| other.min(pause));
+            let mut later = news.clone();
             let update = tokio::select! {
                 update = updates.message() => match update {
                     Ok(Some(update)) => update.update,
@@ -127,6 +134,7 @@ impl Session {
                 },
                 () = tokio::time::sleep(pause) => None,
                 () = self.parts.mirror.used() => None,
+                _ = later.changed() => None,
                 () = self.demands.closed() => return gone(),
             };
             let applied = match update {
@@ -193,7 +201,7 @@ impl Session {
 
     async fn send_ready(&mut self) -> bool {
         let state = match self.controllers.ready() {
-            Ok(()) => auth::ReadyState { ready: true, reasons: self.parts.warnings.to_vec() },
+            Ok(()) => auth::ReadyState { ready: true, reasons: self.parts.live.notes() },
             Err(reason) => auth::ReadyState { ready: false, reasons: vec![reason] },
         };
         if self.said.as_ref() == Some(&state) {

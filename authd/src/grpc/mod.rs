@@ -29,10 +29,10 @@ use tokio::sync::Semaphore;
 use tonic::service::Routes;
 
 use crate::controllers::tokens::Enabled as TokenControllersEnabled;
+use crate::live::Live;
 use crate::meters::Meters;
 use crate::mirror::NotYet;
 use crate::tokens::service_account::Issuer;
-use crate::{authn as methods, authz as modes};
 
 /// How long a question waits for the mirror.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,10 +45,8 @@ const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
 pub struct Parts {
     /// The names preset.
     pub names: Arc<Names>,
-    /// Who.
-    pub authn: Arc<methods::Union>,
-    /// May they.
-    pub authz: Arc<modes::Union>,
+    /// Who, and may they.
+    pub live: Arc<Live>,
     /// Issues service-account tokens. None: there are no keys.
     pub issuer: Option<Arc<Issuer>>,
     /// Which controllers of tokens run.
@@ -63,18 +61,11 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Chance.
     pub chance: Arc<dyn Chance>,
-    /// This process and its configuration.
-    pub epoch: auth::Epoch,
-    /// Lines that `/readyz?verbose` shows though all is well.
-    pub warnings: Arc<[String]>,
 }
 
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts")
-            .field("authn", &self.authn)
-            .field("authz", &self.authz)
-            .finish_non_exhaustive()
+        f.debug_struct("Parts").field("live", &self.live).finish_non_exhaustive()
     }
 }
 

@@ -18,12 +18,6 @@ impl auth::review_server::Review for Service {
         let at_least = floor(request.at_least.as_ref());
         let user = request.user.ok_or_else(|| status::incomplete("it names no user"))?.into();
         let parts = &self.0;
-        let reviewer = Reviewer {
-            names: &parts.names,
-            authn: &parts.authn,
-            authz: &parts.authz,
-            now: parts.clock.now(),
-        };
         let review = Review {
             resource: &request.resource,
             namespace: &request.namespace,
@@ -33,6 +27,8 @@ impl auth::review_server::Review for Service {
             request_id: &request.request_id,
         };
         let ask = || async {
+            let reviewer =
+                Reviewer { names: &parts.names, in_force: &parts.live.now(), now: parts.clock.now() };
             match reviewer.answer(review).await {
                 Err(ReviewError::NotYet(missing)) => Err(missing),
                 answered => Ok(answered),

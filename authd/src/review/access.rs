@@ -13,7 +13,7 @@ use crate::authz::Question;
 use crate::mirror::NotYet;
 
 /// The caller's own access.
-pub(super) fn answer_self(
+pub(super) async fn answer_self(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
@@ -23,11 +23,11 @@ pub(super) fn answer_self(
     if !errors.is_empty() {
         return Ok(Err(invalid(reviewer.names, &errors)));
     }
-    decide(reviewer, review, &object, "", review.user)
+    decide(reviewer, review, &object, "", review.user).await
 }
 
 /// Anybody's access.
-pub(super) fn answer_any(
+pub(super) async fn answer_any(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
@@ -37,11 +37,11 @@ pub(super) fn answer_any(
     if !errors.is_empty() {
         return Ok(Err(invalid(reviewer.names, &errors)));
     }
-    decide(reviewer, review, &object, "", &subject(spec(&object)))
+    decide(reviewer, review, &object, "", &subject(spec(&object))).await
 }
 
 /// Anybody's access in one namespace.
-pub(super) fn answer_local(
+pub(super) async fn answer_local(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
@@ -72,10 +72,10 @@ pub(super) fn answer_local(
     if !errors.is_empty() {
         return Ok(Err(invalid(reviewer.names, &errors)));
     }
-    decide(reviewer, review, &object, review.namespace, &subject(spec))
+    decide(reviewer, review, &object, review.namespace, &subject(spec)).await
 }
 
-fn decide(
+async fn decide(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: &Object,
@@ -84,7 +84,7 @@ fn decide(
 ) -> Result<Reviewed, NotYet> {
     let attributes = read_attributes(spec(object));
     let question = Question { user, attributes: &attributes, at_least: review.at_least, explain: false };
-    let decision = reviewer.authz.authorize(question)?.decision;
+    let decision = reviewer.in_force.authz.authorize(question).await?.decision;
     let mut status = Map::new();
     status.insert("allowed".to_owned(), decision.allowed().into());
     if decision.verdict == Verdict::Deny {

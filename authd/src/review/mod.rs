@@ -5,7 +5,7 @@
 //! apid has decoded and pruned the object; a review validates it and gives it back with its `status`, or a Status that
 //! says what is wrong. Nothing is stored. A given status is replaced.
 //!
-//! One file a kind, one line in [`REVIEWS`]; a TokenReview stands apart, since methods of authentication may wait.
+//! One file a kind, one line in [`Reviewer::answer`]. Methods and modes may wait for others, so every review may.
 
 mod access;
 mod attributes;
@@ -24,8 +24,8 @@ use apimachinery::user::UserInfo;
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::live::InForce;
 use crate::mirror::NotYet;
-use crate::{authn, authz};
 
 /// One review to answer.
 #[derive(Clone, Copy, Debug)]
@@ -67,24 +67,11 @@ pub type Reviewed = Result<Object, Status>;
 pub struct Reviewer<'a> {
     /// The names preset.
     pub names: &'a Names,
-    /// Who.
-    pub authn: &'a authn::Union,
-    /// May they.
-    pub authz: &'a authz::Union,
+    /// Who, and may they.
+    pub in_force: &'a InForce,
     /// The wall clock.
     pub now: Timestamp,
 }
-
-type Answer = fn(&Reviewer<'_>, &Review<'_>, Object) -> Result<Reviewed, NotYet>;
-
-/// The reviews by resource.
-const REVIEWS: &[(&str, Answer)] = &[
-    ("selfsubjectreviews", self_subject::answer),
-    ("selfsubjectaccessreviews", access::answer_self),
-    ("subjectaccessreviews", access::answer_any),
-    ("localsubjectaccessreviews", access::answer_local),
-    ("selfsubjectrulesreviews", rules::answer),
-];
 
 impl Reviewer<'_> {
     /// Answers one review.
@@ -100,13 +87,15 @@ impl Reviewer<'_> {
         let Ok(object) = Object::from_value(value) else {
             return Ok(Err(Status::bad_request("the review is not an object")));
         };
-        if review.resource == "tokenreviews" {
-            return Ok(token::answer(self, &review, object).await?);
-        }
-        match REVIEWS.iter().find(|(resource, _)| *resource == review.resource) {
-            Some((_, answer)) => Ok(answer(self, &review, object)?),
-            None => Err(ReviewError::UnknownResource(review.resource.to_owned())),
-        }
+        Ok(match review.resource {
+            "tokenreviews" => token::answer(self, &review, object).await?,
+            "selfsubjectreviews" => self_subject::answer(&review, object),
+            "selfsubjectaccessreviews" => access::answer_self(self, &review, object).await?,
+            "subjectaccessreviews" => access::answer_any(self, &review, object).await?,
+            "localsubjectaccessreviews" => access::answer_local(self, &review, object).await?,
+            "selfsubjectrulesreviews" => rules::answer(self, &review, object)?,
+            other => return Err(ReviewError::UnknownResource(other.to_owned())),
+        })
     }
 }
 
