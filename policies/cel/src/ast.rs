@@ -9,6 +9,28 @@ pub(crate) struct Expr {
     pub(crate) kind: Kind,
 }
 
+impl Expr {
+    /// Whether this or a part of it reads a field of a variable. The guard bounds the height.
+    pub(crate) fn selects(&self, variable: &str, field: &str) -> bool {
+        let is_variable =
+            |e: &Expr| matches!(&e.kind, Kind::Ident(name) if name.trim_start_matches('.') == variable);
+        let is_field =
+            |e: &Expr| matches!(&e.kind, Kind::Literal(Literal::String(text)) if text.as_str() == field);
+        let inside = |e: &Expr| e.selects(variable, field);
+        match &self.kind {
+            Kind::Literal(_) | Kind::Ident(_) | Kind::Struct(_) => false,
+            Kind::Select(operand, name) => (name == field && is_variable(operand)) || inside(operand),
+            Kind::Call { target, name, arguments } => {
+                let reads = matches!(name.as_str(), "_[_]" | "_[?_]" | "_?._")
+                    && matches!(arguments.as_slice(), [of, at] if is_variable(of) && is_field(at));
+                reads || target.as_deref().is_some_and(inside) || arguments.iter().any(inside)
+            }
+            Kind::List(elements) => elements.iter().any(|(element, _)| inside(element)),
+            Kind::Map(entries) => entries.iter().any(|(key, value, _)| inside(key) || inside(value)),
+        }
+    }
+}
+
 /// The kinds of nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {

@@ -67,10 +67,42 @@ impl Parsed {
     pub fn new(source: &str) -> Result<Parsed, CompileError> {
         Ok(Parsed { source: source.to_owned(), tree: parse(source)? })
     }
+
+    /// Whether the expression reads a field of a variable by its name: `variable.field`, `variable.?field`,
+    /// `variable["field"]`, `variable[?"field"]`, also inside of macros.
+    pub fn selects(&self, variable: &str, field: &str) -> bool {
+        self.tree.selects(variable, field)
+    }
 }
 
 impl Default for Environment {
     fn default() -> Self {
         Environment::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Parsed;
+
+    #[test]
+    fn a_field_that_is_read_is_found_in_any_spelling() {
+        for (expression, found) in [
+            ("claims.email", true),
+            ("claims.?email.orValue('')", true),
+            ("claims['email']", true),
+            ("claims[?'email'].hasValue()", true),
+            ("has(claims.email) ? 'a' : 'b'", true),
+            ("['x'].all(x, x + claims.email == '')", true),
+            ("{'a': [claims.email]}", true),
+            ("claims.email.startsWith('a')", true),
+            ("claims.email_", false),
+            ("claims.other.email", false),
+            ("other.email", false),
+            ("'claims.email'", false),
+            ("claims", false),
+        ] {
+            assert_eq!(Parsed::new(expression).unwrap().selects("claims", "email"), found, "{expression}");
+        }
     }
 }
