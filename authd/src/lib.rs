@@ -111,7 +111,7 @@ struct Built {
 
 /// Checks everything that can be checked before something is bound.
 fn configure(flags: Flags) -> Result<(Config, Built), Vec<String>> {
-    let config = Config::check(flags)?;
+    let config = Config::check(flags, &SystemClock::new())?;
     let mirror = Mirror::new(Arc::clone(&config.names));
     let meters = Meters::new(authn::Union::methods());
     let authn = authn::Union::build(&config.authn, &mirror);

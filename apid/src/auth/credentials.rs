@@ -51,14 +51,12 @@ impl Credentials<'_> {
             bearer_token: String::from_utf8_lossy(self.token().unwrap_or_default()).into_owned(),
             proxy_headers: self
                 .proxy_headers(proxy)
-                .map(|(name, value)| Header {
-                    name: name.to_owned(),
-                    value: String::from_utf8_lossy(value).into_owned(),
-                })
+                .map(|(name, value)| Header { name: name.to_owned(), value: value.to_vec() })
                 .collect(),
             audiences: Vec::new(),
             path: self.path.to_owned(),
             at_least: Some(at_least),
+            unreadable: String::new(),
         }
     }
 

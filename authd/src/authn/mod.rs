@@ -14,18 +14,22 @@
 
 mod anonymous;
 mod bootstrap_token;
+mod request_header;
 mod service_account;
 mod token_file;
 mod x509;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use apimachinery::names::Names;
 use apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use async_trait::async_trait;
-use authproto::auth::ObjectRef;
+use authproto::auth::{Header, ObjectRef};
 use jiff::Timestamp;
+
+pub use request_header::ProxySettings;
+pub use token_file::TokenFile;
+pub use x509::trust::{Trust, TrustFiles};
 
 use crate::mirror::{Mirror, NotYet};
 use crate::tokens::service_account::Issuer;
@@ -35,10 +39,12 @@ use crate::tokens::service_account::Issuer;
 pub struct Settings {
     /// The names preset.
     pub names: Arc<Names>,
-    /// `--client-ca-file`.
-    pub client_ca_file: Option<PathBuf>,
-    /// `--token-auth-file`.
-    pub token_file: Option<PathBuf>,
+    /// The authorities of client certificates and of proxies, and what is revoked.
+    pub trust: Arc<Trust>,
+    /// How proxies say who is meant.
+    pub proxy: ProxySettings,
+    /// The content of `--token-auth-file`, read once.
+    pub token_file: Option<Arc<TokenFile>>,
     /// Whether certificates may name a uid (gate `AllowParsingUserUIDFromCertAuth`).
     pub certificate_uids: bool,
     /// Whether requests without credentials are the anonymous user.
@@ -60,6 +66,10 @@ pub struct Credentials<'a> {
     pub certificates: &'a [Vec<u8>],
     /// The bearer token; empty when there is none.
     pub token: &'a str,
+    /// Headers that an authenticating proxy may have set, names in lower case.
+    pub proxy_headers: &'a [Header],
+    /// What is wrong with a credential that was sent and cannot be read; empty when there is none such.
+    pub unreadable: &'a str,
     /// Audiences that the credential must be valid for; empty means the API's own.
     pub audiences: &'a [String],
 }
@@ -131,6 +141,7 @@ type Build = fn(&Settings, &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>
 
 /// The methods in the order they are tried.
 const METHODS: &[(&str, Build)] = &[
+    ("request-header", request_header::build),
     ("x509", x509::build),
     ("token-file", token_file::build),
     ("service-account", service_account::build),
@@ -210,6 +221,9 @@ impl Union {
                 Outcome::NotMine => (),
                 Outcome::Rejected(check) => checks.push((*name, check)),
             }
+        }
+        if !credentials.unreadable.is_empty() {
+            checks.push(("bearer", credentials.unreadable.to_owned()));
         }
         if checks.is_empty() && !credentials.token.is_empty() {
             checks.push(("bearer", "no configured method takes bearer tokens".to_owned()));

@@ -1,4 +1,4 @@
-//! Static tokens from a CSV file, read once at start (requirements A-TOKF).
+//! Static tokens from a CSV file, read once at start and never again (requirements A-TOKF).
 //!
 //! # Contract
 //!
@@ -23,17 +23,24 @@ use subtle::ConstantTimeEq;
 use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings, agnostic_audiences};
 use crate::mirror::{Mirror, NotYet};
 
-struct TokenFile {
+/// The tokens of a file with their users.
+pub struct TokenFile {
     key: hmac::Key,
     users: HashMap<[u8; 8], Vec<([u8; 32], UserInfo)>>,
     api_audiences: Vec<String>,
 }
 
 pub(super) fn build(settings: &Settings, _: &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, String> {
-    let Some(path) = &settings.token_file else { return Ok(None) };
-    let method = load(path, settings.api_audiences.clone())
-        .map_err(|mistake| format!("--token-auth-file: {}: {mistake}", path.display()))?;
-    Ok(Some(Box::new(method)))
+    let method = settings.token_file.as_ref().map(|file| StaticTokens(Arc::clone(file)));
+    Ok(method.map(|method| Box::new(method) as Box<dyn Authenticator>))
+}
+
+struct StaticTokens(Arc<TokenFile>);
+
+impl std::fmt::Debug for TokenFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenFile").finish_non_exhaustive()
+    }
 }
 
 fn load(path: &Path, api_audiences: Vec<String>) -> Result<TokenFile, String> {
@@ -72,6 +79,17 @@ fn load(path: &Path, api_audiences: Vec<String>) -> Result<TokenFile, String> {
 }
 
 impl TokenFile {
+    /// Reads a file. Its tokens are valid for these audiences.
+    ///
+    /// # Errors
+    ///
+    /// The flag, the file, and the line that is wrong and how.
+    pub fn read(path: &Path, api_audiences: Vec<String>) -> Result<Arc<Self>, String> {
+        let file = load(path, api_audiences)
+            .map_err(|mistake| format!("--token-auth-file: {}: {mistake}", path.display()))?;
+        Ok(Arc::new(file))
+    }
+
     /// True when the token was there.
     fn insert(&mut self, token: &str, user: UserInfo) -> bool {
         let (place, digest) = self.digest(token);
@@ -102,9 +120,9 @@ impl TokenFile {
 }
 
 #[async_trait]
-impl Authenticator for TokenFile {
+impl Authenticator for StaticTokens {
     async fn authenticate(&self, credentials: Credentials<'_>, _at: Moment) -> Result<Outcome, NotYet> {
-        Ok(self.check(credentials))
+        Ok(self.0.check(credentials))
     }
 }
 

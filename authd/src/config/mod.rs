@@ -5,6 +5,7 @@
 //! [`Config::check`] reports every mistake at once. A flag whose work comes with a later issue is accepted and leaves a
 //! line in [`Config::warnings`]; an unknown flag, and a mode that is not built, are mistakes.
 
+mod certificates;
 pub mod reloaded;
 mod service_accounts;
 
@@ -12,13 +13,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use apimachinery::clock::Clock;
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 use serving::gates::{FeatureGates, Gate};
 use serving::{flags, log};
 
-use crate::authn::Settings;
+use crate::authn::{Settings, TokenFile};
 use crate::authz::{self, Modes};
 use crate::controllers::tokens::Enabled;
 
@@ -38,9 +40,9 @@ pub struct Flags {
     /// CSV file of static tokens: token,user,uid and groups. Read once at start.
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
-    /// PEM file of the authorities that sign client certificates.
-    #[arg(long, value_name = "FILE")]
-    pub client_ca_file: Option<PathBuf>,
+    /// Client certificates and authenticating proxies.
+    #[command(flatten)]
+    pub certificates: certificates::Flags,
     /// Whether requests without credentials are let through as system:anonymous. Default: true, and false when the
     /// mode is AlwaysAllow.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
@@ -91,7 +93,6 @@ const NOT_BUILT: &[&str] = &[
     "authorization-policy-file",
     "authorization-webhook-",
     "oidc-",
-    "requestheader-",
     "show-hidden-metrics-for-version",
 ];
 
@@ -131,7 +132,7 @@ impl Config {
     /// # Errors
     ///
     /// Every mistake, a line each.
-    pub fn check(flags: Flags) -> Result<Self, Vec<String>> {
+    pub fn check(flags: Flags, clock: &dyn Clock) -> Result<Self, Vec<String>> {
         let mut mistakes = Vec::new();
         let mut warnings = Vec::new();
         let names = flags.names.parse::<Preset>().map_err(|mistake| format!("--names: {mistake}")).and_then(
@@ -140,10 +141,11 @@ impl Config {
         let names = names.map_err(|mistake| mistakes.push(mistake)).ok();
         let modes = Modes::parse(flags.authorization_mode.as_deref());
         let modes = modes.map_err(|wrong| mistakes.extend(wrong)).ok();
-        let mut certificate_uids = true;
+        let (mut certificate_uids, mut proxy_uids) = (true, true);
         match FeatureGates::parse(&flags.feature_gates.join(",")) {
             Ok((gates, notes)) => {
                 certificate_uids = gates.enabled(Gate::AllowParsingUserUidFromCertAuth);
+                proxy_uids = gates.enabled(Gate::RemoteRequestHeaderUid);
                 warnings.extend(notes);
             }
             Err(wrong) => {
@@ -170,13 +172,21 @@ impl Config {
             api_audiences = service_accounts::issuers(&flags.service_accounts, &names);
         }
         let issuer = service_accounts::check(&flags.service_accounts, &api_audiences, &names, &mut mistakes);
+        let (trust, proxy) =
+            certificates::check(flags.certificates, proxy_uids, clock.now(), &mut mistakes, &mut warnings);
+        let token_file = flags.token_auth_file.as_deref().map(|path| TokenFile::read(path, api_audiences.clone()));
+        let token_file = token_file.transpose().unwrap_or_else(|mistake| {
+            mistakes.push(mistake);
+            None
+        });
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
         let authn = Settings {
             names: Arc::clone(&names),
-            client_ca_file: flags.client_ca_file,
-            token_file: flags.token_auth_file,
+            trust,
+            proxy,
+            token_file,
             certificate_uids,
             anonymous,
             api_audiences,
@@ -217,7 +227,8 @@ mod tests {
 
     fn check(flags: &[&str]) -> Result<Config, Vec<String>> {
         let words = ["authd", "--socket=/tmp/s"].iter().chain(flags);
-        Config::check(Flags::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")))
+        let flags = Flags::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+        Config::check(flags, &apimachinery::clock::ManualClock::at(jiff::Timestamp::UNIX_EPOCH))
     }
 
     #[test]

@@ -108,7 +108,10 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
     match ask {
         None => Reply::Now(failed(status::malformed("it asks nothing"))),
         Some(Ask::Authenticate(ask)) => {
-            if ask.certificate_chain.is_empty() && ask.bearer_token.is_empty() && ask.proxy_headers.is_empty()
+            if ask.certificate_chain.is_empty()
+                && ask.bearer_token.is_empty()
+                && ask.proxy_headers.is_empty()
+                && ask.unreadable.is_empty()
             {
                 let in_force = parts.live.now();
                 let nobody = identified(parts, in_force.authn.nobody(), &request_id);
@@ -247,6 +250,8 @@ async fn authenticate(
     let credentials = Credentials {
         certificates: &ask.certificate_chain,
         token: &ask.bearer_token,
+        proxy_headers: &ask.proxy_headers,
+        unreadable: &ask.unreadable,
         audiences: &ask.audiences,
     };
     let at_least = floor(ask.at_least.as_ref());

@@ -66,8 +66,9 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
     std::fs::write(dir.path().join("tokens"), "bob-token,bob,bob-uid,team-b").unwrap();
     let settings = crate::authn::Settings {
         names: Arc::new(names.clone()),
-        client_ca_file: None,
-        token_file: Some(dir.path().join("tokens")),
+        trust: Arc::default(),
+        proxy: crate::authn::ProxySettings::default(),
+        token_file: crate::authn::TokenFile::read(&dir.path().join("tokens"), vec!["api".into()]).ok(),
         certificate_uids: true,
         anonymous: true,
         api_audiences: vec!["api".into()],

@@ -12,6 +12,7 @@ impl fmt::Debug for AuthenticateRequest {
             .field("proxy_headers", &self.proxy_headers)
             .field("audiences", &self.audiences)
             .field("path", &self.path)
+            .field("unreadable", &self.unreadable)
             .finish_non_exhaustive()
     }
 }

@@ -2,11 +2,14 @@
 
 use apimachinery::names::Preset;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, CustomExtension,
+    DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevocationReason, RevokedCertParams, SerialNumber,
 };
 
+use super::trust::TrustFiles;
 use super::*;
+use std::time::Duration;
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
 
@@ -32,7 +35,7 @@ fn params(subject: &[(DnType, &str)], from: i64, until: i64) -> CertificateParam
 fn authority(name: &str, from: i64, until: i64) -> CertificateParams {
     let mut params = params(&[(DnType::CommonName, name)], from, until);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
 }
 
@@ -52,8 +55,21 @@ fn sign(params: CertificateParams, issuer: &Issuer) -> Vec<u8> {
 
 fn method(roots: &[&Issuer]) -> ClientCertificates {
     let pem: String = roots.iter().map(|root| root.pem()).collect();
-    let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
-    ClientCertificates { names, uids: true, authorities: authorities(pem.as_bytes()).unwrap() }
+    with_lists(&pem, None).unwrap()
+}
+
+/// The method over files of authorities and of lists.
+fn with_lists(pem: &str, lists: Option<&[u8]>) -> Result<ClientCertificates, Vec<String>> {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    };
+    let client_ca = Some(write("ca", pem.as_bytes()));
+    let revoked = lists.map(|lists| write("lists", lists));
+    let trust = Trust::load(TrustFiles { client_ca, revoked, proxy_ca: None }, true, day(5))?;
+    Ok(ClientCertificates { names: Arc::new(Names::new(Preset::Kubernetes, "").unwrap()), uids: true, trust })
 }
 
 fn jane() -> Vec<(DnType, &'static str)> {
@@ -200,6 +216,124 @@ fn hostile_bytes_are_rejected() {
 #[test]
 fn an_authority_file_must_hold_certificates() {
     for bad in ["", "hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-        assert!(authorities(bad.as_bytes()).is_err(), "{bad}");
+        assert!(with_lists(bad, None).is_err(), "{bad}");
+    }
+}
+
+/// A list of an issuer that revokes these serial numbers; PEM.
+fn list(issuer: &Issuer, serials: &[u64], next: i64) -> String {
+    let at =
+        |of: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(day(of).as_second().unsigned_abs());
+    let revoked = |serial: &u64| RevokedCertParams {
+        serial_number: SerialNumber::from(*serial),
+        revocation_time: at(1),
+        reason_code: Some(RevocationReason::KeyCompromise),
+        invalidity_date: None,
+    };
+    let params = CertificateRevocationListParams {
+        this_update: at(1),
+        next_update: at(next),
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: serials.iter().map(revoked).collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    params.signed_by(issuer).unwrap().pem().unwrap()
+}
+
+#[test]
+fn what_the_issuer_has_revoked_is_refused_whoever_it_names() {
+    let (root, other) = (root("ca"), self::root("other"));
+    let numbered = |serial: u64, issuer: &Issuer| {
+        let subject = [(DnType::CommonName, "root"), (DnType::OrganizationName, "system:masters")];
+        let mut params = client(&subject, 1, 10);
+        params.serial_number = Some(SerialNumber::from(serial));
+        sign(params, issuer)
+    };
+    let middle_of = |serial: u64| {
+        let mut params = authority("middle", 0, 50);
+        params.serial_number = Some(SerialNumber::from(serial));
+        CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &root).unwrap()
+    };
+    let (good_middle, bad_middle) = (middle_of(70), middle_of(77));
+    let trusted = root.pem() + &other.pem();
+    let lists =
+        [list(&root, &[7, 0x80, 77], 20), list(&other, &[8], 20), list(&good_middle, &[9], 2)].concat();
+    let method = with_lists(&trusted, Some(lists.as_bytes())).unwrap();
+    let chain = |serial, middle: &Issuer| vec![numbered(serial, middle), middle.der().to_vec()];
+    for (what, chain, good) in [
+        ("not on the list", vec![numbered(1, &root)], true),
+        ("on the list", vec![numbered(7, &root)], false),
+        ("a serial number that is written with a zero in front", vec![numbered(0x80, &root)], false),
+        ("the same number from somebody else", vec![numbered(7, &other)], true),
+        ("on the list of the other", vec![numbered(8, &other)], false),
+        ("that list says nothing of the first", vec![numbered(8, &root)], true),
+        ("through an intermediate", chain(7, &good_middle), true),
+        ("on the list of the intermediate, which is old", chain(9, &good_middle), false),
+        ("the intermediate is revoked", chain(1, &bad_middle), false),
+    ] {
+        let verified = method.verify(&chain, day(5));
+        let want = if good { Ok(()) } else { Err("a certificate of the chain is revoked".to_owned()) };
+        assert_eq!(verified.map(drop), want, "{what}");
+    }
+}
+
+#[test]
+fn a_list_counts_only_with_its_issuers_signature() {
+    let (root, impostor) = (root("ca"), self::root("ca"));
+    let forged = list(&impostor, &[7], 20);
+    let mistakes = with_lists(&root.pem(), Some(forged.as_bytes())).err().unwrap();
+    assert!(mistakes[0].contains("is not signed by the authority of that name"), "{mistakes:?}");
+    // Two authorities of one name, as while one takes over from the other: each has its list.
+    let both = with_lists(&(root.pem() + &impostor.pem()), Some(forged.as_bytes())).unwrap();
+    let numbered = |issuer: &Issuer| {
+        let mut params = client(&jane(), 1, 10);
+        params.serial_number = Some(SerialNumber::from(7));
+        sign(params, issuer)
+    };
+    assert!(both.verify(&[numbered(&root)], day(5)).is_ok());
+    assert!(both.verify(&[numbered(&impostor)], day(5)).is_err());
+    for bad in ["", "hello", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"] {
+        assert!(with_lists(&root.pem(), Some(bad.as_bytes())).is_err(), "{bad}");
+    }
+    let der = rustls_pki_types::pem::PemObject::from_pem_slice(list(&root, &[7], 20).as_bytes());
+    let der: rustls_pki_types::CertificateRevocationListDer<'_> = der.unwrap();
+    assert!(with_lists(&root.pem(), Some(&der)).unwrap().verify(&[numbered(&root)], day(5)).is_err());
+}
+
+#[test]
+fn files_are_put_in_force_together_or_not_at_all() {
+    let (old, new) = (root("old"), root("new"));
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, lists) = (dir.path().join("ca"), dir.path().join("lists"));
+    std::fs::write(&ca, old.pem()).unwrap();
+    std::fs::write(&lists, list(&old, &[1], 20)).unwrap();
+    let files = TrustFiles { client_ca: Some(ca.clone()), revoked: Some(lists.clone()), proxy_ca: None };
+    let trust = Trust::load(files, true, day(5)).unwrap();
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+    let method = ClientCertificates { names, uids: true, trust: Arc::clone(&trust) };
+    let accepts = |issuer: &Issuer| method.verify(&[sign(client(&jane(), 1, 10), issuer)], day(5)).is_ok();
+    assert!(accepts(&old) && !accepts(&new));
+    std::fs::write(&ca, new.pem()).unwrap();
+    std::fs::write(&lists, "half a li").unwrap();
+    assert_eq!(trust.reload(day(5)).unwrap_err().len(), 1);
+    assert!(accepts(&old) && !accepts(&new), "the old files stay in force");
+    std::fs::write(&lists, list(&new, &[1], 20)).unwrap();
+    trust.reload(day(5)).unwrap();
+    assert!(!accepts(&old) && accepts(&new));
+}
+
+#[test]
+fn absurd_names_are_refused_by_name() {
+    let root = root("ca");
+    let long = "x".repeat(1025);
+    for (name, want) in [
+        ("a\0b", "subject attribute 2.5.4.3 has a control character"),
+        ("a\nb", "subject attribute 2.5.4.3 has a control character"),
+        ("\u{9b}31m", "subject attribute 2.5.4.3 has a control character"),
+        (&long, "subject attribute 2.5.4.3 has 1025 bytes"),
+    ] {
+        let leaf = sign(client(&[(DnType::CommonName, name)], 1, 10), &root);
+        assert_eq!(method(&[&root]).verify(&[leaf], day(5)).unwrap_err(), want);
     }
 }

@@ -1,0 +1,209 @@
+//! Authenticating proxies: who is meant stands in headers, if the one who sent them may speak for others (requirements
+//! A-PROXY).
+//!
+//! # Contract
+//!
+//! Headers count only from a peer whose certificate leads to an authority of `--requestheader-client-ca-file` and bears a
+//! common name of `--requestheader-allowed-names`, or any where there are none. The first header of
+//! `--requestheader-username-headers` with a value is the user; without one this method says nothing, and the next are
+//! tried. All values of all group headers are groups. What follows an extra prefix, in lower case and percent-decoded, is
+//! an extra key, its values the values.
+//!
+//! # Invariants
+//!
+//! INVARIANT (proxies first): this method comes before that of client certificates, so that a proxy whose certificate
+//! would also make it a client is never taken for the user.
+//! INVARIANT (trust before reading): no header is looked at beyond its name before the certificate is verified.
+
+use std::sync::Arc;
+
+use apimachinery::user::UserInfo;
+use async_trait::async_trait;
+use authproto::auth::Header;
+
+use super::x509::subject::Subject;
+use super::x509::trust::{Party, Trust};
+use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings};
+use crate::mirror::{Mirror, NotYet};
+
+/// The flags of the method. Header names and prefixes are in lower case.
+#[derive(Clone, Debug, Default)]
+pub struct ProxySettings {
+    /// `--requestheader-allowed-names`.
+    pub allowed_names: Vec<String>,
+    /// `--requestheader-username-headers`.
+    pub username: Vec<String>,
+    /// `--requestheader-uid-headers`.
+    pub uid: Vec<String>,
+    /// `--requestheader-group-headers`.
+    pub groups: Vec<String>,
+    /// `--requestheader-extra-headers-prefix`.
+    pub extra_prefixes: Vec<String>,
+}
+
+struct RequestHeaders {
+    trust: Arc<Trust>,
+    settings: ProxySettings,
+}
+
+pub(super) fn build(settings: &Settings, _: &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, String> {
+    if !settings.trust.trusts(Party::Proxy) || settings.proxy.username.is_empty() {
+        return Ok(None);
+    }
+    let method = RequestHeaders { trust: Arc::clone(&settings.trust), settings: settings.proxy.clone() };
+    Ok(Some(Box::new(method)))
+}
+
+#[async_trait]
+impl Authenticator for RequestHeaders {
+    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet> {
+        let Credentials { certificates, proxy_headers: headers, .. } = credentials;
+        let is_meant = |header: &Header| self.settings.username.contains(&header.name);
+        if certificates.is_empty() || !headers.iter().any(is_meant) {
+            return Ok(Outcome::NotMine);
+        }
+        let checked = self.trust.verify(Party::Proxy, certificates, at.now).and_then(|verified| {
+            let name = Subject::read(verified.leaf)?.common_name;
+            let allowed = &self.settings.allowed_names;
+            if !allowed.is_empty() && !allowed.contains(&name) {
+                return Err(format!("`{name}` is not among the names that a proxy may bear"));
+            }
+            Ok(verified.ends)
+        });
+        let ends = match checked {
+            Ok(ends) => ends,
+            Err(check) => return Ok(Outcome::Rejected(check)),
+        };
+        Ok(match self.settings.user(headers) {
+            Ok(Some(user)) => {
+                Outcome::Accepted(Box::new(Accepted { user, expires_at: ends, ..Accepted::default() }))
+            }
+            Ok(None) => Outcome::NotMine,
+            Err(check) => Outcome::Rejected(check),
+        })
+    }
+}
+
+impl ProxySettings {
+    /// The user that headers of a trusted proxy name. None: they name nobody.
+    fn user(&self, headers: &[Header]) -> Result<Option<UserInfo>, String> {
+        let Some(name) = first(&self.username, headers)? else { return Ok(None) };
+        let mut user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
+        user.uid = first(&self.uid, headers)?.unwrap_or_default().to_owned();
+        for name in &self.groups {
+            for header in headers.iter().filter(|header| header.name == *name) {
+                let group = text(header)?;
+                if !group.is_empty() {
+                    user.groups.push(group.to_owned());
+                }
+            }
+        }
+        for header in headers {
+            let key = self.extra_prefixes.iter().find_map(|prefix| header.name.strip_prefix(prefix.as_str()));
+            if let Some(key) = key {
+                let values = user.extra.entry(decoded(key)).or_default();
+                values.push(text(header)?.to_owned());
+            }
+        }
+        Ok(Some(user))
+    }
+}
+
+/// The first value of the first of some headers that has one.
+fn first<'h>(names: &[String], headers: &'h [Header]) -> Result<Option<&'h str>, String> {
+    for name in names {
+        let Some(header) = headers.iter().find(|header| header.name == *name) else { continue };
+        let value = text(header)?;
+        if !value.is_empty() {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
+fn text(header: &Header) -> Result<&str, String> {
+    std::str::from_utf8(&header.value).map_err(|_| format!("the header `{}` is not UTF-8", header.name))
+}
+
+/// With its percent-encoding undone; as it stands where that is none.
+fn decoded(key: &str) -> String {
+    let mut out = Vec::with_capacity(key.len());
+    let mut rest = key.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let [high, low, after @ ..] = after else { return key.to_owned() };
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let (Some(high), Some(low)) = (digit(*high), digit(*low)) else { return key.to_owned() };
+        out.push(high << 4 | low);
+        rest = after;
+    }
+    String::from_utf8(out).unwrap_or_else(|_| key.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> ProxySettings {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        ProxySettings {
+            allowed_names: Vec::new(),
+            username: list(&["x-remote-user", "x-user"]),
+            uid: list(&["x-remote-uid"]),
+            groups: list(&["x-remote-group", "x-group"]),
+            extra_prefixes: list(&["x-remote-extra-"]),
+        }
+    }
+
+    fn read(headers: &[(&str, &[u8])]) -> Result<Option<String>, String> {
+        let header =
+            |(name, value): &(&str, &[u8])| Header { name: (*name).to_owned(), value: value.to_vec() };
+        let headers: Vec<Header> = headers.iter().map(header).collect();
+        let user = settings().user(&headers)?;
+        Ok(user.map(|user| format!("{} {} {:?} {:?}", user.name, user.uid, user.groups, user.extra)))
+    }
+
+    #[test]
+    fn headers_name_a_user() {
+        for (headers, want) in [
+            (vec![], None),
+            (vec![("x-remote-group", &b"g"[..])], None),
+            (vec![("x-remote-user", &b""[..])], None),
+            (vec![("x-remote-user", &b"jane"[..])], Some("jane  [] {}")),
+            (vec![("x-remote-user", &b""[..]), ("x-user", b"joe")], Some("joe  [] {}")),
+            (vec![("x-user", &b"joe"[..]), ("x-remote-user", b"jane")], Some("jane  [] {}")),
+            (vec![("x-remote-user", &b"jane"[..]), ("x-remote-user", b"joe")], Some("jane  [] {}")),
+            (vec![("x-remote-user", &b"jane"[..]), ("x-remote-uid", b"u-1")], Some("jane u-1 [] {}")),
+            (
+                vec![
+                    ("x-remote-user", &b"jane"[..]),
+                    ("x-group", b"c"),
+                    ("x-remote-group", b"a"),
+                    ("x-remote-group", b""),
+                    ("x-remote-group", b"b"),
+                ],
+                Some(r#"jane  ["a", "b", "c"] {}"#),
+            ),
+            (
+                vec![
+                    ("x-remote-user", &b"jane"[..]),
+                    ("x-remote-extra-example.org%2ffoo", b"1"),
+                    ("x-remote-extra-example.org%2ffoo", b"2"),
+                    ("x-remote-extra-100%", b"as it stands"),
+                    ("x-remote-extra-%zz", b"the same"),
+                ],
+                Some(
+                    r#"jane  [] {"%zz": ["the same"], "100%": ["as it stands"], "example.org/foo": ["1", "2"]}"#,
+                ),
+            ),
+        ] {
+            assert_eq!(read(&headers), Ok(want.map(str::to_owned)), "{headers:?}");
+        }
+        assert!(read(&[("x-remote-user", b"\xff")]).is_err(), "what is not text names nobody");
+        assert!(read(&[("x-remote-user", b"jane"), ("x-group", b"\xff")]).is_err());
+    }
+}

@@ -1,0 +1,173 @@
+//! Chains of certificates against the authorities that are trusted.
+//!
+//! # Contract
+//!
+//! A chain is good when its leaf leads to an authority through the intermediates that came with it, in whatever order,
+//! when each certificate and the authority are valid now and fit for client authentication, and when none is revoked. The
+//! answer says until when.
+//!
+//! # Invariants
+//!
+//! INVARIANT (verify before reading): nothing of a certificate is believed, and its subject not even parsed, before the
+//! chain is verified. Path building is bounded by webpki's budgets, the chain by [`MOST_CERTIFICATES`] and [`MOST_BYTES`].
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::revocation::{IssuerKey, Lists, inside};
+
+/// Certificates in a chain.
+pub(super) const MOST_CERTIFICATES: usize = 16;
+/// Bytes of a chain.
+pub(super) const MOST_BYTES: usize = 128 * 1024;
+
+/// The authorities of a file.
+pub(crate) struct Authorities(Vec<Authority>);
+
+struct Authority {
+    anchor: TrustAnchor<'static>,
+    from: i64,
+    until: i64,
+}
+
+/// A leaf that may be read.
+#[derive(Debug)]
+pub(crate) struct Verified<'c> {
+    /// DER.
+    pub(crate) leaf: &'c [u8],
+    /// The first moment at which the chain is not valid any more.
+    pub(crate) ends: Option<Timestamp>,
+}
+
+impl std::fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} authorities", self.0.len())
+    }
+}
+
+impl Authorities {
+    /// Reads the certificates of a PEM text.
+    ///
+    /// # Errors
+    ///
+    /// Which certificate is wrong and how, or that there is none.
+    pub(crate) fn read(pem: &[u8]) -> Result<Self, String> {
+        let mut found = Vec::new();
+        for (at, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
+            let wrong = |error: String| format!("certificate {}: {error}", at + 1);
+            let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+            let anchor = webpki::anchor_from_trusted_cert(&certificate)
+                .map_err(|error| wrong(error.to_string()))?
+                .to_owned();
+            let (from, until) =
+                validity(&certificate).ok_or_else(|| wrong("it cannot be parsed".to_owned()))?;
+            found.push(Authority { anchor, from, until });
+        }
+        if found.is_empty() { Err("no certificate in the file".to_owned()) } else { Ok(Authorities(found)) }
+    }
+
+    /// The authorities as issuers of certificates and of lists.
+    pub(super) fn keys(&self) -> impl Iterator<Item = IssuerKey<'_>> {
+        self.0.iter().map(|authority| key_of(&authority.anchor))
+    }
+
+    /// Whether one of them is also among others.
+    pub(super) fn overlap(&self, others: &Authorities) -> bool {
+        let same = |one: &IssuerKey<'_>, other: &IssuerKey<'_>| {
+            one.subject == other.subject && one.public_key == other.public_key
+        };
+        self.keys().any(|one| others.keys().any(|other| same(&one, &other)))
+    }
+
+    /// Verifies a chain, leaf first.
+    ///
+    /// # Errors
+    ///
+    /// Which check failed.
+    pub(super) fn verify<'c>(
+        &self,
+        chain: &'c [Vec<u8>],
+        revoked: &Lists,
+        now: Timestamp,
+    ) -> Result<Verified<'c>, String> {
+        let bytes: usize = chain.iter().map(Vec::len).sum();
+        if chain.len() > MOST_CERTIFICATES || bytes > MOST_BYTES {
+            return Err(format!("the chain is too long: {} certificates, {bytes} bytes", chain.len()));
+        }
+        let (leaf, intermediates) = chain.split_first().ok_or("the chain is empty")?;
+        let certificate = CertificateDer::from(leaf.as_slice());
+        let intermediates: Vec<CertificateDer<'_>> =
+            intermediates.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
+        let seconds = now.as_second();
+        let valid = self.0.iter().filter(|authority| (authority.from..=authority.until).contains(&seconds));
+        let anchors: Vec<TrustAnchor<'_>> = valid.map(|authority| authority.anchor.clone()).collect();
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+
+        let end_entity = EndEntityCert::try_from(&certificate)
+            .map_err(|error| format!("the certificate is malformed: {error}"))?;
+        let usage = KeyUsage::client_auth();
+        let none_revoked = |path: &VerifiedPath<'_>| {
+            if is_revoked(path, revoked) { Err(webpki::Error::CertRevoked) } else { Ok(()) }
+        };
+        let path = end_entity
+            .verify_for_usage(
+                webpki::ALL_VERIFICATION_ALGS,
+                &anchors,
+                &intermediates,
+                at,
+                usage,
+                None,
+                Some(&none_revoked),
+            )
+            .map_err(|error| match error {
+                webpki::Error::CertRevoked => "a certificate of the chain is revoked".to_owned(),
+                error => format!("the chain is not valid: {error}"),
+            })?;
+
+        let mut last = validity(&certificate).ok_or("the certificate cannot be parsed")?.1;
+        for certificate in path.intermediate_certificates() {
+            last = last.min(validity(&certificate.der()).ok_or("an intermediate cannot be parsed")?.1);
+        }
+        let used = self.0.iter().filter(|authority| authority.anchor == *path.anchor());
+        last = used.map(|authority| authority.until).max().map_or(last, |until| last.min(until));
+        // The last second of a certificate is still valid.
+        Ok(Verified { leaf, ends: Timestamp::from_second(last.saturating_add(1)).ok() })
+    }
+}
+
+/// Whether a certificate of a path is named by a list of one that bears its issuer's name.
+fn is_revoked(path: &VerifiedPath<'_>, lists: &Lists) -> bool {
+    if lists.len() == 0 {
+        return false;
+    }
+    let intermediates: Vec<_> = path
+        .intermediate_certificates()
+        .map(|held| (held.subject().to_vec(), held.subject_public_key_info(), held.issuer(), held.serial()))
+        .collect();
+    let end_entity = path.end_entity();
+    let certificates = std::iter::once((end_entity.issuer(), end_entity.serial()))
+        .chain(intermediates.iter().map(|(_, _, issuer, serial)| (*issuer, *serial)));
+    let issuers: Vec<IssuerKey<'_>> = intermediates
+        .iter()
+        .filter_map(|(subject, info, ..)| Some(IssuerKey { subject, public_key: inside(info)? }))
+        .chain([key_of(path.anchor())])
+        .collect();
+    certificates.into_iter().any(|(issuer, serial)| {
+        issuers.iter().filter(|known| known.subject == issuer).any(|known| lists.revoke(*known, serial))
+    })
+}
+
+fn key_of<'a>(anchor: &'a TrustAnchor<'_>) -> IssuerKey<'a> {
+    IssuerKey { subject: &anchor.subject, public_key: &anchor.subject_public_key_info }
+}
+
+/// Seconds since 1970 from which and until which a certificate is valid.
+fn validity(der: &[u8]) -> Option<(i64, i64)> {
+    let (_, parsed) = X509Certificate::from_der(der).ok()?;
+    Some((parsed.validity.not_before.timestamp(), parsed.validity.not_after.timestamp()))
+}

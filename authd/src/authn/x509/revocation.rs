@@ -1,0 +1,192 @@
+//! Lists of revoked certificates: the file of `--client-crl-file`.
+//!
+//! # Contract
+//!
+//! [`Lists::read`] takes every list of a PEM text, or one in DER (RFC 5280, section 5). [`Lists::revoke`] tells whether a
+//! list names a certificate, by the serial number and the issuer: the list bears the issuer's name and is signed with the
+//! issuer's key. A list past its next update goes on to count: what is revoked stays so.
+//!
+//! # Invariants
+//!
+//! INVARIANT (only the issuer revokes): a list that is not signed with the key of the certificate's issuer says nothing
+//! about it. Where the issuer is an authority of ours a list of its name with another signature is a mistake of the file.
+//!
+//! # Reference
+//!
+//! Kubernetes has no such flag. Delta lists, indirect lists and lists with critical extensions that webpki does not know
+//! are refused, for what they leave out would count as not revoked.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use rustls_pki_types::CertificateRevocationListDer;
+use rustls_pki_types::pem::PemObject;
+use webpki::BorrowedCertRevocationList;
+use x509_parser::asn1_rs::Any;
+use x509_parser::prelude::{CertificateRevocationList, FromDer};
+
+/// The lists of a file.
+#[derive(Debug, Default)]
+pub(super) struct Lists(Vec<List>);
+
+/// One list.
+struct List {
+    /// What stands inside the issuer's name.
+    issuer: Vec<u8>,
+    /// The issuer for people.
+    shown: String,
+    next_update: Option<i64>,
+    serials: HashSet<Vec<u8>>,
+    signed: Signed,
+}
+
+impl std::fmt::Debug for List {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let revoked = self.serials.len();
+        f.debug_struct("List").field("issuer", &self.shown).field("revoked", &revoked).finish_non_exhaustive()
+    }
+}
+
+/// What is signed, how, and the signature.
+struct Signed {
+    message: Vec<u8>,
+    /// What stands inside the algorithm's identifier.
+    algorithm: Vec<u8>,
+    signature: Vec<u8>,
+}
+
+/// Who may have issued a certificate: what stands inside its name and inside its public key's information.
+#[derive(Clone, Copy)]
+pub(super) struct IssuerKey<'a> {
+    /// The name.
+    pub(super) subject: &'a [u8],
+    /// The key.
+    pub(super) public_key: &'a [u8],
+}
+
+impl Lists {
+    /// Reads a file's content.
+    ///
+    /// # Errors
+    ///
+    /// Which list is wrong and how.
+    pub(super) fn read(content: &[u8]) -> Result<Self, String> {
+        if content.first() == Some(&0x30) {
+            return Ok(Lists(vec![List::read(content)?]));
+        }
+        let mut lists = Vec::new();
+        for (at, list) in CertificateRevocationListDer::pem_slice_iter(content).enumerate() {
+            let wrong = |error: String| format!("list {}: {error}", at + 1);
+            let list = list.map_err(|error| wrong(error.to_string()))?;
+            lists.push(List::read(&list).map_err(wrong)?);
+        }
+        if lists.is_empty() { Err("no revocation list in the file".to_owned()) } else { Ok(Lists(lists)) }
+    }
+
+    /// Checks that the lists which bear the name of an authority are signed by one, and says what an operator should
+    /// know of the others.
+    ///
+    /// # Errors
+    ///
+    /// The first list that is signed by somebody else than its name says.
+    pub(super) fn fit(&self, authorities: &[IssuerKey<'_>], now: Timestamp) -> Result<Vec<String>, String> {
+        let mut remarks = Vec::new();
+        for List { issuer, shown, next_update, signed, .. } in &self.0 {
+            let mut of_name =
+                authorities.iter().filter(|authority| authority.subject == issuer.as_slice()).peekable();
+            if of_name.peek().is_none() {
+                remarks.push(format!(
+                    "the list of `{shown}` is of no authority that is trusted: it counts for intermediates only"
+                ));
+            } else if !of_name.any(|authority| signed.is_by(authority.public_key)) {
+                return Err(format!("the list of `{shown}` is not signed by the authority of that name"));
+            }
+            if next_update.is_some_and(|next| next < now.as_second()) {
+                remarks.push(format!("the list of `{shown}` is past its next update"));
+            }
+        }
+        Ok(remarks)
+    }
+
+    /// Whether an issuer has revoked the certificate of a serial number.
+    pub(super) fn revoke(&self, issuer: IssuerKey<'_>, serial: &[u8]) -> bool {
+        // The signature last: only of a list that names the certificate.
+        self.0.iter().any(|list| {
+            list.issuer == issuer.subject
+                && list.serials.contains(number(serial))
+                && list.signed.is_by(issuer.public_key)
+        })
+    }
+
+    /// How many certificates are revoked.
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|list| list.serials.len()).sum()
+    }
+}
+
+impl List {
+    fn read(der: &[u8]) -> Result<Self, String> {
+        // webpki refuses what a reader must not pass over.
+        BorrowedCertRevocationList::from_der(der)
+            .map_err(|error| format!("not a list that can be used: {error}"))?;
+        let (_, parsed) =
+            CertificateRevocationList::from_der(der).map_err(|_| "the list cannot be parsed".to_owned())?;
+        let signed = Signed::of(der).ok_or("the list cannot be parsed")?;
+        let issuer = inside(parsed.issuer().as_raw()).ok_or("the issuer cannot be parsed")?;
+        let serials = parsed.iter_revoked_certificates().map(|entry| number(entry.raw_serial()).to_vec());
+        Ok(List {
+            issuer: issuer.to_vec(),
+            shown: parsed.issuer().to_string(),
+            next_update: parsed.next_update().map(|at| at.timestamp()),
+            serials: serials.collect(),
+            signed,
+        })
+    }
+}
+
+impl Signed {
+    /// Takes `SEQUENCE { tbsCertList, signatureAlgorithm, signatureValue }` apart.
+    fn of(der: &[u8]) -> Option<Self> {
+        let inner = inside(der)?;
+        let (rest, _) = Any::from_der(inner).ok()?;
+        let message = inner.get(..inner.len().checked_sub(rest.len())?)?;
+        let (rest, algorithm) = Any::from_der(rest).ok()?;
+        let (_, signature) = Any::from_der(rest).ok()?;
+        Some(Signed {
+            message: message.to_vec(),
+            algorithm: algorithm.data.to_vec(),
+            signature: bits(signature.data)?.to_vec(),
+        })
+    }
+
+    /// Whether a public key verifies it.
+    fn is_by(&self, public_key: &[u8]) -> bool {
+        let Ok((rest, algorithm)) = Any::from_der(public_key) else { return false };
+        let Ok((_, key)) = Any::from_der(rest) else { return false };
+        let Some(key) = bits(key.data) else { return false };
+        webpki::ALL_VERIFICATION_ALGS.iter().any(|known| {
+            known.signature_alg_id().as_ref() == self.algorithm.as_slice()
+                && known.public_key_alg_id().as_ref() == algorithm.data
+                && known.verify_signature(key, &self.message, &self.signature).is_ok()
+        })
+    }
+}
+
+/// What stands inside a DER value.
+pub(super) fn inside(der: &[u8]) -> Option<&[u8]> {
+    Any::from_der(der).ok().map(|(_, any)| any.data)
+}
+
+/// The bytes of a BIT STRING that is made of whole bytes.
+fn bits(content: &[u8]) -> Option<&[u8]> {
+    match content.split_first() {
+        Some((0, bytes)) => Some(bytes),
+        _ => None,
+    }
+}
+
+/// A serial number without the zeros in front that some encoders leave.
+fn number(bytes: &[u8]) -> &[u8] {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    bytes.get(zeros..).unwrap_or_default()
+}

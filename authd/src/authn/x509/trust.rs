@@ -1,0 +1,169 @@
+//! The files that make client certificates trustworthy, and what of them is in force.
+//!
+//! # Contract
+//!
+//! [`Trust::load`] reads the authorities of clients (`--client-ca-file`), those of authenticating proxies
+//! (`--requestheader-client-ca-file`) and the revoked certificates (`--client-crl-file`), which count for both.
+//! [`Trust::reload`] reads them all again and puts them in force together, or leaves everything as it was.
+//!
+//! # Invariants
+//!
+//! INVARIANT (one picture): a verification uses authorities and lists that were read together.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+
+use super::chain::{Authorities, Verified};
+use super::revocation::{IssuerKey, Lists};
+
+/// Where the files are.
+#[derive(Clone, Debug, Default)]
+pub struct TrustFiles {
+    /// `--client-ca-file`.
+    pub client_ca: Option<PathBuf>,
+    /// `--client-crl-file`.
+    pub revoked: Option<PathBuf>,
+    /// `--requestheader-client-ca-file`.
+    pub proxy_ca: Option<PathBuf>,
+}
+
+/// Who is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// A client that shows its own certificate.
+    Client,
+    /// A proxy that speaks for others.
+    Proxy,
+}
+
+/// The authorities and lists in force.
+#[derive(Debug, Default)]
+pub struct Trust {
+    files: TrustFiles,
+    /// Every proxy of those authorities is believed, whatever its name.
+    any_proxy: bool,
+    current: ArcSwap<Picture>,
+}
+
+#[derive(Debug, Default)]
+struct Picture {
+    clients: Option<Authorities>,
+    proxies: Option<Authorities>,
+    revoked: Lists,
+}
+
+impl Trust {
+    /// Reads the files. `any_proxy`: the names of proxies are not restricted. `now` tells which lists are old.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake, each with its flag and file.
+    pub fn load(files: TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Arc<Self>, Vec<String>> {
+        let picture = Picture::read(&files, any_proxy, now)?;
+        Ok(Arc::new(Trust { files, any_proxy, current: ArcSwap::from_pointee(picture) }))
+    }
+
+    /// Reads the files again.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake; what was in force stays.
+    pub fn reload(&self, now: Timestamp) -> Result<(), Vec<String>> {
+        self.current.store(Arc::new(Picture::read(&self.files, self.any_proxy, now)?));
+        Ok(())
+    }
+
+    /// The files.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let TrustFiles { client_ca, revoked, proxy_ca } = &self.files;
+        [client_ca, revoked, proxy_ca].into_iter().flatten().cloned().collect()
+    }
+
+    /// Whether anybody of a kind can be trusted at all.
+    pub(in crate::authn) fn trusts(&self, party: Party) -> bool {
+        self.current.load().of(party).is_some()
+    }
+
+    /// Verifies a chain, leaf first.
+    ///
+    /// # Errors
+    ///
+    /// Which check failed.
+    pub(in crate::authn) fn verify<'c>(
+        &self,
+        party: Party,
+        chain: &'c [Vec<u8>],
+        now: Timestamp,
+    ) -> Result<Verified<'c>, String> {
+        let picture = self.current.load();
+        let authorities = picture.of(party).ok_or("no authority is configured")?;
+        authorities.verify(chain, &picture.revoked, now)
+    }
+}
+
+impl Picture {
+    fn of(&self, party: Party) -> Option<&Authorities> {
+        match party {
+            Party::Client => self.clients.as_ref(),
+            Party::Proxy => self.proxies.as_ref(),
+        }
+    }
+
+    fn read(files: &TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Self, Vec<String>> {
+        let mut mistakes = Vec::new();
+        let clients = part(files.client_ca.as_deref(), "client-ca-file", Authorities::read, &mut mistakes);
+        let proxies =
+            part(files.proxy_ca.as_deref(), "requestheader-client-ca-file", Authorities::read, &mut mistakes);
+        let revoked = part(files.revoked.as_deref(), "client-crl-file", Lists::read, &mut mistakes);
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        let picture = Picture { clients, proxies, revoked: revoked.unwrap_or_default() };
+        picture.check(files, any_proxy, now)?;
+        Ok(picture)
+    }
+
+    /// What the files say together.
+    fn check(&self, files: &TrustFiles, any_proxy: bool, now: Timestamp) -> Result<(), Vec<String>> {
+        let both = [self.clients.as_ref(), self.proxies.as_ref()];
+        let authorities: Vec<IssuerKey<'_>> =
+            both.into_iter().flatten().flat_map(Authorities::keys).collect();
+        let shown = |path: &Option<PathBuf>| path.as_deref().unwrap_or(Path::new("")).display().to_string();
+        let remarks = self
+            .revoked
+            .fit(&authorities, now)
+            .map_err(|mistake| vec![format!("--client-crl-file: {}: {mistake}", shown(&files.revoked))])?;
+        for remark in remarks {
+            tracing::warn!(file = shown(&files.revoked), "{remark}");
+        }
+        if let [Some(clients), Some(proxies)] = both
+            && any_proxy
+            && clients.overlap(proxies)
+        {
+            tracing::warn!(
+                "--requestheader-client-ca-file holds an authority of --client-ca-file and --requestheader-allowed-names is \
+                 empty: whoever has a client certificate may speak for everybody"
+            );
+        }
+        if files.revoked.is_some() {
+            tracing::info!(revoked = self.revoked.len(), "revoked certificates are read");
+        }
+        Ok(())
+    }
+}
+
+/// One file, if it is named; mistakes are noted with the flag.
+fn part<T>(
+    path: Option<&Path>,
+    flag: &str,
+    read: impl Fn(&[u8]) -> Result<T, String>,
+    mistakes: &mut Vec<String>,
+) -> Option<T> {
+    let path = path?;
+    let content = std::fs::read(path).map_err(|error| error.to_string());
+    let part = content.and_then(|content| read(&content));
+    part.map_err(|mistake| mistakes.push(format!("--{flag}: {}: {mistake}", path.display()))).ok()
+}
