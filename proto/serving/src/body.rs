@@ -195,7 +195,7 @@ where
     }
 }
 
-async fn collect<B>(body: &mut B, limit: usize) -> Result<Bytes, ReadError>
+pub(crate) async fn collect<B>(body: &mut B, limit: usize) -> Result<Bytes, ReadError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,

@@ -35,6 +35,11 @@
 //!            serve(listener, tls: Option<Arc<ServingTls>>, handler: Arc<impl Handler>, ServerOptions, shutdown: impl Future)
 //!              .await -> Drained::{Clean, Cut}
 //!
+//! client     Client::new(&Settings { trust: Trust::{System, Only, Anyone}, server_name, identity, proxy, user_agent })
+//!              Trust::from_pem(&[u8]), Identity::from_pem(cert, key); no redirects, any status is an answer
+//!            client.get(url, Limits { within, bytes }).await -> Result<Answer { status, headers, body }, CallError>
+//!            client.post_json(url, Bytes, limits), client.send(Request<Bytes>, limits); answer.json(), retry_after()
+//!            retry::Backoff::WEBHOOK.call(&dyn Chance, || client.get(..)).await -> (Result<Answer, CallError>, attempts)
 //! log        init(verbosity: u8, format: Format::{Text, Json}) -> Result<(), AlreadySetUp>; check() for the check `log`
 //! metrics    Definition::new(name, Stability, help); Metrics::new() .counter::<L>(&D) .gauge::<L>(&D) .float_gauge::<L>(&D)
 //!            .histogram::<L>(&D, &'static [f64]) .single_counter(&D) .single_gauge(&D) .single_histogram(&D, ..) .text()
@@ -48,6 +53,7 @@
 
 pub mod body;
 pub mod certs;
+pub mod client;
 pub mod flags;
 pub mod gates;
 pub mod health;

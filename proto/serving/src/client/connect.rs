@@ -1,0 +1,297 @@
+//! Connections to a server: through a proxy or not, then TLS when the URL says so.
+
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+use tower_service::Service;
+
+use super::{Settings, SettingsError, provider};
+
+/// A connection is ready within so long, whatever a call allows.
+const CONNECT: Duration = Duration::from_secs(30);
+/// TCP keep-alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+type Problem = Box<dyn std::error::Error + Send + Sync>;
+
+/// What stands between client and server. A proxy's URL may hold a password: `Debug` does not show it.
+#[derive(Clone, Default)]
+pub enum Proxy {
+    /// What the environment says at the time the client is made; never for loopback addresses.
+    #[default]
+    Environment,
+    /// Nothing, whatever the environment says.
+    None,
+    /// This one for every server: `http`, `https`, `socks5` or `socks5h`, perhaps with `user:password@`.
+    Url(String),
+}
+
+impl std::fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Proxy::Environment => "Environment",
+            Proxy::None => "None",
+            Proxy::Url(_) => "Url(..)",
+        })
+    }
+}
+
+impl Proxy {
+    fn route(&self) -> Result<Route, SettingsError> {
+        match self {
+            Proxy::Environment => Ok(Route::Environment(Arc::new(Matcher::from_env()))),
+            Proxy::None => Ok(Route::Direct),
+            Proxy::Url(url) => {
+                check_proxy(url).map_err(SettingsError)?;
+                Ok(Route::Always(Arc::new(Matcher::builder().all(url.as_str()).no("").build())))
+            }
+        }
+    }
+}
+
+/// Whether a proxy's URL can be used.
+///
+/// # Errors
+///
+/// The sentence says why not, without the URL, which may hold a password.
+pub(crate) fn check_proxy(url: &str) -> Result<(), String> {
+    let uri: Uri = url.parse().map_err(|e| format!("is no URL: {e}"))?;
+    match uri.scheme_str() {
+        Some("http" | "https" | "socks5" | "socks5h") => {}
+        Some(other) => {
+            return Err(format!("has the scheme `{other}`: http, https, socks5 and socks5h are known"));
+        }
+        None => return Err("must begin with http://, https:// or socks5://".to_owned()),
+    }
+    if uri.host().is_none_or(str::is_empty) { Err("names no host".to_owned()) } else { Ok(()) }
+}
+
+#[derive(Clone)]
+enum Route {
+    Direct,
+    Environment(Arc<Matcher>),
+    Always(Arc<Matcher>),
+}
+
+impl Route {
+    fn proxy(&self, destination: &Uri) -> Option<Intercept> {
+        match self {
+            Route::Direct => None,
+            Route::Always(matcher) => matcher.intercept(destination),
+            Route::Environment(matcher) => {
+                let host = destination.host()?.trim_matches(['[', ']']);
+                let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+                if local { None } else { matcher.intercept(destination) }
+            }
+        }
+    }
+}
+
+/// Makes connections for the pool.
+#[derive(Clone)]
+pub(super) struct Connector {
+    tcp: HttpConnector,
+    route: Route,
+    tls: Arc<ClientConfig>,
+    /// For the connection to a proxy: without our certificate, and HTTP/1.1 only.
+    proxy_tls: Arc<ClientConfig>,
+    server_name: Option<ServerName<'static>>,
+}
+
+impl Connector {
+    pub(super) fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        let verifier = settings.trust.verifier()?;
+        let builder = || {
+            let builder = ClientConfig::builder_with_provider(provider())
+                .with_safe_default_protocol_versions()
+                .map_err(|e| SettingsError(e.to_string()))?;
+            Ok(builder.dangerous().with_custom_certificate_verifier(Arc::clone(&verifier)))
+        };
+        let mut tls = match &settings.identity {
+            Some(identity) => builder()?.with_client_cert_resolver(identity.resolver()),
+            None => builder()?.with_no_client_auth(),
+        };
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let server_name = settings.server_name.as_deref().map(|name| {
+            ServerName::try_from(name.to_owned())
+                .map_err(|_| SettingsError(format!("`{name}` is no name of a TLS server")))
+        });
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(KEEP_ALIVE));
+        Ok(Connector {
+            tcp,
+            route: settings.proxy.route()?,
+            tls: Arc::new(tls),
+            proxy_tls: Arc::new(builder()?.with_no_client_auth()),
+            server_name: server_name.transpose()?,
+        })
+    }
+
+    async fn connect(self, destination: Uri) -> Result<Stream, Problem> {
+        let https = destination.scheme_str() == Some("https");
+        let io: Box<dyn Io> = match self.route.proxy(&destination) {
+            None => Box::new(self.tcp.clone().call(destination.clone()).await?),
+            Some(proxy) => self.through(&proxy, with_port(destination.clone(), https)?).await?,
+        };
+        if !https {
+            return Ok(Stream { io, http2: false });
+        }
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => host_name(&destination)?,
+        };
+        let stream = Stream { io, http2: false };
+        let tls = TlsConnector::from(self.tls).connect(name, TokioIo::new(stream)).await?;
+        let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+        Ok(Stream { io: Box::new(TokioIo::new(tls)), http2 })
+    }
+
+    async fn through(&self, proxy: &Intercept, destination: Uri) -> Result<Box<dyn Io>, Problem> {
+        let address = proxy.uri().clone();
+        if address.scheme_str().is_some_and(|scheme| scheme.starts_with("socks5")) {
+            let mut socks = SocksV5::new(address, self.tcp.clone());
+            if let Some((user, password)) = proxy.raw_auth() {
+                socks = socks.with_auth(user.to_owned(), password.to_owned());
+            }
+            return Ok(Box::new(socks.call(destination).await?));
+        }
+        let to_proxy = ToProxy { tcp: self.tcp.clone(), tls: Arc::clone(&self.proxy_tls) };
+        let mut tunnel = Tunnel::new(address, to_proxy);
+        if let Some(auth) = proxy.basic_auth() {
+            tunnel = tunnel.with_auth(auth.clone());
+        }
+        Ok(Box::new(tunnel.call(destination).await?))
+    }
+}
+
+/// A tunnel needs a port, and takes 443 for granted.
+fn with_port(uri: Uri, https: bool) -> Result<Uri, Problem> {
+    if https || uri.port().is_some() {
+        return Ok(uri);
+    }
+    let host = uri.host().unwrap_or_default().to_owned();
+    let mut parts = uri.into_parts();
+    parts.authority = Some(format!("{host}:80").parse()?);
+    Ok(Uri::from_parts(parts)?)
+}
+
+fn host_name(uri: &Uri) -> Result<ServerName<'static>, Problem> {
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    Ok(ServerName::try_from(host.to_owned())?)
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, Problem>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Problem>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, destination: Uri) -> Self::Future {
+        let connecting = self.clone().connect(destination);
+        Box::pin(async { tokio::time::timeout(CONNECT, connecting).await? })
+    }
+}
+
+/// The first leg of a tunnel.
+#[derive(Clone)]
+struct ToProxy {
+    tcp: HttpConnector,
+    tls: Arc<ClientConfig>,
+}
+
+impl Service<Uri> for ToProxy {
+    type Response = Stream;
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, Problem>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Problem>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, proxy: Uri) -> Self::Future {
+        let (mut tcp, tls) = (self.tcp.clone(), Arc::clone(&self.tls));
+        Box::pin(async move {
+            let plain = Stream { io: Box::new(tcp.call(proxy.clone()).await?), http2: false };
+            if proxy.scheme_str() != Some("https") {
+                return Ok(plain);
+            }
+            let tls = TlsConnector::from(tls).connect(host_name(&proxy)?, TokioIo::new(plain)).await?;
+            Ok(Stream { io: Box::new(TokioIo::new(tls)), http2: false })
+        })
+    }
+}
+
+trait Io: Read + Write + Send + Unpin {}
+
+impl<T: Read + Write + Send + Unpin> Io for T {}
+
+/// A connection, whatever it is made of.
+pub(super) struct Stream {
+    io: Box<dyn Io>,
+    http2: bool,
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        if self.http2 { Connected::new().negotiated_h2() } else { Connected::new() }
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.io).poll_read(context, into)
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.io).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.io).poll_write_vectored(context, buffers)
+    }
+}

@@ -1,0 +1,169 @@
+//! Patience with a server that fails: which failures are tried again, and after how long.
+//!
+//! # Contract
+//!
+//! [`Backoff::call`] tries until an answer or a failure is final, and at most [`Backoff::attempts`] times. Tried again
+//! are answers 429 and 5xx, answers that name a time to come back, and connections that broke. Final are all other
+//! answers, servers that cannot be reached, and calls that ran out of time: whoever asks has waited long enough.
+//!
+//! # Reference
+//!
+//! The webhook package of `k8s.io/apiserver`: five attempts from 500 ms by a factor of 1.5 and a fifth of jitter; it
+//! tries 500, 504 and 429 again and no other 5xx.
+
+use std::future::Future;
+use std::time::Duration;
+
+use apimachinery::clock::Chance;
+use http::StatusCode;
+
+use super::{Answer, CallError};
+
+/// The longest that a server's wish (`Retry-After`) is followed.
+const LONGEST_WISH: Duration = Duration::from_secs(5);
+
+/// Growing pauses between attempts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backoff {
+    /// Before the second attempt.
+    pub first: Duration,
+    /// How much longer each next pause is.
+    pub factor: f64,
+    /// The part of a pause that chance may add to it.
+    pub jitter: f64,
+    /// The first one included; at least one is made.
+    pub attempts: u32,
+}
+
+impl Backoff {
+    /// What webhooks get.
+    pub const WEBHOOK: Backoff =
+        Backoff { first: Duration::from_millis(500), factor: 1.5, jitter: 0.2, attempts: 5 };
+    /// One attempt.
+    pub const ONCE: Backoff = Backoff { first: Duration::ZERO, factor: 1.0, jitter: 0.0, attempts: 1 };
+
+    /// The pause after so many attempts.
+    fn pause(&self, made: u32, chance: &dyn Chance) -> Duration {
+        let exponent = i32::try_from(made.saturating_sub(1)).unwrap_or(i32::MAX);
+        // The upper 53 of 128 bits make a fraction below one.
+        #[expect(clippy::cast_precision_loss, reason = "53 bits fit a float's mantissa")]
+        let part = (chance.bits() >> 75) as f64 / (1_u64 << 53) as f64;
+        let seconds = self.first.as_secs_f64() * self.factor.powi(exponent) * self.jitter.mul_add(part, 1.0);
+        Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST_WISH)
+    }
+
+    /// Calls until the outcome is final; with it the number of attempts.
+    pub async fn call<F, Called>(
+        &self,
+        chance: &dyn Chance,
+        mut attempt: F,
+    ) -> (Result<Answer, CallError>, u32)
+    where
+        F: FnMut() -> Called,
+        Called: Future<Output = Result<Answer, CallError>>,
+    {
+        let mut made = 0;
+        loop {
+            let outcome = attempt().await;
+            made += 1;
+            if made >= self.attempts || !is_transient(&outcome) {
+                return (outcome, made);
+            }
+            let wish = outcome.as_ref().ok().and_then(Answer::retry_after).unwrap_or_default();
+            tokio::time::sleep(self.pause(made, chance).max(wish.min(LONGEST_WISH))).await;
+        }
+    }
+}
+
+/// Whether another attempt could do better.
+pub fn is_transient(outcome: &Result<Answer, CallError>) -> bool {
+    match outcome {
+        Ok(answer) => {
+            answer.status.is_server_error()
+                || answer.status == StatusCode::TOO_MANY_REQUESTS
+                || (!answer.status.is_success() && answer.retry_after().is_some())
+        }
+        Err(CallError::Broken(_)) => true,
+        Err(
+            CallError::Timeout(_)
+            | CallError::Unreachable(_)
+            | CallError::TooLarge(_)
+            | CallError::Request(_)
+            | CallError::Credentials(_),
+        ) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::clock::SeededChance;
+    use bytes::Bytes;
+    use http::HeaderMap;
+    use std::cell::Cell;
+
+    fn answer(status: u16, retry_after: Option<&str>) -> Result<Answer, CallError> {
+        let mut headers = HeaderMap::new();
+        if let Some(after) = retry_after {
+            headers.insert("retry-after", after.parse().unwrap());
+        }
+        Ok(Answer { status: StatusCode::from_u16(status).unwrap(), headers, body: Bytes::new() })
+    }
+
+    #[test]
+    fn what_may_pass_by_itself_is_tried_again() {
+        for (outcome, want) in [
+            (answer(200, None), false),
+            (answer(201, Some("1")), false),
+            (answer(302, None), false),
+            (answer(400, None), false),
+            (answer(401, None), false),
+            (answer(403, None), false),
+            (answer(409, Some("1")), true),
+            (answer(429, None), true),
+            (answer(500, None), true),
+            (answer(502, None), true),
+            (answer(503, Some("0")), true),
+            (answer(504, None), true),
+            (Err(CallError::Broken("reset".into())), true),
+            (Err(CallError::Timeout(Duration::from_secs(1))), false),
+            (Err(CallError::Unreachable("refused".into())), false),
+            (Err(CallError::TooLarge(5)), false),
+            (Err(CallError::Credentials("none".into())), false),
+        ] {
+            assert_eq!(is_transient(&outcome), want, "{outcome:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn attempts_end_with_the_first_final_outcome() {
+        let quick = Backoff { first: Duration::from_micros(1), ..Backoff::WEBHOOK };
+        for (failures, want_status, want_made) in
+            [(0, 200, 1), (3, 200, 4), (4, 200, 5), (5, 500, 5), (9, 500, 5)]
+        {
+            let made = Cell::new(0);
+            let (outcome, attempts) = quick
+                .call(&SeededChance::new(1), || {
+                    made.set(made.get() + 1);
+                    let status = if made.get() > failures { 200 } else { 500 };
+                    async move { answer(status, None) }
+                })
+                .await;
+            assert_eq!((outcome.unwrap().status.as_u16(), attempts), (want_status, want_made), "{failures}");
+            assert_eq!(made.get(), want_made);
+        }
+        let (_, attempts) = Backoff::ONCE.call(&SeededChance::new(1), || async { answer(500, None) }).await;
+        assert_eq!(attempts, 1);
+    }
+
+    #[test]
+    fn pauses_grow_and_chance_adds_at_most_a_fifth() {
+        let chance = SeededChance::new(7);
+        for (made, least) in [(1, 500.0), (2, 750.0), (3, 1125.0), (4, 1687.5)] {
+            for _ in 0..1000 {
+                let pause = Backoff::WEBHOOK.pause(made, &chance).as_secs_f64() * 1000.0;
+                assert!((least..=least * 1.2 + 0.001).contains(&pause), "{pause} after {made}");
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Which certificates of servers are believed, and which one of ours is shown.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::ParsedCertificate;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{SettingsError, provider};
+
+/// Which certificates of servers are believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// Those that the authorities of this machine vouch for (`SSL_CERT_FILE` and `SSL_CERT_DIR` name others).
+    #[default]
+    System,
+    /// Those that one of these authorities vouches for, and these certificates themselves.
+    Only(Vec<CertificateDer<'static>>),
+    /// All: for tests of others' set-ups. Whoever sits between reads and changes everything.
+    Anyone,
+}
+
+impl Trust {
+    /// The authorities of a PEM text.
+    ///
+    /// # Errors
+    ///
+    /// It holds none, or something broken.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, SettingsError> {
+        let authorities = CertificateDer::pem_slice_iter(pem)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| SettingsError(e.to_string()))?;
+        if authorities.is_empty() {
+            return Err(SettingsError("holds no certificate".to_owned()));
+        }
+        roots(&authorities)?;
+        Ok(Trust::Only(authorities))
+    }
+
+    pub(super) fn verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
+        let provider = provider();
+        let webpki = |roots: RootCertStore| {
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+                .build()
+                .map_err(|e| SettingsError(e.to_string()))
+        };
+        Ok(match self {
+            Trust::System => webpki(system_roots()?)?,
+            Trust::Only(authorities) => {
+                Arc::new(Listed { listed: authorities.clone(), vouched: webpki(roots(authorities)?)? })
+            }
+            Trust::Anyone => Arc::new(Everyone(provider)),
+        })
+    }
+}
+
+fn roots(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, SettingsError> {
+    let mut store = RootCertStore::empty();
+    for authority in authorities {
+        store
+            .add(authority.clone())
+            .map_err(|e| SettingsError(format!("an authority cannot be used: {e}")))?;
+    }
+    Ok(store)
+}
+
+fn system_roots() -> Result<RootCertStore, SettingsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(found.certs);
+    if store.is_empty() {
+        let why = found.errors.first().map_or(String::new(), |e| format!(": {e}"));
+        return Err(SettingsError(format!(
+            "this machine lists no certificate authorities{why}; name a file of authorities"
+        )));
+    }
+    Ok(store)
+}
+
+/// The certificate that is shown to servers, with its key. `Debug` shows neither.
+#[derive(Clone)]
+pub struct Identity {
+    key: Arc<CertifiedKey>,
+    digest: [u8; 32],
+}
+
+impl Identity {
+    /// From the PEM of a certificate, with intermediates after it, and of its key.
+    ///
+    /// # Errors
+    ///
+    /// Either is broken or missing, or they are no pair. Nothing of the key is said.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, SettingsError> {
+        let chain = CertificateDer::pem_slice_iter(certificate)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| SettingsError(format!("the client certificate: {e}")))?;
+        if chain.is_empty() {
+            return Err(SettingsError("the client certificate: holds no certificate".to_owned()));
+        }
+        // What the PEM reader says of a broken text could quote it.
+        let parsed = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|_| SettingsError("the client key: holds no private key in PEM".to_owned()))?;
+        let signer = provider()
+            .key_provider
+            .load_private_key(parsed)
+            .map_err(|_| SettingsError("the client key: is of no kind that can be used".to_owned()))?;
+        let certified = CertifiedKey::new(chain, signer);
+        match certified.keys_match() {
+            Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
+            Err(_) => {
+                return Err(SettingsError(
+                    "the client key does not belong to the client certificate".to_owned(),
+                ));
+            }
+        }
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(&certificate.len().to_le_bytes());
+        context.update(certificate);
+        context.update(key);
+        let mut digest = [0; 32];
+        digest.copy_from_slice(context.finish().as_ref());
+        Ok(Identity { key: Arc::new(certified), digest })
+    }
+
+    pub(super) fn resolver(&self) -> Arc<SingleCertAndKey> {
+        Arc::new(SingleCertAndKey::from(CertifiedKey {
+            cert: self.key.cert.clone(),
+            key: Arc::clone(&self.key.key),
+            ocsp: None,
+        }))
+    }
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for Identity {}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Identity({} certificates)", self.key.cert.len())
+    }
+}
+
+/// Believes what the listed authorities vouch for; and a listed certificate itself, since many a server's own
+/// self-signed certificate stands where its authority is asked for.
+#[derive(Debug)]
+struct Listed {
+    listed: Vec<CertificateDer<'static>>,
+    vouched: Arc<WebPkiServerVerifier>,
+}
+
+impl ServerCertVerifier for Listed {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if !self.listed.iter().any(|listed| listed.as_ref() == leaf.as_ref()) {
+            return self.vouched.verify_server_cert(leaf, intermediates, name, ocsp, now);
+        }
+        verify_server_name(&ParsedCertificate::try_from(leaf)?, name)?;
+        let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::BadEncoding)?;
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        if now < parsed.validity().not_before.timestamp() {
+            return Err(CertificateError::NotValidYet.into());
+        }
+        if now > parsed.validity().not_after.timestamp() {
+            return Err(CertificateError::Expired.into());
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.vouched.verify_tls12_signature(message, leaf, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.vouched.verify_tls13_signature(message, leaf, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.vouched.supported_verify_schemes()
+    }
+}
+
+/// Believes any certificate whose key the server holds.
+#[derive(Debug)]
+struct Everyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Everyone {
+    fn verify_server_cert(
+        &self,
+        _leaf: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, leaf, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, leaf, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
