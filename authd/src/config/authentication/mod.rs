@@ -1,0 +1,307 @@
+//! The authentication configuration: JWT authenticators and the anonymous user, from a file or from the `oidc-*` flags.
+//!
+//! # Contract
+//!
+//! [`read`] takes the bytes of a file of kind `AuthenticationConfiguration` and gives a [`Configuration`] whose
+//! expressions are compiled, or every fault with its path and line. The flags make the same [`JwtAuthenticator`] and go
+//! through the same [`validate`]. Nothing is fetched here.
+//!
+//! # Reference
+//!
+//! `apiserver.config.<d>/v1beta1` (requirements A-JWT-9 to A-JWT-57); v1alpha1, which has the same fields, is read too.
+//! Fields, limits and the wording of the faults are kube-apiserver's. Stricter than there: an expression whose type
+//! alone tells that it can never be what it is used for is a fault, and `claims["email"]` counts as `claims.email`.
+
+mod claims;
+mod validate;
+
+use std::sync::Arc;
+
+use apimachinery::field::FieldPath;
+use apimachinery::names::Names;
+use expressions::Program;
+
+use super::document::{Document, Fault, Fields};
+use crate::tokens::jose::Algorithm;
+
+pub use claims::{claims_type, user_type};
+pub use validate::validate;
+
+/// The `kind` of the file.
+pub const KIND: &str = "AuthenticationConfiguration";
+/// The most JWT authenticators.
+pub const MOST_AUTHENTICATORS: usize = 64;
+
+/// What a configuration is checked against.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The names preset: the group of the file, and the domains that are reserved.
+    pub names: Arc<Names>,
+    /// Issuers that no authenticator may have: those of service-account tokens.
+    pub disallowed_issuers: Vec<String>,
+    /// Gate `AnonymousAuthConfigurableEndpoints`.
+    pub anonymous_conditions: bool,
+}
+
+/// The fields of one entry of `jwt`, as they are written. A text that is left out is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JwtAuthenticator {
+    /// `issuer`
+    pub issuer: Issuer,
+    /// `claimValidationRules`
+    pub claim_validation_rules: Vec<ClaimValidationRule>,
+    /// `claimMappings`
+    pub claim_mappings: ClaimMappings,
+    /// `userValidationRules`
+    pub user_validation_rules: Vec<UserValidationRule>,
+}
+
+/// `issuer`: who signs, and for whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Issuer {
+    /// `url`: the claim `iss` of its tokens.
+    pub url: String,
+    /// `discoveryURL`: where its metadata is instead of under `url`; empty means there.
+    pub discovery_url: String,
+    /// `certificateAuthority`: PEM; empty means those of the machine.
+    pub certificate_authority: String,
+    /// `audiences`: a token is for one of them.
+    pub audiences: Vec<String>,
+    /// `audienceMatchPolicy`
+    pub audience_match_policy: String,
+}
+
+/// One of `claimValidationRules`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimValidationRule {
+    /// `claim`
+    pub claim: String,
+    /// `requiredValue`
+    pub required_value: String,
+    /// `expression` over `claims`
+    pub expression: String,
+    /// `message` for the log
+    pub message: String,
+}
+
+/// `claimMappings`: what makes a user of claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimMappings {
+    /// `username`
+    pub username: PrefixedClaimOrExpression,
+    /// `groups`
+    pub groups: PrefixedClaimOrExpression,
+    /// `uid`, which has no prefix
+    pub uid: PrefixedClaimOrExpression,
+    /// `extra`
+    pub extra: Vec<ExtraMapping>,
+}
+
+/// A claim with a prefix, or an expression.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PrefixedClaimOrExpression {
+    /// `claim`
+    pub claim: String,
+    /// `prefix`; None: left out
+    pub prefix: Option<String>,
+    /// `expression` over `claims`
+    pub expression: String,
+}
+
+/// One of `claimMappings.extra`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtraMapping {
+    /// `key`
+    pub key: String,
+    /// `valueExpression` over `claims`
+    pub value_expression: String,
+}
+
+/// One of `userValidationRules`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserValidationRule {
+    /// `expression` over `user`
+    pub expression: String,
+    /// `message` for the log
+    pub message: String,
+}
+
+/// `anonymous`: who may be nobody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Anonymous {
+    /// `enabled`
+    pub enabled: bool,
+    /// `conditions[].path`: the only paths; empty means all.
+    pub paths: Vec<String>,
+}
+
+impl Anonymous {
+    /// Whether a request for the path may be made by nobody.
+    pub fn admits(&self, path: &str) -> bool {
+        self.enabled && (self.paths.is_empty() || self.paths.iter().any(|allowed| allowed == path))
+    }
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Configuration {
+    /// The authenticators, in the order of the file.
+    pub jwt: Vec<Arc<Checked>>,
+    /// None: the flag `--anonymous-auth` decides.
+    pub anonymous: Option<Anonymous>,
+}
+
+/// A JWT authenticator whose expressions are compiled.
+#[derive(Debug)]
+pub struct Checked {
+    /// Who signs, and for whom.
+    pub issuer: Issuer,
+    /// The algorithms that are accepted.
+    pub algorithms: Vec<Algorithm>,
+    /// What the claims must be: all of it.
+    pub claim_rules: Vec<ClaimRule>,
+    /// The username.
+    pub username: Source,
+    /// The groups.
+    pub groups: Option<Source>,
+    /// The uid.
+    pub uid: Option<Source>,
+    /// Extra attributes by their keys.
+    pub extra: Vec<(String, Expression)>,
+    /// What the user must be: all of it.
+    pub user_rules: Vec<Rule>,
+}
+
+/// A condition on claims.
+#[derive(Debug)]
+pub enum ClaimRule {
+    /// The claim is this text.
+    Required {
+        /// Its name.
+        claim: String,
+        /// The text.
+        value: String,
+    },
+    /// The expression is true.
+    Expression(Rule),
+}
+
+/// A condition in the form of an expression.
+#[derive(Debug)]
+pub struct Rule {
+    /// What must be true.
+    pub expression: Expression,
+    /// What the log says when it is not.
+    pub message: String,
+}
+
+/// Where an attribute of a user comes from.
+#[derive(Debug)]
+pub enum Source {
+    /// A claim, with something before it.
+    Claim {
+        /// Its name.
+        claim: String,
+        /// What stands before the value; may be empty.
+        prefix: String,
+    },
+    /// An expression over `claims`.
+    Expression(Expression),
+}
+
+/// A compiled expression.
+pub struct Expression {
+    /// As it is written.
+    pub text: String,
+    /// Compiled.
+    pub program: Program,
+}
+
+impl std::fmt::Debug for Expression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Reads and checks a file.
+///
+/// # Errors
+///
+/// Every fault.
+pub fn read(bytes: &[u8], context: &Context) -> Result<Configuration, Vec<Fault>> {
+    let document = Document::read(bytes).map_err(|fault| vec![fault])?;
+    check(&document, context)
+}
+
+/// Checks a document.
+///
+/// # Errors
+///
+/// Every fault.
+pub fn check(document: &Document, context: &Context) -> Result<Configuration, Vec<Fault>> {
+    let group = context.names.group("apiserver.config");
+    let versions = ["v1beta1", "v1alpha1"].map(|version| format!("{group}/{version}"));
+    document.decode(KIND, &versions, |fields| {
+        let authenticators = fields.objects("jwt", authenticator);
+        let anonymous = fields.object("anonymous", |anonymous| Anonymous {
+            enabled: anonymous.boolean("enabled").unwrap_or_default(),
+            paths: anonymous.objects("conditions", |condition| condition.text("path")),
+        });
+        let jwt =
+            validate(&authenticators, &Algorithm::ALL, &FieldPath::new("jwt"), context, fields.faults());
+        if let Some(anonymous) = &anonymous {
+            validate::anonymous(anonymous, &FieldPath::new("anonymous"), context, fields.faults());
+        }
+        Configuration { jwt: jwt.into_iter().map(Arc::new).collect(), anonymous }
+    })
+}
+
+fn authenticator(fields: &mut Fields<'_>) -> JwtAuthenticator {
+    let issuer = fields.object("issuer", |issuer| Issuer {
+        url: issuer.text("url"),
+        discovery_url: issuer.text("discoveryURL"),
+        certificate_authority: issuer.text("certificateAuthority"),
+        audiences: issuer.texts("audiences"),
+        audience_match_policy: issuer.text("audienceMatchPolicy"),
+    });
+    let claim_mappings = fields.object("claimMappings", |mappings| ClaimMappings {
+        username: mappings.object("username", prefixed).unwrap_or_default(),
+        groups: mappings.object("groups", prefixed).unwrap_or_default(),
+        uid: mappings
+            .object("uid", |uid| PrefixedClaimOrExpression {
+                claim: uid.text("claim"),
+                prefix: None,
+                expression: uid.text("expression"),
+            })
+            .unwrap_or_default(),
+        extra: mappings.objects("extra", |extra| ExtraMapping {
+            key: extra.text("key"),
+            value_expression: extra.text("valueExpression"),
+        }),
+    });
+    JwtAuthenticator {
+        issuer: issuer.unwrap_or_default(),
+        claim_validation_rules: fields.objects("claimValidationRules", |rule| ClaimValidationRule {
+            claim: rule.text("claim"),
+            required_value: rule.text("requiredValue"),
+            expression: rule.text("expression"),
+            message: rule.text("message"),
+        }),
+        claim_mappings: claim_mappings.unwrap_or_default(),
+        user_validation_rules: fields.objects("userValidationRules", |rule| UserValidationRule {
+            expression: rule.text("expression"),
+            message: rule.text("message"),
+        }),
+    }
+}
+
+fn prefixed(fields: &mut Fields<'_>) -> PrefixedClaimOrExpression {
+    PrefixedClaimOrExpression {
+        claim: fields.text("claim"),
+        prefix: fields.optional_text("prefix"),
+        expression: fields.text("expression"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

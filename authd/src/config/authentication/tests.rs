@@ -1,0 +1,541 @@
+//! Every field, limit and rule of the file, by rows of the requirements.
+
+use apimachinery::names::Preset;
+
+use super::*;
+
+fn context() -> Context {
+    Context {
+        names: Arc::new(Names::new(Preset::Svc, "svc.internal").unwrap()),
+        disallowed_issuers: vec!["https://own.test".to_owned()],
+        anonymous_conditions: true,
+    }
+}
+
+const HEAD: &str = "apiVersion: apiserver.config.svc.internal/v1beta1\nkind: AuthenticationConfiguration\n";
+/// An entry of `jwt` without anything that could be left out, in flow style: `{issuer: …, claimMappings: …}`.
+const ISSUER: &str = "issuer: {url: 'https://a.test', audiences: [x]}";
+const USERNAME: &str = "claimMappings: {username: {claim: sub, prefix: ''}}";
+
+fn faults_of(text: &str) -> Vec<String> {
+    match read(text.as_bytes(), &context()) {
+        Ok(_) => Vec::new(),
+        Err(faults) => faults.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// The faults of one entry of `jwt`, without the line, which is the same for all of a flow mapping.
+fn faults(entry: &str) -> Vec<String> {
+    let text = format!("{HEAD}jwt:\n- {{{entry}}}\n");
+    faults_of(&text)
+        .into_iter()
+        .map(|fault| fault.strip_prefix("line 4: ").map(str::to_owned).unwrap_or(fault))
+        .collect()
+}
+
+/// Each entry has exactly this fault; `""` means none.
+fn check(entries: &[(&str, &str)]) {
+    for (entry, want) in entries {
+        let got = faults(entry);
+        if want.is_empty() {
+            assert_eq!(got, [""; 0], "{entry}");
+        } else {
+            assert!(got.len() == 1 && got[0].starts_with(want), "{entry}\n wants {want}\n has {got:#?}");
+        }
+    }
+}
+
+fn with_issuer(fields: &str) -> String {
+    format!("issuer: {{{fields}}}, {USERNAME}")
+}
+
+fn with_username(fields: &str) -> String {
+    format!("{ISSUER}, claimMappings: {{username: {{{fields}}}}}")
+}
+
+fn with_mapping(fields: &str) -> String {
+    format!("{ISSUER}, claimMappings: {{username: {{claim: sub, prefix: ''}}, {fields}}}")
+}
+
+fn with_rules(fields: &str) -> String {
+    format!("{ISSUER}, {USERNAME}, {fields}")
+}
+
+fn checked(cases: &[(&str, &str)], of: impl Fn(&str) -> String) {
+    for (fields, want) in cases {
+        check(&[(&of(fields), want)]);
+    }
+}
+
+#[test]
+fn version_kind_and_form() {
+    for (text, want) in [
+        (HEAD.to_owned(), ""),
+        (format!("{HEAD}jwt: []\n"), ""),
+        (HEAD.replace("v1beta1", "v1alpha1"), ""),
+        (
+            HEAD.replace("v1beta1", "v1"),
+            "line 1: apiVersion: Unsupported value: \"apiserver.config.svc.internal/v1\"",
+        ),
+        (HEAD.replace("svc.internal", "k8s.io"), "line 1: apiVersion: Unsupported value"),
+        (
+            HEAD.replace("Authentication", "Authorization"),
+            "line 2: kind: Unsupported value: \"AuthorizationConfiguration\"",
+        ),
+        (format!("{HEAD}jwt: {{}}\n"), "line 3: jwt: Invalid value: \"object\": must be a list of objects"),
+        (format!("{HEAD}jwts: []\n"), "line 3: strict decoding error: unknown field \"jwts\""),
+        (format!("{HEAD}jwt: []\njwt: []\n"), "line 4: strict decoding error: duplicate field \"jwt\""),
+    ] {
+        let got = faults_of(&text);
+        assert_eq!(got.len(), usize::from(!want.is_empty()), "{text}\n{got:#?}");
+        assert!(got.iter().all(|fault| fault.starts_with(want)), "{text}\n{got:#?}");
+    }
+}
+
+#[test]
+fn at_most_64_authenticators() {
+    let file = |count: usize| {
+        let entry = |n| format!("- {{issuer: {{url: 'https://i{n}.test', audiences: [x]}}, {USERNAME}}}\n");
+        format!("{HEAD}jwt:\n{}", (0..count).map(entry).collect::<String>())
+    };
+    assert_eq!(read(file(64).as_bytes(), &context()).unwrap().jwt.len(), 64);
+    assert_eq!(faults_of(&file(65)), ["line 3: jwt: Too many: 65: must have at most 64 items"]);
+}
+
+#[test]
+fn issuer_urls() {
+    let url = |url: &str| with_issuer(&format!("url: '{url}', audiences: [x]"));
+    checked(
+        &[
+            ("https://a.test", ""),
+            ("https://a.test:8443/realms/x", ""),
+            ("HTTPS://a.test", ""),
+            ("https://127.0.0.1:1/", ""),
+            ("", "jwt[0].issuer.url: Required value"),
+            (
+                "http://a.test",
+                "jwt[0].issuer.url: Invalid value: \"http://a.test\": URL scheme must be https",
+            ),
+            ("a.test", "jwt[0].issuer.url: Invalid value: \"a.test\": URL scheme must be https"),
+            (
+                "https://u:p@a.test",
+                "jwt[0].issuer.url: Invalid value: \"https://u:p@a.test\": URL must not contain a username or password",
+            ),
+            (
+                "https://a.test?a=b",
+                "jwt[0].issuer.url: Invalid value: \"https://a.test?a=b\": URL must not contain a query",
+            ),
+            (
+                "https://a.test#f",
+                "jwt[0].issuer.url: Invalid value: \"https://a.test#f\": URL must not contain a fragment",
+            ),
+            ("https://", "jwt[0].issuer.url: Invalid value: \"https://\": URL must have a host"),
+            ("https://a b", "jwt[0].issuer.url: Invalid value: \"https://a b\": URL must have a host"),
+            (
+                "https://own.test",
+                "jwt[0].issuer.url: Invalid value: \"https://own.test\": URL must not overlap with disallowed issuers: [https://own.test]",
+            ),
+        ],
+        url,
+    );
+    check(&[(&with_issuer("audiences: [x]"), "jwt[0].issuer.url: Required value")]);
+}
+
+#[test]
+fn discovery_urls() {
+    checked(
+        &[
+            ("https://b.test/.well-known/openid-configuration", ""),
+            ("https://own.test", ""),
+            (
+                "https://a.test",
+                "jwt[0].issuer.discoveryURL: Invalid value: \"https://a.test\": discoveryURL must be different from URL",
+            ),
+            (
+                "https://a.test/",
+                "jwt[0].issuer.discoveryURL: Invalid value: \"https://a.test/\": discoveryURL must be different from URL",
+            ),
+            (
+                "http://b.test",
+                "jwt[0].issuer.discoveryURL: Invalid value: \"http://b.test\": URL scheme must be https",
+            ),
+            (
+                "https://b.test?x=1",
+                "jwt[0].issuer.discoveryURL: Invalid value: \"https://b.test?x=1\": URL must not contain a query",
+            ),
+        ],
+        |url| with_issuer(&format!("url: 'https://a.test', discoveryURL: '{url}', audiences: [x]")),
+    );
+}
+
+#[test]
+fn urls_are_unique() {
+    let entry = |issuer: &str| format!("- {{{}}}\n", with_issuer(&format!("{issuer}, audiences: [x]")));
+    let twice = format!("{HEAD}jwt:\n{0}{0}", entry("url: 'https://a.test'"));
+    assert_eq!(faults_of(&twice), ["line 5: jwt[1].issuer.url: Duplicate value: \"https://a.test\""]);
+    let same = format!(
+        "{HEAD}jwt:\n{}{}",
+        entry("url: 'https://a.test', discoveryURL: 'https://d.test'"),
+        entry("url: 'https://b.test', discoveryURL: 'https://d.test'")
+    );
+    assert_eq!(faults_of(&same), ["line 5: jwt[1].issuer.discoveryURL: Duplicate value: \"https://d.test\""]);
+}
+
+#[test]
+fn audiences_and_their_policy() {
+    checked(
+        &[
+            ("audiences: [x]", ""),
+            ("audiences: [x], audienceMatchPolicy: MatchAny", ""),
+            ("audiences: [x, y], audienceMatchPolicy: MatchAny", ""),
+            ("audiences: []", "jwt[0].issuer.audiences: Required value: at least one jwt[0].issuer.audiences is required"),
+            ("", "jwt[0].issuer.audiences: Required value"),
+            ("audiences: ['']", "jwt[0].issuer.audiences[0]: Required value"),
+            ("audiences: [x, x], audienceMatchPolicy: MatchAny", "jwt[0].issuer.audiences[1]: Duplicate value: \"x\""),
+            ("audiences: [x, y]", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"\": audienceMatchPolicy must be MatchAny for multiple audiences"),
+            ("audiences: [x, y], audienceMatchPolicy: MatchAll", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"MatchAll\": audienceMatchPolicy must be MatchAny for multiple audiences"),
+            ("audiences: [x], audienceMatchPolicy: MatchAll", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"MatchAll\": audienceMatchPolicy must be empty or MatchAny for single audience"),
+            ("audiences: x", "jwt[0].issuer.audiences: Invalid value: \"string\": must be a list of strings"),
+        ]
+        .map(|(fields, want)| (fields, want)),
+        |fields| with_issuer(&format!("url: 'https://a.test', {fields}")),
+    );
+}
+
+#[test]
+fn certificate_authorities() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let pem = params.self_signed(&key).unwrap().pem();
+    for (pem, want) in [
+        (pem.as_str(), ""),
+        ("nonsense", "jwt[0].issuer.certificateAuthority: Invalid value: \"<omitted>\": "),
+        (
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            "jwt[0].issuer.certificateAuthority: Invalid value: \"<omitted>\": ",
+        ),
+    ] {
+        let quoted = serde_json::to_string(pem).unwrap();
+        check(&[(
+            &with_issuer(&format!("url: 'https://a.test', audiences: [x], certificateAuthority: {quoted}")),
+            want,
+        )]);
+    }
+}
+
+#[test]
+fn claim_validation_rules() {
+    checked(
+        &[
+            ("{claim: hd, requiredValue: x}", ""),
+            ("{claim: hd}", ""),
+            ("{expression: 'claims.n == 1'}, {expression: 'claims.n == 2', message: m}", ""),
+            (
+                "{claim: hd, expression: 'true'}",
+                "jwt[0].claimValidationRules[0]: Invalid value: \"hd\": claim and expression can't both be set",
+            ),
+            (
+                "{message: m}",
+                "jwt[0].claimValidationRules[0]: Required value: claim or expression is required",
+            ),
+            (
+                "{claim: hd, message: m}",
+                "jwt[0].claimValidationRules[0].message: Invalid value: \"m\": may not be specified when claim is set",
+            ),
+            (
+                "{expression: 'true', requiredValue: x}",
+                "jwt[0].claimValidationRules[0].requiredValue: Invalid value: \"x\": may not be specified when expression is set",
+            ),
+            (
+                "{claim: hd}, {claim: hd, requiredValue: y}",
+                "jwt[0].claimValidationRules[1].claim: Duplicate value: \"hd\"",
+            ),
+            (
+                "{expression: 'true'}, {expression: 'true'}",
+                "jwt[0].claimValidationRules[1].expression: Duplicate value: \"true\"",
+            ),
+            (
+                "{expression: claims.n}",
+                "jwt[0].claimValidationRules[0].expression: Invalid value: \"claims.n\": must evaluate to bool",
+            ),
+            (
+                "{expression: '1'}",
+                "jwt[0].claimValidationRules[0].expression: Invalid value: \"1\": must evaluate to bool",
+            ),
+            (
+                "{expression: 'claims.n =='}",
+                "jwt[0].claimValidationRules[0].expression: Invalid value: \"claims.n ==\": compilation failed: ERROR: <input>:1:",
+            ),
+            (
+                "{expression: 'user.username == \"\"'}",
+                "jwt[0].claimValidationRules[0].expression: Invalid value: \"user.username == \\\"\\\"\": compilation failed: ERROR: <input>:1:1: undeclared reference",
+            ),
+        ],
+        |rules| with_rules(&format!("claimValidationRules: [{rules}]")),
+    );
+}
+
+#[test]
+fn usernames() {
+    checked(
+        &[
+            ("claim: sub, prefix: 'p:'", ""),
+            ("claim: sub, prefix: ''", ""),
+            ("expression: '\"x:\" + claims.sub'", ""),
+            ("expression: claims.sub", ""),
+            (
+                "claim: sub",
+                "jwt[0].claimMappings.username.prefix: Required value: prefix is required when claim is set.",
+            ),
+            ("claim: sub, prefix: null", "jwt[0].claimMappings.username.prefix: Required value"),
+            (
+                "claim: sub, expression: claims.sub",
+                "jwt[0].claimMappings.username: Invalid value: \"\": claim and expression can't both be set",
+            ),
+            (
+                "expression: claims.sub, prefix: ''",
+                "jwt[0].claimMappings.username.prefix: Invalid value: \"\": may not be specified when expression is set",
+            ),
+            ("", "jwt[0].claimMappings.username: Required value: claim or expression is required"),
+            (
+                "expression: '1'",
+                "jwt[0].claimMappings.username.expression: Invalid value: \"1\": must evaluate to string",
+            ),
+            (
+                "expression: '[claims.sub]'",
+                "jwt[0].claimMappings.username.expression: Invalid value: \"[claims.sub]\": must evaluate to string",
+            ),
+        ],
+        with_username,
+    );
+    check(&[
+        (ISSUER, "jwt[0].claimMappings.username: Required value: claim or expression is required"),
+        (&format!("{ISSUER}, claimMappings: {{}}"), "jwt[0].claimMappings.username: Required value"),
+    ]);
+}
+
+#[test]
+fn an_email_is_verified() {
+    let unverified = "jwt[0].claimMappings.username.expression: Invalid value: \"claims.email\": claims.email_verified must be used in";
+    let email = "username: {expression: claims.email}";
+    let of = |mappings: &str, rules: &str| format!("{ISSUER}, claimMappings: {{{mappings}}}, {rules}");
+    for (entry, want) in [
+        (of(email, ""), unverified),
+        (of(email, "claimValidationRules: [{claim: email_verified, requiredValue: 'true'}]"), unverified),
+        (of(email, "claimValidationRules: [{expression: 'claims.email_verified == true'}]"), ""),
+        (
+            of(email, "claimValidationRules: [{expression: 'claims.?email_verified.orValue(true) == true'}]"),
+            "",
+        ),
+        (
+            of(
+                &format!(
+                    "{email}, extra: [{{key: a.test/v, valueExpression: 'string(claims.email_verified)'}}]"
+                ),
+                "",
+            ),
+            "",
+        ),
+        (of("username: {expression: 'claims.email_verified ? claims.email : \"\"'}", ""), ""),
+        (of("username: {expression: 'claims.email_'}", ""), ""),
+        (of("username: {claim: email, prefix: ''}", ""), ""),
+        (of("username: {expression: 'claims.sub'}, uid: {expression: claims.email}", ""), ""),
+    ] {
+        check(&[(&entry, want)]);
+    }
+    let index = faults(&with_username(r#"expression: 'claims["email"]'"#));
+    assert!(index.len() == 1 && index[0].contains("email_verified must be used"), "{index:?}");
+}
+
+#[test]
+fn groups_and_uid() {
+    checked(
+        &[
+            ("groups: {claim: roles, prefix: 'g:'}", ""),
+            ("groups: {expression: claims.role}", ""),
+            ("groups: {expression: '[claims.role, \"b\"]'}", ""),
+            ("groups: {expression: '[]'}", ""),
+            ("groups: {}", ""),
+            ("groups: {claim: roles}", "jwt[0].claimMappings.groups.prefix: Required value"),
+            ("groups: {prefix: 'g:'}", "jwt[0].claimMappings.groups: Required value"),
+            (
+                "groups: {claim: a, expression: claims.b}",
+                "jwt[0].claimMappings.groups: Invalid value: \"\": claim and expression can't both be set",
+            ),
+            (
+                "groups: {expression: 'true'}",
+                "jwt[0].claimMappings.groups.expression: Invalid value: \"true\": must evaluate to string or list of strings",
+            ),
+            (
+                "groups: {expression: '[1]'}",
+                "jwt[0].claimMappings.groups.expression: Invalid value: \"[1]\": must evaluate to string or list of strings",
+            ),
+            ("uid: {claim: oid}", ""),
+            ("uid: {expression: 'claims.oid + \"-x\"'}", ""),
+            (
+                "uid: {claim: oid, expression: claims.oid}",
+                "jwt[0].claimMappings.uid: Invalid value: \"\": claim and expression can't both be set",
+            ),
+            (
+                "uid: {claim: oid, prefix: x}",
+                "strict decoding error: unknown field \"jwt[0].claimMappings.uid.prefix\"",
+            ),
+            (
+                "uid: {expression: '1'}",
+                "jwt[0].claimMappings.uid.expression: Invalid value: \"1\": must evaluate to string",
+            ),
+        ],
+        with_mapping,
+    );
+}
+
+#[test]
+fn extra_keys_and_values() {
+    let key = |key: &str| format!("jwt[0].claimMappings.extra[0].key: Invalid value: \"{key}\": ");
+    let cases = [
+        ("example.org/tenant", String::new()),
+        ("example.org/a/b-._~%!$&'()*+,;=:", String::new()),
+        ("my.k8s.io.example/x", String::new()),
+        ("foo", key("foo") + "must be a domain-prefixed path (such as \\\"acme.io/foo\\\")"),
+        ("/foo", key("/foo") + "must be a domain-prefixed path"),
+        ("example.org/", key("example.org/") + "must be a domain-prefixed path"),
+        ("", "jwt[0].claimMappings.extra[0].key: Required value".to_owned()),
+        ("example.org/Foo", key("example.org/Foo") + "key must be lowercase"),
+        ("a_b.c/x", key("a_b.c") + "a lowercase RFC 1123 subdomain must consist of"),
+        ("example.org/a b", key("a b") + "Invalid path"),
+        ("example.org/é", key("é") + "Invalid path"),
+        (
+            "authentication.svc.internal/x",
+            key("authentication.svc.internal/x")
+                + "k8s.io, kubernetes.io, svc.internal and their subdomains are reserved",
+        ),
+        ("svc.internal/x", key("svc.internal/x") + "k8s.io, "),
+        ("k8s.io/x", key("k8s.io/x") + "k8s.io, "),
+        ("a.kubernetes.io/x", key("a.kubernetes.io/x") + "k8s.io, "),
+    ];
+    for (key, want) in cases {
+        let quoted = serde_json::to_string(key).unwrap();
+        let entry = with_mapping(&format!("extra: [{{key: {quoted}, valueExpression: claims.t}}]"));
+        let got = faults(&entry);
+        let got = got.first().cloned().unwrap_or_default().replace("\\\"", "\"");
+        let want = want.replace("\\\"", "\"");
+        assert!(if want.is_empty() { got.is_empty() } else { got.starts_with(&want) }, "{key}: {got}");
+    }
+    checked(
+        &[
+            (
+                "{key: a.test/x, valueExpression: claims.a}, {key: a.test/y, valueExpression: '[claims.b]'}",
+                "",
+            ),
+            (
+                "{key: a.test/x, valueExpression: claims.a}, {key: a.test/x, valueExpression: claims.b}",
+                "jwt[0].claimMappings.extra[1].key: Duplicate value: \"a.test/x\"",
+            ),
+            ("{key: a.test/x}", "jwt[0].claimMappings.extra[0].valueExpression: Required value"),
+            (
+                "{key: a.test/x, valueExpression: '{}'}",
+                "jwt[0].claimMappings.extra[0].valueExpression: Invalid value: \"{}\": must evaluate to string or list of strings",
+            ),
+        ],
+        |extra| with_mapping(&format!("extra: [{extra}]")),
+    );
+    let upper = faults(&with_mapping("extra: [{key: Example.org/Foo, valueExpression: claims.t}]"));
+    assert!(upper.iter().any(|fault| fault.ends_with("key must be lowercase")), "{upper:?}");
+}
+
+#[test]
+fn user_validation_rules() {
+    checked(
+        &[
+            ("{expression: '!user.username.startsWith(\"system:\")', message: m}", ""),
+            (
+                "{expression: 'user.groups.all(g, g != \"\") && user.uid == \"\" && size(user.extra) == 0'}",
+                "",
+            ),
+            ("{message: m}", "jwt[0].userValidationRules[0].expression: Required value"),
+            (
+                "{expression: 'true'}, {expression: 'true'}",
+                "jwt[0].userValidationRules[1].expression: Duplicate value: \"true\"",
+            ),
+            (
+                "{expression: user.username}",
+                "jwt[0].userValidationRules[0].expression: Invalid value: \"user.username\": must evaluate to bool",
+            ),
+            (
+                "{expression: 'claims.sub == \"\"'}",
+                "jwt[0].userValidationRules[0].expression: Invalid value: \"claims.sub == \\\"\\\"\": compilation failed: ERROR: <input>:1:1: undeclared reference",
+            ),
+            (
+                "{expression: 'user.name == \"\"'}",
+                "jwt[0].userValidationRules[0].expression: Invalid value: \"user.name == \\\"\\\"\": compilation failed",
+            ),
+        ],
+        |rules| with_rules(&format!("userValidationRules: [{rules}]")),
+    );
+}
+
+#[test]
+fn who_may_be_nobody() {
+    let anonymous =
+        |text: &str| read(format!("{HEAD}anonymous: {text}\n").as_bytes(), &context()).map(|c| c.anonymous);
+    assert_eq!(anonymous("null").unwrap(), None);
+    let all = anonymous("{enabled: true}").unwrap().unwrap();
+    assert!(all.admits("/livez") && all.admits("/api"));
+    let some = anonymous("{enabled: true, conditions: [{path: /livez}, {path: /readyz}]}").unwrap().unwrap();
+    assert!(
+        some.admits("/livez") && some.admits("/readyz") && !some.admits("/livez/") && !some.admits("/api")
+    );
+    let none = anonymous("{enabled: false}").unwrap().unwrap();
+    assert!(!none.admits("/livez"));
+    for (text, want) in [
+        (
+            "{enabled: false, conditions: [{path: /livez}]}",
+            "line 3: anonymous.conditions: Invalid value: [\"/livez\"]: enabled should be set to true when conditions are defined",
+        ),
+        ("{enabled: true, conditions: [{}]}", "line 3: anonymous.conditions[0].path: Required value"),
+        ("{enabled: 1}", "line 3: anonymous.enabled: Invalid value: \"number\": must be true or false"),
+    ] {
+        let faults = anonymous(text).unwrap_err();
+        assert_eq!(faults.iter().map(ToString::to_string).collect::<Vec<_>>(), [want]);
+    }
+    let gate_off = Context { anonymous_conditions: false, ..context() };
+    let faults = read(format!("{HEAD}anonymous: {{enabled: true}}\n").as_bytes(), &gate_off).unwrap_err();
+    assert!(faults[0].text.starts_with("anonymous: Forbidden: anonymous is not supported when"));
+}
+
+#[test]
+fn faults_of_a_block_file_have_their_own_lines() {
+    let text = "\
+apiVersion: apiserver.config.svc.internal/v1beta1
+kind: AuthenticationConfiguration
+jwt:
+- issuer:
+    url: http://a.test
+    audiences:
+    - x
+    - x
+  claimValidationRules:
+  - expression: >-
+      claims.a ==
+  claimMappings:
+    username:
+      claim: sub
+  mapping: {}
+";
+    let got = faults_of(text);
+    let lines: Vec<&str> = got.iter().map(|fault| fault.split(": ").next().unwrap_or_default()).collect();
+    let fields: Vec<&str> = got.iter().filter_map(|fault| fault.split(": ").nth(1)).collect();
+    assert_eq!(lines, ["line 5", "line 6", "line 8", "line 10", "line 13", "line 15"], "{got:#?}");
+    assert_eq!(
+        fields,
+        [
+            "jwt[0].issuer.url",
+            "jwt[0].issuer.audienceMatchPolicy",
+            "jwt[0].issuer.audiences[1]",
+            "jwt[0].claimValidationRules[0].expression",
+            "jwt[0].claimMappings.username.prefix",
+            "strict decoding error",
+        ]
+    );
+}

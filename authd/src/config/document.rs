@@ -1,0 +1,346 @@
+//! Configuration files as documents: YAML or JSON, read strictly, every fault with its path and line.
+//!
+//! # Contract
+//!
+//! [`Document::read`] gives the tree of the first document. [`Fields`] reads an object field by field into a type and
+//! notes what has the wrong type, what no field is called, and what came twice; reading goes on, so that a person learns
+//! all faults at once. What a field must hold beyond its type is the reader's to check, with [`Faults::note`].
+//!
+//! # Invariants
+//!
+//! INVARIANT (strict): a field that nobody asked for is a fault, and so is one that comes twice (as kube-apiserver's
+//! strict decoding has it).
+
+use std::cell::RefCell;
+use std::fmt;
+
+use apimachinery::codec::yaml::{self, Lines};
+use apimachinery::codec::{DecodeError, Limits};
+use apimachinery::field::{FieldError, FieldPath};
+use serde_json::{Map, Value};
+
+/// What a file may hold: more than any person writes.
+pub const LIMITS: Limits = Limits { bytes: 3 * 1024 * 1024, depth: 32 };
+/// Faults that are kept: a file that is wrong all over is told once.
+const MOST_FAULTS: usize = 100;
+
+/// Something wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// The line, from 1, where it is known.
+    pub line: Option<usize>,
+    /// The field, and what is wrong with it.
+    pub text: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.text),
+            None => f.write_str(&self.text),
+        }
+    }
+}
+
+/// The faults of a file as one text, for a log line.
+pub fn in_one_line(faults: &[Fault]) -> String {
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+/// The faults found so far.
+#[derive(Debug, Default)]
+pub struct Faults {
+    lines: Lines,
+    list: RefCell<Vec<Fault>>,
+}
+
+impl Faults {
+    /// Notes a fault of a field.
+    pub fn note(&self, error: &FieldError) {
+        let line = self.lines.at(error.path.as_str());
+        self.push(Fault { line, text: format!("{}: {}", error.path, error.body()) });
+    }
+
+    fn push(&self, fault: Fault) {
+        let mut list = self.list.borrow_mut();
+        if list.len() < MOST_FAULTS {
+            list.push(fault);
+        }
+    }
+
+    /// Whether nothing was wrong so far.
+    pub fn is_empty(&self) -> bool {
+        self.list.borrow().is_empty()
+    }
+
+    /// All of them, by their lines.
+    pub fn into_list(self) -> Vec<Fault> {
+        let mut list = self.list.into_inner();
+        list.sort();
+        list.dedup();
+        list
+    }
+}
+
+/// A file as a tree.
+#[derive(Debug)]
+pub struct Document {
+    value: Value,
+    lines: Lines,
+    duplicates: Vec<String>,
+}
+
+impl Document {
+    /// Reads the first document of a file.
+    ///
+    /// # Errors
+    ///
+    /// It is no YAML, or too large or nested too deeply.
+    pub fn read(bytes: &[u8]) -> Result<Self, Fault> {
+        let decoded = yaml::decode(bytes, LIMITS).map_err(|error| Fault {
+            line: match &error {
+                DecodeError::Syntax(text) => {
+                    text.strip_prefix("yaml: line ").and_then(|rest| rest.split(':').next()?.parse().ok())
+                }
+                _ => None,
+            },
+            text: error.to_string(),
+        })?;
+        let lines = yaml::lines(bytes, LIMITS);
+        Ok(Document { value: decoded.value, lines, duplicates: decoded.duplicates })
+    }
+
+    /// The `kind`; `""` when there is none.
+    pub fn kind(&self) -> &str {
+        self.value.get("kind").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Reads the document as an object of a kind, of one of these versions.
+    ///
+    /// # Errors
+    ///
+    /// All faults: those that `decode` notes, and those of the form.
+    pub fn decode<T>(
+        &self,
+        kind: &str,
+        versions: &[String],
+        decode: impl FnOnce(&mut Fields<'_>) -> T,
+    ) -> Result<T, Vec<Fault>> {
+        let faults = Faults { lines: self.lines.clone(), list: RefCell::default() };
+        for path in &self.duplicates {
+            let line = self.lines.at(path);
+            faults.push(Fault { line, text: format!("strict decoding error: duplicate field \"{path}\"") });
+        }
+        let Some(object) = self.value.as_object() else {
+            faults.push(Fault { line: Some(1), text: "the file must be an object".to_owned() });
+            return Err(faults.into_list());
+        };
+        let mut fields = Fields::new(object, FieldPath::root(), &faults);
+        let (version, found) = (fields.text("apiVersion"), fields.text("kind"));
+        if !versions.contains(&version) {
+            let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+            faults.note(&FieldError::not_supported(
+                &FieldPath::new("apiVersion"),
+                version.as_str(),
+                &versions,
+            ));
+        }
+        if found != kind {
+            faults.note(&FieldError::not_supported(&FieldPath::new("kind"), found.as_str(), &[kind]));
+        }
+        let decoded = decode(&mut fields);
+        fields.finish();
+        if faults.is_empty() { Ok(decoded) } else { Err(faults.into_list()) }
+    }
+}
+
+/// An object that is read field by field. Null is as if the field were left out.
+#[derive(Debug)]
+pub struct Fields<'d> {
+    object: &'d Map<String, Value>,
+    path: FieldPath,
+    faults: &'d Faults,
+    known: Vec<&'static str>,
+}
+
+impl<'d> Fields<'d> {
+    fn new(object: &'d Map<String, Value>, path: FieldPath, faults: &'d Faults) -> Self {
+        Fields { object, path, faults, known: Vec::new() }
+    }
+
+    /// Where the object is.
+    pub fn path(&self) -> &FieldPath {
+        &self.path
+    }
+
+    /// Where faults are noted.
+    pub fn faults(&self) -> &'d Faults {
+        self.faults
+    }
+
+    fn field(&mut self, name: &'static str) -> Option<&'d Value> {
+        self.known.push(name);
+        self.object.get(name).filter(|value| !value.is_null())
+    }
+
+    /// A field of one type; None, and a fault, when it has another.
+    fn typed<T>(
+        &mut self,
+        name: &'static str,
+        what: &str,
+        read: impl Fn(&'d Value) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.field(name)?;
+        let read = read(value);
+        if read.is_none() {
+            self.wrong_type(&self.path.child(name), value, what);
+        }
+        read
+    }
+
+    fn wrong_type(&self, path: &FieldPath, value: &Value, what: &str) {
+        let shown = match value {
+            Value::Object(_) => "object",
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Number(_) => "number",
+            Value::Bool(_) => "boolean",
+            Value::Null => "null",
+        };
+        self.faults.note(&FieldError::type_invalid(path, shown, &format!("must be {what}")));
+    }
+
+    /// A text; None when it is left out.
+    pub fn optional_text(&mut self, name: &'static str) -> Option<String> {
+        self.typed(name, "a string", |value| value.as_str().map(str::to_owned))
+    }
+
+    /// A text; `""` when it is left out.
+    pub fn text(&mut self, name: &'static str) -> String {
+        self.optional_text(name).unwrap_or_default()
+    }
+
+    /// A truth value; None when it is left out.
+    pub fn boolean(&mut self, name: &'static str) -> Option<bool> {
+        self.typed(name, "true or false", Value::as_bool)
+    }
+
+    /// A list of texts; empty when it is left out.
+    pub fn texts(&mut self, name: &'static str) -> Vec<String> {
+        let Some(items) = self.typed(name, "a list of strings", Value::as_array) else { return Vec::new() };
+        let mut texts = Vec::with_capacity(items.len());
+        for (at, item) in items.iter().enumerate() {
+            match item.as_str() {
+                Some(text) => texts.push(text.to_owned()),
+                None => self.wrong_type(&self.path.child(name).index(at), item, "a string"),
+            }
+        }
+        texts
+    }
+
+    /// An object; None when it is left out.
+    pub fn object<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Fields<'d>) -> T) -> Option<T> {
+        let object = self.typed(name, "an object", Value::as_object)?;
+        let mut fields = Fields::new(object, self.path.child(name), self.faults);
+        let decoded = read(&mut fields);
+        fields.finish();
+        Some(decoded)
+    }
+
+    /// A list of objects; empty when it is left out.
+    pub fn objects<T>(&mut self, name: &'static str, mut read: impl FnMut(&mut Fields<'d>) -> T) -> Vec<T> {
+        let Some(items) = self.typed(name, "a list of objects", Value::as_array) else { return Vec::new() };
+        let mut decoded = Vec::with_capacity(items.len());
+        for (at, item) in items.iter().enumerate() {
+            let path = self.path.child(name).index(at);
+            match item.as_object() {
+                Some(object) => {
+                    let mut fields = Fields::new(object, path, self.faults);
+                    decoded.push(read(&mut fields));
+                    fields.finish();
+                }
+                None => self.wrong_type(&path, item, "an object"),
+            }
+        }
+        decoded
+    }
+
+    /// Notes the fields that nobody asked for.
+    fn finish(&self) {
+        for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
+            let path = self.path.child(name);
+            let line = self.faults.lines.at(path.as_str());
+            self.faults
+                .push(Fault { line, text: format!("strict decoding error: unknown field \"{path}\"") });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<(String, Vec<String>, Vec<Option<bool>>), Vec<String>> {
+        let document = Document::read(text.as_bytes()).map_err(|fault| vec![fault.to_string()])?;
+        let decoded = document.decode("Thing", &["a/v1".to_owned()], |fields| {
+            let name = fields.object("spec", |spec| spec.text("name")).unwrap_or_default();
+            let items = fields.objects("items", |item| item.boolean("on"));
+            (name, fields.texts("tags"), items)
+        });
+        decoded.map_err(|faults| faults.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_document_is_read_into_a_type() {
+        let text = "apiVersion: a/v1\nkind: Thing\nspec: {name: x}\ntags: [a, b]\nitems:\n- on: true\n- {}\n";
+        let want = ("x".to_owned(), vec!["a".to_owned(), "b".to_owned()], vec![Some(true), None]);
+        assert_eq!(read(text), Ok(want));
+        assert_eq!(read(r#"{"apiVersion":"a/v1","kind":"Thing","spec":null}"#), Ok(Default::default()));
+    }
+
+    #[test]
+    fn every_fault_is_told_with_its_line() {
+        let text = "\
+apiVersion: a/v2
+kind: Thing
+spec:
+  name: 3
+  name: 4
+tags: x
+items:
+- on: maybe
+- {of: 1}
+- 5
+more: {}
+";
+        assert_eq!(
+            read(text).unwrap_err(),
+            [
+                "line 1: apiVersion: Unsupported value: \"a/v2\": supported values: \"a/v1\"",
+                "line 5: spec.name: Invalid value: \"number\": must be a string",
+                "line 5: strict decoding error: duplicate field \"spec.name\"",
+                "line 6: tags: Invalid value: \"string\": must be a list of strings",
+                "line 8: items[0].on: Invalid value: \"string\": must be true or false",
+                "line 9: strict decoding error: unknown field \"items[1].of\"",
+                "line 10: items[2]: Invalid value: \"number\": must be an object",
+                "line 11: strict decoding error: unknown field \"more\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for (text, want) in [
+            ("", "line 1: the file must be an object"),
+            ("- a", "line 1: the file must be an object"),
+            ("a: [", "line 2: yaml: line 2"),
+            ("a: &a [*a]", "line 1: yaml: line 1"),
+        ] {
+            let faults = read(text).unwrap_err();
+            assert!(faults.first().is_some_and(|fault| fault.starts_with(want)), "{text}: {faults:?}");
+        }
+        let deep = "[".repeat(1000);
+        assert_eq!(read(&deep).unwrap_err(), ["the document is nested deeper than 32 levels"]);
+    }
+}

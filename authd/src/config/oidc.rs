@@ -1,0 +1,331 @@
+//! The `oidc-*` flags: one JWT authenticator without a file.
+//!
+//! # Contract
+//!
+//! [`Flags::read`] makes the same authenticator of the flags that a file would name, through the same checks; a fault
+//! names the flag (requirements A-OIDC-14 to A-OIDC-46). Unlike a file, flags accept RS256 alone unless told otherwise.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use apimachinery::field::FieldPath;
+
+use super::authentication::{
+    Checked, ClaimMappings, ClaimValidationRule, Context, Issuer, JwtAuthenticator,
+    PrefixedClaimOrExpression, validate,
+};
+use super::document::Faults;
+use crate::tokens::jose::Algorithm;
+
+/// The claim whose values need no prefix to be unlike other users.
+const EMAIL: &str = "email";
+/// The value of `--oidc-username-prefix` that means none.
+const NO_PREFIX: &str = "-";
+
+/// The flags as they are written.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Flags {
+    /// https URL of the OpenID Connect issuer, as its tokens name it.
+    #[arg(long, value_name = "URL")]
+    pub oidc_issuer_url: Option<String>,
+    /// Audience that the tokens must be for.
+    #[arg(long, value_name = "ID")]
+    pub oidc_client_id: Option<String>,
+    /// Claim that is the username. Default: `sub`.
+    #[arg(long, value_name = "CLAIM")]
+    pub oidc_username_claim: Option<String>,
+    /// What stands before usernames; `-` for nothing. Default: the issuer's URL and `#`, and nothing for the claim
+    /// `email`.
+    #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
+    pub oidc_username_prefix: Option<String>,
+    /// Claim that holds the groups, a list or one text.
+    #[arg(long, value_name = "CLAIM")]
+    pub oidc_groups_claim: Option<String>,
+    /// What stands before groups.
+    #[arg(long, value_name = "PREFIX")]
+    pub oidc_groups_prefix: Option<String>,
+    /// Claim that a token must have, with its value; may come several times.
+    #[arg(long, value_name = "CLAIM=VALUE,...", value_delimiter = ',')]
+    pub oidc_required_claim: Vec<String>,
+    /// PEM file of the authorities of the issuer's certificate. Default: those of this machine.
+    #[arg(long, value_name = "FILE")]
+    pub oidc_ca_file: Option<PathBuf>,
+    /// Signature algorithms that are accepted. Default: RS256.
+    #[arg(long, value_name = "ALGORITHM,...", value_delimiter = ',')]
+    pub oidc_signing_algs: Vec<String>,
+}
+
+/// The flags that fields of the authenticator come from, for faults.
+const FLAGS: &[(&str, &str)] = &[
+    ("oidc[0].issuer.url", "--oidc-issuer-url"),
+    ("oidc[0].issuer.audiences", "--oidc-client-id"),
+    ("oidc[0].issuer.certificateAuthority", "--oidc-ca-file"),
+    ("oidc[0].claimValidationRules", "--oidc-required-claim"),
+    ("oidc[0].claimMappings.username", "--oidc-username-claim"),
+    ("oidc[0].claimMappings.groups", "--oidc-groups-claim"),
+];
+
+impl Flags {
+    /// Whether any of them is set.
+    pub fn any(&self) -> bool {
+        let texts = [
+            &self.oidc_issuer_url,
+            &self.oidc_client_id,
+            &self.oidc_username_claim,
+            &self.oidc_username_prefix,
+            &self.oidc_groups_claim,
+            &self.oidc_groups_prefix,
+        ];
+        texts.into_iter().any(|text| text.as_ref().is_some_and(|text| !text.is_empty()))
+            || !self.oidc_required_claim.is_empty()
+            || self.oidc_ca_file.is_some()
+            || !self.oidc_signing_algs.is_empty()
+    }
+
+    /// The authenticator; None when no flag is set, or there are mistakes, which are added.
+    pub fn read(&self, context: &Context, mistakes: &mut Vec<String>) -> Option<Arc<Checked>> {
+        if !self.any() {
+            return None;
+        }
+        let before = mistakes.len();
+        let set = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let (Some(url), Some(client)) = (set(&self.oidc_issuer_url), set(&self.oidc_client_id)) else {
+            mistakes
+                .push("--oidc-issuer-url and --oidc-client-id must be set when any oidc flag is".to_owned());
+            return None;
+        };
+        let claim = set(&self.oidc_username_claim).unwrap_or_else(|| "sub".to_owned());
+        let prefix = match self.oidc_username_prefix.as_deref() {
+            Some(NO_PREFIX) => String::new(),
+            Some(prefix) if !prefix.is_empty() => prefix.to_owned(),
+            _ if claim == EMAIL => String::new(),
+            _ => format!("{url}#"),
+        };
+        let groups = set(&self.oidc_groups_claim).map(|claim| PrefixedClaimOrExpression {
+            claim,
+            prefix: Some(self.oidc_groups_prefix.clone().unwrap_or_default()),
+            expression: String::new(),
+        });
+        let written = JwtAuthenticator {
+            issuer: Issuer {
+                url,
+                audiences: vec![client],
+                certificate_authority: self.authorities(mistakes),
+                ..Issuer::default()
+            },
+            claim_validation_rules: self.required_claims(mistakes),
+            claim_mappings: ClaimMappings {
+                username: PrefixedClaimOrExpression {
+                    claim,
+                    prefix: Some(prefix),
+                    expression: String::new(),
+                },
+                groups: groups.unwrap_or_default(),
+                ..ClaimMappings::default()
+            },
+            user_validation_rules: Vec::new(),
+        };
+        let algorithms = self.algorithms(mistakes);
+        let faults = Faults::default();
+        let checked = validate(&[written], &algorithms, &FieldPath::new("oidc"), context, &faults);
+        mistakes.extend(faults.into_list().into_iter().map(|fault| named(&fault.text)));
+        let checked = checked.into_iter().next().filter(|_| mistakes.len() == before);
+        checked.map(Arc::new)
+    }
+
+    fn authorities(&self, mistakes: &mut Vec<String>) -> String {
+        let Some(path) = &self.oidc_ca_file else { return String::new() };
+        let read = std::fs::read_to_string(path);
+        let mistake = match read {
+            Ok(text) if !text.trim().is_empty() => return text,
+            // An empty text would mean the authorities of this machine.
+            Ok(_) => "the file is empty".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        mistakes.push(format!("--oidc-ca-file: {}: {mistake}", path.display()));
+        String::new()
+    }
+
+    /// Of a claim that is named twice the last value counts, as a map would have it.
+    fn required_claims(&self, mistakes: &mut Vec<String>) -> Vec<ClaimValidationRule> {
+        let mut rules: Vec<ClaimValidationRule> = Vec::new();
+        for pair in &self.oidc_required_claim {
+            let Some((claim, value)) = pair.split_once('=').filter(|(claim, _)| !claim.trim().is_empty())
+            else {
+                mistakes.push(format!("--oidc-required-claim: `{pair}` is not of the form claim=value"));
+                continue;
+            };
+            let (claim, value) = (claim.trim(), value.trim());
+            rules.retain(|rule| rule.claim != claim);
+            rules.push(ClaimValidationRule {
+                claim: claim.to_owned(),
+                required_value: value.to_owned(),
+                ..ClaimValidationRule::default()
+            });
+        }
+        rules
+    }
+
+    fn algorithms(&self, mistakes: &mut Vec<String>) -> Vec<Algorithm> {
+        let mut algorithms = Vec::new();
+        for name in &self.oidc_signing_algs {
+            match Algorithm::parse(name) {
+                Some(algorithm) => algorithms.push(algorithm),
+                None => {
+                    let all: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.as_str()).collect();
+                    mistakes.push(format!("--oidc-signing-algs: `{name}` is none of {}", all.join(", ")));
+                }
+            }
+        }
+        if algorithms.is_empty() { vec![Algorithm::RS256] } else { algorithms }
+    }
+}
+
+/// A fault of a field as one of its flag.
+fn named(fault: &str) -> String {
+    let of_flag = FLAGS.iter().find_map(|(field, flag)| {
+        let rest = fault.strip_prefix(field)?;
+        Some(format!("{flag}{}", rest.get(rest.find(": ")?..)?))
+    });
+    of_flag.unwrap_or_else(|| fault.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::{Names, Preset};
+    use clap::Parser;
+
+    use super::super::authentication::{ClaimRule, Source};
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    const WHOLE: [&str; 2] = ["--oidc-issuer-url=https://issuer.test", "--oidc-client-id=client"];
+
+    fn read(flags: &[&str]) -> Result<Option<Arc<Checked>>, Vec<String>> {
+        let context = Context {
+            names: Arc::new(Names::new(Preset::Svc, "svc.internal").unwrap()),
+            disallowed_issuers: vec!["https://own.test".to_owned()],
+            anonymous_conditions: true,
+        };
+        let line =
+            Line::try_parse_from(std::iter::once(&"authd").chain(flags)).map_err(|e| vec![e.to_string()])?;
+        let mut mistakes = Vec::new();
+        let checked = line.flags.read(&context, &mut mistakes);
+        if mistakes.is_empty() { Ok(checked) } else { Err(mistakes) }
+    }
+
+    fn with(flags: &[&str]) -> Arc<Checked> {
+        read(&[&WHOLE, flags].concat()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn issuer_and_client_come_together() {
+        assert!(read(&[]).unwrap().is_none());
+        let together = "--oidc-issuer-url and --oidc-client-id must be set when any oidc flag is";
+        for flags in [
+            &["--oidc-issuer-url=https://issuer.test"][..],
+            &["--oidc-client-id=client"],
+            &["--oidc-groups-claim=groups"],
+            &["--oidc-signing-algs=RS256"],
+            &["--oidc-issuer-url=", "--oidc-client-id=client"],
+        ] {
+            assert_eq!(read(flags).unwrap_err(), [together], "{flags:?}");
+        }
+        let checked = with(&[]);
+        assert_eq!(
+            (checked.issuer.url.as_str(), checked.issuer.audiences.as_slice()),
+            ("https://issuer.test", &["client".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn usernames_have_the_prefix_that_the_flags_say() {
+        for (flags, claim, prefix) in [
+            (&[][..], "sub", "https://issuer.test#"),
+            (&["--oidc-username-claim=name"], "name", "https://issuer.test#"),
+            (&["--oidc-username-claim=email"], "email", ""),
+            (&["--oidc-username-claim=email", "--oidc-username-prefix=x:"], "email", "x:"),
+            (&["--oidc-username-prefix=oidc:"], "sub", "oidc:"),
+            (&["--oidc-username-prefix=-"], "sub", ""),
+            (&["--oidc-username-prefix="], "sub", "https://issuer.test#"),
+        ] {
+            let checked = with(flags);
+            let Source::Claim { claim: got, prefix: got_prefix } = &checked.username else {
+                panic!("a claim")
+            };
+            assert_eq!((got.as_str(), got_prefix.as_str()), (claim, prefix), "{flags:?}");
+        }
+        assert!(with(&[]).groups.is_none());
+        let groups = with(&["--oidc-groups-claim=roles", "--oidc-groups-prefix=g:"]);
+        assert!(
+            matches!(&groups.groups, Some(Source::Claim { claim, prefix }) if claim == "roles" && prefix == "g:")
+        );
+    }
+
+    #[test]
+    fn required_claims_are_pairs() {
+        let checked = with(&[
+            "--oidc-required-claim=a=1,b=2",
+            "--oidc-required-claim=c=x=y",
+            "--oidc-required-claim=a=3",
+        ]);
+        let pairs: Vec<(&str, &str)> = checked
+            .claim_rules
+            .iter()
+            .filter_map(|rule| match rule {
+                ClaimRule::Required { claim, value } => Some((claim.as_str(), value.as_str())),
+                ClaimRule::Expression(_) => None,
+            })
+            .collect();
+        assert_eq!(pairs, [("b", "2"), ("c", "x=y"), ("a", "3")]);
+        for bad in ["--oidc-required-claim=a", "--oidc-required-claim==1"] {
+            let mistakes = read(&[&WHOLE[..], &[bad]].concat()).unwrap_err();
+            assert!(mistakes[0].starts_with("--oidc-required-claim: `"), "{mistakes:?}");
+        }
+    }
+
+    #[test]
+    fn the_nine_algorithms_are_accepted_and_no_other() {
+        assert_eq!(with(&[]).algorithms, [Algorithm::RS256]);
+        for algorithm in Algorithm::ALL {
+            assert_eq!(with(&[&format!("--oidc-signing-algs={algorithm}")]).algorithms, [algorithm]);
+        }
+        let two = with(&["--oidc-signing-algs=ES256,PS512"]);
+        assert_eq!(two.algorithms, [Algorithm::ES256, Algorithm::PS512]);
+        for bad in ["HS256", "none", "EdDSA", "rs256"] {
+            let flag = format!("--oidc-signing-algs=RS256,{bad}");
+            let mistakes = read(&[&WHOLE[..], &[&flag]].concat()).unwrap_err();
+            assert!(mistakes[0].starts_with(&format!("--oidc-signing-algs: `{bad}` is none of RS256, ")));
+        }
+    }
+
+    #[test]
+    fn faults_name_their_flag() {
+        for (flags, want) in [
+            (
+                ["--oidc-issuer-url=http://a.test", "--oidc-client-id=c"].as_slice(),
+                "--oidc-issuer-url: Invalid value: \"http://a.test\": URL scheme must be https",
+            ),
+            (
+                &["--oidc-issuer-url=https://own.test", "--oidc-client-id=c"],
+                "--oidc-issuer-url: Invalid value: \"https://own.test\": URL must not overlap with disallowed issuers: \
+                 [https://own.test]",
+            ),
+            (
+                &["--oidc-issuer-url=https://a.test", "--oidc-client-id=c", "--oidc-ca-file=/nonexistent"],
+                "--oidc-ca-file: /nonexistent: No such file or directory (os error 2)",
+            ),
+            (
+                &["--oidc-issuer-url=https://a.test", "--oidc-client-id=c", "--oidc-ca-file=/dev/null"],
+                "--oidc-ca-file: /dev/null: the file is empty",
+            ),
+        ] {
+            assert_eq!(read(flags).unwrap_err(), [want]);
+        }
+    }
+}
