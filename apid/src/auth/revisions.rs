@@ -29,7 +29,7 @@ use storage::{Change, Observer, Revision};
 use tokio::sync::{broadcast, watch};
 
 use super::foundation::Foundations;
-use super::reduce::{Component, Reductions};
+use super::reduce::{Component, Reductions, VOLUMES, graph_part};
 
 /// Slots for namespaces, and as many for nodes.
 const SLOTS: usize = 4096;
@@ -142,6 +142,8 @@ impl PolicyRevisions {
         let as_of = self.observed();
         let node = user.name.strip_prefix(NODE_USER);
         let one = |slots: &Slots, name: &str| [(name.to_owned(), slots.of(name))].into();
+        // The paths of a node lead over volumes, whose part is shared.
+        let graph = |node: &str| [node, VOLUMES].map(|part| (part.to_owned(), self.nodes.of(part))).into();
         Reading {
             as_of,
             at_least: Revisions {
@@ -152,7 +154,7 @@ impl PolicyRevisions {
                     one(&self.namespaces, namespace)
                 },
                 identity: self.identity(),
-                graph_node: node.map(|node| one(&self.nodes, node)).unwrap_or_default(),
+                graph_node: node.map(graph).unwrap_or_default(),
             },
         }
     }
@@ -209,6 +211,7 @@ impl PolicyRevisions {
             Component::RbacCluster => &self.cluster,
             Component::Identity => &self.identity,
             Component::RbacNamespace => return self.namespaces.advance(namespace, revision),
+            Component::Graph => return,
         };
         value.fetch_max(revision, Ordering::SeqCst);
     }
@@ -223,6 +226,11 @@ impl PolicyRevisions {
             }
             reduced
         };
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && self.table.same(entry, &old.value, new)
+        {
+            return false;
+        }
         let old = change.old.as_ref().and_then(|row| reduce(&row.value));
         let new = change.new.as_ref().and_then(|value| reduce(value));
         if old == new {
@@ -231,6 +239,9 @@ impl PolicyRevisions {
         let revision = change.revision.0;
         let (namespace, name) = entry.locate(&change.key);
         self.advance(entry.component, namespace, revision);
+        for part in [&old, &new].into_iter().flatten().filter_map(graph_part) {
+            self.nodes.advance(part, revision);
+        }
         self.foundations.changed(&entry.group, entry.resource, namespace, name);
         let update = match new {
             Some(object) => mirror_update::Update::Put(MirrorPut { revision, object: Some(object) }),
@@ -370,5 +381,39 @@ mod tests {
         let node = UserInfo { name: "system:node:n1".into(), ..UserInfo::default() };
         assert_eq!(vector.reading(&node, "").at_least.graph_node["n1"], 3);
         assert!(vector.reading(&UserInfo::anonymous(), "").at_least.graph_node.is_empty());
+    }
+
+    #[test]
+    fn a_pod_advances_the_graph_of_the_node_it_leaves_and_of_the_one_it_comes_to() {
+        let pod = |node: &str, secret: &str, phase: &str| {
+            json!({
+                "metadata": {"name": "p", "namespace": "a"}, "status": {"phase": phase},
+                "spec": {"nodeName": node, "imagePullSecrets": [{"name": secret}]},
+            })
+        };
+        let volume = |claim: &str| json!({"metadata": {"name": "v"}, "spec": {"claimRef": {"namespace": "a", "name": claim}}});
+        let base = pod("n1", "s", "Pending");
+        for (key, old, new, advanced) in [
+            ("pods/a/p", Some(base.clone()), Some(pod("n1", "s", "Running")), &[][..]),
+            ("pods/a/p", Some(base.clone()), Some(pod("n1", "t", "Pending")), &["n1"]),
+            ("pods/a/p", None, Some(base.clone()), &["n1"]),
+            ("pods/a/p", Some(base.clone()), None, &["n1"]),
+            ("pods/a/p", Some(pod("", "s", "Pending")), Some(base.clone()), &["n1"]),
+            ("pods/a/p", Some(base.clone()), Some(pod("n2", "s", "Pending")), &["n1", "n2"]),
+            ("persistentvolumes/v", Some(volume("x")), Some(volume("y")), &[VOLUMES]),
+            ("persistentvolumes/v", Some(volume("x")), Some(volume("x")), &[]),
+        ] {
+            let vector = PolicyRevisions::new(Reductions::for_tests());
+            vector.observe(&[change(key, old, new, 10)]);
+            for part in ["n1", "n2", "n3", VOLUMES] {
+                let depends = vector.depends(Some(&Dependencies {
+                    graph_node: vec![part.into()],
+                    ..Dependencies::default()
+                }));
+                let shares_a_slot =
+                    advanced.iter().any(|other| vector.nodes.slot(other) == vector.nodes.slot(part));
+                assert_eq!(vector.unchanged(&depends, 9), !shares_a_slot, "{key}: {part} of {advanced:?}");
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use apimachinery::attributes::{Operator, Requirement};
 use apimachinery::names::Names;
 use authproto::auth::{self, mirror_key, mirror_object};
 
-use super::{Contents, identities};
+use super::{Contents, graph, identities};
 use crate::rules::aggregation::Selector;
 use crate::rules::{BindingSpec, Meta, PolicyRule, RoleKind, RoleSpec, Subject, SubjectKind};
 
@@ -26,6 +26,8 @@ pub(super) enum Change {
     PutBinding(String, String, BindingSpec),
     DeleteBinding(String, String),
     Identity(identities::Change),
+    /// Of a pod both.
+    Graph(graph::Change, Option<identities::Change>),
     /// The object is of no concern.
     Nothing,
 }
@@ -48,6 +50,10 @@ impl Change {
         let policy = &mut contents.policy;
         match self {
             Change::Identity(change) => contents.identities.apply(change),
+            Change::Graph(change, identity) => {
+                contents.graph.apply(change);
+                identity.map_or((), |identity| contents.identities.apply(identity));
+            }
             Change::PutRole(kind, namespace, name, spec) => policy.put_role(kind, &namespace, &name, spec),
             Change::DeleteRole(kind, namespace, name) => policy.delete_role(kind, &namespace, &name),
             Change::PutBinding(namespace, name, spec) => policy.put_binding(&namespace, &name, spec),
@@ -60,7 +66,10 @@ impl Change {
 /// A put. A binding to a role of unknown kind grants nothing, which is as if it were not there.
 pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<Change, Malformed> {
     use mirror_object::Kind;
-    let object = object.ok_or(Malformed("a put without an object"))?;
+    let mut object = object.ok_or(Malformed("a put without an object"))?;
+    if let Some(change) = graph::put(&mut object) {
+        return Ok(Change::Graph(change, identities::put(object)));
+    }
     let of_policy = matches!(
         object.kind,
         Some(Kind::Role(_) | Kind::ClusterRole(_) | Kind::RoleBinding(_) | Kind::ClusterRoleBinding(_))
@@ -82,9 +91,7 @@ pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<C
         }
         Kind::ClusterRoleBinding(binding) => put_binding(String::new(), name, meta, binding),
         Kind::RoleBinding(binding) => put_binding(of_namespace(namespace)?, name, meta, binding),
-        Kind::ServiceAccount(_) | Kind::Secret(_) | Kind::Node(_) | Kind::Pod(_) | Kind::ConfigMap(_) => {
-            Change::Nothing
-        }
+        _ => Change::Nothing,
     };
     Ok(change)
 }
@@ -93,7 +100,11 @@ pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<C
 pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, Malformed> {
     use mirror_key::Kind;
     let kind = key.and_then(|key| key.kind).ok_or(Malformed("a deletion without a key"))?;
-    if let Some(change) = identities::delete(&kind) {
+    let identity = identities::delete(&kind);
+    if let Some(change) = graph::delete(&kind) {
+        return Ok(Change::Graph(change, identity));
+    }
+    if let Some(change) = identity {
         return Ok(Change::Identity(change));
     }
     let change = match kind {
@@ -101,13 +112,7 @@ pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, Malformed> 
         Kind::Role(key) => Change::DeleteRole(RoleKind::Role, of_namespace(key.namespace)?, key.name),
         Kind::ClusterRoleBinding(key) => Change::DeleteBinding(String::new(), key.name),
         Kind::RoleBinding(key) => Change::DeleteBinding(of_namespace(key.namespace)?, key.name),
-        Kind::ServiceAccount(_)
-        | Kind::Secret(_)
-        | Kind::Node(_)
-        | Kind::Pod(_)
-        | Kind::ConfigMap(_)
-        | Kind::Volume(_)
-        | Kind::VolumeClaim(_) => Change::Nothing,
+        _ => Change::Nothing,
     };
     Ok(change)
 }

@@ -165,7 +165,13 @@ pub(super) fn put(object: auth::MirrorObject) -> Option<Change> {
             })),
         )),
         Kind::ConfigMap(map) => Some(Change::ConfigMap(key, Some(map.data.into_iter().collect()))),
-        Kind::Role(_) | Kind::ClusterRole(_) | Kind::RoleBinding(_) | Kind::ClusterRoleBinding(_) => None,
+        Kind::Role(_)
+        | Kind::ClusterRole(_)
+        | Kind::RoleBinding(_)
+        | Kind::ClusterRoleBinding(_)
+        | Kind::Volume(_)
+        | Kind::VolumeAttachment(_)
+        | Kind::ResourceSlice(_) => None,
     }
 }
 
@@ -184,7 +190,8 @@ pub(super) fn delete(kind: &mirror_key::Kind) -> Option<Change> {
         | Kind::RoleBinding(_)
         | Kind::ClusterRoleBinding(_)
         | Kind::Volume(_)
-        | Kind::VolumeClaim(_) => None,
+        | Kind::VolumeAttachment(_)
+        | Kind::ResourceSlice(_) => None,
     }
 }
 

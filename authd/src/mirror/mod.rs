@@ -20,9 +20,10 @@
 //! # Reference
 //!
 //! Roles and bindings become the [`Policy`]; service accounts, token Secrets, nodes, pods and `cluster-info` the
-//! [`Identities`].
+//! [`Identities`]; pods with what they refer to, volumes and what belongs to nodes the [`Graph`].
 
 mod decode;
+pub mod graph;
 pub mod identities;
 
 use std::collections::BTreeSet;
@@ -37,6 +38,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::rules::Policy;
 pub use decode::Malformed;
+pub use graph::Graph;
 pub use identities::Identities;
 
 /// The policy is not there yet: older than asked for, or without a feed.
@@ -101,12 +103,18 @@ pub struct Contents {
     pub policy: Policy,
     /// What identities rest on.
     pub identities: Identities,
+    /// What nodes need.
+    pub graph: Graph,
 }
 
 impl Mirror {
     /// Empty and without a feed.
     pub fn new(names: Arc<Names>) -> Arc<Self> {
-        let contents = Contents { policy: Policy::new(&names), identities: Identities::default() };
+        let contents = Contents {
+            policy: Policy::new(&names),
+            identities: Identities::default(),
+            graph: Graph::default(),
+        };
         let state = State { feed: 0, contents, progress: Progress::default() };
         let progress = watch::Sender::new(Progress::default());
         Arc::new(Mirror {
@@ -135,6 +143,15 @@ impl Mirror {
     /// [`NotYet`].
     pub fn identities(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Identities>, NotYet> {
         Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.identities))
+    }
+
+    /// What nodes need, at least as new as `revision`. The same lock.
+    ///
+    /// # Errors
+    ///
+    /// [`NotYet`].
+    pub fn graph(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Graph>, NotYet> {
+        Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.graph))
     }
 
     fn contents(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Contents>, NotYet> {
@@ -191,7 +208,11 @@ impl Mirror {
     /// Begins a feed. The mirror keeps what it has until the feed's snapshot is complete.
     pub fn begin(self: &Arc<Self>) -> Feed {
         let id = self.feeds.fetch_add(1, Ordering::Relaxed) + 1;
-        let contents = Contents { policy: Policy::loading(&self.names), identities: Identities::default() };
+        let contents = Contents {
+            policy: Policy::loading(&self.names),
+            identities: Identities::default(),
+            graph: Graph::default(),
+        };
         Feed { mirror: Arc::clone(self), id, snapshot: Some(Box::new(contents)) }
     }
 

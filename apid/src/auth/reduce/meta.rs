@@ -1,0 +1,82 @@
+//! The metadata of stored objects, read without copying what decides nothing.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use authproto::auth::{MirrorObject, mirror_object::Kind};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The metadata that decides. Labels and annotations stay text until somebody asks for them.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Meta<'a> {
+    #[serde(borrow, default)]
+    pub(super) namespace: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) uid: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) deletion_timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    labels: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+}
+
+/// An object of which the metadata alone is of interest.
+#[derive(Deserialize)]
+pub(super) struct Named<'a> {
+    #[serde(borrow)]
+    pub(super) metadata: Meta<'a>,
+}
+
+/// The entries of a map of texts.
+pub(super) type Texts = BTreeMap<String, String>;
+
+impl Meta<'_> {
+    /// The labels. None when they are no map of texts.
+    pub(super) fn labels(&self) -> Option<Texts> {
+        texts(self.labels)
+    }
+
+    /// The annotations. None when they are no map of texts.
+    pub(super) fn annotations(&self) -> Option<Texts> {
+        texts(self.annotations)
+    }
+
+    /// Whether there is an annotation of this key.
+    pub(super) fn is_annotated(&self, key: &str) -> bool {
+        // Most pods are found not to be without reading their annotations.
+        self.annotations.is_some_and(|text| text.get().contains(key))
+            && self.annotations().is_none_or(|annotations| annotations.contains_key(key))
+    }
+
+    /// The mirror's object.
+    pub(super) fn object(self, labels: Texts, annotations: Texts, kind: Kind) -> MirrorObject {
+        let deleted_at = self.deletion_timestamp.as_deref().and_then(|text| text.parse().ok());
+        MirrorObject {
+            namespace: self.namespace.into_owned(),
+            name: self.name.into_owned(),
+            uid: self.uid.into_owned(),
+            labels,
+            annotations,
+            terminating: self.deletion_timestamp.is_some(),
+            deleted_at_ms: deleted_at.map_or(0, |at: jiff::Timestamp| at.as_millisecond()),
+            kind: Some(kind),
+        }
+    }
+}
+
+fn texts(map: Option<&RawValue>) -> Option<Texts> {
+    match map {
+        None => Some(Texts::new()),
+        Some(text) => serde_json::from_str(text.get()).ok(),
+    }
+}
+
+/// The entries of a map that decide.
+pub(super) fn these<K: AsRef<str>>(mut map: Texts, keys: impl IntoIterator<Item = K>) -> Texts {
+    keys.into_iter().filter_map(|key| map.remove_entry(key.as_ref())).collect()
+}

@@ -1,0 +1,283 @@
+//! Stored objects reduced to what decides: the form in which authd mirrors them.
+//!
+//! # Contract
+//!
+//! A [`Reductions`] table says for each storage key whether the object under it decides anything, in which component of
+//! the policy vector, and what of it. Two versions of an object with equal reductions decide alike: a write that leaves
+//! the reduction as it was is no policy write. One file a subject says what that is.
+//!
+//! # Invariants
+//!
+//! INVARIANT (unreadable narrows): stored bytes that are not an object of their kind reduce to nothing, as if the object
+//! were deleted. Roles, bindings and pods only grant, so that this can only take rights away.
+
+mod identities;
+mod meta;
+mod pods;
+mod policy;
+#[cfg(test)]
+mod tests;
+mod volumes;
+
+use apimachinery::names::Names;
+use authproto::auth::{MirrorKey, MirrorObject, Named, mirror_key, mirror_object};
+use kinds::Registry;
+
+pub(super) use policy::Rule;
+
+/// The part of the graph that concerns every node: which claim has which volume. No node can have this name.
+pub(super) const VOLUMES: &str = "*";
+
+/// What kind of mirrored object a key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mirrored {
+    /// Role
+    Role,
+    /// ClusterRole
+    ClusterRole,
+    /// RoleBinding
+    RoleBinding,
+    /// ClusterRoleBinding
+    ClusterRoleBinding,
+    /// ServiceAccount
+    ServiceAccount,
+    /// Secret, with its data when it holds a token
+    Secret,
+    /// Pod
+    Pod,
+    /// Node
+    Node,
+    /// ConfigMap, `cluster-info` alone
+    ConfigMap,
+    /// PersistentVolume
+    Volume,
+    /// VolumeAttachment
+    VolumeAttachment,
+    /// ResourceSlice
+    ResourceSlice,
+}
+
+/// Which component of the policy vector a write of the kind advances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Component {
+    /// `rbac`, the cluster's part
+    RbacCluster,
+    /// `rbac`, the part of the object's namespace
+    RbacNamespace,
+    /// `identity`; of pods also `graph`
+    Identity,
+    /// `graph` alone, see [`graph_part`]
+    Graph,
+}
+
+/// The part of the `graph` component that an object belongs to: its node's, or [`VOLUMES`]. None: it is not in the graph.
+pub(super) fn graph_part(object: &MirrorObject) -> Option<&str> {
+    use mirror_object::Kind;
+    match object.kind.as_ref()? {
+        Kind::Pod(pod) => Some(pod.node_name.as_str()).filter(|node| !node.is_empty()),
+        Kind::VolumeAttachment(placed) | Kind::ResourceSlice(placed) => {
+            Some(placed.node_name.as_str()).filter(|node| !node.is_empty())
+        }
+        Kind::Volume(_) => Some(VOLUMES),
+        Kind::Role(_)
+        | Kind::ClusterRole(_)
+        | Kind::RoleBinding(_)
+        | Kind::ClusterRoleBinding(_)
+        | Kind::ServiceAccount(_)
+        | Kind::Secret(_)
+        | Kind::Node(_)
+        | Kind::ConfigMap(_) => None,
+    }
+}
+
+/// One mirrored kind.
+#[derive(Debug)]
+pub(super) struct Reduction {
+    /// Prefix of its storage keys.
+    pub(super) prefix: String,
+    /// What it is.
+    pub(super) kind: Mirrored,
+    /// What a write of it advances.
+    pub(super) component: Component,
+    /// Full group name, for identities that rest on such an object.
+    pub(super) group: String,
+    /// Lower-case plural.
+    pub(super) resource: &'static str,
+    namespaced: bool,
+    /// The one key that is mirrored; None: all with the prefix.
+    only: Option<String>,
+}
+
+/// The mirrored kinds: group stem, resource, what it is, what it advances.
+const TABLE: &[(&str, &str, Mirrored, Component)] = &[
+    ("rbac.authorization", "clusterroles", Mirrored::ClusterRole, Component::RbacCluster),
+    ("rbac.authorization", "clusterrolebindings", Mirrored::ClusterRoleBinding, Component::RbacCluster),
+    ("rbac.authorization", "roles", Mirrored::Role, Component::RbacNamespace),
+    ("rbac.authorization", "rolebindings", Mirrored::RoleBinding, Component::RbacNamespace),
+    ("", "serviceaccounts", Mirrored::ServiceAccount, Component::Identity),
+    ("", "secrets", Mirrored::Secret, Component::Identity),
+    ("", "pods", Mirrored::Pod, Component::Identity),
+    ("", "nodes", Mirrored::Node, Component::Identity),
+    ("", "configmaps", Mirrored::ConfigMap, Component::Identity),
+    ("", "persistentvolumes", Mirrored::Volume, Component::Graph),
+    ("storage", "volumeattachments", Mirrored::VolumeAttachment, Component::Graph),
+    ("resource", "resourceslices", Mirrored::ResourceSlice, Component::Graph),
+];
+
+/// The table of mirrored kinds under a names preset.
+#[derive(Debug)]
+pub struct Reductions {
+    entries: Vec<Reduction>,
+    words: Words,
+}
+
+/// Labels, annotations and types that decide.
+#[derive(Debug)]
+struct Words {
+    autoupdate: String,
+    bootstrapping: String,
+    /// The types of Secrets that hold tokens.
+    token_types: [String; 2],
+    /// On a Secret, whose token it holds.
+    account_annotations: [String; 2],
+    legacy_labels: [String; 2],
+    /// On a pod that a node made itself.
+    mirror: String,
+}
+
+impl Reductions {
+    /// The kinds of the registry that decide something.
+    pub fn new(registry: &Registry, names: &Names) -> Self {
+        let entry = |&(stem, resource, kind, component): &(&str, &'static str, Mirrored, Component)| {
+            let group = names.group(stem);
+            let found = registry
+                .resources()
+                .iter()
+                .find(|r| r.group_resource.group == group && r.group_resource.resource == resource)?;
+            Some(Reduction {
+                prefix: found.key_prefix.clone(),
+                kind,
+                component,
+                group,
+                resource,
+                namespaced: found.kind.namespaced,
+                only: (kind == Mirrored::ConfigMap)
+                    .then(|| found.key(names.public_namespace, "cluster-info")),
+            })
+        };
+        Reductions::of(TABLE.iter().filter_map(entry).collect(), names)
+    }
+
+    fn of(entries: Vec<Reduction>, names: &Names) -> Self {
+        let words = Words {
+            autoupdate: names.autoupdate_annotation(),
+            bootstrapping: names.bootstrapping_label(),
+            token_types: [
+                names.label_key("service-account-token"),
+                names.label_sub_key("bootstrap", "token"),
+            ],
+            account_annotations: [
+                names.label_key("service-account.name"),
+                names.label_key("service-account.uid"),
+            ],
+            legacy_labels: [
+                names.label_key("legacy-token-last-used"),
+                names.label_key("legacy-token-invalid-since"),
+            ],
+            mirror: names.label_key("config.mirror"),
+        };
+        Reductions { entries, words }
+    }
+
+    /// All mirrored kinds, in the order of a snapshot.
+    pub(super) fn entries(&self) -> &[Reduction] {
+        &self.entries
+    }
+
+    /// The mirrored kind of a key. None: the object decides nothing.
+    pub(super) fn of_key(&self, key: &str) -> Option<&Reduction> {
+        self.entries
+            .iter()
+            .find(|entry| key.starts_with(&entry.prefix))
+            .filter(|entry| entry.only.as_ref().is_none_or(|only| only == key))
+    }
+
+    /// Whether changes of such objects are seen.
+    pub(super) fn mirrors(&self, group: &str, resource: &str) -> bool {
+        self.entries.iter().any(|entry| entry.group == group && entry.resource == resource)
+    }
+
+    /// Whether two versions of an object decide alike for sure, as a look at them tells; false: reduce them to know.
+    pub(super) fn same(&self, entry: &Reduction, old: &[u8], new: &[u8]) -> bool {
+        entry.kind == Mirrored::Pod && pods::same(old, new, &self.words)
+    }
+
+    /// What of the object decides. None when the bytes are not an object of the kind, or it decides nothing.
+    pub(super) fn reduce(&self, entry: &Reduction, value: &[u8]) -> Option<MirrorObject> {
+        let words = &self.words;
+        match entry.kind {
+            Mirrored::Role | Mirrored::ClusterRole => policy::role(value, entry.kind, words),
+            Mirrored::RoleBinding | Mirrored::ClusterRoleBinding => policy::binding(value, entry.kind, words),
+            Mirrored::ServiceAccount => identities::service_account(value),
+            Mirrored::Secret => identities::secret(value, words),
+            Mirrored::Pod => pods::pod(value, words),
+            Mirrored::Node => identities::node(value),
+            Mirrored::ConfigMap => identities::config_map(value),
+            Mirrored::Volume => volumes::volume(value),
+            Mirrored::VolumeAttachment | Mirrored::ResourceSlice => volumes::placed(value, entry.kind),
+        }
+    }
+}
+
+impl Reduction {
+    /// Namespace (`""` for cluster-scoped kinds) and name of the object under a key.
+    pub(super) fn locate<'k>(&self, key: &'k str) -> (&'k str, &'k str) {
+        let rest = key.strip_prefix(self.prefix.as_str()).unwrap_or(key);
+        if self.namespaced { rest.split_once('/').unwrap_or(("", rest)) } else { ("", rest) }
+    }
+
+    /// The mirror's key of the object under a storage key.
+    pub(super) fn mirror_key(&self, key: &str) -> MirrorKey {
+        use mirror_key::Kind;
+        let (namespace, name) = self.locate(key);
+        let named = Named { namespace: namespace.to_owned(), name: name.to_owned() };
+        let kind = match self.kind {
+            Mirrored::Role => Kind::Role(named),
+            Mirrored::ClusterRole => Kind::ClusterRole(named),
+            Mirrored::RoleBinding => Kind::RoleBinding(named),
+            Mirrored::ClusterRoleBinding => Kind::ClusterRoleBinding(named),
+            Mirrored::ServiceAccount => Kind::ServiceAccount(named),
+            Mirrored::Secret => Kind::Secret(named),
+            Mirrored::Pod => Kind::Pod(named),
+            Mirrored::Node => Kind::Node(named),
+            Mirrored::ConfigMap => Kind::ConfigMap(named),
+            Mirrored::Volume => Kind::Volume(named),
+            Mirrored::VolumeAttachment => Kind::VolumeAttachment(named),
+            Mirrored::ResourceSlice => Kind::ResourceSlice(named),
+        };
+        MirrorKey { kind: Some(kind) }
+    }
+}
+
+#[cfg(test)]
+impl Reductions {
+    /// The table with fixed prefixes, for tests that need no registry.
+    pub(super) fn for_tests() -> Self {
+        let names =
+            Names::new(apimachinery::names::Preset::Svc, apimachinery::names::DEFAULT_API_DOMAIN).unwrap();
+        let cluster = ["nodes", "persistentvolumes", "volumeattachments", "resourceslices"];
+        let entries = TABLE
+            .iter()
+            .map(|&(stem, resource, kind, component)| Reduction {
+                prefix: format!("{resource}/"),
+                kind,
+                component,
+                group: names.group(stem),
+                resource,
+                namespaced: !resource.starts_with("cluster") && !cluster.contains(&resource),
+                only: (kind == Mirrored::ConfigMap).then(|| "configmaps/svc-public/cluster-info".to_owned()),
+            })
+            .collect();
+        Reductions::of(entries, &names)
+    }
+}

@@ -1,0 +1,168 @@
+//! Roles and bindings, reduced: their rules, selectors and subjects, whole.
+
+use authproto::auth::{
+    LabelSelector, MirrorBinding, MirrorObject, MirrorRole, PolicyRule, SelectorRequirement, Subject,
+    mirror_object::Kind,
+};
+use serde::Deserialize;
+
+use super::meta::{Meta, Texts, these};
+use super::{Mirrored, Words};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Role<'a> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+    rules: Option<Vec<Rule>>,
+    aggregation_rule: Option<Aggregation>,
+}
+
+/// A Role or ClusterRole. Any label of a ClusterRole decides, since a selector may gather it by that.
+pub(super) fn role(bytes: &[u8], kind: Mirrored, words: &Words) -> Option<MirrorObject> {
+    let Role { metadata, rules, aggregation_rule } = serde_json::from_slice(bytes).ok()?;
+    let of_cluster = kind == Mirrored::ClusterRole;
+    let aggregation = aggregation_rule.filter(|_| of_cluster);
+    let role = MirrorRole {
+        rules: rules.unwrap_or_default().into_iter().map(Rule::into_wire).collect(),
+        aggregates: aggregation.is_some(),
+        aggregation: aggregation
+            .and_then(|a| a.cluster_role_selectors)
+            .unwrap_or_default()
+            .into_iter()
+            .map(Selector::into_wire)
+            .collect(),
+    };
+    let labels = if of_cluster { metadata.labels()? } else { marks(&metadata, words)? };
+    let annotations = these(metadata.annotations()?, [&words.autoupdate]);
+    Some(metadata.object(
+        labels,
+        annotations,
+        if of_cluster { Kind::ClusterRole(role) } else { Kind::Role(role) },
+    ))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Binding<'a> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+    role_ref: Option<RoleRef>,
+    subjects: Option<Vec<StoredSubject>>,
+}
+
+/// A RoleBinding or ClusterRoleBinding.
+pub(super) fn binding(bytes: &[u8], kind: Mirrored, words: &Words) -> Option<MirrorObject> {
+    let Binding { metadata, role_ref, subjects } = serde_json::from_slice(bytes).ok()?;
+    let role_ref = role_ref.unwrap_or_default();
+    let binding = MirrorBinding {
+        role_kind: role_ref.kind,
+        role_name: role_ref.name,
+        subjects: subjects.unwrap_or_default().into_iter().map(StoredSubject::into_wire).collect(),
+    };
+    let labels = marks(&metadata, words)?;
+    let annotations = these(metadata.annotations()?, [&words.autoupdate]);
+    let kind = match kind {
+        Mirrored::ClusterRoleBinding => Kind::ClusterRoleBinding(binding),
+        _ => Kind::RoleBinding(binding),
+    };
+    Some(metadata.object(labels, annotations, kind))
+}
+
+/// The label that marks default policy.
+fn marks(metadata: &Meta<'_>, words: &Words) -> Option<Texts> {
+    Some(these(metadata.labels()?, [&words.bootstrapping]))
+}
+
+/// A policy rule as it is stored; a list may be absent or null.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::auth) struct Rule {
+    verbs: Option<Vec<String>>,
+    api_groups: Option<Vec<String>>,
+    resources: Option<Vec<String>>,
+    resource_names: Option<Vec<String>>,
+    #[serde(rename = "nonResourceURLs")]
+    non_resource_urls: Option<Vec<String>>,
+}
+
+impl Rule {
+    /// The rule as the wire carries it.
+    pub(in crate::auth) fn into_wire(self) -> PolicyRule {
+        PolicyRule {
+            verbs: self.verbs.unwrap_or_default(),
+            api_groups: self.api_groups.unwrap_or_default(),
+            resources: self.resources.unwrap_or_default(),
+            resource_names: self.resource_names.unwrap_or_default(),
+            non_resource_urls: self.non_resource_urls.unwrap_or_default(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Aggregation {
+    cluster_role_selectors: Option<Vec<Selector>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Selector {
+    match_labels: Option<Texts>,
+    match_expressions: Option<Vec<Expression>>,
+}
+
+impl Selector {
+    fn into_wire(self) -> LabelSelector {
+        let requirement = |e: Expression| SelectorRequirement {
+            key: e.key,
+            operator: e.operator,
+            values: e.values.unwrap_or_default(),
+        };
+        LabelSelector {
+            match_labels: self.match_labels.unwrap_or_default(),
+            match_expressions: self
+                .match_expressions
+                .unwrap_or_default()
+                .into_iter()
+                .map(requirement)
+                .collect(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Expression {
+    #[serde(default)]
+    key: String,
+    #[serde(default)]
+    operator: String,
+    values: Option<Vec<String>>,
+}
+
+#[derive(Default, Deserialize)]
+struct RoleRef {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredSubject {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    api_group: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    namespace: String,
+}
+
+impl StoredSubject {
+    fn into_wire(self) -> Subject {
+        Subject { kind: self.kind, api_group: self.api_group, name: self.name, namespace: self.namespace }
+    }
+}

@@ -1,0 +1,347 @@
+//! The graph of the Node authorizer: which objects the pods of a node refer to.
+//!
+//! # Contract
+//!
+//! [`Graph::look_up`] says whether a path leads from an object to a node: a Secret, ConfigMap, claim, resource claim or
+//! service account over a pod that names it, a volume over the claim that has it, a volume's Secret over the volume. It
+//! ends with the pod, and it costs no more for an object that all pods name.
+//!
+//! # Invariants
+//!
+//! INVARIANT (counted references): under each node stands how many of its pods name an object; an object is there exactly
+//! as long as a pod names it. Nothing of a pod, volume or node that is gone stays in memory.
+//! INVARIANT (says what it saw): a look-up that read volumes says so, since it must be asked again when they change.
+//!
+//! # Reference
+//!
+//! Requirements A-NODE-4 to A-NODE-9, A-NODE-23. As in Kubernetes a volume belongs to the claim that its `claimRef` names.
+
+mod strings;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use authproto::auth::{self, MirrorObject, mirror_key, mirror_object};
+
+use strings::{Name, Strings};
+
+/// The kinds that pods refer to by name, in their own namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Referred {
+    /// Secret
+    Secret,
+    /// ConfigMap
+    ConfigMap,
+    /// PersistentVolumeClaim
+    VolumeClaim,
+    /// ResourceClaim
+    ResourceClaim,
+    /// ServiceAccount
+    ServiceAccount,
+}
+
+/// An object that somebody asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// A pod, by namespace and name.
+    Pod(&'a str, &'a str),
+    /// What pods refer to, by namespace and name.
+    Referred(Referred, &'a str, &'a str),
+    /// A PersistentVolume.
+    Volume(&'a str),
+    /// A VolumeAttachment.
+    VolumeAttachment(&'a str),
+    /// A ResourceSlice.
+    ResourceSlice(&'a str),
+}
+
+/// What a look-up found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// There is a path from the object to the node.
+    pub related: bool,
+    /// The answer depends on which claim has which volume.
+    pub over_volumes: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Graph {
+    strings: Strings,
+    /// By `namespace/name`, those that have a node.
+    pods: HashMap<Box<str>, Pod>,
+    nodes: HashMap<Name, Node>,
+    volumes: HashMap<Box<str>, Volume>,
+    /// The volumes of each claim, which is one unless somebody errs.
+    volumes_of: HashMap<Object, Vec<Box<str>>>,
+    /// How many volumes name a Secret.
+    volume_secrets: HashMap<Object, u32>,
+    attachments: HashMap<Box<str>, Name>,
+    slices: HashMap<Box<str>, Name>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Object {
+    kind: Referred,
+    namespace: Name,
+    name: Name,
+}
+
+#[derive(Debug)]
+struct Pod {
+    node: Name,
+    references: Box<[Object]>,
+}
+
+/// How many pods, and how many of them name an object.
+#[derive(Debug, Default)]
+struct Node {
+    pods: u32,
+    references: HashMap<Object, u32>,
+}
+
+#[derive(Debug)]
+struct Volume {
+    claim: Object,
+    secrets: Box<[Object]>,
+}
+
+/// One change.
+#[derive(Debug)]
+pub(super) enum Change {
+    Pod(Box<str>, Option<auth::MirrorPod>),
+    Volume(String, Option<auth::MirrorVolume>),
+    /// With the node it belongs to, `""`: none.
+    VolumeAttachment(String, String),
+    ResourceSlice(String, String),
+}
+
+/// A put of an object of the graph, whose references are taken out of it. None: it is of another kind.
+pub(super) fn put(object: &mut MirrorObject) -> Option<Change> {
+    use mirror_object::Kind;
+    let name = || object.name.clone();
+    match object.kind.as_mut()? {
+        Kind::Pod(pod) => Some(Change::Pod(key(&object.namespace, &object.name), Some(std::mem::take(pod)))),
+        Kind::Volume(volume) => Some(Change::Volume(name(), Some(std::mem::take(volume)))),
+        Kind::VolumeAttachment(placed) => {
+            Some(Change::VolumeAttachment(name(), std::mem::take(&mut placed.node_name)))
+        }
+        Kind::ResourceSlice(placed) => {
+            Some(Change::ResourceSlice(name(), std::mem::take(&mut placed.node_name)))
+        }
+        Kind::Role(_)
+        | Kind::ClusterRole(_)
+        | Kind::RoleBinding(_)
+        | Kind::ClusterRoleBinding(_)
+        | Kind::ServiceAccount(_)
+        | Kind::Secret(_)
+        | Kind::Node(_)
+        | Kind::ConfigMap(_) => None,
+    }
+}
+
+/// A deletion of an object of the graph. None: it is of another kind.
+pub(super) fn delete(kind: &mirror_key::Kind) -> Option<Change> {
+    use mirror_key::Kind;
+    match kind {
+        Kind::Pod(pod) => Some(Change::Pod(key(&pod.namespace, &pod.name), None)),
+        Kind::Volume(volume) => Some(Change::Volume(volume.name.clone(), None)),
+        Kind::VolumeAttachment(named) => Some(Change::VolumeAttachment(named.name.clone(), String::new())),
+        Kind::ResourceSlice(named) => Some(Change::ResourceSlice(named.name.clone(), String::new())),
+        Kind::Role(_)
+        | Kind::ClusterRole(_)
+        | Kind::RoleBinding(_)
+        | Kind::ClusterRoleBinding(_)
+        | Kind::ServiceAccount(_)
+        | Kind::Secret(_)
+        | Kind::Node(_)
+        | Kind::ConfigMap(_) => None,
+    }
+}
+
+/// Neither names nor namespaces have a slash.
+fn key(namespace: &str, name: &str) -> Box<str> {
+    format!("{namespace}/{name}").into()
+}
+
+impl Graph {
+    /// Whether a path leads from an object to a node.
+    pub fn look_up(&self, node: &str, target: Target<'_>) -> Found {
+        let found = |related| Found { related, over_volumes: false };
+        // No pod, attachment or slice is on a node whose name nobody uses.
+        let on = self.strings.find(node);
+        match target {
+            Target::Pod(namespace, name) => {
+                found(self.pods.get(&key(namespace, name)).is_some_and(|pod| Some(pod.node) == on))
+            }
+            Target::VolumeAttachment(name) => {
+                found(on.is_some() && self.attachments.get(name).copied() == on)
+            }
+            Target::ResourceSlice(name) => found(on.is_some() && self.slices.get(name).copied() == on),
+            Target::Volume(name) => {
+                let node = on.and_then(|on| self.nodes.get(&on));
+                let claim = self.volumes.get(name).map(|volume| volume.claim);
+                let related =
+                    node.zip(claim).is_some_and(|(node, claim)| node.references.contains_key(&claim));
+                Found { related, over_volumes: true }
+            }
+            Target::Referred(kind, namespace, name) => {
+                let object = self.find(kind, namespace, name);
+                let node = on.and_then(|on| self.nodes.get(&on));
+                let direct =
+                    node.zip(object).is_some_and(|(node, object)| node.references.contains_key(&object));
+                if direct || kind != Referred::Secret {
+                    return found(direct);
+                }
+                let related = node.zip(object).is_some_and(|(node, secret)| self.mounts_with(node, secret));
+                Found { related, over_volumes: true }
+            }
+        }
+    }
+
+    /// Whether a volume of the claims of a node's pods is mounted with a Secret.
+    fn mounts_with(&self, node: &Node, secret: Object) -> bool {
+        self.volume_secrets.contains_key(&secret)
+            && node
+                .references
+                .keys()
+                .filter_map(|claim| self.volumes_of.get(claim))
+                .flatten()
+                .filter_map(|volume| self.volumes.get(volume))
+                .any(|volume| volume.secrets.contains(&secret))
+    }
+
+    fn find(&self, kind: Referred, namespace: &str, name: &str) -> Option<Object> {
+        let (namespace, name) = (self.strings.find(namespace)?, self.strings.find(name)?);
+        Some(Object { kind, namespace, name })
+    }
+
+    pub(super) fn apply(&mut self, change: Change) {
+        match change {
+            Change::Pod(key, Some(pod)) => self.put_pod(key, &pod),
+            Change::Pod(key, None) => self.delete_pod(&key),
+            Change::Volume(name, Some(volume)) => self.put_volume(&name, &volume),
+            Change::Volume(name, None) => self.delete_volume(&name),
+            Change::VolumeAttachment(name, node) => {
+                place(&mut self.strings, &mut self.attachments, &name, &node);
+            }
+            Change::ResourceSlice(name, node) => place(&mut self.strings, &mut self.slices, &name, &node),
+        }
+    }
+
+    fn put_pod(&mut self, key: Box<str>, pod: &auth::MirrorPod) {
+        self.delete_pod(&key);
+        let namespace = key.split('/').next().unwrap_or_default();
+        if pod.node_name.is_empty() {
+            return;
+        }
+        let node = self.strings.take(&pod.node_name);
+        let account = Some(&pod.service_account).filter(|account| !account.is_empty());
+        let named = [
+            (Referred::Secret, &pod.secrets[..]),
+            (Referred::ConfigMap, &pod.config_maps),
+            (Referred::VolumeClaim, &pod.volume_claims),
+            (Referred::ResourceClaim, &pod.resource_claims),
+            (Referred::ServiceAccount, account.map(std::slice::from_ref).unwrap_or_default()),
+        ];
+        let named = named.into_iter().flat_map(|(kind, names)| names.iter().map(move |name| (kind, name)));
+        let references: Box<[Object]> =
+            named.map(|(kind, name)| self.strings.object(kind, namespace, name)).collect();
+        let entry = self.nodes.entry(node).or_default();
+        entry.pods += 1;
+        for object in &references {
+            *entry.references.entry(*object).or_default() += 1;
+        }
+        self.pods.insert(key, Pod { node, references });
+    }
+
+    fn delete_pod(&mut self, key: &str) {
+        let Some(pod) = self.pods.remove(key) else { return };
+        if let Some(node) = self.nodes.get_mut(&pod.node) {
+            node.pods -= 1;
+            for object in &pod.references {
+                count_down(&mut node.references, object);
+            }
+            if node.pods == 0 {
+                self.nodes.remove(&pod.node);
+            }
+        }
+        for object in pod.references {
+            self.strings.release(object);
+        }
+        self.strings.give_back(pod.node);
+    }
+
+    fn put_volume(&mut self, name: &str, volume: &auth::MirrorVolume) {
+        self.delete_volume(name);
+        let Some(claim) = &volume.claim else { return };
+        let claim = self.strings.object(Referred::VolumeClaim, &claim.namespace, &claim.name);
+        let secret =
+            |secret: &auth::Named| self.strings.object(Referred::Secret, &secret.namespace, &secret.name);
+        let secrets: Box<[Object]> = volume.secrets.iter().map(secret).collect();
+        for secret in &secrets {
+            *self.volume_secrets.entry(*secret).or_default() += 1;
+        }
+        self.volumes_of.entry(claim).or_default().push(name.into());
+        self.volumes.insert(name.into(), Volume { claim, secrets });
+    }
+
+    fn delete_volume(&mut self, name: &str) {
+        let Some(volume) = self.volumes.remove(name) else { return };
+        for secret in &volume.secrets {
+            count_down(&mut self.volume_secrets, secret);
+        }
+        if let Some(volumes) = self.volumes_of.get_mut(&volume.claim) {
+            volumes.retain(|other| &**other != name);
+            if volumes.is_empty() {
+                self.volumes_of.remove(&volume.claim);
+            }
+        }
+        for object in volume.secrets.into_iter().chain([volume.claim]) {
+            self.strings.release(object);
+        }
+    }
+
+    /// How many pods have a node.
+    pub fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// Whether no pod has a node.
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+}
+
+/// Notes to which node something belongs; `""`: to none.
+fn place(strings: &mut Strings, places: &mut HashMap<Box<str>, Name>, name: &str, node: &str) {
+    let node = (!node.is_empty()).then(|| strings.take(node));
+    let before = match node {
+        Some(node) => places.insert(name.into(), node),
+        None => places.remove(name),
+    };
+    if let Some(before) = before {
+        strings.give_back(before);
+    }
+}
+
+fn count_down(counts: &mut HashMap<Object, u32>, object: &Object) {
+    if let Some(count) = counts.get_mut(object) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(object);
+        }
+    }
+}
+
+impl Strings {
+    fn object(&mut self, kind: Referred, namespace: &str, name: &str) -> Object {
+        Object { kind, namespace: self.take(namespace), name: self.take(name) }
+    }
+
+    fn release(&mut self, object: Object) {
+        self.give_back(object.namespace);
+        self.give_back(object.name);
+    }
+}

@@ -1,0 +1,88 @@
+//! Names that many objects share, each kept once and for as long as somebody uses it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A name that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Name(u32);
+
+/// The names in use, and how often each is.
+///
+/// # Invariants
+///
+/// INVARIANT (counted): a [`Name`] stands for its text until it was given back as often as it was taken; then it may stand
+/// for another one.
+#[derive(Debug, Default)]
+pub(super) struct Strings {
+    names: HashMap<Arc<str>, Name>,
+    kept: Vec<Kept>,
+    free: Vec<Name>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    text: Arc<str>,
+    uses: u32,
+}
+
+impl Strings {
+    /// The name of a text, if anybody uses it.
+    pub(super) fn find(&self, text: &str) -> Option<Name> {
+        self.names.get(text).copied()
+    }
+
+    /// Takes the name of a text into use.
+    pub(super) fn take(&mut self, text: &str) -> Name {
+        if let Some(name) = self.find(text) {
+            self.again(name);
+            return name;
+        }
+        let text: Arc<str> = text.into();
+        let kept = Kept { text: Arc::clone(&text), uses: 1 };
+        let name = match self.free.pop() {
+            Some(name) => {
+                if let Some(slot) = self.slot(name) {
+                    *slot = kept;
+                }
+                name
+            }
+            None => {
+                // Four thousand million different names do not fit into memory.
+                let name = Name(u32::try_from(self.kept.len()).unwrap_or(u32::MAX));
+                self.kept.push(kept);
+                name
+            }
+        };
+        self.names.insert(text, name);
+        name
+    }
+
+    /// Uses a name that is in use once more.
+    pub(super) fn again(&mut self, name: Name) {
+        if let Some(kept) = self.slot(name) {
+            kept.uses += 1;
+        }
+    }
+
+    /// Gives a name back.
+    pub(super) fn give_back(&mut self, name: Name) {
+        let Some(kept) = self.slot(name) else { return };
+        kept.uses = kept.uses.saturating_sub(1);
+        if kept.uses == 0 {
+            let text = std::mem::replace(&mut kept.text, Arc::from(""));
+            self.names.remove(&text);
+            self.free.push(name);
+        }
+    }
+
+    fn slot(&mut self, name: Name) -> Option<&mut Kept> {
+        self.kept.get_mut(usize::try_from(name.0).ok()?)
+    }
+
+    /// How many names are in use.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+}

@@ -1,0 +1,245 @@
+//! The graph against a slow and obvious one, on random changes.
+
+use super::*;
+use auth::{MirrorPlaced, MirrorPod, MirrorVolume, Named};
+use mirror_object::Kind;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// Everything that was put and not deleted, as it was put.
+#[derive(Default)]
+struct Plain {
+    pods: Vec<(String, String, MirrorPod)>,
+    volumes: Vec<(String, MirrorVolume)>,
+    attachments: Vec<(String, String)>,
+    slices: Vec<(String, String)>,
+}
+
+impl Plain {
+    /// Follows every path, one after the other.
+    fn related(&self, node: &str, target: Target<'_>) -> bool {
+        let on_node = self.pods.iter().filter(|(_, _, pod)| pod.node_name == node);
+        let named = |kind: Referred, namespace: &str, name: &str| {
+            on_node.clone().any(|(of, _, pod)| {
+                let names = match kind {
+                    Referred::Secret => &pod.secrets,
+                    Referred::ConfigMap => &pod.config_maps,
+                    Referred::VolumeClaim => &pod.volume_claims,
+                    Referred::ResourceClaim => &pod.resource_claims,
+                    Referred::ServiceAccount => &vec![pod.service_account.clone()],
+                };
+                of == namespace && names.iter().any(|other| other == name)
+            })
+        };
+        let mounted = |volume: &MirrorVolume| {
+            volume
+                .claim
+                .as_ref()
+                .is_some_and(|claim| named(Referred::VolumeClaim, &claim.namespace, &claim.name))
+        };
+        let placed =
+            |list: &[(String, String)], name: &str| list.iter().any(|(n, on)| n == name && on == node);
+        match target {
+            Target::Pod(namespace, name) => on_node.clone().any(|(of, n, _)| of == namespace && n == name),
+            Target::Volume(name) => self.volumes.iter().any(|(n, volume)| n == name && mounted(volume)),
+            Target::VolumeAttachment(name) => placed(&self.attachments, name),
+            Target::ResourceSlice(name) => placed(&self.slices, name),
+            Target::Referred(kind, namespace, name) => {
+                let over_volume = |volume: &MirrorVolume| {
+                    volume.secrets.iter().any(|s| s.namespace == namespace && s.name == name)
+                        && mounted(volume)
+                };
+                named(kind, namespace, name)
+                    || kind == Referred::Secret && self.volumes.iter().any(|(_, volume)| over_volume(volume))
+            }
+        }
+    }
+}
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const NODES: [&str; 3] = ["n1", "n2", ""];
+
+fn one<'a>(random: &mut StdRng, of: &[&'a str]) -> &'a str {
+    of[random.random_range(0..of.len())]
+}
+
+fn some(random: &mut StdRng) -> Vec<String> {
+    NAMES.iter().filter(|_| random.random_bool(0.3)).map(|name| (*name).to_owned()).collect()
+}
+
+fn object(namespace: &str, name: &str, kind: Kind) -> MirrorObject {
+    MirrorObject {
+        namespace: namespace.into(),
+        name: name.into(),
+        kind: Some(kind),
+        ..MirrorObject::default()
+    }
+}
+
+/// One random change, to both.
+fn change(random: &mut StdRng, graph: &mut Graph, plain: &mut Plain) {
+    let named = |namespace: &str, name: &str| Named { namespace: namespace.into(), name: name.into() };
+    let (namespace, name) = (one(random, &NAMES[..2]), one(random, &NAMES));
+    let put = random.random_bool(0.6);
+    let node = one(random, &NODES).to_owned();
+    let key = match random.random_range(0..4) {
+        0 => {
+            plain.pods.retain(|(of, n, _)| (of.as_str(), n.as_str()) != (namespace, name));
+            if put {
+                let service_account = one(random, &["", "a", "b"]).to_owned();
+                let mut pod = MirrorPod { node_name: node, ..MirrorPod::default() };
+                if !pod.node_name.is_empty() {
+                    pod.service_account = service_account;
+                    let lists = [
+                        &mut pod.secrets,
+                        &mut pod.config_maps,
+                        &mut pod.volume_claims,
+                        &mut pod.resource_claims,
+                    ];
+                    lists.into_iter().for_each(|list| *list = some(random));
+                    plain.pods.push((namespace.into(), name.into(), pod.clone()));
+                }
+                return graph.apply(super::put(&mut object(namespace, name, Kind::Pod(pod))).unwrap());
+            }
+            mirror_key::Kind::Pod(named(namespace, name))
+        }
+        1 => {
+            plain.volumes.retain(|(n, _)| n != name);
+            if put {
+                let claim = random.random_bool(0.8).then(|| named(namespace, one(random, &NAMES)));
+                let secrets = match claim {
+                    Some(_) => {
+                        some(random).iter().map(|secret| named(one(random, &NAMES[..2]), secret)).collect()
+                    }
+                    None => Vec::new(),
+                };
+                let volume = MirrorVolume { claim, secrets };
+                plain.volumes.push((name.into(), volume.clone()));
+                return graph.apply(super::put(&mut object("", name, Kind::Volume(volume))).unwrap());
+            }
+            mirror_key::Kind::Volume(named("", name))
+        }
+        kind => {
+            let list = if kind == 2 { &mut plain.attachments } else { &mut plain.slices };
+            list.retain(|(n, _)| n != name);
+            if put {
+                if !node.is_empty() {
+                    list.push((name.into(), node.clone()));
+                }
+                let placed = MirrorPlaced { node_name: node };
+                let kind =
+                    if kind == 2 { Kind::VolumeAttachment(placed) } else { Kind::ResourceSlice(placed) };
+                return graph.apply(super::put(&mut object("", name, kind)).unwrap());
+            }
+            if kind == 2 {
+                mirror_key::Kind::VolumeAttachment(named("", name))
+            } else {
+                mirror_key::Kind::ResourceSlice(named("", name))
+            }
+        }
+    };
+    graph.apply(delete(&key).unwrap());
+}
+
+fn targets() -> Vec<Target<'static>> {
+    let mut all = Vec::new();
+    for name in NAMES {
+        for namespace in &NAMES[..2] {
+            all.push(Target::Pod(namespace, name));
+            for kind in [
+                Referred::Secret,
+                Referred::ConfigMap,
+                Referred::VolumeClaim,
+                Referred::ResourceClaim,
+                Referred::ServiceAccount,
+            ] {
+                all.push(Target::Referred(kind, namespace, name));
+            }
+        }
+        all.extend([Target::Volume(name), Target::VolumeAttachment(name), Target::ResourceSlice(name)]);
+    }
+    all
+}
+
+#[test]
+fn random_changes_agree_with_the_slow_graph_and_leave_nothing_behind() {
+    let targets = targets();
+    for seed in 0..40 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (mut graph, mut plain) = (Graph::default(), Plain::default());
+        let mut related = 0;
+        for step in 0..150 {
+            change(&mut random, &mut graph, &mut plain);
+            for node in ["n1", "n2", "n3"] {
+                for target in &targets {
+                    let found = graph.look_up(node, *target);
+                    let expected = plain.related(node, *target);
+                    assert_eq!(found.related, expected, "seed {seed}, step {step}: {node} {target:?}");
+                    related += u32::from(expected);
+                }
+            }
+        }
+        assert!(related > 500, "seed {seed}: hardly anything was related");
+        for name in NAMES {
+            let named = |namespace: &str| Named { namespace: namespace.into(), name: name.into() };
+            let keys = [
+                mirror_key::Kind::Pod(named("a")),
+                mirror_key::Kind::Pod(named("b")),
+                mirror_key::Kind::Volume(named("")),
+                mirror_key::Kind::VolumeAttachment(named("")),
+                mirror_key::Kind::ResourceSlice(named("")),
+            ];
+            keys.map(|key| graph.apply(delete(&key).unwrap()));
+        }
+        let left =
+            (graph.strings.len(), graph.nodes.len(), graph.volumes_of.len(), graph.volume_secrets.len());
+        assert_eq!((left, graph.is_empty()), ((0, 0, 0, 0), true), "seed {seed}");
+    }
+}
+
+/// What the answer says it depends on is what may change it: only volumes change answers that say so.
+#[test]
+fn a_change_of_volumes_changes_only_answers_that_say_so() {
+    let targets = targets();
+    for seed in 100..120 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (mut graph, mut plain) = (Graph::default(), Plain::default());
+        for _ in 0..200 {
+            let before: Vec<Found> = targets.iter().map(|target| graph.look_up("n1", *target)).collect();
+            let volumes = plain.volumes.clone();
+            let others = (plain.pods.clone(), plain.attachments.clone(), plain.slices.clone());
+            change(&mut random, &mut graph, &mut plain);
+            let only_volumes =
+                others == (plain.pods.clone(), plain.attachments.clone(), plain.slices.clone());
+            for (target, before) in targets.iter().zip(before) {
+                let changed = graph.look_up("n1", *target).related != before.related;
+                let over_volumes = before.over_volumes && volumes != plain.volumes;
+                assert!(!changed || !only_volumes || over_volumes, "seed {seed}: {target:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_object_that_every_pod_names_is_counted() {
+    let mut graph = Graph::default();
+    let pod = |node: &str| {
+        Kind::Pod(MirrorPod {
+            node_name: node.into(),
+            config_maps: vec!["ca".into()],
+            ..MirrorPod::default()
+        })
+    };
+    for i in 0..1_000 {
+        graph.apply(put(&mut object("a", &format!("p{i}"), pod(&format!("n{}", i % 10)))).unwrap());
+    }
+    let ca = Target::Referred(Referred::ConfigMap, "a", "ca");
+    assert!(graph.look_up("n3", ca).related);
+    for i in (3..1_000).step_by(10) {
+        assert!(graph.look_up("n3", ca).related, "before pod {i} goes");
+        let pod = Named { namespace: "a".into(), name: format!("p{i}") };
+        graph.apply(delete(&mirror_key::Kind::Pod(pod)).unwrap());
+    }
+    assert!(!graph.look_up("n3", ca).related && graph.look_up("n4", ca).related);
+    assert_eq!(graph.len(), 900);
+}
