@@ -1,8 +1,8 @@
 //! The bare server: hyper and rustls and nothing else, answering every request with bytes it was given. What it does in
 //! a CPU-second is the ceiling of any server built on the same two libraries.
 //!
-//! `GET` answers the body; with `?watch` in the path it stays open and sends the body once for each `POST` that comes after.
-//! `POST` reads its body and answers 201 with the body.
+//! `GET` answers the body; with `?watch` in the path it stays open and sends on what each `POST` brings. `POST` reads its
+//! body and answers 201 with the server's.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ async fn answer(
     events: broadcast::Sender<Bytes>,
 ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Error> {
     let mut response = if request.method() == Method::POST {
-        request.into_body().collect().await?;
-        drop(events.send(body.clone()));
+        let posted = request.into_body().collect().await?.to_bytes();
+        drop(events.send(posted));
         let mut response = Response::new(Full::new(body).boxed_unsync());
         *response.status_mut() = http::StatusCode::CREATED;
         response

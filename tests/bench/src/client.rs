@@ -1,4 +1,4 @@
-//! A client that costs little: HTTP/1.1 over TLS, one connection at a time, without verifying the server.
+//! A client that costs little: HTTP/1.1 or HTTP/2 over TLS, one connection at a time, without verifying the server.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
@@ -26,6 +27,7 @@ pub struct Target {
     /// Bearer token, `""` for none.
     pub token: String,
     tls: TlsConnector,
+    tls_http2: TlsConnector,
 }
 
 impl Target {
@@ -43,10 +45,13 @@ impl Target {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
             .with_no_client_auth();
+        let mut config_http2 = config.clone();
+        config_http2.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Target {
             address: address.to_owned(),
             token: token.to_owned(),
             tls: TlsConnector::from(Arc::new(config)),
+            tls_http2: TlsConnector::from(Arc::new(config_http2)),
         })
     }
 
@@ -62,6 +67,20 @@ impl Target {
         let (send, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         Ok(Connection { send, token: self.token.clone() })
+    }
+
+    /// A new HTTP/2 connection, for many requests at a time.
+    ///
+    /// # Errors
+    ///
+    /// No connection, no TLS.
+    pub async fn connect_http2(&self) -> Result<Multiplexed, Error> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        let stream = self.tls_http2.connect(ServerName::try_from("localhost")?, stream).await?;
+        let (send, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(Multiplexed { send, token: self.token.clone() })
     }
 }
 
@@ -83,19 +102,9 @@ impl Connection {
         path: &str,
         body: Bytes,
     ) -> Result<http::Response<Incoming>, Error> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "localhost")
-            .header("accept", "application/json");
-        if !self.token.is_empty() {
-            request = request.header("authorization", format!("Bearer {}", self.token));
-        }
-        if !body.is_empty() {
-            request = request.header("content-type", "application/json");
-        }
+        let request = request(method, path, &self.token, body)?;
         self.send.ready().await?;
-        Ok(self.send.send_request(request.body(Full::new(body))?).await?)
+        Ok(self.send.send_request(request).await?)
     }
 
     /// Sends a request and reads the whole answer.
@@ -113,6 +122,40 @@ impl Connection {
         let status = response.status();
         Ok((status, response.into_body().collect().await?.to_bytes()))
     }
+}
+
+/// One HTTP/2 connection.
+pub struct Multiplexed {
+    send: http2::SendRequest<Full<Bytes>>,
+    token: String,
+}
+
+impl Multiplexed {
+    /// Sends a `GET` and gives the answer with its body unread.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke.
+    pub async fn open(&mut self, path: &str) -> Result<http::Response<Incoming>, Error> {
+        let path = format!("https://localhost{path}");
+        let request = request(Method::GET, &path, &self.token, Bytes::new())?;
+        self.send.ready().await?;
+        Ok(self.send.send_request(request).await?)
+    }
+}
+
+fn request(method: Method, path: &str, token: &str, body: Bytes) -> Result<Request<Full<Bytes>>, Error> {
+    let mut request = Request::builder().method(method).uri(path).header("accept", "application/json");
+    if path.starts_with('/') {
+        request = request.header("host", "localhost");
+    }
+    if !token.is_empty() {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    if !body.is_empty() {
+        request = request.header("content-type", "application/json");
+    }
+    Ok(request.body(Full::new(body))?)
 }
 
 /// Accepts every server: a bench talks to loopback.

@@ -6,4 +6,8 @@
 
 pub mod bare;
 pub mod client;
+pub mod delivery;
+pub mod objects;
+pub mod plane;
 pub mod process;
+pub mod throughput;

@@ -18,8 +18,26 @@ fn cpu_ticks(pid: u32) -> Option<u64> {
 
 /// Resident memory of a process in MiB.
 pub fn resident_mib(pid: u32) -> Option<f64> {
+    status_mib(pid, "VmRSS:")
+}
+
+/// The most resident memory that a process had since [`forget_peak`], in MiB.
+pub fn peak_mib(pid: u32) -> Option<f64> {
+    status_mib(pid, "VmHWM:")
+}
+
+/// Lets [`peak_mib`] begin anew.
+///
+/// # Errors
+///
+/// The process has ended or is another user's.
+pub fn forget_peak(pid: u32) -> std::io::Result<()> {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5")
+}
+
+fn status_mib(pid: u32, field: &str) -> Option<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let line = status.lines().find(|line| line.starts_with(field))?;
     let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib / 1024.0)
 }

@@ -1,343 +1,236 @@
-//! Load on any server of the resource API, in requests per second and per CPU-second of given processes, beside the bare
-//! server that answers the same bytes.
+//! Load on the control plane: how much it does in a second and in a CPU-second of its processes, beside the bare server
+//! that sends the same bytes, and whether the bounds hold.
 //!
 //! ```text
-//! load --server https://127.0.0.1:6443 --token TOKEN --pid APID --pid AUTHD [--seconds 5] [--clients 16]
+//! load [--only NAME] [--rounds 5] [--round-millis 1000]
+//! load --server https://127.0.0.1:6443 --token TOKEN --pid APID --pid AUTHD
 //! ```
 //!
-//! Makes the namespace `bench-load`, fills it, and removes it at the end. The server's address is a loopback address.
+//! Without `--server` it starts the programs that stand beside it, on an empty store. Else it makes the namespace
+//! `bench-load` and removes it at the end.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
-use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bench::client::{Error, Target};
-use bench::process;
+use bench::delivery::{self, Feed};
+use bench::objects::{self, collection, config_map};
+use bench::plane::{Plane, programs};
+use bench::throughput::{Figure, Load, Rounds, Side, closed_loop};
 use bytes::Bytes;
 use clap::Parser;
 use http::{Method, StatusCode};
-use http_body_util::BodyExt;
-use serde_json::json;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-
-const NAMESPACE: &str = "bench-load";
-const OBJECT_BYTES: usize = 1000;
 
 #[derive(Parser)]
 struct Args {
-    /// The server, for example https://127.0.0.1:6443
+    /// The server, for example https://127.0.0.1:6443; none: one is started
     #[arg(long)]
-    server: String,
+    server: Option<String>,
     /// Bearer token of a user who may do everything
     #[arg(long, default_value = "")]
     token: String,
     /// Processes whose CPU time counts (repeatable)
     #[arg(long)]
     pid: Vec<u32>,
-    /// Seconds of each measure
+    /// Rounds of each measure, in which both servers take turns
     #[arg(long, default_value_t = 5)]
-    seconds: u64,
-    /// Clients at a time, a connection each
+    rounds: u32,
+    /// Milliseconds of a round
+    #[arg(long, default_value_t = 1000)]
+    round_millis: u64,
+    /// Clients that read at a time, a connection each
     #[arg(long, default_value_t = 16)]
     clients: usize,
+    /// Clients that create at a time, a connection each
+    #[arg(long, default_value_t = 32)]
+    writers: usize,
     /// Watchers of the fan-out
     #[arg(long, default_value_t = 200)]
     watchers: usize,
+    /// Watchers of the deliveries that are timed
+    #[arg(long, default_value_t = 1000)]
+    receivers: usize,
+    /// Seconds that deliveries are timed
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
     /// Run only the measures whose name contains this
     #[arg(long, default_value = "")]
     only: String,
 }
 
-/// What one measure gave.
-struct Figure {
-    per_second: f64,
-    per_cpu_second: f64,
-    p50: Duration,
-    p99: Duration,
-}
+/// Objects in the namespace.
+const OBJECTS: u64 = 5000;
+
+/// Per CPU-second, beside the bare server.
+const RATIO: f64 = 0.6;
+
+/// Creates in a second, and in a CPU-second.
+const CREATES: f64 = 10_000.0;
+
+/// The latest 1% of deliveries, at so many events a second.
+const DELIVERY: (u64, Duration) = (50, Duration::from_millis(20));
+
+/// Events a second whose deliveries are reported beside those of [`DELIVERY`].
+const FAST: u64 = 200;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let args = Args::parse();
-    let target = Target::new(&args.server, &args.token)?;
-    setup(&target).await?;
-    println!(
-        "{:<18} {:>12} {:>14} {:>9} {:>9}   beside the bare server",
-        "measure", "per second", "per CPU-second", "p50 ms", "p99 ms"
-    );
-    let one = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/item-0");
-    let list = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-    for (name, path) in [
-        ("get", one),
-        ("list 500 x 1 kB", format!("{list}?limit=500")),
-        ("list 5000 x 1 kB", format!("{list}?limit=5000")),
-    ] {
-        if name.contains(&args.only) {
-            reads(&args, &target, name, &path).await?;
-        }
+    let plane = match &args.server {
+        Some(server) => Plane::running(Target::new(server, &args.token)?, args.pid.clone()),
+        None => Plane::start(&programs()?, &[]).await?,
+    };
+    objects::fill(&plane.target, OBJECTS).await?;
+    let bench = Bench { rounds: rounds(&args), args, plane };
+    bench.run().await?;
+    if !bench.plane.is_own() {
+        objects::remove(&bench.plane.target).await?;
     }
-    if "create".contains(&args.only) {
-        creates(&args, &target).await?;
-    }
-    if "watch fan-out".contains(&args.only) {
-        fan_out(&args, &target).await?;
-    }
-    let mut connection = target.connect().await?;
-    connection.call(Method::DELETE, &format!("/api/v1/namespaces/{NAMESPACE}"), Bytes::new()).await?;
-    Ok(())
+    bench.plane.stop().await
 }
 
-fn config_map(name: &str) -> Bytes {
-    let data = json!({"text": "x".repeat(OBJECT_BYTES)});
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
-    Bytes::from(object.to_string())
+fn rounds(args: &Args) -> Rounds {
+    Rounds { count: args.rounds, length: Duration::from_millis(args.round_millis) }
 }
 
-async fn setup(target: &Target) -> Result<(), Error> {
-    let mut connection = target.connect().await?;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    let (status, body) =
-        connection.call(Method::POST, "/api/v1/namespaces", Bytes::from(namespace.to_string())).await?;
-    if status != StatusCode::CREATED && status != StatusCode::CONFLICT {
-        return Err(
-            format!("the namespace could not be made: {status}: {}", String::from_utf8_lossy(&body)).into()
+struct Bench {
+    args: Args,
+    plane: Plane,
+    rounds: Rounds,
+}
+
+impl Bench {
+    async fn run(&self) -> Result<(), Error> {
+        println!(
+            "{:<22} {:>10} {:>12} {:>8} {:>8} {:>10} {:>12} {:>8} {:>6}  bound",
+            "measure", "per s", "per CPU-s", "p50 ms", "p99 ms", "bare: s", "CPU-s", "p99 ms", "ratio"
         );
-    }
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-    let next = Arc::new(AtomicU64::new(0));
-    let mut tasks = Vec::new();
-    for _ in 0..32 {
-        let (target, path, next) = (target.clone(), path.clone(), next.clone());
-        tasks.push(tokio::spawn(async move {
-            let mut connection = target.connect().await?;
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= 5000 {
-                    return Ok::<(), Error>(());
-                }
-                let (status, _) =
-                    connection.call(Method::POST, &path, config_map(&format!("item-{i}"))).await?;
-                if status != StatusCode::CREATED && status != StatusCode::CONFLICT {
-                    return Err(format!("filling the namespace: {status}").into());
-                }
+        let list = collection();
+        for (name, path) in [
+            ("get", format!("{list}/item-0")),
+            ("list 500 x 1 kB", format!("{list}?limit=500")),
+            ("list 5000 x 1 kB", format!("{list}?limit=5000")),
+        ] {
+            if self.wants(name) {
+                self.reads(name, path).await?;
             }
-        }));
-    }
-    for task in tasks {
-        task.await??;
-    }
-    Ok(())
-}
-
-/// Reads of one path, here and on the bare server.
-async fn reads(args: &Args, target: &Target, name: &str, path: &str) -> Result<(), Error> {
-    let (status, body) = target.connect().await?.call(Method::GET, path, Bytes::new()).await?;
-    if status != StatusCode::OK {
-        return Err(format!("{name}: {status}").into());
-    }
-    let read = path.to_owned();
-    let make = move |_, _| (read.clone(), Bytes::new());
-    let ours = closed_loop(args, target, &args.pid, Method::GET, StatusCode::OK, make).await?;
-    let (bare, pid, _child) = bare_server(&body).await?;
-    let theirs =
-        closed_loop(args, &bare, &[pid], Method::GET, StatusCode::OK, |_, _| ("/".to_owned(), Bytes::new()))
-            .await?;
-    report(name, &ours, &theirs);
-    Ok(())
-}
-
-async fn creates(args: &Args, target: &Target) -> Result<(), Error> {
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-    let body = config_map("as-large-as-an-answer-to-a-create");
-    let make = move |client: usize, i: u64| (path.clone(), config_map(&format!("new-{client}-{i}")));
-    let ours = closed_loop(args, target, &args.pid, Method::POST, StatusCode::CREATED, make.clone()).await?;
-    let (bare, pid, _child) = bare_server(&body).await?;
-    let theirs = closed_loop(args, &bare, &[pid], Method::POST, StatusCode::CREATED, make).await?;
-    report("create 1 kB", &ours, &theirs);
-    Ok(())
-}
-
-/// `clients` connections, each with one request under way at a time.
-async fn closed_loop<F>(
-    args: &Args,
-    target: &Target,
-    pids: &[u32],
-    method: Method,
-    want: StatusCode,
-    make: F,
-) -> Result<Figure, Error>
-where
-    F: Fn(usize, u64) -> (String, Bytes) + Send + Sync + Clone + 'static,
-{
-    let stop = Arc::new(AtomicBool::new(false));
-    let (cpu, start) = (process::cpu_seconds(pids), Instant::now());
-    let mut tasks = Vec::new();
-    for client in 0..args.clients {
-        let (target, method, make, stop) = (target.clone(), method.clone(), make.clone(), stop.clone());
-        tasks.push(tokio::spawn(async move {
-            let mut connection = target.connect().await?;
-            let mut times = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
-                let (path, body) = make(client, times.len() as u64);
-                let sent = Instant::now();
-                let (status, _) = connection.call(method.clone(), &path, body).await?;
-                if status != want {
-                    return Err::<Vec<Duration>, Error>(format!("{method} {path}: {status}").into());
-                }
-                times.push(sent.elapsed());
-            }
-            Ok(times)
-        }));
-    }
-    tokio::time::sleep(Duration::from_secs(args.seconds)).await;
-    stop.store(true, Ordering::Relaxed);
-    let mut times = Vec::new();
-    for task in tasks {
-        times.extend(task.await??);
-    }
-    Ok(figure(times, start.elapsed(), cpu, pids))
-}
-
-/// Events delivered to many watchers while a few writers create objects.
-async fn fan_out(args: &Args, target: &Target) -> Result<(), Error> {
-    let list = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-    let body = config_map("fan-out");
-    let mut event = b"{\"type\":\"ADDED\",\"object\":".to_vec();
-    event.extend_from_slice(&body);
-    event.extend_from_slice(b"}\n");
-    let ours = deliveries(
-        args,
-        target,
-        &args.pid,
-        &format!("{list}?watch=1&fieldSelector=metadata.namespace%3D{NAMESPACE}"),
-        &list,
-    )
-    .await?;
-    let (bare, pid, _child) = bare_server(&Bytes::from(event)).await?;
-    let theirs = deliveries(args, &bare, &[pid], "/?watch=1", "/").await?;
-    report(&format!("fan-out to {}", args.watchers), &ours, &theirs);
-    Ok(())
-}
-
-async fn deliveries(
-    args: &Args,
-    target: &Target,
-    pids: &[u32],
-    watch: &str,
-    create: &str,
-) -> Result<Figure, Error> {
-    let (delivered, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let current = current_revision(target, create).await.unwrap_or_default();
-    let mut tasks = Vec::new();
-    for _ in 0..args.watchers {
-        let mut connection = target.connect().await?;
-        let response = connection.open(Method::GET, &format!("{watch}{current}"), Bytes::new()).await?;
-        if response.status() != StatusCode::OK {
-            return Err(format!("watch: {}", response.status()).into());
         }
-        let delivered = delivered.clone();
-        tasks.push(tokio::spawn(async move {
-            let mut body = response.into_body();
-            while let Some(Ok(frame)) = body.frame().await {
-                if let Some(data) = frame.data_ref() {
-                    let events = data.iter().filter(|byte| **byte == b'\n').count() as u64;
-                    delivered.fetch_add(events, Ordering::Relaxed);
+        if self.wants("create 1 kB") {
+            self.creates().await?;
+        }
+        let (fan_out, timed) = ("fan-out", "delivery");
+        if self.wants(fan_out) || self.wants(timed) {
+            let ours = Feed::of_objects(self.side()).await?;
+            let bare = Feed::of_lines(&ours.sample(0).await?).await?;
+            if self.wants(fan_out) {
+                self.fan_out(&ours, &bare).await?;
+            }
+            for rate in [DELIVERY.0, FAST] {
+                if self.wants(timed) {
+                    self.deliveries(&ours, &bare, rate).await?;
                 }
             }
-            drop(connection);
-        }));
+        }
+        Ok(())
     }
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    delivered.store(0, Ordering::Relaxed);
-    let (cpu, start) = (process::cpu_seconds(pids), Instant::now());
-    let mut writers = Vec::new();
-    for writer in 0..4 {
-        let (target, create, stop) = (target.clone(), create.to_owned(), stop.clone());
-        let seed = start.elapsed().as_nanos();
-        writers.push(tokio::spawn(async move {
-            let mut connection = target.connect().await?;
-            let mut i = 0u64;
-            while !stop.load(Ordering::Relaxed) {
-                let name = format!("event-{seed}-{writer}-{i}");
-                connection.call(Method::POST, &create, config_map(&name)).await?;
-                i += 1;
+
+    fn wants(&self, name: &str) -> bool {
+        name.contains(&self.args.only)
+    }
+
+    fn side(&self) -> Side {
+        Side::new(&self.plane.target, &self.plane.pids)
+    }
+
+    /// Reads of one path, here and on the bare server.
+    async fn reads(&self, name: &str, path: String) -> Result<(), Error> {
+        let ours = self.side();
+        let (status, body) = ours.target.connect().await?.call(Method::GET, &path, Bytes::new()).await?;
+        if status != StatusCode::OK {
+            return Err(format!("{name}: {status}").into());
+        }
+        let bare = Side::bare(&body).await?;
+        let load = |path: String| Load {
+            method: Method::GET,
+            wanted: StatusCode::OK,
+            make: Arc::new(move |_| (path.clone(), Bytes::new())),
+        };
+        let sides = [(&ours, load(path)), (&bare, load("/".to_owned()))];
+        let figures = closed_loop(sides, self.args.clients, self.rounds).await?;
+        report(name, figures, |ours, bare| at_least(ours.per_cpu_second() / bare.per_cpu_second()));
+        Ok(())
+    }
+
+    async fn creates(&self) -> Result<(), Error> {
+        let ours = self.side();
+        let bare = Side::bare(&config_map("as-large-as-an-answer-to-a-create")).await?;
+        let load = |path: String| Load {
+            method: Method::POST,
+            wanted: StatusCode::CREATED,
+            make: Arc::new(move |number| (path.clone(), config_map(&format!("new-{number}")))),
+        };
+        let sides = [(&ours, load(collection())), (&bare, load("/".to_owned()))];
+        let figures = closed_loop(sides, self.args.writers, self.rounds).await?;
+        report("create 1 kB", figures, |ours, _| {
+            let holds = ours.per_second() >= CREATES && ours.per_cpu_second() >= CREATES;
+            (format!("{CREATES} a second and a CPU-second"), holds)
+        });
+        Ok(())
+    }
+
+    async fn fan_out(&self, ours: &Feed, bare: &Feed) -> Result<(), Error> {
+        let figures = delivery::at_full_speed([ours, bare], self.args.watchers, self.rounds, 1).await?;
+        report(&format!("fan-out to {}", self.args.watchers), figures, |ours, bare| {
+            at_least(ours.per_cpu_second() / bare.per_cpu_second())
+        });
+        Ok(())
+    }
+
+    async fn deliveries(&self, ours: &Feed, bare: &Feed, rate: u64) -> Result<(), Error> {
+        let (receivers, length) = (self.args.receivers, Duration::from_secs(self.args.seconds));
+        // Beyond all numbers of the fan-out.
+        let first = 100_000_000 + 1_000_000 * rate;
+        let mut figures = Vec::new();
+        for feed in [ours, bare] {
+            figures.push(delivery::at_rate(feed, receivers, rate, length, first).await?);
+        }
+        let mut figures = figures.into_iter();
+        let figures = [figures.next().unwrap_or_default(), figures.next().unwrap_or_default()];
+        report(&format!("delivery {receivers} at {rate}/s"), figures, |ours, _| {
+            if rate == DELIVERY.0 {
+                let holds = ours.percentile(0.99) <= DELIVERY.1;
+                (format!("p99 at most {} ms", DELIVERY.1.as_millis()), holds)
+            } else {
+                ("none".to_owned(), true)
             }
-            Ok::<(), Error>(())
-        }));
-    }
-    tokio::time::sleep(Duration::from_secs(args.seconds)).await;
-    stop.store(true, Ordering::Relaxed);
-    for writer in writers {
-        writer.await??;
-    }
-    let (count, elapsed) = (delivered.load(Ordering::Relaxed), start.elapsed());
-    let used = cpu_used(cpu, pids);
-    for task in tasks {
-        task.abort();
-    }
-    Ok(Figure {
-        per_second: count as f64 / elapsed.as_secs_f64(),
-        per_cpu_second: count as f64 / used,
-        p50: Duration::ZERO,
-        p99: Duration::ZERO,
-    })
-}
-
-/// `&resourceVersion=N` of the collection, so that a watch begins with what comes. None for the bare server.
-async fn current_revision(target: &Target, list: &str) -> Option<String> {
-    let path = format!("{list}?limit=1");
-    let (_, body) = target.connect().await.ok()?.call(Method::GET, &path, Bytes::new()).await.ok()?;
-    let value: serde_json::Value = serde_json::from_slice(&body).ok()?;
-    Some(format!("&resourceVersion={}", value.get("metadata")?.get("resourceVersion")?.as_str()?))
-}
-
-fn figure(mut times: Vec<Duration>, elapsed: Duration, cpu: Option<f64>, pids: &[u32]) -> Figure {
-    times.sort_unstable();
-    let at = |part: f64| times.get((times.len() as f64 * part) as usize).copied().unwrap_or_default();
-    Figure {
-        per_second: times.len() as f64 / elapsed.as_secs_f64(),
-        per_cpu_second: times.len() as f64 / cpu_used(cpu, pids),
-        p50: at(0.5),
-        p99: at(0.99),
+        });
+        Ok(())
     }
 }
 
-fn cpu_used(before: Option<f64>, pids: &[u32]) -> f64 {
-    match (before, process::cpu_seconds(pids)) {
-        (Some(before), Some(after)) if after > before => after - before,
-        _ => f64::NAN,
-    }
+fn at_least(ratio: f64) -> (String, bool) {
+    (format!("at least {:.0}%", RATIO * 100.0), ratio >= RATIO)
 }
 
-fn report(name: &str, ours: &Figure, bare: &Figure) {
+fn report(
+    name: &str,
+    [mut ours, mut bare]: [Figure; 2],
+    bound: impl FnOnce(&mut Figure, &Figure) -> (String, bool),
+) {
+    let (text, holds) = bound(&mut ours, &bare);
+    let millis = |figure: &mut Figure, part| figure.percentile(part).as_secs_f64() * 1e3;
     println!(
-        "{name:<18} {:>12.0} {:>14.0} {:>9.2} {:>9.2}   {:>10.0} per second, {:>10.0} per CPU-second: {:.0}%",
-        ours.per_second,
-        ours.per_cpu_second,
-        ours.p50.as_secs_f64() * 1e3,
-        ours.p99.as_secs_f64() * 1e3,
-        bare.per_second,
-        bare.per_cpu_second,
-        100.0 * ours.per_cpu_second / bare.per_cpu_second,
+        "{name:<22} {:>10.0} {:>12.0} {:>8.2} {:>8.2} {:>10.0} {:>12.0} {:>8.2} {:>5.0}%  {text}: {}",
+        ours.per_second(),
+        ours.per_cpu_second(),
+        millis(&mut ours, 0.5),
+        millis(&mut ours, 0.99),
+        bare.per_second(),
+        bare.per_cpu_second(),
+        millis(&mut bare, 0.99),
+        100.0 * ours.per_cpu_second() / bare.per_cpu_second(),
+        if holds { "holds" } else { "DOES NOT HOLD" },
     );
-}
-
-/// Starts the bare server with a body; it ends when the handle is dropped.
-async fn bare_server(body: &Bytes) -> Result<(Target, u32, tokio::process::Child), Error> {
-    let program = std::env::current_exe()?.with_file_name("bare");
-    let mut child = tokio::process::Command::new(program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    let mut stdin = child.stdin.take().ok_or("no standard input")?;
-    stdin.write_all(body).await?;
-    drop(stdin);
-    let stdout = child.stdout.take().ok_or("no standard output")?;
-    let port = BufReader::new(stdout).lines().next_line().await?.ok_or("the bare server printed no port")?;
-    let pid = child.id().ok_or("the bare server ended")?;
-    Ok((Target::new(&format!("https://127.0.0.1:{port}"), "")?, pid, child))
 }

@@ -11,12 +11,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bench::client::{Error, Target};
+use bench::client::Error;
+use bench::plane::Plane;
 use bench::process;
-use bytes::Bytes;
 use clap::Parser;
-use http::{Method, StatusCode};
-use tokio::process::Command;
 
 #[derive(Parser)]
 struct Args {
@@ -50,49 +48,15 @@ async fn main() -> Result<(), Error> {
 }
 
 async fn run(args: &Args) -> Result<(f64, f64, f64), Error> {
-    let data = tempfile::tempdir()?;
     let start = Instant::now();
-    let mut child = Command::new(args.programs.join("apid"))
-        .arg("--spawn-authd")
-        .arg("--data-dir")
-        .arg(data.path())
-        .args(["--bind-address", "127.0.0.1", "--secure-port", "0", "--authorization-mode", "Node,RBAC"])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
-    let pid = child.id().ok_or("apid ended at once")?;
-    let port_file = data.path().join("apid.port");
-    let port = loop {
-        match std::fs::read_to_string(&port_file) {
-            Ok(text) if !text.trim().is_empty() => break text.trim().to_owned(),
-            _ => pause(start).await?,
-        }
-    };
-    let target = Target::new(&format!("https://127.0.0.1:{port}"), "")?;
-    loop {
-        if let Ok(mut connection) = target.connect().await
-            && let Ok((StatusCode::OK, _)) = connection.call(Method::GET, "/readyz", Bytes::new()).await
-        {
-            break;
-        }
-        pause(start).await?;
-    }
+    let plane = Plane::start(&args.programs, &[]).await?;
     let millis = start.elapsed().as_secs_f64() * 1e3;
     tokio::time::sleep(Duration::from_secs(args.idle_seconds)).await;
-    let apid = process::resident_mib(pid).ok_or("apid ended")?;
-    let authd = process::children(pid).into_iter().filter_map(process::resident_mib).sum();
-    child.kill().await?;
+    let (apid, authd) = plane.pids.split_first().ok_or("no process")?;
+    let apid = process::resident_mib(*apid).ok_or("apid ended")?;
+    let authd = authd.iter().copied().filter_map(process::resident_mib).sum();
+    plane.stop().await?;
     Ok((millis, apid, authd))
-}
-
-/// Waits a moment; gives up after 20 seconds.
-async fn pause(start: Instant) -> Result<(), Error> {
-    if start.elapsed() > Duration::from_secs(20) {
-        return Err("not ready within 20 seconds".into());
-    }
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    Ok(())
 }
 
 fn median(values: &mut [f64]) -> f64 {

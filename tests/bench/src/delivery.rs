@@ -1,0 +1,298 @@
+//! Events to many watchers, a connection each: how many in a CPU-second of the server, and how late.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::client::{Error, Target};
+use crate::objects::{collection, config_map, watch_from_now};
+use crate::throughput::{Figure, Rounds, Side};
+
+/// Connections that make events.
+const WRITERS: u64 = 8;
+
+/// Before the number in an event's name, which has [`DIGITS`] digits.
+const MARK: &[u8] = b"\"name\":\"event-";
+const DIGITS: usize = 9;
+
+/// Deliveries of the beginning, whose times do not count: connections and their buffers are new.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// How events are asked for and made.
+pub struct Feed {
+    side: Side,
+    watch: String,
+    create: String,
+    /// The body that makes the event of a number.
+    make: Arc<dyn Fn(u64) -> Bytes + Send + Sync>,
+}
+
+impl Feed {
+    /// Creates of objects, watched in their namespace.
+    ///
+    /// # Errors
+    ///
+    /// No connection.
+    pub async fn of_objects(side: Side) -> Result<Feed, Error> {
+        let watch = watch_from_now(&side.target).await?;
+        Ok(Feed { side, watch, create: collection(), make: Arc::new(|number| config_map(&name(number))) })
+    }
+
+    /// The bare server, which sends on what it gets: lines as long as `sample`.
+    ///
+    /// # Errors
+    ///
+    /// The sample names no event.
+    pub async fn of_lines(sample: &Bytes) -> Result<Feed, Error> {
+        let side = Side::bare(sample).await?;
+        let sample = sample.clone();
+        let at = mark(&sample).ok_or("the sample names no event")?;
+        let make = move |number: u64| {
+            let mut line = sample.to_vec();
+            if let Some(digits) = line.get_mut(at..at + DIGITS) {
+                digits.copy_from_slice(format!("{number:09}").as_bytes());
+            }
+            Bytes::from(line)
+        };
+        Ok(Feed { side, watch: "/?watch=1".to_owned(), create: "/".to_owned(), make: Arc::new(make) })
+    }
+
+    /// One event as it is delivered.
+    ///
+    /// # Errors
+    ///
+    /// None comes.
+    pub async fn sample(&self, number: u64) -> Result<Bytes, Error> {
+        let mut connection = self.side.target.connect().await?;
+        let mut response = connection.open(Method::GET, &self.watch, Bytes::new()).await?;
+        create(&self.side.target, &self.create, (self.make)(number)).await?;
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            let frame = response.body_mut().frame().await.ok_or("the watch ended")??;
+            line.extend_from_slice(frame.data_ref().ok_or("the watch has trailers")?);
+        }
+        Ok(Bytes::from(line))
+    }
+}
+
+fn name(number: u64) -> String {
+    format!("event-{number:09}")
+}
+
+/// Where the digits of the number begin.
+fn mark(line: &[u8]) -> Option<usize> {
+    line.windows(MARK.len()).position(|window| window == MARK).map(|at| at + MARK.len())
+}
+
+async fn create(target: &Target, path: &str, body: Bytes) -> Result<(), Error> {
+    let (status, _) = target.connect().await?.call(Method::POST, path, body).await?;
+    if status == StatusCode::CREATED { Ok(()) } else { Err(format!("an event was not made: {status}").into()) }
+}
+
+/// Events as fast as four writers make them, to both feeds in turn.
+///
+/// # Errors
+///
+/// A watch or a write that fails.
+pub async fn at_full_speed(
+    feeds: [&Feed; 2],
+    watchers: usize,
+    rounds: Rounds,
+    first: u64,
+) -> Result<[Figure; 2], Error> {
+    let mut prepared = Vec::new();
+    for feed in feeds {
+        let delivered = Arc::new(AtomicU64::new(0));
+        let mut tasks = Vec::new();
+        for _ in 0..watchers {
+            tasks.push(watch(feed, Arc::new(Counted(delivered.clone()))).await?);
+        }
+        prepared.push((feed, delivered, tasks, Figure::default()));
+    }
+    let numbers = Arc::new(AtomicU64::new(first));
+    for _ in 0..rounds.count {
+        for (feed, delivered, _, figure) in &mut prepared {
+            let before = delivered.load(Ordering::Relaxed);
+            let (begun, cpu) = (Instant::now(), feed.side.cpu()?);
+            let stop = Arc::new(AtomicBool::new(false));
+            let mut writers = Vec::new();
+            for _ in 0..4 {
+                let (numbers, stop) = (numbers.clone(), stop.clone());
+                let (make, path) = (feed.make.clone(), feed.create.clone());
+                let mut connection = feed.side.target.connect().await?;
+                writers.push(tokio::spawn(async move {
+                    while !stop.load(Ordering::Relaxed) {
+                        let body = make(numbers.fetch_add(1, Ordering::Relaxed));
+                        let (status, _) = connection.call(Method::POST, &path, body).await?;
+                        if status != StatusCode::CREATED {
+                            return Err(format!("an event was not made: {status}").into());
+                        }
+                    }
+                    Ok::<(), Error>(())
+                }));
+            }
+            tokio::time::sleep(rounds.length).await;
+            stop.store(true, Ordering::Relaxed);
+            for writer in writers {
+                writer.await??;
+            }
+            // What is on its way is delivered and counted.
+            quiet(delivered).await;
+            let count = delivered.load(Ordering::Relaxed) - before;
+            let (seconds, cpu) = (begun.elapsed().as_secs_f64(), feed.side.cpu()? - cpu);
+            figure.count += count;
+            figure.seconds += seconds;
+            figure.cpu += cpu;
+        }
+    }
+    for (_, _, tasks, _) in &prepared {
+        tasks.iter().for_each(JoinHandle::abort);
+    }
+    let mut figures = prepared.into_iter().map(|(_, _, _, figure)| figure);
+    Ok([figures.next().unwrap_or_default(), figures.next().unwrap_or_default()])
+}
+
+/// Until nothing more is counted.
+async fn quiet(counter: &AtomicU64) {
+    loop {
+        let before = counter.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if counter.load(Ordering::Relaxed) == before {
+            return;
+        }
+    }
+}
+
+/// Events at a steady rate; each delivery is timed from the moment the write was sent.
+///
+/// # Errors
+///
+/// A watch or a write that fails.
+pub async fn at_rate(
+    feed: &Feed,
+    watchers: usize,
+    rate: u64,
+    length: Duration,
+    first: u64,
+) -> Result<Figure, Error> {
+    let events = rate * (WARM_UP + length).as_secs();
+    let begun = Instant::now();
+    let sent: Arc<Vec<AtomicU64>> = Arc::new((0..events).map(|_| AtomicU64::new(0)).collect());
+    let ignored = rate * WARM_UP.as_secs();
+    let times = Arc::new(Mutex::new(Vec::<Duration>::new()));
+    let mut tasks = Vec::new();
+    for _ in 0..watchers {
+        let timed = Timed { begun, first, ignored, sent: sent.clone(), times: times.clone() };
+        tasks.push(watch(feed, Arc::new(timed)).await?);
+    }
+    let (counted_from, cpu) = (Instant::now(), feed.side.cpu()?);
+    let mut writers = Vec::new();
+    for writer in 0..WRITERS {
+        let mut connection = feed.side.target.connect().await?;
+        let (make, path, sent) = (feed.make.clone(), feed.create.clone(), sent.clone());
+        let start = tokio::time::Instant::now();
+        writers.push(tokio::spawn(async move {
+            for event in (writer..events).step_by(WRITERS as usize) {
+                let body = make(first + event);
+                let due = Duration::from_nanos(event * 1_000_000_000 / rate);
+                tokio::time::sleep_until(start + due).await;
+                if let Some(sent) = sent.get(event as usize) {
+                    sent.store(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                }
+                let (status, _) = connection.call(Method::POST, &path, body).await?;
+                if status != StatusCode::CREATED {
+                    return Err(format!("an event was not made: {status}").into());
+                }
+            }
+            Ok::<(), Error>(())
+        }));
+    }
+    for writer in writers {
+        writer.await??;
+    }
+    let (seconds, used) = (counted_from.elapsed().as_secs_f64(), feed.side.cpu()? - cpu);
+    let wanted = (events - ignored) * watchers as u64;
+    let given_up = Instant::now() + Duration::from_secs(30);
+    while (times.lock().len() as u64) < wanted && Instant::now() < given_up {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tasks.iter().for_each(JoinHandle::abort);
+    let times = std::mem::take(&mut *times.lock());
+    if (times.len() as u64) < wanted {
+        return Err(format!("{} of {wanted} deliveries came", times.len()).into());
+    }
+    Ok(Figure { count: events * watchers as u64, seconds, cpu: used, times })
+}
+
+/// What is done with the lines that a watcher gets.
+trait Reader: Send + Sync + 'static {
+    fn read(&self, lines: &mut Vec<u8>, data: &[u8]);
+}
+
+/// Counts them.
+struct Counted(Arc<AtomicU64>);
+
+impl Reader for Counted {
+    fn read(&self, _: &mut Vec<u8>, data: &[u8]) {
+        let lines = data.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.0.fetch_add(lines, Ordering::Relaxed);
+    }
+}
+
+/// Times them.
+struct Timed {
+    begun: Instant,
+    first: u64,
+    ignored: u64,
+    sent: Arc<Vec<AtomicU64>>,
+    times: Arc<Mutex<Vec<Duration>>>,
+}
+
+impl Reader for Timed {
+    fn read(&self, rest: &mut Vec<u8>, data: &[u8]) {
+        let now = self.begun.elapsed().as_nanos() as u64;
+        rest.extend_from_slice(data);
+        let mut done = 0;
+        for line in rest.split_inclusive(|byte| *byte == b'\n') {
+            if line.last() != Some(&b'\n') {
+                break;
+            }
+            done += line.len();
+            let digits = mark(line).and_then(|at| line.get(at..at + DIGITS));
+            let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
+            let event = number.and_then(|number| number.checked_sub(self.first));
+            if let Some(event) = event.filter(|event| *event >= self.ignored)
+                && let Some(sent) = self.sent.get(event as usize)
+            {
+                let late = now.saturating_sub(sent.load(Ordering::Relaxed));
+                self.times.lock().push(Duration::from_nanos(late));
+            }
+        }
+        rest.drain(..done);
+    }
+}
+
+/// A watcher on a connection of its own.
+async fn watch(feed: &Feed, reader: Arc<dyn Reader>) -> Result<JoinHandle<()>, Error> {
+    let mut connection = feed.side.target.connect().await?;
+    let response = connection.open(Method::GET, &feed.watch, Bytes::new()).await?;
+    if response.status() != StatusCode::OK {
+        return Err(format!("watch: {}", response.status()).into());
+    }
+    Ok(tokio::spawn(async move {
+        let mut body = response.into_body();
+        let mut rest = Vec::new();
+        while let Some(Ok(frame)) = body.frame().await {
+            if let Some(data) = frame.data_ref() {
+                reader.read(&mut rest, data);
+            }
+        }
+        drop(connection);
+    }))
+}

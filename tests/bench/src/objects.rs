@@ -1,0 +1,96 @@
+//! The objects that benches write: ConfigMaps of about a kilobyte in a namespace of their own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::client::{Error, Target};
+
+/// The namespace.
+pub const NAMESPACE: &str = "bench-load";
+
+/// Bytes of the text of an object.
+const TEXT: usize = 1000;
+
+/// Writers that fill the namespace.
+const FILLERS: usize = 32;
+
+/// The path of the collection.
+pub fn collection() -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/configmaps")
+}
+
+/// An object as it is sent.
+pub fn config_map(name: &str) -> Bytes {
+    let data = json!({"text": "x".repeat(TEXT)});
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+    Bytes::from(object.to_string())
+}
+
+/// Makes the namespace, and the objects `item-0` and so on in it.
+///
+/// # Errors
+///
+/// The server does not take them.
+pub async fn fill(target: &Target, count: u64) -> Result<(), Error> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    let namespace = Bytes::from(namespace.to_string());
+    let (status, body) = target.connect().await?.call(Method::POST, "/api/v1/namespaces", namespace).await?;
+    if status != StatusCode::CREATED && status != StatusCode::CONFLICT {
+        let why = String::from_utf8_lossy(&body);
+        return Err(format!("the namespace could not be made: {status}: {why}").into());
+    }
+    let next = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..FILLERS {
+        let (target, next) = (target.clone(), next.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut connection = target.connect().await?;
+            let path = collection();
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                if i >= count {
+                    return Ok::<(), Error>(());
+                }
+                let object = config_map(&format!("item-{i}"));
+                let (status, _) = connection.call(Method::POST, &path, object).await?;
+                if status != StatusCode::CREATED && status != StatusCode::CONFLICT {
+                    return Err(format!("filling the namespace: {status}").into());
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        task.await??;
+    }
+    Ok(())
+}
+
+/// Deletes the namespace.
+///
+/// # Errors
+///
+/// No connection.
+pub async fn remove(target: &Target) -> Result<(), Error> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}");
+    target.connect().await?.call(Method::DELETE, &path, Bytes::new()).await?;
+    Ok(())
+}
+
+/// The path of a watch that begins with what comes.
+///
+/// # Errors
+///
+/// The list has no resourceVersion.
+pub async fn watch_from_now(target: &Target) -> Result<String, Error> {
+    let list = collection();
+    let path = format!("{list}?limit=1");
+    let (_, body) = target.connect().await?.call(Method::GET, &path, Bytes::new()).await?;
+    let value: Value = serde_json::from_slice(&body)?;
+    let revision = value.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    let revision = revision.ok_or("the list has no resourceVersion")?;
+    Ok(format!("{list}?watch=1&resourceVersion={revision}"))
+}
