@@ -142,6 +142,7 @@ async fn serve(config: Config, built: Built) -> Result<(), Box<dyn std::error::E
     if let Some(address) = config.metrics_address {
         monitoring::serve(address, Arc::clone(&mirror), meters).await?;
     }
+    let _followed = config::followed::follow(config.followed, &config.authn, &parts.live, &parts.clock);
     let listener = serving::listener::unix(&config.socket)?;
     tracing::info!(
         socket = %config.socket.display(), names = %config.names.preset(), in_force = ?parts.live.now(),

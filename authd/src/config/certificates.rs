@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serving::reload::Snapshot;
 
 use crate::authn::{ProxySettings, Trust, TrustFiles};
 
@@ -43,14 +44,14 @@ pub struct Flags {
     pub requestheader_extra_headers_prefix: Vec<String>,
 }
 
-/// Reads the files. `uids`: whether the gate `RemoteRequestHeaderUID` is open.
+/// Reads the files; the snapshot is of just before. `uids`: whether the gate `RemoteRequestHeaderUID` is open.
 pub(super) fn check(
     flags: Flags,
     uids: bool,
     now: Timestamp,
     mistakes: &mut Vec<String>,
     warnings: &mut Vec<String>,
-) -> (Arc<Trust>, ProxySettings) {
+) -> (Arc<Trust>, ProxySettings, Snapshot) {
     if flags.client_crl_file.is_some()
         && flags.client_ca_file.is_none()
         && flags.requestheader_client_ca_file.is_none()
@@ -94,11 +95,12 @@ pub(super) fn check(
         revoked: flags.client_crl_file,
         proxy_ca: flags.requestheader_client_ca_file,
     };
+    let before_read = Snapshot::new(files.paths());
     let trust = Trust::load(files, proxy.allowed_names.is_empty(), now).unwrap_or_else(|wrong| {
         mistakes.extend(wrong);
         Arc::default()
     });
-    (trust, proxy)
+    (trust, proxy, before_read)
 }
 
 #[cfg(test)]
@@ -107,7 +109,7 @@ mod tests {
 
     fn told(flags: Flags, uids: bool) -> (Vec<String>, Vec<String>, ProxySettings) {
         let (mut mistakes, mut warnings) = (Vec::new(), Vec::new());
-        let (_, proxy) = check(flags, uids, Timestamp::UNIX_EPOCH, &mut mistakes, &mut warnings);
+        let (_, proxy, _) = check(flags, uids, Timestamp::UNIX_EPOCH, &mut mistakes, &mut warnings);
         (mistakes, warnings, proxy)
     }
 

@@ -5,7 +5,12 @@
 //! [`Config::check`] reports every mistake at once. A flag whose work comes with a later issue is accepted and leaves a
 //! line in [`Config::warnings`]; an unknown flag, and a mode that is not built, are mistakes.
 
+pub mod authentication;
 mod certificates;
+pub mod authorization;
+pub mod document;
+pub mod followed;
+pub mod oidc;
 pub mod reloaded;
 mod service_accounts;
 
@@ -23,6 +28,8 @@ use serving::{flags, log};
 use crate::authn::{Settings, TokenFile};
 use crate::authz::{self, Modes};
 use crate::controllers::tokens::Enabled;
+use followed::Followed;
+pub use service_accounts::KeyFiles;
 
 /// The flags as they are written.
 #[derive(Debug, Parser)]
@@ -104,7 +111,7 @@ pub fn not_built(error: &clap::Error) -> Option<String> {
 }
 
 /// A checked command line.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Config {
     /// Where apid finds us.
     pub socket: PathBuf,
@@ -116,6 +123,8 @@ pub struct Config {
     pub modes: Modes,
     /// What the authorization modes need.
     pub authz: authz::Settings,
+    /// The files that are read again when they change.
+    pub followed: Followed,
     /// Which controllers of tokens run.
     pub token_controllers: Enabled,
     /// The listener for metrics and health.
@@ -171,10 +180,12 @@ impl Config {
         if api_audiences.is_empty() {
             api_audiences = service_accounts::issuers(&flags.service_accounts, &names);
         }
-        let issuer = service_accounts::check(&flags.service_accounts, &api_audiences, &names, &mut mistakes);
-        let (trust, proxy) =
+        let (issuer, key_files, keys) =
+            service_accounts::check(&flags.service_accounts, &api_audiences, &names, &mut mistakes);
+        let (trust, proxy, certificates) =
             certificates::check(flags.certificates, proxy_uids, clock.now(), &mut mistakes, &mut warnings);
-        let token_file = flags.token_auth_file.as_deref().map(|path| TokenFile::read(path, api_audiences.clone()));
+        let token_file =
+            flags.token_auth_file.as_deref().map(|path| TokenFile::read(path, api_audiences.clone()));
         let token_file = token_file.transpose().unwrap_or_else(|mistake| {
             mistakes.push(mistake);
             None
@@ -201,6 +212,7 @@ impl Config {
             authz,
             authn,
             modes,
+            followed: Followed { certificates, keys, key_files },
             token_controllers: Enabled::parse(&flags.controllers),
             metrics_address,
             exit_on_stdin_eof: flags.exit_on_stdin_eof,

@@ -6,7 +6,7 @@
 //! that signs is that of `--service-account-signing-key-file`, or the first private one of those that verify
 //! (requirements A-SA-2 to -7, A-SA-23). Where no key is named one is made in `--generated-key-file`, and kept: tokens
 //! outlive a restart. The first issuer is named by new tokens, all are accepted; left out, it is the
-//! address of the API's own Service.
+//! address of the API's own Service. The files are read again when they change: a ring of keys is put in force whole.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use apimachinery::names::Names;
 use serving::flags;
+use serving::reload::Snapshot;
 
+use crate::tokens::keyring::Keyring;
 use crate::tokens::keys::{self, Key};
 use crate::tokens::service_account::{Issuer, Options};
 
@@ -56,50 +58,91 @@ pub struct Flags {
     pub generated_key_file: Option<PathBuf>,
 }
 
-/// The issuer that the flags make. None: they name no key. `audiences` are the API's own; empty means the first issuer.
+/// The files that hold keys.
+#[derive(Clone, Debug, Default)]
+pub struct KeyFiles {
+    /// Each with the flag that names it.
+    verifying: Vec<(&'static str, PathBuf)>,
+    /// `--service-account-signing-key-file`.
+    signing: Option<PathBuf>,
+}
+
+impl KeyFiles {
+    /// As the flags name them; makes the key that is to be made.
+    fn of(flags: &Flags, mistakes: &mut Vec<String>) -> Self {
+        let named = !flags.service_account_key_file.is_empty()
+            || flags.service_account_signing_key_file.is_some()
+            || flags.tls_private_key_file.is_some();
+        let made = flags.generated_key_file.as_ref().filter(|_| !named);
+        if let Some(Err(error)) = made.map(|path| serving::certs::ensure_key(path)) {
+            mistakes.push(format!("--generated-key-file: {error}"));
+            return KeyFiles::default();
+        }
+        let serving = flags.tls_private_key_file.iter().filter(|_| flags.service_account_key_file.is_empty());
+        let given = flags.service_account_key_file.iter().map(|path| ("service-account-key-file", path));
+        let verifying = given
+            .chain(serving.map(|path| ("tls-private-key-file", path)))
+            .chain(made.map(|path| ("generated-key-file", path)))
+            .map(|(flag, path)| (flag, path.clone()))
+            .collect();
+        KeyFiles { verifying, signing: flags.service_account_signing_key_file.clone() }
+    }
+
+    /// Reads the keys.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake, each with its flag and file.
+    pub fn read(&self) -> Result<Keyring, Vec<String>> {
+        let mut mistakes = Vec::new();
+        let verifying: Vec<Key> =
+            self.verifying.iter().flat_map(|(flag, path)| read(flag, path, &mut mistakes)).collect();
+        let private = |keys: &[Key]| {
+            keys.iter().find_map(|key| match key {
+                Key::Private(key) => Some(Arc::clone(key)),
+                Key::Public(_) => None,
+            })
+        };
+        let signing = match &self.signing {
+            None => private(&verifying),
+            Some(path) => {
+                let flag = "service-account-signing-key-file";
+                let keys = read(flag, path, &mut mistakes);
+                let key = private(&keys);
+                if key.is_none() && !keys.is_empty() {
+                    mistakes.push(format!("--{flag}: {}: no private key", path.display()));
+                }
+                key
+            }
+        };
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        let public: Vec<_> = verifying.iter().map(|key| Arc::clone(key.public())).collect();
+        Ok(Keyring::new(signing, &public))
+    }
+
+    /// The files.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.verifying.iter().map(|(_, path)| path).chain(&self.signing).cloned().collect()
+    }
+}
+
+/// The issuer that the flags make, the files of its keys, and those as they were just before they were read. None: they name no key. `audiences` are the API's own; empty
+/// means the first issuer.
 pub(super) fn check(
     flags: &Flags,
     audiences: &[String],
     names: &Names,
     mistakes: &mut Vec<String>,
-) -> Option<Arc<Issuer>> {
+) -> (Option<Arc<Issuer>>, KeyFiles, Snapshot) {
     let before = mistakes.len();
-    let named = !flags.service_account_key_file.is_empty()
-        || flags.service_account_signing_key_file.is_some()
-        || flags.tls_private_key_file.is_some();
-    let made = flags.generated_key_file.as_deref().filter(|_| !named);
-    let serving = flags.tls_private_key_file.iter().filter(|_| flags.service_account_key_file.is_empty());
-    let mut verifying: Vec<Key> = flags
-        .service_account_key_file
-        .iter()
-        .flat_map(|path| read("service-account-key-file", path, mistakes))
-        .collect();
-    verifying.extend(serving.flat_map(|path| read("tls-private-key-file", path, mistakes)));
-    if let Some(path) = made {
-        match serving::certs::ensure_key(path) {
-            Ok(()) => verifying.extend(read("generated-key-file", path, mistakes)),
-            Err(error) => mistakes.push(format!("--generated-key-file: {error}")),
-        }
-    }
-    let signing_file = flags.service_account_signing_key_file.as_deref();
-    let from_file = signing_file.map(|path| (path, read("service-account-signing-key-file", path, mistakes)));
-    let private = |keys: &[Key]| {
-        keys.iter().find_map(|key| match key {
-            Key::Private(key) => Some(Arc::clone(key)),
-            Key::Public(_) => None,
-        })
-    };
-    let signing = match &from_file {
-        None => private(&verifying),
-        Some((path, keys)) => {
-            let key = private(keys);
-            if key.is_none() && !keys.is_empty() {
-                mistakes
-                    .push(format!("--service-account-signing-key-file: {}: no private key", path.display()));
-            }
-            key
-        }
-    };
+    let files = KeyFiles::of(flags, mistakes);
+    let before_read = Snapshot::new(files.paths());
+    let ring = files.read().unwrap_or_else(|wrong| {
+        mistakes.extend(wrong);
+        Keyring::default()
+    });
     if let Some(longest) = flags.service_account_max_token_expiration
         && !(SHORTEST..=LONGEST).contains(&longest)
     {
@@ -117,19 +160,17 @@ pub(super) fn check(
     {
         mistakes.push(format!("--service-account-jwks-uri: `{uri}` must begin with https://"));
     }
-    if mistakes.len() > before || (signing.is_none() && verifying.is_empty()) {
-        return None;
+    if mistakes.len() > before || ring.is_empty() {
+        return (None, files, before_read);
     }
     let options = Options {
         issuers: issuers(flags, names),
         audiences: audiences.to_vec(),
-        signing,
-        verifying: verifying.iter().map(|key| Arc::clone(key.public())).collect(),
         longest: flags.service_account_max_token_expiration,
         extend: flags.service_account_extend_token_expiration.unwrap_or(true),
         jwks_uri: flags.service_account_jwks_uri.clone(),
     };
-    Some(Arc::new(Issuer::new(options, names)))
+    (Some(Arc::new(Issuer::new(options, ring, names))), files, before_read)
 }
 
 /// The keys of a file; none, and a mistake, when they cannot be read.
@@ -171,7 +212,7 @@ mod tests {
         let empty = write("empty", String::new());
         let check = |flags: Flags| {
             let mut mistakes = Vec::new();
-            let issuer = check(&flags, &["api".into()], &names, &mut mistakes);
+            let (issuer, ..) = check(&flags, &["api".into()], &names, &mut mistakes);
             match (issuer, mistakes.is_empty()) {
                 (Some(issuer), true) => if issuer.signs() { "signs" } else { "verifies" }.to_owned(),
                 (None, true) => "nothing".to_owned(),
@@ -210,6 +251,7 @@ mod tests {
                 "--service-account-key-file: ",
             ),
             (
+                // Every file is named at once.
                 Flags { service_account_key_file: vec!["/nope".into()], ..Flags::default() },
                 "--service-account-key-file: /nope: ",
             ),

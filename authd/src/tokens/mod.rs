@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`jose`] takes a token apart and checks its signature with a key of [`keys`]; [`service_account`] says what the claims
-//! of a service-account token are, issues one, and reads one whose signature holds. None of them knows whether the
+//! [`jose`] takes a token apart and checks its signature with a key of [`keys`]; [`claims`] says what a service-account
+//! token claims, [`service_account`] issues one with a [`keyring`], and reads one whose signature holds. None of them knows whether the
 //! objects that a token names still exist: that is `authn`'s to ask the mirror.
 //!
 //! # Invariants
@@ -14,6 +14,8 @@
 //! find the method that the token concerns.
 
 pub mod bootstrap;
+pub mod claims;
 pub mod jose;
+pub mod keyring;
 pub mod keys;
 pub mod service_account;

@@ -12,17 +12,19 @@
 //! Requirements A-SA. Lifetimes: ten minutes to 2^32 seconds, an hour unless asked otherwise; a request for 3,607 seconds
 //! (what clients of old mount) may get a year, with `warnafter` where it would have ended.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::names::Names;
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+pub use super::claims::{Claims, Named, Private, issuer_of, subject};
+use super::claims::{agrees, audiences, parse};
 use super::jose::{self, Signed};
-use super::keys::{SigningKey, VerifyingKey};
+use super::keyring::Keyring;
+use super::keys::SigningKey;
 
 /// Seconds of a token whose request does not say.
 pub const DEFAULT_SECONDS: i64 = 3600;
@@ -32,52 +34,6 @@ const EXTENDABLE_SECONDS: i64 = 3607;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 /// How far a clock may be behind ours.
 const SKEW_SECONDS: i64 = 60;
-
-/// An object that a token names.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Named {
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    #[serde(default)]
-    pub uid: String,
-}
-
-/// The private claims.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Private {
-    /// The account's namespace.
-    pub namespace: String,
-    /// The node of the pod, or the node that the token is bound to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<Named>,
-    /// The pod that the token is bound to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<Named>,
-    /// The Secret that the token is bound to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<Named>,
-    /// The account.
-    pub serviceaccount: Named,
-    /// From when on its use is logged as stale, in seconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub warnafter: Option<i64>,
-}
-
-/// What a token says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claims {
-    /// For whom it is valid.
-    pub audiences: Vec<String>,
-    /// When it ends; None for tokens of Secrets.
-    pub expires: Option<Timestamp>,
-    /// Its own id; `""` for tokens of Secrets.
-    pub id: String,
-    /// Whose it is, and what it is bound to.
-    pub private: Private,
-    /// The Secret whose data it must be: tokens of Secrets alone.
-    pub legacy: bool,
-}
 
 /// What a token is issued for.
 #[derive(Clone, Debug)]
@@ -133,10 +89,6 @@ pub struct Options {
     pub issuers: Vec<String>,
     /// The API's own audiences.
     pub audiences: Vec<String>,
-    /// The key that signs. None: no tokens are issued.
-    pub signing: Option<Arc<SigningKey>>,
-    /// The keys that verify, besides the one that signs.
-    pub verifying: Vec<Arc<VerifyingKey>>,
     /// The longest life of a token.
     pub longest: Option<Duration>,
     /// Whether tokens of clients of old are extended.
@@ -153,23 +105,23 @@ pub struct Issuer {
     claim: String,
     /// The issuer of tokens of Secrets.
     legacy: String,
-    by_kid: HashMap<String, Arc<VerifyingKey>>,
-    keys: Vec<Arc<VerifyingKey>>,
+    ring: ArcSwap<Keyring>,
 }
 
 impl Issuer {
     /// Of checked settings.
-    pub fn new(options: Options, names: &Names) -> Self {
-        let mut keys: Vec<Arc<VerifyingKey>> = Vec::new();
-        let signing = options.signing.iter().map(|key| &key.public);
-        for key in signing.chain(&options.verifying) {
-            if keys.iter().all(|known| known.kid != key.kid) {
-                keys.push(Arc::clone(key));
-            }
+    pub fn new(options: Options, ring: Keyring, names: &Names) -> Self {
+        Issuer {
+            options,
+            claim: names.expand("<labels>"),
+            legacy: format!("{}/serviceaccount", names.api_service),
+            ring: ArcSwap::from_pointee(ring),
         }
-        let by_kid = keys.iter().map(|key| (key.kid.clone(), Arc::clone(key))).collect();
-        let claim = names.expand("<labels>");
-        Issuer { options, claim, legacy: format!("{}/serviceaccount", names.api_service), by_kid, keys }
+    }
+
+    /// Signs and verifies with other keys from now on.
+    pub fn replace_keys(&self, ring: Keyring) {
+        self.ring.store(Arc::new(ring));
     }
 
     /// The API's own audiences.
@@ -179,7 +131,7 @@ impl Issuer {
 
     /// Whether tokens can be issued.
     pub fn signs(&self) -> bool {
-        self.options.signing.is_some()
+        self.ring.load().signing.is_some()
     }
 
     /// Signs a token. `id` is its own, new one.
@@ -188,7 +140,7 @@ impl Issuer {
     ///
     /// There is no key that signs, or it failed.
     pub fn issue(&self, request: Request, id: String, now: Timestamp) -> Result<Issued, String> {
-        let key = self.options.signing.as_ref().ok_or("no key signs service-account tokens")?;
+        let key = self.signing()?;
         let issuer = self.options.issuers.first().ok_or("no issuer of service-account tokens is set")?;
         let own = request.audiences.is_empty();
         let audiences = if own { self.options.audiences.clone() } else { request.audiences };
@@ -221,7 +173,7 @@ impl Issuer {
             "aud": audiences, "exp": ends, "iat": start, "iss": issuer, "jti": id,
             self.claim.as_str(): private, "nbf": start, "sub": subject,
         });
-        let token = self.sign(key, &claims)?;
+        let token = self.sign(&key, &claims)?;
         let expires =
             Timestamp::from_second(start.saturating_add(seconds)).map_err(|error| error.to_string())?;
         Ok(Issued { token, expires, seconds, audiences, id })
@@ -233,7 +185,7 @@ impl Issuer {
     ///
     /// As [`Issuer::issue`].
     pub fn issue_for_secret(&self, namespace: &str, account: &Named, secret: &str) -> Result<String, String> {
-        let key = self.options.signing.as_ref().ok_or("no key signs service-account tokens")?;
+        let key = self.signing()?;
         let claim = |name: &str| format!("{}/serviceaccount/{name}", self.claim);
         let claims = json!({
             "iss": self.legacy,
@@ -243,7 +195,12 @@ impl Issuer {
             claim("service-account.uid").as_str(): account.uid,
             "sub": subject(namespace, &account.name),
         });
-        self.sign(key, &claims)
+        self.sign(&key, &claims)
+    }
+
+    fn signing(&self) -> Result<Arc<SigningKey>, String> {
+        let key = self.ring.load().signing.clone();
+        key.ok_or_else(|| "no key signs service-account tokens".to_owned())
     }
 
     fn sign(&self, key: &SigningKey, claims: &Value) -> Result<String, String> {
@@ -265,19 +222,15 @@ impl Issuer {
             return None;
         }
         Some(self.verified(&signed).and_then(|payload| {
-            let claims = claims(payload)?;
+            let claims = parse(payload)?;
             if legacy { self.of_secret(&claims) } else { self.bound(&claims, now) }
         }))
     }
 
     fn verified<'s>(&self, signed: &'s Signed<'_>) -> Result<&'s [u8], String> {
-        let by_name = signed.kid.as_ref().and_then(|kid| self.by_kid.get(kid));
-        // A token may leave the name out, or have one that another server gave to the same key.
-        let candidates = by_name.into_iter().chain(self.keys.iter().filter(|_| by_name.is_none()));
-        candidates
-            .into_iter()
-            .find_map(|key| signed.verify(key))
-            .ok_or_else(|| "no key of --service-account-key-file verifies the signature".to_owned())
+        let ring = self.ring.load();
+        let verified = ring.candidates(signed.kid.as_deref()).find_map(|key| signed.verify(key));
+        verified.ok_or_else(|| "no key of --service-account-key-file verifies the signature".to_owned())
     }
 
     fn bound(&self, claims: &Map<String, Value>, now: Timestamp) -> Result<Claims, String> {
@@ -326,15 +279,16 @@ impl Issuer {
 
     /// `/openid/v1/jwks`.
     pub fn jwks(&self) -> Value {
-        json!({"keys": self.keys.iter().map(|key| key.jwk()).collect::<Vec<_>>()})
+        json!({"keys": self.ring.load().keys().map(|key| key.jwk()).collect::<Vec<_>>()})
     }
 
     /// `/.well-known/openid-configuration`. None when the issuer is no https URL. `address` is that of apid, for the
     /// place of the keys when none was set.
     pub fn discovery(&self, address: &str) -> Option<Value> {
         let issuer = self.options.issuers.first().filter(|issuer| issuer.starts_with("https://"))?;
+        let ring = self.ring.load();
         let mut algorithms: Vec<&str> =
-            self.keys.iter().filter_map(|key| key.jwk().get("alg")?.as_str()).collect();
+            ring.keys().filter_map(|key| key.jwk().get("alg")?.as_str()).collect();
         algorithms.sort_unstable();
         algorithms.dedup();
         let jwks_uri =
@@ -346,43 +300,6 @@ impl Issuer {
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": algorithms,
         }))
-    }
-}
-
-/// `system:serviceaccount:<namespace>:<name>`.
-pub fn subject(namespace: &str, name: &str) -> String {
-    format!("system:serviceaccount:{namespace}:{name}")
-}
-
-/// The issuer that a payload names. None when it is no object, or names none.
-pub fn issuer_of(payload: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Issuer {
-        iss: String,
-    }
-    serde_json::from_slice::<Issuer>(payload).ok().map(|issuer| issuer.iss)
-}
-
-fn claims(payload: &[u8]) -> Result<Map<String, Value>, String> {
-    serde_json::from_slice(payload).map_err(|error| format!("the claims cannot be read: {error}"))
-}
-
-/// The audiences of a token: one text or a list.
-fn audiences(claims: &Map<String, Value>) -> Vec<String> {
-    match claims.get("aud") {
-        Some(Value::String(one)) => vec![one.clone()],
-        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// The subject says the same as the private claims.
-fn agrees(claims: &Map<String, Value>, private: &Private) -> Result<(), String> {
-    let said = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
-    if said == subject(&private.namespace, &private.serviceaccount.name) {
-        Ok(())
-    } else {
-        Err("the claim `sub` names another account than the private claims".to_owned())
     }
 }
 
@@ -405,12 +322,12 @@ mod tests {
         let mut options = Options {
             issuers: vec!["https://one.test".into(), "https://old.test".into()],
             audiences: vec!["api".into()],
-            signing: Some(Arc::clone(signing)),
             extend: true,
             ..Options::default()
         };
         change(&mut options);
-        Issuer::new(options, &Names::new(Preset::Kubernetes, "").unwrap())
+        let ring = Keyring::new(Some(Arc::clone(signing)), &[]);
+        Issuer::new(options, ring, &Names::new(Preset::Kubernetes, "").unwrap())
     }
 
     fn named(name: &str, uid: &str) -> Named {
@@ -465,9 +382,14 @@ mod tests {
         assert!(ours.read(&token, at(0)).unwrap().is_ok(), "an issuer of old is accepted");
         let forged = issuer(&key(), |_| {}).issue(request(), "i".into(), at(0)).unwrap().token;
         assert!(ours.read(&forged, at(0)).unwrap().unwrap_err().contains("signature"));
-        let rotated = issuer(&key(), |options| options.verifying = vec![Arc::clone(&signing.public)]);
         let token = ours.issue(request(), "i".into(), at(0)).unwrap().token;
-        assert!(rotated.read(&token, at(0)).unwrap().is_ok(), "a key that only verifies");
+        let next = key();
+        ours.replace_keys(Keyring::new(Some(Arc::clone(&next)), &[Arc::clone(&signing.public)]));
+        assert!(ours.read(&token, at(0)).unwrap().is_ok(), "a key that only verifies");
+        let newer = ours.issue(request(), "i".into(), at(0)).unwrap().token;
+        ours.replace_keys(Keyring::new(Some(next), &[]));
+        assert!(ours.read(&token, at(0)).unwrap().is_err(), "its key is gone");
+        assert!(ours.read(&newer, at(0)).unwrap().is_ok());
     }
 
     #[test]

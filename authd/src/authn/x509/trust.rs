@@ -30,9 +30,17 @@ pub struct TrustFiles {
     pub proxy_ca: Option<PathBuf>,
 }
 
+impl TrustFiles {
+    /// All that are named.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let TrustFiles { client_ca, revoked, proxy_ca } = self;
+        [client_ca, revoked, proxy_ca].into_iter().flatten().cloned().collect()
+    }
+}
+
 /// Who is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Party {
+pub(in crate::authn) enum Party {
     /// A client that shows its own certificate.
     Client,
     /// A proxy that speaks for others.
@@ -78,8 +86,7 @@ impl Trust {
 
     /// The files.
     pub fn paths(&self) -> Vec<PathBuf> {
-        let TrustFiles { client_ca, revoked, proxy_ca } = &self.files;
-        [client_ca, revoked, proxy_ca].into_iter().flatten().cloned().collect()
+        self.files.paths()
     }
 
     /// Whether anybody of a kind can be trusted at all.

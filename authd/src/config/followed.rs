@@ -1,0 +1,98 @@
+//! Files of keys, authorities and revoked certificates: read again when they change.
+//!
+//! # Contract
+//!
+//! [`follow`] puts changed files in force together, within half a second of the change, and drops what was answered on
+//! the old ones: an identity that rested on a key or an authority that is gone ends, and so do its open watches. Files
+//! that cannot be used leave the old in force, and are named in the log and in `/readyz?verbose`. The static token file
+//! is not among them: it is read once (requirements A-TOKF-8).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use serving::reload::{Snapshot, Watch};
+
+use super::KeyFiles;
+use crate::authn::Settings;
+use crate::live::Live;
+
+/// How often the files are looked at.
+const EVERY: Duration = Duration::from_millis(200);
+/// How long they must stand still: files that belong together are seldom written at once.
+const SETTLED: Duration = Duration::from_millis(100);
+/// Looks at files that never stand still.
+const MOST_LOOKS: usize = 10;
+
+/// The files as they were just before they were first read.
+#[derive(Debug)]
+pub struct Followed {
+    /// Authorities and lists of revoked certificates.
+    pub certificates: Snapshot,
+    /// Keys of service-account tokens.
+    pub keys: Snapshot,
+    /// Where those are.
+    pub key_files: KeyFiles,
+}
+
+/// Follows the files until the answer is dropped.
+pub fn follow(followed: Followed, authn: &Settings, live: &Arc<Live>, clock: &Arc<dyn Clock>) -> Vec<Watch> {
+    let Followed { certificates, keys, key_files } = followed;
+    let mut watches = Vec::new();
+    let (trust, clock) = (Arc::clone(&authn.trust), Arc::clone(clock));
+    let paths = trust.paths();
+    watches
+        .extend(begin("client certificates", certificates, paths, live, move || trust.reload(clock.now())));
+    if let Some(issuer) = authn.issuer.clone() {
+        watches.extend(begin("service-account keys", keys, key_files.paths(), live, move || {
+            issuer.replace_keys(key_files.read()?);
+            Ok(())
+        }));
+    }
+    watches
+}
+
+/// One group of files.
+fn begin(
+    subject: &'static str,
+    before: Snapshot,
+    paths: Vec<PathBuf>,
+    live: &Arc<Live>,
+    mut apply: impl FnMut() -> Result<(), Vec<String>> + Send + 'static,
+) -> Option<Watch> {
+    if paths.is_empty() {
+        return None;
+    }
+    let live = Arc::clone(live);
+    Some(before.watch(EVERY, move || {
+        let mut still = Snapshot::new(paths.clone());
+        for _ in 0..MOST_LOOKS {
+            std::thread::sleep(SETTLED);
+            if !still.changed() {
+                break;
+            }
+        }
+        match apply() {
+            Ok(()) => {
+                tracing::info!(subject, files = ?paths, "changed files are in force");
+                live.note(subject, None);
+                live.renew();
+            }
+            Err(mistakes) => {
+                for mistake in &mistakes {
+                    tracing::error!(
+                        subject,
+                        mistake,
+                        "changed files are not taken, the old ones stay in force"
+                    );
+                }
+                let all = mistakes.join("; ");
+                live.note(
+                    subject,
+                    Some(format!("the files are not taken, the last good ones are in force: {all}")),
+                );
+            }
+        }
+    }))
+}

@@ -1,0 +1,181 @@
+//! What the controllers ask for, of mirrored objects.
+
+use apimachinery::names::Preset;
+use authproto::auth::mirror_object::Kind;
+
+use super::*;
+use crate::mirror::Mirror;
+use crate::tokens::keyring::Keyring;
+use crate::tokens::keys;
+use crate::tokens::service_account::Options;
+
+fn names() -> Arc<Names> {
+    Arc::new(Names::new(Preset::Kubernetes, "").unwrap())
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_flag_turns_them_on_and_off() {
+    for (flag, want) in [
+        ("", (true, false, false)),
+        ("*", (true, false, false)),
+        ("*,tokencleaner", (true, true, false)),
+        ("*,bootstrapsigner,tokencleaner", (true, true, true)),
+        ("tokencleaner", (false, true, false)),
+        ("*,-serviceaccount-token", (false, false, false)),
+    ] {
+        let enabled = Enabled::parse(&words(flag));
+        assert_eq!((enabled.tokens, enabled.cleaner, enabled.signer), want, "{flag}");
+    }
+}
+
+fn object(namespace: &str, name: &str, kind: Kind) -> auth::MirrorPut {
+    let annotations = match &kind {
+        Kind::Secret(secret) if secret.r#type.starts_with("kubernetes") => {
+            [("kubernetes.io/service-account.name".to_owned(), "robot".to_owned())].into()
+        }
+        _ => Default::default(),
+    };
+    let object = auth::MirrorObject {
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: format!("uid-of-{name}"),
+        annotations,
+        kind: Some(kind),
+        ..auth::MirrorObject::default()
+    };
+    auth::MirrorPut { revision: 1, object: Some(object) }
+}
+
+fn secret(kind: &str, data: &[(&str, &str)]) -> Kind {
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();
+    Kind::Secret(auth::MirrorSecret { r#type: kind.into(), data })
+}
+
+fn bootstrap_secret(more: &[(&str, &str)]) -> Kind {
+    let all =
+        [("token-id", "abcdef"), ("token-secret", "0123456789abcdef"), ("usage-bootstrap-signing", "true")];
+    let all: Vec<_> = all.iter().chain(more).copied().collect();
+    secret("bootstrap.kubernetes.io/token", &all)
+}
+
+/// What they want first of some objects, as `verb namespace/name body`.
+fn wanted(objects: Vec<auth::MirrorPut>, used: &[&str]) -> Vec<String> {
+    let mirror = Mirror::new(names());
+    let mut feed = mirror.begin();
+    for object in objects {
+        feed.put(object).unwrap();
+    }
+    feed.synced(1).unwrap();
+    let mut controllers =
+        TokenControllers::new(names(), None, Enabled { tokens: true, cleaner: true, signer: true });
+    controllers.synced();
+    let wall = Timestamp::from_second(1_000_000_000).unwrap();
+    let mut used: BTreeSet<String> = used.iter().map(|key| (*key).to_owned()).collect();
+    let found =
+        feed.read(|contents| controllers.compare(Duration::ZERO, wall, 1, &contents.identities, &mut used));
+    let Some(found) = found.unwrap() else { return Vec::new() };
+    let batch = controllers.ask(Duration::ZERO, found.controller, found.writes()).unwrap();
+    let told = batch.writes.iter().map(|write| {
+        let body = String::from_utf8_lossy(&write.body);
+        format!("{} {:?} {}/{} {body}", batch.controller, write.verb(), write.namespace, write.name)
+    });
+    told.collect()
+}
+
+#[test]
+fn a_secret_goes_with_its_account_and_is_filled_while_it_lives() {
+    let kind = "kubernetes.io/service-account-token";
+    let account = || object("a", "robot", Kind::ServiceAccount(auth::MirrorServiceAccount {}));
+    assert_eq!(wanted(vec![object("a", "t", secret(kind, &[]))], &[]), ["tokens-controller Delete a/t "]);
+    assert_eq!(
+        wanted(vec![account(), object("a", "t", secret(kind, &[("token", "x")]))], &["a/t"]),
+        [concat!(
+            r#"tokens-controller Patch a/t {"data":{"namespace":"YQ=="},"metadata":{"annotations":"#,
+            r#"{"kubernetes.io/service-account.uid":"uid-of-robot"},"#,
+            r#""labels":{"kubernetes.io/legacy-token-last-used":"2001-09-09"}}}"#
+        )]
+    );
+    assert_eq!(wanted(vec![object("a", "t", secret("Opaque", &[]))], &[]), Vec::<String>::new());
+}
+
+#[test]
+fn tokens_are_signed_a_few_at_a_time_and_failures_wait() {
+    let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    let Some(keys::Key::Private(key)) = keys::read(pem.as_bytes()).unwrap().pop() else { panic!("a key") };
+    let ring = Keyring::new(Some(key), &[]);
+    let issuer = Arc::new(Issuer::new(Options::default(), ring, &names()));
+    let mut feed = Mirror::new(names()).begin();
+    feed.put(object("a", "robot", Kind::ServiceAccount(auth::MirrorServiceAccount {}))).unwrap();
+    for n in 0..=MOST_TOKENS {
+        let empty = secret("kubernetes.io/service-account-token", &[]);
+        feed.put(object("a", &format!("t{n}"), empty)).unwrap();
+    }
+    feed.synced(1).unwrap();
+    let enabled = Enabled::parse(&[]);
+    let mut controllers = TokenControllers::new(names(), Some(Arc::clone(&issuer)), enabled);
+    let (now, wall) = (Duration::ZERO, Timestamp::UNIX_EPOCH);
+    assert_eq!(controllers.wake_in(now, wall), None, "not before the snapshot");
+    controllers.synced();
+    let compare = |controllers: &mut TokenControllers, now| {
+        let mut used = ["a/t0".to_owned()].into();
+        feed.read(|c| controllers.compare(now, wall, 1, &c.identities, &mut used)).unwrap()
+    };
+    let found = compare(&mut controllers, now).unwrap();
+    let batch = controllers.ask(now, found.controller, found.writes()).unwrap();
+    assert_eq!(batch.writes.len(), MOST_TOKENS);
+    for write in &batch.writes {
+        let body: Value = serde_json::from_slice(&write.body).unwrap();
+        let token = STANDARD.decode(body["data"]["token"].as_str().unwrap()).unwrap();
+        let claims = issuer.read(std::str::from_utf8(&token).unwrap(), wall).unwrap().unwrap();
+        assert_eq!(claims.private.secret.unwrap().name, write.name);
+    }
+    assert!(compare(&mut controllers, now).is_none() && controllers.wake_in(now, wall).is_none());
+    let failed = auth::Failure { code: 500, ..auth::Failure::default() };
+    controllers.result(now, &auth::WriteResult { id: batch.id, results: vec![failed], revision: 1 });
+    let pause = controllers.wake_in(now, wall).unwrap();
+    assert!(!pause.is_zero() && compare(&mut controllers, now).is_none());
+    assert!(compare(&mut controllers, now + pause).is_some());
+    assert!(controllers.ask(now, TOKENS, Vec::new()).is_none(), "nothing could be signed");
+    assert!(controllers.wake_in(now, wall).unwrap() > pause);
+}
+
+#[test]
+fn expired_bootstrap_tokens_go() {
+    for (expiration, gone) in
+        [("2001-09-09T01:46:40Z", true), ("2001-09-09T01:46:41Z", false), ("next tuesday", true), ("", false)]
+    {
+        let token =
+            object("kube-system", "bootstrap-token-abcdef", bootstrap_secret(&[("expiration", expiration)]));
+        assert_eq!(!wanted(vec![token], &[]).is_empty(), gone, "{expiration}");
+    }
+}
+
+#[test]
+fn cluster_info_is_signed_with_each_token_that_may() {
+    let info = |extra: &[(&str, &str)]| {
+        let entries = [("kubeconfig", "k")].iter().chain(extra);
+        let data = entries.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        object("kube-public", "cluster-info", Kind::ConfigMap(auth::MirrorConfigMap { data }))
+    };
+    let token =
+        |more: &[(&str, &str)]| object("kube-system", "bootstrap-token-abcdef", bootstrap_secret(more));
+    let signature = detached("k", "abcdef", "abcdef.0123456789abcdef");
+    let told = wanted(vec![info(&[]), token(&[])], &[]);
+    let want = format!(
+        r#"bootstrap-signer Patch kube-public/cluster-info {{"data":{{"jws-kubeconfig-abcdef":"{signature}"}}}}"#
+    );
+    assert_eq!(told, [want]);
+    assert!(wanted(vec![info(&[("jws-kubeconfig-abcdef", &signature)]), token(&[])], &[]).is_empty());
+    let removed =
+        [r#"bootstrap-signer Patch kube-public/cluster-info {"data":{"jws-kubeconfig-zzzzzz":null}}"#];
+    assert_eq!(wanted(vec![info(&[("jws-kubeconfig-zzzzzz", "x")])], &[]), removed);
+    let silent = token(&[("usage-bootstrap-signing", "false")]);
+    assert!(wanted(vec![info(&[]), silent], &[]).is_empty());
+    let (header, rest) = signature.split_once("..").unwrap();
+    assert_eq!(URL_SAFE_NO_PAD.decode(header).unwrap(), br#"{"alg":"HS256","kid":"abcdef"}"#);
+    assert_eq!(URL_SAFE_NO_PAD.decode(rest).unwrap().len(), 32);
+}

@@ -1,0 +1,89 @@
+//! What service-account tokens claim (requirements A-SA-22).
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// An object that a token names.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Named {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    #[serde(default)]
+    pub uid: String,
+}
+
+/// The private claims.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Private {
+    /// The account's namespace.
+    pub namespace: String,
+    /// The node of the pod, or the node that the token is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Named>,
+    /// The pod that the token is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Named>,
+    /// The Secret that the token is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Named>,
+    /// The account.
+    pub serviceaccount: Named,
+    /// From when on its use is logged as stale, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warnafter: Option<i64>,
+}
+
+/// What a token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims {
+    /// For whom it is valid.
+    pub audiences: Vec<String>,
+    /// When it ends; None for tokens of Secrets.
+    pub expires: Option<Timestamp>,
+    /// Its own id; `""` for tokens of Secrets.
+    pub id: String,
+    /// Whose it is, and what it is bound to.
+    pub private: Private,
+    /// The Secret whose data it must be: tokens of Secrets alone.
+    pub legacy: bool,
+}
+
+/// `system:serviceaccount:<namespace>:<name>`.
+pub fn subject(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
+}
+
+/// The issuer that a payload names. None when it is no object, or names none.
+pub fn issuer_of(payload: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Issuer {
+        iss: String,
+    }
+    serde_json::from_slice::<Issuer>(payload).ok().map(|issuer| issuer.iss)
+}
+
+/// The claims of a payload.
+pub(super) fn parse(payload: &[u8]) -> Result<Map<String, Value>, String> {
+    serde_json::from_slice(payload).map_err(|error| format!("the claims cannot be read: {error}"))
+}
+
+/// The audiences of a token: one text or a list.
+pub(super) fn audiences(claims: &Map<String, Value>) -> Vec<String> {
+    match claims.get("aud") {
+        Some(Value::String(one)) => vec![one.clone()],
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The subject says the same as the private claims.
+pub(super) fn agrees(claims: &Map<String, Value>, private: &Private) -> Result<(), String> {
+    let said = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+    if said == subject(&private.namespace, &private.serviceaccount.name) {
+        Ok(())
+    } else {
+        Err("the claim `sub` names another account than the private claims".to_owned())
+    }
+}
