@@ -16,4 +16,5 @@ pub mod http;
 pub mod plane;
 pub mod process;
 pub mod spawn;
+pub mod store;
 pub mod verbs;

@@ -13,6 +13,9 @@ fn main() -> ExitCode {
     if arguments.next_if(|word| word == "certs").is_some() {
         return apid::certs::run(arguments).map_or_else(usage, |()| ExitCode::SUCCESS);
     }
+    if arguments.next_if(|word| word == "store").is_some() {
+        return apid::store::run(arguments);
+    }
     match Config::read(arguments) {
         Ok(Command::Serve(config)) => apid::process::run(*config),
         Ok(Command::Print(text)) => {

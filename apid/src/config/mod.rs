@@ -25,6 +25,9 @@ use table::State;
 /// Exit code for mistakes on the command line (`EX_USAGE`).
 pub const USAGE: u8 = 64;
 
+/// The folder of the store in the data directory.
+pub const STORE: &str = "store";
+
 /// How authd is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authd {

@@ -312,7 +312,7 @@ pub(super) fn help() -> String {
     let mut text = String::from(
         "apid serves the resource API; every request is identified and authorized by authd.\n\n\
          usage: apid --data-dir DIR --spawn-authd [flags]\n       apid --data-dir DIR --authd-socket FILE [flags]\n       \
-         apid certs --help\n\nflags:\n",
+         apid certs --help\n       apid store --help\n\nflags:\n",
     );
     for flag in FLAGS {
         let (dashes, value) = match (flag.name.len(), flag.takes) {

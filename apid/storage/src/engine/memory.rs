@@ -18,7 +18,9 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use crate::{Change, Committed, Error, Observer, Op, Page, Result, Revision, Row, Store, Watch, check_size};
+use crate::{
+    Change, Committed, Error, Observer, Op, Page, Result, Revision, Row, Store, Stretch, Watch, check_size,
+};
 
 /// See the module.
 pub struct MemoryStore {
@@ -187,6 +189,18 @@ impl Store for MemoryStore {
             position: after.0,
             published,
         }))
+    }
+
+    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<Stretch> {
+        self.shared.open()?;
+        let state = self.shared.state.read();
+        self.shared.settle(&state, Some(after))?;
+        self.shared.settle(&state, Some(upto.max(after)))?;
+        let between = after.0 + 1..=upto.0.max(after.0);
+        let changes = if between.is_empty() { None } else { Some(state.history.range(between)) };
+        let changes = changes.into_iter().flatten().map(|(_, change)| change);
+        let changes = changes.filter(|change| change.key.starts_with(prefix)).cloned().collect();
+        Ok(Stretch { changes, through: upto.max(after) })
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {

@@ -51,6 +51,11 @@ impl Tag {
     }
 }
 
+/// What a row says it is, unchecked.
+pub(super) fn tag(row: &[u8]) -> Option<Tag> {
+    row.first().copied().and_then(Tag::of)
+}
+
 const HEAD: usize = 1 + 8;
 const SEAL: usize = 4;
 
@@ -248,6 +253,13 @@ pub(super) fn decode_fact<'a>(name: &[u8], row: &'a [u8]) -> Result<(u64, &'a [u
 pub(super) struct Jump {
     pub(super) from: Revision,
     pub(super) to: Revision,
+}
+
+/// The row of `meta` of a jump, and its name.
+pub(super) fn encode_jump(jump: Jump) -> (Vec<u8>, Vec<u8>) {
+    let name = [META_JUMP, &jump.to.0.to_be_bytes()].concat();
+    let row = encode_fact(&name, jump.to.0, &jump.from.0.to_be_bytes());
+    (name, row)
 }
 
 /// The jump of a row of `meta`.

@@ -12,7 +12,7 @@
 //! and a CRC. A torn slot leaves the one before it, whose batch was the last that can have been acknowledged.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -63,29 +63,17 @@ impl Mark {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let mut newest: Option<(u64, Values)> = None;
-        for slot in 0..2 {
-            let mut bytes = [0; SLOT_BYTES];
-            match file.read_exact_at(&mut bytes, slot * SLOT_DISTANCE) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
-                Err(error) => return Err(error.into()),
-            }
-            if let Some(found) = decode(&bytes)
-                && newest.is_none_or(|(count, _)| found.0 > count)
-            {
-                newest = Some(found);
-            }
-        }
+        let mut bytes = Vec::new();
+        (&file).read_to_end(&mut bytes)?;
+        let newest = slots(&bytes).into_iter().flatten().max_by_key(|(count, _)| *count);
         let (count, values) = newest.ok_or(MarkError::Unreadable)?;
         Ok(Some(Mark { file, count, values }))
     }
 
     /// Makes the file: whole and under its name, or not at all.
-    pub(super) fn create(dir: &Path, name: &str) -> io::Result<Mark> {
+    pub(super) fn create(dir: &Path, name: &str, values: Values) -> io::Result<Mark> {
         let unfinished = dir.join(format!("{name}.new"));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unfinished)?;
-        let values = Values::default();
         file.write_all_at(&encode(0, values), 0)?;
         file.write_all_at(&encode(1, values), SLOT_DISTANCE)?;
         file.sync_all()?;
@@ -108,6 +96,14 @@ impl Mark {
         self.values = values;
         Ok(())
     }
+}
+
+/// The slots of a file of these bytes: the count and the values of each that is valid.
+pub(super) fn slots(bytes: &[u8]) -> [Option<(u64, Values)>; 2] {
+    [0, SLOT_DISTANCE].map(|at| {
+        let begin = usize::try_from(at).unwrap_or(usize::MAX);
+        decode(bytes.get(begin..begin.saturating_add(SLOT_BYTES))?)
+    })
 }
 
 fn encode(count: u64, values: Values) -> Vec<u8> {
@@ -153,7 +149,7 @@ mod tests {
     fn the_newest_write_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Mark::open(&dir.path().join("mark")).unwrap().is_none());
-        let mut mark = Mark::create(dir.path(), "mark").unwrap();
+        let mut mark = Mark::create(dir.path(), "mark", Values::default()).unwrap();
         for revision in 1..=5 {
             mark.write(values(revision)).unwrap();
             let reopened = Mark::open(&dir.path().join("mark")).unwrap().unwrap();
@@ -165,7 +161,7 @@ mod tests {
     fn a_damaged_slot_leaves_the_one_before_and_two_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("mark");
-        let mut mark = Mark::create(dir.path(), "mark").unwrap();
+        let mut mark = Mark::create(dir.path(), "mark", Values::default()).unwrap();
         mark.write(values(6)).unwrap();
         mark.write(values(7)).unwrap();
         let whole = std::fs::read(&path).unwrap();

@@ -19,9 +19,11 @@
 //! are held for a moment only. The watchdog only looks.
 
 mod database;
+mod files;
 mod hot;
 mod layout;
 mod mark;
+pub mod offline;
 mod queue;
 mod reader;
 mod recent;
@@ -30,6 +32,7 @@ mod rotation;
 mod space;
 mod state;
 mod stream;
+mod survey;
 mod trim;
 mod watchdog;
 mod writer;
@@ -52,6 +55,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use self::database::Tables;
+use self::files::Trouble;
 use self::hot::Hot;
 use self::mark::{Mark, MarkError, Values};
 use self::queue::{Commit, Errand};
@@ -59,10 +63,11 @@ use self::rotation::Rotation;
 use self::space::Space;
 use self::state::{State, closed};
 use self::stream::Stream;
+use self::survey::Survey;
 use self::trim::{Reclaim, Retention};
 use self::watchdog::{Limits, Watchdog};
 use self::writer::{Files, Writer};
-use crate::{Committed, Error, Observer, Op, Page, Result, Revision, Row, Store, Watch, check_size};
+use crate::{Committed, Error, Observer, Op, Page, Result, Revision, Row, Store, Stretch, Watch, check_size};
 
 /// Whose store it is: a store that was made for one is not opened for another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,8 +212,15 @@ impl FjallStore {
             cache_bytes: options.cache_bytes,
             memtable_bytes: options.memtable_bytes,
         };
+        let mark = read_mark(&files.mark)?;
+        if let Some(mark) = &mark {
+            look(&options.dir, &mark.values())?;
+        }
         let tables = Tables::open(&files.database, options.cache_bytes)?;
-        let mut mark = open_mark(&tables, &options)?;
+        let mut mark = match mark {
+            Some(mark) => mark,
+            None => first_mark(&tables, &options)?,
+        };
         recovery::check_identity(&tables, &options.identity)?;
         let standing = recovery::compare(&tables, mark.values())?;
         let flushed = mark.values().flushed;
@@ -322,6 +334,15 @@ impl Store for FjallStore {
         Ok(Box::new(Stream::new(self.state.clone(), prefix, after)))
     }
 
+    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<Stretch> {
+        self.state.check_open()?;
+        self.state.check_readable(after)?;
+        self.state.check_readable(upto.max(after))?;
+        let (changes, through) =
+            Stream::new(self.state.clone(), prefix, after).history(upto.max(after).0).await?;
+        Ok(Stretch { changes, through: Revision(through) })
+    }
+
     async fn compact(&self, upto: Revision) -> Result<()> {
         let (answer, answered) = oneshot::channel();
         self.errand(Errand::Compact { upto, answer })?;
@@ -380,22 +401,38 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Opens the mark. It is made last when a store is made: where it is missing, making was not finished, and then nothing
-/// was ever written.
-fn open_mark(tables: &Tables, options: &Options) -> Result<Mark, OpenError> {
-    let path = options.dir.join("mark");
-    let mark = Mark::open(&path).map_err(|error| match error {
+/// Opens the mark; None when there is none.
+fn read_mark(path: &Path) -> Result<Option<Mark>, OpenError> {
+    Mark::open(path).map_err(|error| match error {
         MarkError::Io(error) => OpenError::Io(error),
         MarkError::Unreadable => Error::Corrupt(error.to_string()).into(),
-    })?;
-    if let Some(mark) = mark {
-        return Ok(mark);
-    }
+    })
+}
+
+/// Makes the mark. It is made last when a store is made: where it is missing, making was not finished, and then nothing
+/// was ever written.
+fn first_mark(tables: &Tables, options: &Options) -> Result<Mark, OpenError> {
     if tables.log.last_key_value().is_some() {
         return Err(Error::Corrupt("the mark file is missing".to_owned()).into());
     }
     if !recovery::is_founded(tables)? {
         recovery::found(tables, &options.identity)?;
     }
-    Ok(Mark::create(&options.dir, "mark")?)
+    Ok(Mark::create(&options.dir, "mark", Values::default())?)
+}
+
+/// Looks at the files before fjall opens them, and says what is lost when they are damaged.
+fn look(dir: &Path, mark: &Values) -> Result<(), Error> {
+    let what = match files::verify(&dir.join("fjall"), mark) {
+        Ok(()) => return Ok(()),
+        Err(Trouble::Unreadable(error)) => return Err(error),
+        Err(Trouble::Lost(what)) => return Err(Error::Corrupt(what)),
+        Err(Trouble::Damaged(what)) => what,
+    };
+    let lost = match Survey::of(dir, false) {
+        Ok(survey) if survey.lost.is_nothing() => "no change is lost".to_owned(),
+        Ok(survey) => survey.lost.to_string().trim_end().replace('\n', "; "),
+        Err(error) => format!("what is lost is not known: {error}"),
+    };
+    Err(Error::Corrupt(format!("{what}; {lost}")))
 }

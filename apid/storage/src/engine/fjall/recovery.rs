@@ -52,14 +52,20 @@ pub(super) fn check_identity(tables: &Tables, asked: &Identity) -> Result<(), Op
     if format > FORMAT {
         return Err(OpenError::Format { found: format, known: FORMAT });
     }
-    let (_, identity) = fact(&tables.meta, META_IDENTITY)?.ok_or_else(|| corrupt("whose store this is"))?;
-    let identity = String::from_utf8(identity).map_err(|_| corrupt("whose store this is"))?;
-    let (preset, api_domain) = identity.split_once('\n').ok_or_else(|| corrupt("whose store this is"))?;
-    let stored = Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() };
+    let stored = identity(tables)?;
     if stored != *asked {
         return Err(OpenError::Identity { stored, asked: asked.clone() });
     }
     Ok(())
+}
+
+/// Whose store it is.
+pub(super) fn identity(tables: &Tables) -> Result<Identity, Error> {
+    let corrupt = || Error::Corrupt("`meta` does not say whose store this is".to_owned());
+    let (_, identity) = fact(&tables.meta, META_IDENTITY)?.ok_or_else(corrupt)?;
+    let identity = String::from_utf8(identity).map_err(|_| corrupt())?;
+    let (preset, api_domain) = identity.split_once('\n').ok_or_else(corrupt)?;
+    Ok(Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() })
 }
 
 /// Compares what is on disk with the mark.

@@ -49,7 +49,8 @@ impl Stream {
         }
     }
 
-    async fn history(&self, upto: u64) -> Result<(Vec<Change>, u64)> {
+    /// A portion of what came after the position, at most at `upto`, and the revision through which it is all.
+    pub(super) async fn history(&self, upto: u64) -> Result<(Vec<Change>, u64)> {
         if let Some(found) = self.state.recent.lock().history(&self.prefix, self.position, upto, PORTION) {
             return Ok(found);
         }

@@ -1,5 +1,6 @@
 //! Damaged files: a store is refused, or what it answers is right. Never anything between.
 
+use super::super::offline;
 use super::*;
 use crate::Change;
 
@@ -122,33 +123,119 @@ async fn a_cut_journal_is_refused_unless_only_what_was_not_acknowledged_is_gone(
     }
 }
 
-/// Tables, their manifests and all else that fjall keeps.
+/// Which bytes of a file are flipped: all of a small one, some of a larger one. `FLIPS` says how many those are.
+fn places(size: usize, random: &SeededChance) -> Vec<usize> {
+    let flips = std::env::var("FLIPS").map_or(10, |flips| flips.parse().unwrap());
+    if size <= flips.max(120) {
+        return (0..size).collect();
+    }
+    // The ends, where lengths and checksums of files stand, and any others.
+    let edge = [0, 4, size - 1, size - 20];
+    let others = std::iter::repeat_with(|| (random.bits() % size as u128) as usize);
+    edge.into_iter().chain(others.take(flips)).collect()
+}
+
+/// The bytes of all files below a directory.
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    files(dir).into_iter().map(|file| (file.clone(), std::fs::read(file).unwrap())).collect()
+}
+
+/// Every file of the store: what fjall keeps, and the mark. A damaged store is refused while nothing of it has changed,
+/// and what is refused can be repaired: all that is missing then was named.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flipped_byte_in_any_file_is_never_silent() {
+async fn a_flipped_byte_in_any_file_is_harmless_or_refused_with_what_is_lost() {
+    let seed = std::env::var("FLIP_SEED").map_or(6, |seed| seed.parse().unwrap());
+    println!("FLIP_SEED={seed}");
+    let random = SeededChance::new(seed);
     let dir = memory_dir();
     let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
     let small = Options { memtable_bytes: 16 << 10, ..options(&source) };
     let seen = Arc::new(Seen::default());
     let store = FjallStore::open(small, seen.clone()).unwrap();
-    let rows = churn(&store, 6, 150, 500).await;
-    let whole = Whole { rows, changes: seen.changes() };
+    let mut rows = churn(&store, seed, 150, 500).await;
     until("memtables are flushed", async || store.stats().sealed_memtables == 0).await;
-    assert!(store.stats().tables > 0);
+    store.compact(Revision(60)).await.unwrap();
+    store.maintain().await.unwrap();
+    rows = churn(&store, seed + 1, 20, 5000).await.into_iter().chain(rows.drain(..0)).collect();
+    let mut changes = seen.changes();
+    changes.retain(|change| change.revision > Revision(60));
+    let whole = Whole { rows, changes };
+    until("memtables are flushed", async || store.stats().sealed_memtables == 0).await;
+    assert!(store.stats().tables > 3);
     store.close().await;
     shorten_journals(&source);
-    let mut outcomes = Vec::new();
-    for file in files(&source.join("fjall")) {
+    assert!(offline::check(&source).unwrap().is_sound(), "{}", offline::check(&source).unwrap());
+    let (mut refused, mut harmless, mut repaired) = (0, 0, 0);
+    for (file, content) in contents(&source) {
         let name = file.strip_prefix(&source).unwrap();
-        let content = std::fs::read(&file).unwrap();
-        for at in (0..content.len()).step_by((content.len() / 6).max(1)) {
+        for at in places(content.len(), &random) {
             let _ = std::fs::remove_dir_all(&copy);
             copy_store(&source, &copy);
             let mut damaged = content.clone();
-            damaged[at] ^= 0x10;
+            damaged[at] ^= 1 << (random.bits() % 8);
             std::fs::write(copy.join(name), damaged).unwrap();
-            let what = format!("byte {at} of {}", name.display());
-            outcomes.push(check(&copy, &whole, &what).await);
+            let what = format!("FLIP_SEED={seed}: byte {at} of {}", name.display());
+            let before = contents(&copy);
+            match open(&copy) {
+                Ok(store) => {
+                    let found = async {
+                        assert_eq!(self::rows(&store).await?, whole.rows, "{what}");
+                        assert_eq!(changes_after(&store, Revision(60)).await?, whole.changes, "{what}");
+                        Ok::<(), Error>(())
+                    };
+                    found.await.unwrap_or_else(|error| panic!("{what}: opened, and then {error}"));
+                    harmless += 1;
+                }
+                Err(OpenError::Store(Error::Corrupt(why))) => {
+                    assert!(why.contains("revision") || why.contains("no change is lost"), "{what}: {why}");
+                    let mut after = contents(&copy);
+                    after.retain(|(file, _)| file.file_name().unwrap() != "lock");
+                    let mut before = before;
+                    before.retain(|(file, _)| file.file_name().unwrap() != "lock");
+                    assert!(before == after, "{what}: refused, and changed");
+                    refused += 1;
+                    if refused % 4 == 0 {
+                        check_repair(&copy, &whole, &what).await;
+                        repaired += 1;
+                    }
+                }
+                Err(other) => panic!("{what}: {other:?}"),
+            }
         }
     }
-    assert!(outcomes.contains(&Outcome::Refused) && outcomes.contains(&Outcome::Noticed), "{outcomes:?}");
+    println!("{refused} refused, {repaired} of them repaired, {harmless} harmless");
+    assert!(refused > 100 && harmless > 10 && repaired > 10);
+}
+
+/// Repairs a store that is refused: what is there is right, and what is not there was named.
+async fn check_repair(dir: &Path, whole: &Whole, what: &str) {
+    let report = offline::check(dir).unwrap();
+    assert!(!report.is_sound(), "{what}: {report}");
+    let offline::Repaired::Mended { report, revision, objects, kept } =
+        offline::repair(dir, &identity()).unwrap()
+    else {
+        panic!("{what}: found sound");
+    };
+    let store = open(dir).unwrap_or_else(|error| panic!("{what}: repaired, and refused: {error}"));
+    let found = rows(&store).await.unwrap();
+    assert_eq!((found.len(), store.revision(), store.compacted()), (objects, revision, revision), "{what}");
+    let lost = &report.lost;
+    for row in &whole.rows {
+        if found.contains(row) {
+            continue;
+        }
+        let named = lost.keys.iter().any(|key| **key == *row.key)
+            || lost.between.iter().any(|(after, before)| {
+                after.as_ref().is_none_or(|after| **after <= *row.key)
+                    && before.as_ref().is_none_or(|before| *row.key <= **before)
+            })
+            || lost.revisions.is_some_and(|(first, last)| (first..=last).contains(&row.revision.0));
+        assert!(named, "{what}: {row:?} is missing, and not named in {report}");
+    }
+    for row in &found {
+        let known = whole.rows.contains(row) || !lost.is_nothing();
+        assert!(known, "{what}: {row:?} is there, and is not the newest");
+    }
+    store.close().await;
+    std::fs::remove_dir_all(kept).unwrap();
 }

@@ -2,6 +2,7 @@
 
 mod damage;
 mod failure;
+mod offline;
 mod reopen;
 mod space;
 mod trimming;

@@ -1,0 +1,232 @@
+//! `apid store check|repair|backup|restore`: what is done to a store while no server has it.
+//!
+//! # Contract
+//!
+//! The exit code is 0 when all is well, 1 when the work could not be done, 2 when `check` or `backup` finds damage, 64 for
+//! mistakes on the command line. What is found goes to standard output, why something could not be done to standard error.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use storage::engine::fjall::offline::{self, Repaired};
+use storage::engine::fjall::{Identity, OpenError};
+
+use crate::config::{STORE, USAGE};
+
+/// Exit code of damage.
+const DAMAGED: u8 = 2;
+
+const HELP: &str = "\
+apid store looks at the store of a data directory, mends it, writes it to one file, and makes it from one. No server may
+run on it meanwhile.
+
+usage: apid store check   --data-dir DIR
+       apid store repair  --data-dir DIR [--names PRESET] [--api-domain DOMAIN]
+       apid store backup  --data-dir DIR --to FILE
+       apid store restore --data-dir DIR --from FILE
+
+check    reads every file against its checksums and every row against the others, and says what it finds. It changes
+         nothing. A server that is started does the same with the files and refuses to start when one is damaged.
+repair   makes a new store of everything that can be read and says what is lost: revisions, and keys. The damaged one
+         stays beside it, as DIR/store.damaged. The names and the domain are for a store that cannot say whose it is.
+backup   writes all objects to a new file, with checksums. To back up while a server runs, take a snapshot of the file
+         system that DIR is on, at one instant, and run this on the snapshot: a store is whole after a power cut.
+restore  makes the store of a data directory that has none from such a file.
+
+A repaired or restored store goes on 4294967296 revisions above the old one and gives up its history: no resourceVersion is
+seen twice for different content, and every client whose watch or list began before is told to list anew (410).
+
+The file holds the objects only: keys and certificates in DIR (certs, service-account.key) are not in it.
+
+exit code: 0 well, 1 it could not be done, 2 the store is damaged, 64 a mistake on the command line
+";
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+enum Work {
+    Check,
+    Repair(Identity),
+    Backup(PathBuf),
+    Restore(PathBuf),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    work: Work,
+    /// The store itself.
+    store: PathBuf,
+}
+
+/// Runs the command with its arguments, the word `store` left out.
+pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    match Asked::parse(arguments) {
+        Ok(Some(asked)) => asked.run(),
+        Ok(None) => {
+            print(HELP);
+            ExitCode::SUCCESS
+        }
+        Err(mistakes) => {
+            mistakes.iter().for_each(|mistake| eprintln!("apid: {mistake}"));
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+impl Asked {
+    /// None: help was asked for.
+    fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Asked>, Vec<String>> {
+        let mut rest = arguments.into_iter();
+        let word = rest.next().unwrap_or_default();
+        if matches!(word.as_str(), "--help" | "-h" | "help") {
+            return Ok(None);
+        }
+        let flags: &[&str] = match word.as_str() {
+            "check" => &["data-dir"],
+            "repair" => &["data-dir", "names", "api-domain"],
+            "backup" => &["data-dir", "to"],
+            "restore" => &["data-dir", "from"],
+            "" => return Err(vec!["say what to do: check, repair, backup or restore (`apid store --help`)".to_owned()]),
+            other => {
+                return Err(vec![format!("`{other}` is not check, repair, backup or restore (`apid store --help`)")]);
+            }
+        };
+        let mut mistakes = Vec::new();
+        let mut values: Vec<Option<String>> = vec![None; flags.len()];
+        while let Some(argument) = rest.next() {
+            if matches!(argument.as_str(), "--help" | "-h") {
+                return Ok(None);
+            }
+            let (name, value) = match argument.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (argument.as_str(), None),
+            };
+            let known = name.strip_prefix("--").and_then(|name| flags.iter().position(|flag| *flag == name));
+            let Some(place) = known.and_then(|at| values.get_mut(at)) else {
+                mistakes.push(format!("`{word}` has no flag `{name}`"));
+                continue;
+            };
+            match value.or_else(|| rest.next()) {
+                Some(value) => *place = Some(value),
+                None => mistakes.push(format!("`{name}` needs a value")),
+            }
+        }
+        let mut value = |name: &str| {
+            let at = flags.iter().position(|flag| *flag == name)?;
+            values.get_mut(at)?.take()
+        };
+        let store = value("data-dir").map(|dir| Path::new(&dir).join(STORE));
+        if store.is_none() {
+            mistakes.push("`--data-dir` is missing: say where the store is".to_owned());
+        }
+        let mut file = |name: &str, what: &str| {
+            let file = value(name).map(PathBuf::from);
+            if file.is_none() {
+                mistakes.push(format!("`--{name}` is missing: say which file {what}"));
+            }
+            file.unwrap_or_default()
+        };
+        let work = match word.as_str() {
+            "check" => Work::Check,
+            "backup" => Work::Backup(file("to", "to write")),
+            "restore" => Work::Restore(file("from", "to read")),
+            _ => match identity(value("names"), value("api-domain")) {
+                Ok(identity) => Work::Repair(identity),
+                Err(why) => {
+                    mistakes.push(why);
+                    Work::Check
+                }
+            },
+        };
+        match store {
+            Some(store) if mistakes.is_empty() => Ok(Some(Asked { work, store })),
+            _ => Err(mistakes),
+        }
+    }
+
+    fn run(self) -> ExitCode {
+        let store = &self.store;
+        let done = match self.work {
+            Work::Check => offline::check(store).map(|report| {
+                print(&report.to_string());
+                if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) }
+            }),
+            Work::Repair(identity) => offline::repair(store, &identity).map(|repaired| {
+                match repaired {
+                    Repaired::Sound(report) => print(&format!("{report}nothing is to be repaired\n")),
+                    Repaired::Mended { report, revision, objects, kept } => print(&format!(
+                        "{report}repaired: {objects} objects, the store goes on after revision {revision}\nthe damaged \
+                         store is in {}\n",
+                        kept.display()
+                    )),
+                }
+                ExitCode::SUCCESS
+            }),
+            Work::Backup(file) => offline::backup(store, &file).map(|archived| {
+                print(&format!(
+                    "{} objects of revision {}, {} bytes, made with {}\n",
+                    archived.objects, archived.revision, archived.bytes, archived.identity
+                ));
+                ExitCode::SUCCESS
+            }),
+            Work::Restore(file) => offline::restore(&file, store).map(|restored| {
+                let archived = restored.archived;
+                print(&format!(
+                    "{} objects of revision {}, made with {}\nthe store goes on after revision {}\n",
+                    archived.objects, archived.revision, archived.identity, restored.revision
+                ));
+                ExitCode::SUCCESS
+            }),
+        };
+        done.unwrap_or_else(|error| {
+            eprintln!("apid: {error}");
+            match error {
+                OpenError::Store(storage::Error::Corrupt(_)) => ExitCode::from(DAMAGED),
+                _ => ExitCode::FAILURE,
+            }
+        })
+    }
+}
+
+/// Whose store it is, as a server would be told.
+fn identity(names: Option<String>, domain: Option<String>) -> Result<Identity, String> {
+    let preset = match names {
+        Some(text) => text.parse::<Preset>().map_err(|why| format!("`--names={text}`: {why}"))?,
+        None => Preset::Svc,
+    };
+    let names = Names::new(preset, domain.as_deref().unwrap_or(DEFAULT_API_DOMAIN))
+        .map_err(|why| format!("`--api-domain`: {why}"))?;
+    Ok(Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() })
+}
+
+/// To standard output; a reader that is gone is no error.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Option<Asked>, Vec<String>> {
+        Asked::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn each_command_takes_its_flags_and_no_others() {
+        let store = Path::new("/d").join(STORE);
+        let asked = |work| Ok(Some(Asked { work, store: store.clone() }));
+        assert_eq!(parse("check --data-dir /d"), asked(Work::Check));
+        assert_eq!(parse("backup --data-dir=/d --to /f"), asked(Work::Backup("/f".into())));
+        assert_eq!(parse("restore --from=/f --data-dir=/d"), asked(Work::Restore("/f".into())));
+        let identity = Identity { preset: "kubernetes".to_owned(), api_domain: DEFAULT_API_DOMAIN.to_owned() };
+        assert_eq!(parse("repair --names kubernetes --data-dir=/d"), asked(Work::Repair(identity)));
+        assert_eq!(parse("repair --help"), Ok(None));
+        for (line, mistakes) in
+            [("", 1), ("mend", 1), ("check", 1), ("check --data-dir=/d --to=/f", 1), ("backup --to", 3), ("restore", 2)]
+        {
+            assert_eq!(parse(line).unwrap_err().len(), mistakes, "{line}: {:?}", parse(line));
+        }
+    }
+}

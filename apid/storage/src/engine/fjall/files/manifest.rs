@@ -1,0 +1,75 @@
+//! The manifest of a keyspace: which tables it consists of.
+//!
+//! # Contract
+//!
+//! `current` names the manifest by number and carries the checksum of all of it; fjall does not compare it. The manifest
+//! lists the tables with the checksum of each.
+
+use std::io;
+use std::path::Path;
+
+use super::Trouble;
+
+/// A table of a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Listed {
+    /// Its number, which is the name of its file.
+    pub(in super::super) id: u64,
+    /// XXH3, 128 bits, of the whole file.
+    pub(in super::super) checksum: u128,
+    /// What is added to the numbers of its rows.
+    pub(in super::super) seqno: u64,
+}
+
+/// The tables of a keyspace, checked.
+pub(in super::super) fn read(folder: &Path) -> Result<Vec<Listed>, Trouble> {
+    let damaged = |what: &str| Trouble::Damaged(format!("{} {what}", super::name(folder)));
+    let missing = |error: io::Error, what: &str| match error.kind() {
+        io::ErrorKind::NotFound => damaged(what),
+        _ => error.into(),
+    };
+    let current = std::fs::read(folder.join("current"))
+        .map_err(|error| missing(error, "has no file that names its manifest"))?;
+    let (number, rest) =
+        current.split_first_chunk::<8>().ok_or_else(|| damaged("has a cut file `current`"))?;
+    let (checksum, kind) =
+        rest.split_first_chunk::<16>().ok_or_else(|| damaged("has a cut file `current`"))?;
+    let path = folder.join(format!("v{}", u64::from_le_bytes(*number)));
+    let bytes =
+        std::fs::read(&path).map_err(|error| missing(error, "has no manifest of the number in `current`"))?;
+    if kind != [0] || xxhash_rust::xxh3::xxh3_128(&bytes) != u128::from_le_bytes(*checksum) {
+        return Err(damaged("has a manifest that fails its checksum"));
+    }
+    let unreadable = || damaged("has a manifest that cannot be read");
+    let contents = sfa::Reader::from_reader(&mut io::Cursor::new(&bytes)).map_err(|_| unreadable())?;
+    let section = contents.toc().section(b"tables").ok_or_else(unreadable)?;
+    let begin = usize::try_from(section.pos()).unwrap_or(usize::MAX);
+    let length = usize::try_from(section.len()).unwrap_or(usize::MAX);
+    let section = bytes.get(begin..begin.saturating_add(length)).ok_or_else(unreadable)?;
+    tables(section).ok_or_else(unreadable)
+}
+
+/// Levels of runs of tables.
+fn tables(mut section: &[u8]) -> Option<Vec<Listed>> {
+    fn number<const N: usize>(section: &mut &[u8]) -> Option<[u8; N]> {
+        let (bytes, rest) = section.split_first_chunk::<N>()?;
+        *section = rest;
+        Some(*bytes)
+    }
+    let mut listed = Vec::new();
+    let [levels] = number(&mut section)?;
+    for _ in 0..levels {
+        let [runs] = number(&mut section)?;
+        for _ in 0..runs {
+            let tables = u32::from_le_bytes(number(&mut section)?);
+            for _ in 0..tables {
+                let id = u64::from_le_bytes(number(&mut section)?);
+                let [0] = number(&mut section)? else { return None };
+                let checksum = u128::from_le_bytes(number(&mut section)?);
+                let seqno = u64::from_le_bytes(number(&mut section)?);
+                listed.push(Listed { id, checksum, seqno });
+            }
+        }
+    }
+    section.is_empty().then_some(listed)
+}

@@ -1,0 +1,195 @@
+//! fjall's own files, read without fjall: it opens only what was found whole.
+//!
+//! # Contract
+//!
+//! [`verify`] reads every manifest, table and journal of a database against their checksums and the high-water mark, and
+//! changes nothing. It costs what reading the files costs.
+//!
+//! # Invariants
+//!
+//! INVARIANT (nothing is opened that is damaged): fjall itself believes what its manifests say, deletes tables that they
+//! do not name and keyspaces that it cannot find the names of, and cuts journals off at the first byte that it cannot read.
+//! So a flipped byte could take rows away for good, without a word, before [`super::recovery`] can look. It is met here,
+//! while all files are as they were.
+//!
+//! # Reference
+//!
+//! fjall 3.1, lsm-tree 3.1 (`Cargo.toml` pins both); `FORMAT.md` says what is read here.
+
+pub(super) mod journal;
+pub(super) mod manifest;
+pub(super) mod table;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use self::manifest::Listed;
+use super::database::translate_io;
+use super::layout;
+use super::mark::Values;
+use crate::Error;
+
+/// fjall's folder of keyspaces, and in it the one of its own facts.
+const KEYSPACES: &str = "keyspaces";
+const OWN: u64 = 0;
+/// The least number of keyspaces of a store: fjall's own, and ours.
+const LEAST: usize = 4;
+/// The name of the keyspace of history.
+const LOG: &str = "log";
+
+/// The folders of keyspaces, by number.
+pub(super) fn keyspaces(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = numbered(&database.join(KEYSPACES), "")?;
+    found.retain(|(_, path)| path.is_dir());
+    Ok(found)
+}
+
+/// Whether a keyspace is fjall's own.
+pub(super) fn is_own(keyspace: u64) -> bool {
+    keyspace == OWN
+}
+
+/// The entries of a folder whose names are a number and an ending, by number.
+fn numbered(folder: &Path, ending: &str) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_suffix(ending)?.parse().ok());
+        found.extend(number.map(|number| (number, entry.path())));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Why the files are not opened.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// Something does not have the bytes it was written with. Which rows that concerns is not known here.
+    Damaged(String),
+    /// Acknowledged revisions are not there.
+    Lost(String),
+    /// The files cannot be read.
+    Unreadable(Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Trouble::Unreadable(translate_io(&error))
+    }
+}
+
+/// Looks at all files of a store whose mark is known. See the module.
+pub(super) fn verify(database: &Path, mark: &Values) -> Result<(), Trouble> {
+    for name in ["version", KEYSPACES] {
+        if !database.join(name).try_exists()? {
+            return Err(Trouble::Damaged(format!("`{name}` of the database is missing")));
+        }
+    }
+    let keyspaces = keyspaces(database)?;
+    if keyspaces.len() < LEAST {
+        return Err(Trouble::Damaged("a keyspace of the database is missing".to_owned()));
+    }
+    let mut tables = Vec::new();
+    for (number, folder) in &keyspaces {
+        for table in manifest::read(folder)? {
+            tables.push((*number, table::path(folder, table.id), table));
+        }
+    }
+    verify_tables(&tables)?;
+    let log = numbers(&keyspaces)?.into_iter().find(|(name, _)| name == LOG).map(|(_, number)| number);
+    let log = log.ok_or_else(|| Trouble::Damaged("the name of a keyspace is missing".to_owned()))?;
+    let of_log = tables.iter().filter(|(number, ..)| *number == log);
+    let last_keys = of_log.filter_map(|(_, path, _)| table::facts(path)).map(|facts| facts.last_key);
+    let in_tables = last_keys.filter_map(|key| layout::log_revision(&key).ok()).max().unwrap_or_default();
+    let newest = newest_in_journals(database)?.max(in_tables);
+    if newest < mark.revision {
+        let (first, last) = (newest + 1, mark.revision);
+        return Err(Trouble::Lost(format!(
+            "revisions {first} to {last} are missing; writes up to revision {last} were acknowledged"
+        )));
+    }
+    Ok(())
+}
+
+/// The numbers of keyspaces, by name.
+pub(super) fn numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(String, u64)>, Trouble> {
+    let mut found = Vec::new();
+    for (_, folder) in keyspaces.iter().filter(|(number, _)| is_own(*number)) {
+        for listed in manifest::read(folder)? {
+            table::salvage(&table::path(folder, listed.id), |row| {
+                let number = row.key.strip_prefix(b"n").and_then(|number| <[u8; 8]>::try_from(number).ok());
+                if let (Some(number), Some(name)) = (number, row.value) {
+                    found.push((String::from_utf8_lossy(&name).into_owned(), u64::from_be_bytes(number)));
+                }
+            })?;
+        }
+    }
+    Ok(found)
+}
+
+/// Checks tables against the checksums in manifests, on all processors.
+fn verify_tables(tables: &[(u64, PathBuf, Listed)]) -> Result<(), Trouble> {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).min(tables.len().max(1));
+    let next = Mutex::new(tables.iter());
+    let first_trouble = Arc::new(Mutex::new(None));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut buffer = vec![0; 1 << 20];
+                while first_trouble.lock().is_none() {
+                    let Some((_, path, table)) = next.lock().next() else { return };
+                    if let Err(trouble) = table::verify(path, table.checksum, &mut buffer) {
+                        first_trouble.lock().get_or_insert(trouble);
+                    }
+                }
+            });
+        }
+    });
+    let trouble = first_trouble.lock().take();
+    trouble.map_or(Ok(()), Err)
+}
+
+/// The newest revision whose row of `log` a journal holds, where journals can be read; 0 when there is none.
+fn newest_in_journals(database: &Path) -> Result<u64, Trouble> {
+    let (mut newest, mut before) = (0, None);
+    let journals = journal::journals(database)?;
+    for (index, (_, path)) in journals.iter().enumerate() {
+        let mut batches = journal::Batches::open(path)?;
+        while let Some(batch) = batches.next()? {
+            // The one number of a batch that its checksum does not cover decides which of two rows is the newer.
+            if before.is_some_and(|before| before >= batch.seqno) {
+                return Err(Trouble::Damaged(format!(
+                    "journal {} has batches out of order after revision {newest}",
+                    name(path)
+                )));
+            }
+            before = Some(batch.seqno);
+            for item in &batch.items {
+                if let Some(value) = &item.value
+                    && !value.compressed
+                    && let Ok(entry) = layout::decode_entry(&item.key, &value.bytes)
+                {
+                    newest = newest.max(entry.revision);
+                }
+            }
+        }
+        // Only the journal that was written to last may end in the middle of a batch.
+        if index + 1 < journals.len() && journal::has_content(path, batches.end())? {
+            return Err(Trouble::Damaged(format!(
+                "journal {} cannot be read after revision {newest}",
+                name(path)
+            )));
+        }
+    }
+    Ok(newest)
+}
+
+/// The last parts of a path, for people.
+pub(super) fn name(path: &Path) -> String {
+    let parts: Vec<_> = path.iter().rev().take(3).collect();
+    parts.into_iter().rev().collect::<PathBuf>().display().to_string()
+}

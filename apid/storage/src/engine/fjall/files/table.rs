@@ -1,0 +1,191 @@
+//! Tables: checked as a whole, and read block by block when they are damaged.
+//!
+//! # Contract
+//!
+//! [`verify`] compares a file with its checksum. [`salvage`] gives every row of the blocks that can be read and says which
+//! stretches of the file could not: blocks carry a checksum of their own and begin with a mark that is found again.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+
+use lsm_tree::coding::Decode;
+use lsm_tree::table::block::decoder::ParsedItem;
+use lsm_tree::table::block::{BlockType, Header};
+use lsm_tree::table::{Block, DataBlock};
+use lsm_tree::{CompressionType, ValueType};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::Trouble;
+
+/// What a block begins with.
+const MAGIC: &[u8; 4] = b"LSM\x03";
+
+/// The file of a table.
+pub(in super::super) fn path(folder: &Path, id: u64) -> PathBuf {
+    folder.join("tables").join(id.to_string())
+}
+
+/// The files of tables in a keyspace's folder, whether or not its manifest names them.
+pub(in super::super) fn all(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    super::numbered(&folder.join("tables"), "")
+}
+
+/// Compares a table with its checksum.
+pub(super) fn verify(path: &Path, checksum: u128, buffer: &mut [u8]) -> Result<(), Trouble> {
+    let mut file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Trouble::Damaged(format!("table {} is missing", super::name(path))),
+        _ => error.into(),
+    })?;
+    let mut hash = Xxh3Default::new();
+    loop {
+        match file.read(buffer) {
+            Ok(0) => break,
+            Ok(length) => hash.update(buffer.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if hash.digest128() == checksum {
+        return Ok(());
+    }
+    Err(Trouble::Damaged(format!("table {} fails its checksum", super::name(path))))
+}
+
+/// Whether a table has the bytes it was written with.
+pub(in super::super) fn is_whole(path: &Path, checksum: u128) -> bool {
+    verify(path, checksum, &mut vec![0; 1 << 20]).is_ok()
+}
+
+/// What a table says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Facts {
+    /// How many rows it has, removals too.
+    pub(in super::super) rows: u64,
+    /// The last key in it.
+    pub(in super::super) last_key: Vec<u8>,
+    /// The highest of fjall's numbers in it.
+    pub(in super::super) seqno: u64,
+    compression: CompressionType,
+}
+
+/// Reads what a table says of itself; None when that cannot be read.
+pub(in super::super) fn facts(path: &Path) -> Option<Facts> {
+    let contents = sfa::Reader::new(path).ok()?;
+    let section = contents.toc().section(b"meta")?;
+    let mut bytes = Vec::new();
+    section.reader(path).ok()?.read_to_end(&mut bytes).ok()?;
+    let read = || {
+        let block = DataBlock::new(Block::from_reader(&mut &*bytes, CompressionType::None).ok()?);
+        let fact = |name: &str| block.point_read(name.as_bytes(), u64::MAX).map(|row| row.value);
+        let number = |name: &str| Some(u64::from_le_bytes(<[u8; 8]>::try_from(&*fact(name)?).ok()?));
+        Some(Facts {
+            rows: number("item_count")?,
+            last_key: fact("key#max")?.to_vec(),
+            seqno: number("seqno#max")?,
+            compression: CompressionType::decode_from(&mut &*fact("compression#data")?).ok()?,
+        })
+    };
+    std::panic::catch_unwind(AssertUnwindSafe(read)).ok().flatten()
+}
+
+/// A row of a table.
+pub(in super::super) struct Item {
+    pub(in super::super) key: Vec<u8>,
+    /// fjall's number of the batch that wrote it.
+    pub(in super::super) seqno: u64,
+    /// None: it was removed.
+    pub(in super::super) value: Option<bytes::Bytes>,
+}
+
+/// A stretch of a table whose rows cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Stretch {
+    /// The last key that could be read before, if there is one.
+    pub(in super::super) after: Option<Vec<u8>>,
+    /// The first that could be read behind it.
+    pub(in super::super) before: Option<Vec<u8>>,
+}
+
+/// Gives every row that can be read, in the order of the file. See the module.
+pub(in super::super) fn salvage(path: &Path, mut each: impl FnMut(Item)) -> io::Result<Vec<Stretch>> {
+    let bytes = std::fs::read(path)?;
+    let compressions = match facts(path) {
+        Some(facts) => vec![facts.compression],
+        None => vec![CompressionType::Lz4, CompressionType::None],
+    };
+    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut last: Option<Vec<u8>> = None;
+    let (mut at, mut missing) = (0, false);
+    while at < bytes.len() {
+        match block(&bytes, at) {
+            Some((BlockType::Data, range)) => {
+                let Some(items) = bytes.get(range.clone()).and_then(|block| items(block, &compressions))
+                else {
+                    (at, missing) = (range.end, true);
+                    continue;
+                };
+                for item in items {
+                    if std::mem::take(&mut missing) {
+                        stretches.push(Stretch { after: last.clone(), before: Some(item.key.clone()) });
+                    }
+                    last = Some(item.key.clone());
+                    each(item);
+                }
+                at = range.end;
+            }
+            // Blocks of rows come first: the others help to find them.
+            Some(_) => break,
+            None => {
+                missing = true;
+                at = next_mark(&bytes, at + 1);
+            }
+        }
+    }
+    if missing {
+        stretches.push(Stretch { after: last, before: None });
+    }
+    Ok(stretches)
+}
+
+/// The block whose header stands at an offset, if its header is whole: its kind, and where it is.
+fn block(bytes: &[u8], at: usize) -> Option<(BlockType, Range<usize>)> {
+    let header = Header::decode_from(&mut bytes.get(at..)?).ok()?;
+    let end =
+        at.checked_add(Header::serialized_len())?.checked_add(usize::try_from(header.data_length).ok()?)?;
+    (end <= bytes.len()).then_some((header.block_type, at..end))
+}
+
+/// Where the next block may begin.
+fn next_mark(bytes: &[u8], from: usize) -> usize {
+    let rest = bytes.get(from..).unwrap_or_default();
+    rest.windows(MAGIC.len()).position(|window| window == MAGIC).map_or(bytes.len(), |found| from + found)
+}
+
+/// The rows of a block that passes its checksum.
+fn items(block: &[u8], compressions: &[CompressionType]) -> Option<Vec<Item>> {
+    compressions.iter().find_map(|compression| {
+        let decode = || decode(block, *compression);
+        // lsm-tree trusts the inside of a block whose checksum is right, and asserts where it is not as expected.
+        std::panic::catch_unwind(AssertUnwindSafe(decode)).ok().flatten()
+    })
+}
+
+fn decode(block: &[u8], compression: CompressionType) -> Option<Vec<Item>> {
+    let header = Header::decode_from(&mut &*block).ok()?;
+    if compression == CompressionType::None && header.data_length != header.uncompressed_length {
+        return None;
+    }
+    let block = DataBlock::new(Block::from_reader(&mut &*block, compression).ok()?);
+    let items = block.iter().map(|item| {
+        let row = item.materialize(block.as_slice());
+        let value = match row.key.value_type {
+            ValueType::Value => Some(bytes::Bytes::copy_from_slice(&row.value)),
+            _ => None,
+        };
+        Item { key: row.key.user_key.to_vec(), seqno: row.key.seqno, value }
+    });
+    Some(items.collect())
+}

@@ -1,0 +1,205 @@
+//! The file of a backup: `FORMAT.md` lays it down. Whatever is changed in it or missing is noticed when it is read.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::super::database::translate_io;
+use super::Identity;
+use crate::{Error, MAX_KEY, MAX_VALUE, Result};
+
+const MAGIC: &[u8; 16] = b"apid backup\nv1\n\0";
+const ROW: u8 = 1;
+const END: u8 = 2;
+
+/// Writes a file.
+pub(super) struct Writer {
+    file: BufWriter<File>,
+    path: PathBuf,
+    unfinished: PathBuf,
+    objects: u64,
+    bytes: u64,
+    crc: u32,
+}
+
+impl Writer {
+    /// A new file, readable by its owner alone: it holds secrets.
+    pub(super) fn create(path: &Path, identity: &Identity, revision: u64) -> io::Result<Writer> {
+        if path.try_exists()? {
+            let why = format!("`{}` is there already", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        }
+        let mut unfinished = path.as_os_str().to_owned();
+        unfinished.push(".new");
+        let unfinished = PathBuf::from(unfinished);
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        let file = BufWriter::with_capacity(1 << 20, file);
+        let mut writer = Writer { file, path: path.to_owned(), unfinished, objects: 0, bytes: 0, crc: 0 };
+        let text = format!("{}\n{}", identity.preset, identity.api_domain);
+        let length = u32::try_from(text.len()).unwrap_or(u32::MAX).to_be_bytes();
+        writer.record(&[MAGIC, &revision.to_be_bytes(), &length, text.as_bytes()])?;
+        Ok(writer)
+    }
+
+    /// Adds an object.
+    pub(super) fn add(&mut self, key: &str, revision: u64, value: &[u8]) -> io::Result<()> {
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes();
+        let head = [length(key.as_bytes()), length(value)].concat();
+        self.record(&[&[ROW], &revision.to_be_bytes(), &head, key.as_bytes(), value])?;
+        self.objects += 1;
+        Ok(())
+    }
+
+    /// Writes the end, syncs, and gives the file its name. Answers the objects and bytes.
+    pub(super) fn finish(mut self) -> io::Result<(u64, u64)> {
+        let objects = self.objects;
+        self.record(&[&[END], &objects.to_be_bytes()])?;
+        self.file.flush()?;
+        self.file.get_ref().sync_all()?;
+        std::fs::rename(&self.unfinished, &self.path)?;
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok((objects, self.bytes))
+    }
+
+    /// A record and its checksum, which is also of all records before.
+    fn record(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        for part in parts {
+            self.crc = crc32c::crc32c_append(self.crc, part);
+            self.file.write_all(part)?;
+            self.bytes += part.len() as u64;
+        }
+        self.bytes += 4;
+        self.file.write_all(&self.crc.to_be_bytes())
+    }
+}
+
+/// Reads a file.
+pub(super) struct Reader {
+    file: BufReader<File>,
+    identity: Identity,
+    revision: u64,
+    objects: u64,
+    bytes: u64,
+    crc: u32,
+    ended: bool,
+}
+
+impl Reader {
+    /// A file that [`Writer`] wrote.
+    pub(super) fn open(path: &Path) -> Result<Reader> {
+        let file = File::open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::Unavailable(format!("`{}` is not there", path.display())),
+            _ => translate_io(&error),
+        })?;
+        let identity = Identity { preset: String::new(), api_domain: String::new() };
+        let file = BufReader::with_capacity(1 << 20, file);
+        let mut reader = Reader { file, identity, revision: 0, objects: 0, bytes: 0, crc: 0, ended: false };
+        if reader.array::<16>()? != *MAGIC {
+            return Err(Error::Corrupt(format!("`{}` is not a backup of this format", path.display())));
+        }
+        reader.revision = u64::from_be_bytes(reader.array()?);
+        let text = reader.take(MAX_KEY)?;
+        reader.check()?;
+        let text = String::from_utf8(text).map_err(|_| damaged())?;
+        let (preset, api_domain) = text.split_once('\n').ok_or_else(damaged)?;
+        reader.identity = Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() };
+        Ok(reader)
+    }
+
+    /// Whose store it was.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The revision it was at.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Objects and bytes that were read.
+    pub(super) fn read(&self) -> (u64, u64) {
+        (self.objects, self.bytes)
+    }
+
+    /// The next object: key, revision, bytes. None after the last, and when the file is whole.
+    pub(super) fn next(&mut self) -> Result<Option<(String, u64, Bytes)>> {
+        if self.ended {
+            return Ok(None);
+        }
+        match self.array()? {
+            [ROW] => {
+                let revision = u64::from_be_bytes(self.array()?);
+                let lengths = [self.array()?, self.array()?].map(u32::from_be_bytes);
+                let [key, value] = lengths.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+                if key > MAX_KEY || value > MAX_VALUE || revision > self.revision {
+                    return Err(damaged());
+                }
+                let key = String::from_utf8(self.bytes(key)?).map_err(|_| damaged())?;
+                let value = self.bytes(value)?;
+                self.check()?;
+                self.objects += 1;
+                Ok(Some((key, revision, value.into())))
+            }
+            [END] => {
+                let objects = u64::from_be_bytes(self.array()?);
+                self.check()?;
+                if objects != self.objects
+                    || self.file.read(&mut [0]).map_err(|error| translate_io(&error))? != 0
+                {
+                    return Err(damaged());
+                }
+                self.ended = true;
+                Ok(None)
+            }
+            _ => Err(damaged()),
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.file.read_exact(&mut bytes).map_err(|error| cut(&error))?;
+        self.crc = crc32c::crc32c_append(self.crc, &bytes);
+        self.bytes += N as u64;
+        Ok(bytes)
+    }
+
+    fn take(&mut self, most: usize) -> Result<Vec<u8>> {
+        let length = usize::try_from(u32::from_be_bytes(self.array()?)).unwrap_or(usize::MAX);
+        if length > most {
+            return Err(damaged());
+        }
+        self.bytes(length)
+    }
+
+    fn bytes(&mut self, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.file.read_exact(&mut bytes).map_err(|error| cut(&error))?;
+        self.crc = crc32c::crc32c_append(self.crc, &bytes);
+        self.bytes += length as u64;
+        Ok(bytes)
+    }
+
+    /// Compares the checksum that stands here.
+    fn check(&mut self) -> Result<()> {
+        let mut stored = [0; 4];
+        self.file.read_exact(&mut stored).map_err(|error| cut(&error))?;
+        self.bytes += 4;
+        if u32::from_be_bytes(stored) == self.crc { Ok(()) } else { Err(damaged()) }
+    }
+}
+
+fn damaged() -> Error {
+    Error::Corrupt("the file of the backup is not what was written".to_owned())
+}
+
+fn cut(error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Error::Corrupt("the file of the backup is cut short".to_owned()),
+        _ => translate_io(error),
+    }
+}

@@ -1,0 +1,91 @@
+//! A store made of objects and nothing else.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fjall::{AbstractTree, PersistMode};
+
+use super::super::database::{Tables, translate};
+use super::super::layout::{self, Entry, Jump, META_COMPACTED, META_TRIMMED, Tag};
+use super::super::mark::{Flushed, Mark, Values};
+use super::super::{OpenError, make_dirs, recovery};
+use super::{CACHE, Identity};
+use crate::{Error, Result, Revision};
+
+/// Bytes of a batch, and of a memtable that is sealed.
+const BATCH: usize = 4 << 20;
+const MEMTABLE: u64 = 16 << 20;
+
+/// A store that is being made: it has no mark until it is finished.
+pub(super) struct Build {
+    dir: PathBuf,
+    tables: Tables,
+    rows: Vec<(Vec<u8>, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Build {
+    /// In a directory that is not there.
+    pub(super) fn begin(dir: &Path, identity: &Identity) -> Result<Build, OpenError> {
+        make_dirs(dir)?;
+        let tables = Tables::open(&dir.join("fjall"), CACHE)?;
+        recovery::found(&tables, identity)?;
+        Ok(Build { dir: dir.to_owned(), tables, rows: Vec::new(), bytes: 0 })
+    }
+
+    /// Adds an object at its revision.
+    pub(super) fn add(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<()> {
+        let key = layout::version_key(key, revision);
+        let row = layout::encode_version(&key, revision, Some(value));
+        self.bytes += key.len() + row.len();
+        self.rows.push((key, row));
+        if self.bytes >= BATCH { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let mut batch = self.tables.database.batch().durability(Some(PersistMode::Buffer));
+        for (key, row) in std::mem::take(&mut self.rows) {
+            batch.insert(&self.tables.versions, key, row);
+        }
+        self.bytes = 0;
+        batch.commit().map_err(|error| translate(&error))?;
+        if self.tables.versions.tree.active_memtable().size() > MEMTABLE { self.flush() } else { Ok(()) }
+    }
+
+    /// Waits until all rows are in tables.
+    fn flush(&self) -> Result<()> {
+        for keyspace in self.tables.keyspaces() {
+            keyspace.rotate_memtable().map_err(|error| translate(&error))?;
+        }
+        while self.tables.sealed() > 0 {
+            if self.tables.poisoned() {
+                return Err(Error::Unavailable("a table could not be written".to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Ends at a revision, after a gap since the newest one that clients can have seen. The change of that revision is of
+    /// the empty key, which never was: history begins behind it.
+    pub(super) fn finish(mut self, newest: u64, revision: u64) -> Result<Revision, OpenError> {
+        self.write()?;
+        let mut batch = self.tables.database.batch().durability(Some(PersistMode::SyncData));
+        let (name, row) = layout::encode_jump(Jump { from: Revision(newest), to: Revision(revision) });
+        batch.insert(&self.tables.meta, name, row);
+        for name in [META_COMPACTED, META_TRIMMED] {
+            batch.insert(&self.tables.meta, name, layout::encode_fact(name, revision, &[]));
+        }
+        let entry = Entry { revision, key: Arc::from(""), event: Tag::Removed, previous: 0 };
+        batch.insert(&self.tables.log, layout::log_key(revision), layout::encode_entry(&entry));
+        batch.commit().map_err(|error| translate(&error))?;
+        self.flush()?;
+        self.tables.database.persist(PersistMode::SyncAll).map_err(|error| translate(&error))?;
+        drop(self.tables);
+        let flushed = Flushed { log: revision, versions: revision };
+        let values = Values { revision, compacted: revision, flushed };
+        Mark::create(&self.dir, "mark", values)?;
+        Ok(Revision(revision))
+    }
+}

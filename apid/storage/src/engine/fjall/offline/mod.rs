@@ -1,0 +1,316 @@
+//! What is done to a store that no process serves: looked at, mended, written to one file, made from one.
+//!
+//! # Contract
+//!
+//! Each takes the lock of the store and refuses while a process has it. [`check`] changes nothing. [`repair`] makes a new
+//! store of what can be read beside the old one and then changes their names: the old one stays, as `NAME.damaged`.
+//! [`backup`] needs a sound store. [`restore`] makes a store where there is none.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no number twice): a store that was repaired or restored goes on [`RAISE`] above the newest revision that it
+//! can have been at, and history before is given up: lists and watches that clients began before are refused with
+//! `Compacted`, and no new write gets a number that a client has seen.
+
+mod archive;
+mod build;
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use self::archive::{Reader, Writer};
+use self::build::Build;
+use super::database::Tables;
+pub use super::survey::Lost;
+use super::survey::Survey;
+use super::{Identity, OpenError, reader, recovery};
+use crate::{Error, Revision};
+
+/// How far above everything before a repaired or restored store goes on: more writes than a store makes between a backup
+/// and its loss.
+pub const RAISE: u64 = 1 << 32;
+
+/// Bytes of blocks that are kept in memory meanwhile.
+const CACHE: u64 = 16 << 20;
+/// Rows that are read at a time.
+const PAGE: usize = 1000;
+
+/// What a store is made of, and what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Whose it is, if that can be read.
+    pub identity: Option<Identity>,
+    /// The newest revision.
+    pub revision: u64,
+    /// The newest revision whose history is given up.
+    pub compacted: u64,
+    /// Objects that are there now.
+    pub objects: usize,
+    /// Their bytes are not counted: bytes of files, written ones.
+    pub bytes: u64,
+    /// Changes in the history that is kept.
+    pub changes: usize,
+    /// Files.
+    pub tables: usize,
+    /// Files.
+    pub journals: usize,
+    /// What is not as it was written and does not matter.
+    pub remarks: Vec<String>,
+    /// What is damaged. None: the store is sound.
+    pub damages: Vec<String>,
+    /// What is missing.
+    pub lost: Lost,
+}
+
+impl Report {
+    fn of(survey: &Survey) -> Report {
+        let live = |versions: &&Vec<super::survey::Version>| {
+            versions.first().is_some_and(|version| version.value.is_some())
+        };
+        Report {
+            identity: survey.identity.clone(),
+            revision: survey.revision,
+            compacted: survey.compacted,
+            objects: survey.versions.values().filter(live).count(),
+            bytes: survey.bytes,
+            changes: survey.log.range(survey.compacted + 1..).count(),
+            tables: survey.tables,
+            journals: survey.journals,
+            remarks: survey.remarks.clone(),
+            damages: survey.damages.clone(),
+            lost: survey.lost.clone(),
+        }
+    }
+
+    /// Whether nothing is damaged.
+    pub fn is_sound(&self) -> bool {
+        self.damages.is_empty() && self.lost.is_nothing()
+    }
+}
+
+/// Damages and keys that are named; there may be very many.
+const NAMED: usize = 20;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(identity) = &self.identity {
+            writeln!(f, "made with {identity}")?;
+        }
+        writeln!(
+            f,
+            "revision {}, history after {}: {} changes; {} objects",
+            self.revision, self.compacted, self.changes, self.objects
+        )?;
+        writeln!(f, "{} tables and {} journals, {} MiB", self.tables, self.journals, self.bytes >> 20)?;
+        for remark in &self.remarks {
+            writeln!(f, "harmless: {remark}")?;
+        }
+        for damage in self.damages.iter().take(NAMED) {
+            writeln!(f, "damaged: {damage}")?;
+        }
+        if self.damages.len() > NAMED {
+            writeln!(f, "damaged: {} more places", self.damages.len() - NAMED)?;
+        }
+        write!(f, "{}", self.lost)?;
+        writeln!(f, "{}", if self.is_sound() { "sound" } else { "not sound" })
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((first, last)) = self.revisions {
+            writeln!(f, "lost: changes among revisions {first} to {last}")?;
+        }
+        for (after, before) in &self.between {
+            let after = after
+                .as_ref()
+                .map_or_else(|| "from the first key".to_owned(), |key| format!("after `{key}`"));
+            let before =
+                before.as_ref().map_or_else(|| "to the last".to_owned(), |key| format!("before `{key}`"));
+            writeln!(f, "lost: rows {after}, {before}")?;
+        }
+        for key in self.keys.iter().take(NAMED) {
+            writeln!(f, "lost: a version of `{key}`")?;
+        }
+        if self.keys.len() > NAMED {
+            writeln!(f, "lost: versions of {} more keys", self.keys.len() - NAMED)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads all of a store and says what it finds. Changes nothing.
+///
+/// # Errors
+///
+/// There is no store, a process has it, or its files cannot be read at all. Damage is no error.
+pub fn check(dir: &Path) -> Result<Report, OpenError> {
+    let _lock = lock(dir)?;
+    Ok(Report::of(&Survey::of(dir, false)?))
+}
+
+/// What [`repair`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repaired {
+    /// The store was sound and is as it was.
+    Sound(Report),
+    /// A new store holds what could be read.
+    Mended {
+        /// What was wrong.
+        report: Report,
+        /// The revision of the new store.
+        revision: Revision,
+        /// Objects in it.
+        objects: usize,
+        /// Where the damaged one is.
+        kept: PathBuf,
+    },
+}
+
+/// Makes a new store of the newest versions that can be read. Holds all objects in memory meanwhile. `identity` is for a
+/// store that cannot say whose it is.
+///
+/// # Errors
+///
+/// Like [`check`]; and when the new store cannot be made, with the old one as it was.
+pub fn repair(dir: &Path, identity: &Identity) -> Result<Repaired, OpenError> {
+    let lock = lock(dir)?;
+    let survey = Survey::of(dir, true)?;
+    let report = Report::of(&survey);
+    if report.is_sound() {
+        return Ok(Repaired::Sound(report));
+    }
+    let acknowledged = survey.acknowledged().unwrap_or_default();
+    let newest = survey.revision.max(acknowledged.revision);
+    let (unfinished, kept) = (beside(dir, "repaired")?, beside(dir, "damaged")?);
+    let mut build = Build::begin(&unfinished, survey.identity.as_ref().unwrap_or(identity))?;
+    let mut objects = 0;
+    for (key, versions) in survey.versions {
+        let Some(newest) = versions.into_iter().next() else { continue };
+        if let Some(value) = newest.value {
+            build.add(&key, newest.revision, &value)?;
+            objects += 1;
+        }
+    }
+    let revision = build.finish(newest, newest.saturating_add(RAISE))?;
+    rename(dir, &kept)?;
+    rename(&unfinished, dir)?;
+    drop(lock);
+    Ok(Repaired::Mended { report, revision, objects, kept })
+}
+
+/// What was written to a file, or read from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Archived {
+    /// Whose the store is.
+    pub identity: Identity,
+    /// The revision of the objects.
+    pub revision: Revision,
+    /// How many there are.
+    pub objects: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+/// Writes the objects of a sound store to a new file.
+///
+/// # Errors
+///
+/// Like [`check`]; and when the store is damaged, or the file cannot be written or is there already.
+pub fn backup(dir: &Path, file: &Path) -> Result<Archived, OpenError> {
+    let _lock = lock(dir)?;
+    let database = dir.join("fjall");
+    let mark = super::read_mark(&dir.join("mark"))?
+        .ok_or_else(|| Error::Corrupt("the high-water mark is missing".to_owned()))?;
+    super::look(dir, &mark.values())?;
+    let tables = Tables::open(&database, CACHE)?;
+    let standing = recovery::compare(&tables, mark.values())?;
+    let identity = recovery::identity(&tables)?;
+    let mut writer = Writer::create(file, &identity, standing.revision)?;
+    let (mut start, mut more) = (String::new(), true);
+    while more {
+        let (rows, rest) = reader::range_at(&tables, "", &start, PAGE, standing.revision)?;
+        more = rest;
+        for row in rows {
+            writer.add(&row.key, row.revision.0, &row.value)?;
+            start = format!("{}\0", row.key);
+        }
+    }
+    let (objects, bytes) = writer.finish()?;
+    Ok(Archived { identity, revision: Revision(standing.revision), objects, bytes })
+}
+
+/// What [`restore`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// What the file holds.
+    pub archived: Archived,
+    /// The revision of the new store.
+    pub revision: Revision,
+}
+
+/// Makes a store from a file that [`backup`] wrote.
+///
+/// # Errors
+///
+/// There is a store already, the file is not whole, or the store cannot be made. Then there is none.
+pub fn restore(file: &Path, dir: &Path) -> Result<Restored, OpenError> {
+    if dir.try_exists()? {
+        let why = format!("`{}` is there already: a store is restored where there is none", dir.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, why).into());
+    }
+    let mut archive = Reader::open(file)?;
+    let (identity, newest) = (archive.identity().clone(), archive.revision());
+    let unfinished = beside(dir, "restored")?;
+    let mut build = Build::begin(&unfinished, &identity)?;
+    let filled = (|| {
+        while let Some((key, revision, value)) = archive.next()? {
+            build.add(&key, revision, &value)?;
+        }
+        Ok::<(), OpenError>(())
+    })();
+    let built = filled.and_then(|()| build.finish(newest, newest.saturating_add(RAISE)));
+    let revision = match built {
+        Ok(revision) => revision,
+        Err(error) => {
+            // It holds nothing that is not in the file.
+            let _ = std::fs::remove_dir_all(&unfinished);
+            return Err(error);
+        }
+    };
+    rename(&unfinished, dir)?;
+    let (objects, bytes) = archive.read();
+    let archived = Archived { identity, revision: Revision(newest), objects, bytes };
+    Ok(Restored { archived, revision })
+}
+
+/// The lock of a store that is there.
+fn lock(dir: &Path) -> Result<File, OpenError> {
+    if !dir.is_dir() {
+        let why = format!("there is no store in `{}`", dir.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, why).into());
+    }
+    super::lock(dir)
+}
+
+/// A name beside a directory that is free.
+fn beside(dir: &Path, what: &str) -> io::Result<PathBuf> {
+    for number in 0.. {
+        let mut name = dir.as_os_str().to_owned();
+        name.push(if number == 0 { format!(".{what}") } else { format!(".{what}-{number}") });
+        let path = PathBuf::from(name);
+        if !path.try_exists()? {
+            return Ok(path);
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Renames a directory and syncs the one it is in.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::rename(from, to)?;
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent)?.sync_all()
+}

@@ -1,0 +1,155 @@
+//! Stores that no process serves: looked at, written to a file, and made from one.
+
+use super::super::offline::{self, RAISE, Repaired};
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sound_store_is_found_sound_and_left_alone() {
+    let dir = memory_dir();
+    let path = dir.path().join("store");
+    let store =
+        FjallStore::open(Options { memtable_bytes: 16 << 10, ..options(&path) }, Arc::new(Seen::default()))
+            .unwrap();
+    let rows = churn(&store, 1, 300, 400).await;
+    assert!(matches!(offline::check(&path), Err(OpenError::Locked(_))), "a process has it");
+    assert!(matches!(offline::repair(&path, &identity()), Err(OpenError::Locked(_))));
+    assert!(matches!(offline::backup(&path, &dir.path().join("file")), Err(OpenError::Locked(_))));
+    store.close().await;
+    let report = offline::check(&path).unwrap();
+    assert!(report.is_sound(), "{report}");
+    assert_eq!((report.revision, report.objects, report.changes), (300, rows.len(), 300));
+    assert!(matches!(offline::repair(&path, &identity()).unwrap(), Repaired::Sound(_)));
+    let store = open(&path).unwrap();
+    assert_eq!(self::rows(&store).await.unwrap(), rows);
+    store.compact(Revision(250)).await.unwrap();
+    store.maintain().await.unwrap();
+    // Not closed: as a kill leaves it.
+    let killed = dir.path().join("killed");
+    copy_store(&path, &killed);
+    let report = offline::check(&killed).unwrap();
+    assert!(report.is_sound(), "{report}");
+    assert_eq!(
+        (report.revision, report.compacted, report.changes, report.objects),
+        (300, 250, 50, rows.len())
+    );
+    assert!(offline::check(&dir.path().join("none")).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_restored_is_what_was_backed_up_above_every_number_before() {
+    let dir = memory_dir();
+    let (path, file, restored) =
+        (dir.path().join("store"), dir.path().join("file"), dir.path().join("restored"));
+    let store = open(&path).unwrap();
+    let rows = churn(&store, 2, 300, 3000).await;
+    store.close().await;
+    let archived = offline::backup(&path, &file).unwrap();
+    assert_eq!((archived.revision, archived.objects), (Revision(300), rows.len() as u64));
+    assert_eq!(archived.bytes, std::fs::metadata(&file).unwrap().len());
+    assert!(offline::backup(&path, &file).is_err(), "a backup is not overwritten");
+    let done = offline::restore(&file, &restored).unwrap();
+    assert_eq!((done.revision, &done.archived), (Revision(300 + RAISE), &archived));
+    assert!(offline::restore(&file, &restored).is_err(), "there is a store");
+    let report = offline::check(&restored).unwrap();
+    assert!(report.is_sound(), "{report}");
+    for round in 0..3 {
+        let store = open(&restored).unwrap();
+        assert_eq!(store.revision(), Revision(300 + RAISE + round * 50));
+        if round == 0 {
+            assert_eq!(self::rows(&store).await.unwrap(), rows);
+        }
+        let asked = store.range("", "", 0, Some(Revision(300))).await;
+        assert!(matches!(asked, Err(Error::Compacted { .. })), "{asked:?}");
+        assert!(matches!(store.watch("", Revision(299)).await, Err(Error::Compacted { .. })));
+        churn(&store, 3 + round, 50, 100).await;
+        let changes = changes_after(&store, Revision(300 + RAISE)).await.unwrap();
+        assert_eq!(changes.len() as u64, (round + 1) * 50);
+        store.close().await;
+        let report = offline::check(&restored).unwrap();
+        assert!(report.is_sound(), "{report}");
+    }
+    // A restored store is backed up and restored like any other.
+    let again = dir.path().join("again");
+    let archived = offline::backup(&restored, &dir.path().join("file-2")).unwrap();
+    let done = offline::restore(&dir.path().join("file-2"), &again).unwrap();
+    assert_eq!(done.revision.0, archived.revision.0 + RAISE);
+    open(&again).unwrap().close().await;
+}
+
+/// An empty store has a revision too.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_store_is_backed_up_and_restored() {
+    let dir = memory_dir();
+    let (path, file, restored) =
+        (dir.path().join("store"), dir.path().join("file"), dir.path().join("restored"));
+    open(&path).unwrap().close().await;
+    assert_eq!(offline::backup(&path, &file).unwrap().objects, 0);
+    assert_eq!(offline::restore(&file, &restored).unwrap().revision, Revision(RAISE));
+    let store = open(&restored).unwrap();
+    let made = store.commit("a", Op::Create(Bytes::new())).await.unwrap();
+    assert_eq!(made.revision, Revision(RAISE + 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_or_cut_backup_is_refused_and_leaves_nothing() {
+    let dir = memory_dir();
+    let (path, file, restored) =
+        (dir.path().join("store"), dir.path().join("file"), dir.path().join("restored"));
+    let store = open(&path).unwrap();
+    churn(&store, 2, 12, 30).await;
+    store.close().await;
+    offline::backup(&path, &file).unwrap();
+    let whole = std::fs::read(&file).unwrap();
+    let refused = |bytes: &[u8], what: &str| {
+        std::fs::write(&file, bytes).unwrap();
+        assert!(offline::restore(&file, &restored).is_err(), "{what}");
+        let left: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 2, "{what}: {left:?}");
+    };
+    for at in (0..whole.len()).step_by(3) {
+        let mut changed = whole.clone();
+        changed[at] ^= 4;
+        refused(&changed, &format!("byte {at}"));
+        refused(&whole[..at], &format!("cut to {at}"));
+    }
+    refused(&[&whole[..], &[0]].concat(), "a byte more");
+}
+
+/// The newest versions of all keys are there again; one whose newest version is lost is as it was before, or not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn repair_keeps_what_a_cut_journal_leaves() {
+    let dir = memory_dir();
+    let path = dir.path().join("store");
+    let store = open(&path).unwrap();
+    let mut at_60 = Vec::new();
+    for round in 0..2 {
+        let rows = churn(&store, round, 60, 200).await;
+        if round == 0 {
+            at_60 = rows;
+        }
+    }
+    let cut = store.stats().revision;
+    store.close().await;
+    let journal = path.join("fjall/0.jnl");
+    let bytes = std::fs::read(&journal).unwrap();
+    let written = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[written / 2] ^= 1;
+    std::fs::write(&journal, damaged).unwrap();
+    let why = corrupt(open(&path));
+    assert!(why.contains(&format!("to {cut} are missing")), "{why}");
+    let repaired = offline::repair(&path, &identity()).unwrap();
+    let Repaired::Mended { report, revision, kept, .. } = repaired else { panic!("found sound") };
+    assert!(report.to_string().contains(&format!("to {cut}")), "{report}");
+    assert_eq!(revision, Revision(cut + RAISE));
+    assert!(kept.ends_with("store.damaged"));
+    let store = open(&path).unwrap();
+    let rows = rows(&store).await.unwrap();
+    let (first, _) = report.lost.revisions.unwrap();
+    assert!(rows.iter().all(|row| row.revision.0 < first));
+    if first > 60 {
+        assert!(at_60.iter().all(|old| rows.iter().any(|row| row.key == old.key) || first > 61));
+    }
+    churn(&store, 9, 20, 20).await;
+}
