@@ -16,6 +16,8 @@ type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// The labels of [`DECISIONS`]; names come from a configuration file.
 type DecisionLabels = [(&'static str, String); 3];
+/// Type and name of a mode.
+type ModeLabels = [(&'static str, String); 2];
 
 const AUTHENTICATIONS: Definition = Definition::new(
     "authentication_attempts_total",
@@ -28,6 +30,16 @@ const DECISIONS: Definition = Definition::new(
     "apiserver_authorization_decisions_total",
     Stability::Alpha,
     "Decisions made by a mode, by its type and name and the decision.",
+);
+const EXCLUSIONS: Definition = Definition::new(
+    "apiserver_authorization_match_condition_exclusions_total",
+    Stability::Alpha,
+    "Questions that a mode was not asked since a match condition was false, by its type and name.",
+);
+const CONDITION_ERRORS: Definition = Definition::new(
+    "apiserver_authorization_match_condition_evaluation_errors_total",
+    Stability::Alpha,
+    "Questions whose match conditions failed, by type and name of the mode.",
 );
 const ROLES: Definition =
     Definition::new("authd_mirror_roles", Stability::Alpha, "Roles and ClusterRoles in the mirror.");
@@ -75,6 +87,8 @@ pub struct Meters {
     no_opinion: Counter,
     not_decided: Counter,
     decisions: Counters<DecisionLabels>,
+    exclusions: Counters<ModeLabels>,
+    condition_errors: Counters<ModeLabels>,
     /// Reloads of the authentication configuration.
     pub authn_reloads: ReloadMeters,
     /// Reloads of the authorization configuration.
@@ -90,11 +104,13 @@ struct MirrorGauges {
     synced: Gauge,
 }
 
-/// The two counters of one mode.
+/// The counters of one mode.
 #[derive(Clone, Debug)]
 pub struct ModeCounters {
     allowed: Counter,
     denied: Counter,
+    excluded: Counter,
+    condition_failed: Counter,
 }
 
 /// The mirror as the metrics show it.
@@ -126,6 +142,8 @@ impl Meters {
         let (allowed, denied, no_opinion, not_decided) =
             (result("allowed"), result("denied"), result("no-opinion"), result("error"));
         let decisions = metrics.counter::<DecisionLabels>(&DECISIONS);
+        let exclusions = metrics.counter::<ModeLabels>(&EXCLUSIONS);
+        let condition_errors = metrics.counter::<ModeLabels>(&CONDITION_ERRORS);
         let reloads = |total, last| ReloadMeters {
             total: metrics.counter::<ReloadLabels>(total),
             last: metrics.float_gauge::<ReloadLabels>(last),
@@ -146,6 +164,8 @@ impl Meters {
             no_opinion,
             not_decided,
             decisions,
+            exclusions,
+            condition_errors,
             authn_reloads,
             authz_reloads,
             mirror,
@@ -158,7 +178,13 @@ impl Meters {
             let labels = [("type", kind), ("name", name), ("decision", decision)];
             self.decisions.get_or_create(&labels.map(|(label, value)| (label, value.to_owned()))).clone()
         };
-        ModeCounters { allowed: of("allowed"), denied: of("denied") }
+        let labels = [("type", kind.to_owned()), ("name", name.to_owned())];
+        ModeCounters {
+            allowed: of("allowed"),
+            denied: of("denied"),
+            excluded: self.exclusions.get_or_create(&labels).clone(),
+            condition_failed: self.condition_errors.get_or_create(&labels).clone(),
+        }
     }
 
     /// A login: the method that accepted, or none.
@@ -195,6 +221,16 @@ impl Meters {
 }
 
 impl ModeCounters {
+    /// A match condition was false.
+    pub fn excluded(&self) {
+        self.excluded.inc();
+    }
+
+    /// Match conditions failed.
+    pub fn condition_failed(&self) {
+        self.condition_failed.inc();
+    }
+
     /// A mode decided.
     pub fn count(&self, verdict: Verdict) {
         match verdict {

@@ -6,6 +6,7 @@ use apimachinery::decision::{Decision, Verdict};
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 
+use super::entry::Entry;
 use super::{Answer, Authorizer, Question, Rules, Settings};
 use crate::mirror::{Mirror, NotYet};
 use crate::rules::PolicyRule;
@@ -16,12 +17,12 @@ struct Always {
     reason: &'static str,
 }
 
-pub(super) fn allow(_: &Settings, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
+pub(super) fn allow(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
     Ok(Box::new(Always { verdict: Verdict::Allow, reason: "" }))
 }
 
 /// Has no opinion rather than denying, as in Kubernetes: a later mode may allow.
-pub(super) fn deny(_: &Settings, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
+pub(super) fn deny(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
     Ok(Box::new(Always { verdict: Verdict::NoOpinion, reason: "Everything is forbidden." }))
 }
 

@@ -12,7 +12,10 @@
 //! the mirror is not there the whole question is [`NotYet`], and no partial answer exists.
 //! INVARIANT (any name): an answer holds for other names only when every mode that was asked says so.
 
+pub mod access_review;
 mod always;
+pub mod conditions;
+pub mod entry;
 pub mod escalation;
 mod rbac;
 
@@ -29,6 +32,8 @@ use authproto::auth::Dependencies;
 use crate::meters::{Meters, ModeCounters};
 use crate::mirror::{Mirror, NotYet};
 use crate::rules::PolicyRule;
+use conditions::{Conditions, Match};
+use entry::{Entry, OnFailure};
 
 /// One question.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +90,7 @@ trait Authorizer: Send + Sync {
 }
 
 /// Makes a mode, or says which flag or file is wrong.
-type Build = fn(&Settings, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String>;
+type Build = fn(&Settings, &Entry, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String>;
 
 /// Whether a mode can be used.
 enum Support {
@@ -122,10 +127,20 @@ pub fn help() -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
+/// The mode of a type, as [`Entry`] holds it; None when no mode is called so.
+pub fn kind(name: &str) -> Option<&'static str> {
+    MODES.iter().find(|(known, ..)| *known == name).map(|(known, ..)| *known)
+}
+
+/// The types of all modes.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    MODES.iter().map(|(name, ..)| *name)
+}
+
 /// A checked list of modes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Modes {
-    names: Vec<&'static str>,
+    entries: Vec<Entry>,
     /// What the log should say at start.
     pub warnings: Vec<String>,
 }
@@ -139,45 +154,66 @@ impl Modes {
     pub fn parse(flag: Option<&str>) -> Result<Self, Vec<String>> {
         let Some(flag) = flag else {
             let warning = "no --authorization-mode: every request is allowed (AlwaysAllow)".to_owned();
-            return Ok(Modes { names: vec!["AlwaysAllow"], warnings: vec![warning] });
+            return Ok(Modes { entries: vec![Entry::of("AlwaysAllow")], warnings: vec![warning] });
         };
-        let mut modes = Modes { names: Vec::new(), warnings: Vec::new() };
+        let mut entries: Vec<Entry> = Vec::new();
         let mut mistakes = Vec::new();
         for word in flag.split(',') {
-            match MODES.iter().find(|(name, ..)| *name == word) {
-                None => {
-                    let known: Vec<&str> = MODES.iter().map(|(name, ..)| *name).collect();
-                    mistakes.push(format!(
-                        "--authorization-mode: unknown mode `{word}`: use {}",
-                        known.join(", ")
-                    ));
+            match kind(word) {
+                None => mistakes.push(format!(
+                    "--authorization-mode: unknown mode `{word}`: use {}",
+                    kinds().collect::<Vec<_>>().join(", ")
+                )),
+                Some(kind) if entries.iter().any(|entry| entry.kind == kind) => {
+                    mistakes.push(format!("--authorization-mode: `{kind}` comes twice"));
                 }
-                Some((name, ..)) if modes.names.contains(name) => {
-                    mistakes.push(format!("--authorization-mode: `{name}` comes twice"));
-                }
-                Some((name, _, support)) => {
-                    modes.names.push(name);
-                    match support {
-                        Support::NotBuilt => {
-                            mistakes.push(format!("--authorization-mode: `{name}` is not built yet"));
-                        }
-                        Support::Accepted(warning) => modes.warnings.push((*warning).to_owned()),
-                        Support::Built(_) if *name == "AlwaysAllow" => {
-                            modes
-                                .warnings
-                                .push("authorization mode AlwaysAllow: every request is allowed".to_owned());
-                        }
-                        Support::Built(_) => (),
-                    }
-                }
+                Some(kind) => entries.push(Entry::of(kind)),
             }
         }
-        if mistakes.is_empty() { Ok(modes) } else { Err(mistakes) }
+        match Modes::of(entries) {
+            Ok(modes) if mistakes.is_empty() => Ok(modes),
+            Ok(_) => Err(mistakes),
+            Err(more) => {
+                mistakes.extend(more.into_iter().map(|mistake| format!("--authorization-mode: {mistake}")));
+                Err(mistakes)
+            }
+        }
+    }
+
+    /// These modes in this order.
+    ///
+    /// # Errors
+    ///
+    /// Each that is not built.
+    pub fn of(entries: Vec<Entry>) -> Result<Self, Vec<String>> {
+        let mut warnings = Vec::new();
+        let mut mistakes = Vec::new();
+        for Entry { kind, .. } in &entries {
+            match MODES.iter().find(|(name, ..)| name == kind) {
+                Some((.., Support::NotBuilt)) | None => mistakes.push(format!("`{kind}` is not built yet")),
+                Some((.., Support::Accepted(warning))) => warnings.push((*warning).to_owned()),
+                Some((.., Support::Built(_))) if *kind == "AlwaysAllow" => {
+                    warnings.push("authorization mode AlwaysAllow: every request is allowed".to_owned());
+                }
+                Some((.., Support::Built(_))) => (),
+            }
+        }
+        if mistakes.is_empty() { Ok(Modes { entries, warnings }) } else { Err(mistakes) }
+    }
+
+    /// The modes in order.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
     }
 
     /// Whether every request is allowed by some mode: anonymous access is then off unless it is asked for.
     pub fn allow_everything(&self) -> bool {
-        self.names.contains(&"AlwaysAllow")
+        self.has("AlwaysAllow")
+    }
+
+    /// Whether a mode of this type is among them.
+    pub fn has(&self, kind: &str) -> bool {
+        self.entries.iter().any(|entry| entry.kind == kind)
     }
 }
 
@@ -187,10 +223,34 @@ pub struct Union {
 }
 
 struct Mode {
-    /// Its type, unless a configuration file names it.
     name: String,
     authorizer: Box<dyn Authorizer>,
+    /// Which questions it is asked, and what is decided when that cannot be told; of a webhook.
+    conditions: Option<(Arc<Conditions>, OnFailure)>,
     counters: ModeCounters,
+}
+
+impl Mode {
+    async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
+        let Some((conditions, on_failure)) = &self.conditions else {
+            return self.authorizer.authorize(question).await;
+        };
+        let mut skipped = Answer::default();
+        match conditions.check(question.user, question.attributes) {
+            Match::Matches => return self.authorizer.authorize(question).await,
+            Match::Skipped => {
+                self.counters.excluded();
+                skipped.decision.verdict = Verdict::NoOpinion;
+            }
+            Match::Failed(problem) => {
+                self.counters.condition_failed();
+                tracing::warn!(mode = self.name, problem, "match conditions of an authorizer failed");
+                skipped.decision.verdict = on_failure.verdict();
+                skipped.decision.evaluation_error = format!("{}: match conditions: {problem}", self.name);
+            }
+        }
+        Ok(skipped)
+    }
 }
 
 impl Union {
@@ -207,15 +267,21 @@ impl Union {
     ) -> Result<Self, Vec<String>> {
         let mut built = Vec::new();
         let mut mistakes = Vec::new();
-        for name in &modes.names {
-            let Some((.., Support::Built(build))) = MODES.iter().find(|(known, ..)| known == name) else {
+        for entry in &modes.entries {
+            let Entry { kind, name, webhook } = entry;
+            let Some((.., Support::Built(build))) = MODES.iter().find(|(known, ..)| known == kind) else {
                 continue;
             };
-            match build(settings, mirror) {
-                Ok(authorizer) => {
-                    let counters = meters.mode(name, name);
-                    built.push(Mode { name: (*name).to_owned(), authorizer, counters });
-                }
+            match build(settings, entry, mirror) {
+                Ok(authorizer) => built.push(Mode {
+                    name: name.clone(),
+                    authorizer,
+                    conditions: webhook
+                        .as_ref()
+                        .filter(|webhook| !webhook.conditions.is_empty())
+                        .map(|webhook| (Arc::clone(&webhook.conditions), webhook.on_failure)),
+                    counters: meters.mode(kind, name),
+                }),
                 Err(mistake) => mistakes.push(mistake),
             }
         }
@@ -249,7 +315,7 @@ impl Union {
         let mut all = Answer { any_name: true, ..Answer::default() };
         all.decision.verdict = Verdict::NoOpinion;
         for mode in &self.modes {
-            let answer = mode.authorizer.authorize(question).await?;
+            let answer = mode.authorize(question).await?;
             mode.counters.count(answer.decision.verdict);
             merge(&mut all.depends_on, answer.depends_on);
             all.any_name = all.any_name && answer.any_name;
@@ -339,8 +405,9 @@ mod tests {
             (Some(""), Err(1)),
             (Some("Foo,RBAC,Bar"), Err(2)),
         ] {
-            let got =
-                Modes::parse(flag).map(|m| (m.names, m.warnings.len())).map_err(|mistakes| mistakes.len());
+            let got = Modes::parse(flag)
+                .map(|m| (m.entries.iter().map(|entry| entry.kind).collect::<Vec<_>>(), m.warnings.len()))
+                .map_err(|mistakes| mistakes.len());
             assert_eq!(got, want, "{flag:?}");
         }
     }

@@ -12,6 +12,7 @@ use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
+use super::entry::Entry;
 use super::{Answer, Authorizer, Question, Rules, Settings};
 use crate::mirror::{Mirror, NotYet};
 use crate::rules::Judgement;
@@ -23,7 +24,7 @@ struct Rbac {
     mirror: Arc<Mirror>,
 }
 
-pub(super) fn build(_: &Settings, mirror: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
+pub(super) fn build(_: &Settings, _: &Entry, mirror: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
     Ok(Box::new(Rbac { mirror: Arc::clone(mirror) }))
 }
 

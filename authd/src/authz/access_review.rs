@@ -1,0 +1,190 @@
+//! A question as the `spec` of a SubjectAccessReview: what another service is asked, and what match conditions read.
+//!
+//! # Reference
+//!
+//! The type is `authorization.<d>/v1`; v1beta1 differs in the name of the groups (access control, "Webhook mode").
+
+use apimachinery::attributes::{Attributes, ParsedSelector};
+use apimachinery::object::{Map, Value};
+use apimachinery::user::UserInfo;
+use serde_json::json;
+
+/// The versions in which other services are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// `v1`.
+    V1,
+    /// `v1beta1`.
+    V1Beta1,
+}
+
+impl Version {
+    /// Both, as they are written; the newer first.
+    pub const NAMES: [&'static str; 2] = ["v1", "v1beta1"];
+
+    /// The version of a name.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "v1" => Some(Version::V1),
+            "v1beta1" => Some(Version::V1Beta1),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Version::V1 => "v1",
+            Version::V1Beta1 => "v1beta1",
+        }
+    }
+}
+
+/// The question, as it goes over the wire: what is empty is left out.
+pub fn spec(user: &UserInfo, attributes: &Attributes, version: Version) -> Map<String, Value> {
+    let groups = match version {
+        Version::V1 => "groups",
+        Version::V1Beta1 => "group",
+    };
+    let mut spec = Map::new();
+    if attributes.resource_request {
+        spec.insert("resourceAttributes".to_owned(), present(resource(attributes)));
+    } else {
+        spec.insert("nonResourceAttributes".to_owned(), present(non_resource(attributes)));
+    }
+    let asker = [
+        ("user", Value::from(user.name.as_str())),
+        (groups, json!(user.groups)),
+        ("extra", json!(user.extra)),
+        ("uid", Value::from(user.uid.as_str())),
+    ];
+    spec.extend(asker.map(|(field, value)| (field.to_owned(), value)));
+    spec.retain(|_, value| !is_empty(value));
+    spec
+}
+
+/// The question, as match conditions read it: texts, lists and maps are always there, and of the two kinds of attributes
+/// the one that applies.
+pub fn readable(user: &UserInfo, attributes: &Attributes) -> Map<String, Value> {
+    let mut spec = Map::new();
+    let asker = [
+        ("user", Value::from(user.name.as_str())),
+        ("groups", json!(user.groups)),
+        ("extra", json!(user.extra)),
+        ("uid", Value::from(user.uid.as_str())),
+    ];
+    spec.extend(asker.map(|(field, value)| (field.to_owned(), value)));
+    if attributes.resource_request {
+        spec.insert("resourceAttributes".to_owned(), Value::Object(resource(attributes)));
+    } else {
+        spec.insert("nonResourceAttributes".to_owned(), Value::Object(non_resource(attributes)));
+    }
+    spec
+}
+
+fn resource(attributes: &Attributes) -> Map<String, Value> {
+    let texts = [
+        ("namespace", &attributes.namespace),
+        ("verb", &attributes.verb),
+        ("group", &attributes.group),
+        ("version", &attributes.version),
+        ("resource", &attributes.resource),
+        ("subresource", &attributes.subresource),
+        ("name", &attributes.name),
+    ];
+    let mut fields: Map<String, Value> =
+        texts.into_iter().map(|(field, text)| (field.to_owned(), text.as_str().into())).collect();
+    let selectors =
+        [("fieldSelector", &attributes.field_selector), ("labelSelector", &attributes.label_selector)];
+    for (field, selector) in selectors {
+        if let Some(requirements) = requirements(selector) {
+            fields.insert(field.to_owned(), json!({"requirements": requirements}));
+        }
+    }
+    fields
+}
+
+fn non_resource(attributes: &Attributes) -> Map<String, Value> {
+    let texts = [("path", &attributes.path), ("verb", &attributes.verb)];
+    texts.into_iter().map(|(field, text)| (field.to_owned(), text.as_str().into())).collect()
+}
+
+/// None for a selector that selects everything, and for one that cannot be read: it does not restrict.
+fn requirements(selector: &ParsedSelector) -> Option<Vec<Value>> {
+    let ParsedSelector::Requirements(requirements) = selector else { return None };
+    let shown = requirements.iter().map(|requirement| {
+        let mut shown = Map::new();
+        shown.insert("key".to_owned(), requirement.key.as_str().into());
+        shown.insert("operator".to_owned(), requirement.operator.as_str().into());
+        if !requirement.values.is_empty() {
+            shown.insert("values".to_owned(), json!(requirement.values));
+        }
+        Value::Object(shown)
+    });
+    (!requirements.is_empty()).then(|| shown.collect())
+}
+
+fn present(mut fields: Map<String, Value>) -> Value {
+    fields.retain(|_, value| !is_empty(value));
+    Value::Object(fields)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) => *value == json!({}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::attributes::{Operator, Requirement};
+
+    #[test]
+    fn a_question_is_a_review_of_either_version() {
+        let user = UserInfo {
+            name: "jane".into(),
+            groups: vec!["team".into()],
+            extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
+            ..UserInfo::default()
+        };
+        let requirement =
+            Requirement { key: "spec.nodeName".into(), operator: Operator::In, values: vec!["n1".into()] };
+        let pods = Attributes {
+            verb: "list".into(),
+            resource_request: true,
+            version: "v1".into(),
+            resource: "pods".into(),
+            field_selector: ParsedSelector::Requirements(vec![requirement]),
+            label_selector: ParsedSelector::Unparsable("a in (".into()),
+            ..Attributes::default()
+        };
+        let path = Attributes { verb: "get".into(), path: "/healthz".into(), ..Attributes::default() };
+        for (attributes, version, want) in [
+            (
+                &pods,
+                Version::V1,
+                json!({"user": "jane", "groups": ["team"], "extra": {"k": ["v"]}, "resourceAttributes": {
+                    "verb": "list", "version": "v1", "resource": "pods",
+                    "fieldSelector": {"requirements": [{"key": "spec.nodeName", "operator": "In", "values": ["n1"]}]}}}),
+            ),
+            (
+                &path,
+                Version::V1Beta1,
+                json!({"user": "jane", "group": ["team"], "extra": {"k": ["v"]},
+                    "nonResourceAttributes": {"verb": "get", "path": "/healthz"}}),
+            ),
+        ] {
+            assert_eq!(Value::Object(spec(&user, attributes, version)), want);
+        }
+        let read = Value::Object(readable(&UserInfo::default(), &path));
+        let want = json!({"user": "", "groups": [], "extra": {}, "uid": "",
+            "nonResourceAttributes": {"verb": "get", "path": "/healthz"}});
+        assert_eq!(read, want);
+        let read = readable(&user, &pods);
+        assert_eq!(read["resourceAttributes"]["namespace"], "", "what is not named is there and empty");
+        assert!(!read.contains_key("nonResourceAttributes"));
+    }
+}

@@ -1,0 +1,215 @@
+//! Match conditions of a webhook: whether it is asked at all (access control, "Authorization configuration file").
+//!
+//! # Contract
+//!
+//! Boolean expressions over `request`, the `spec` of a SubjectAccessReview of v1. If one is false the webhook is
+//! skipped, whatever the others say; if some fail and none is false, the failure policy decides; if all are true, or
+//! there are none, the webhook is asked. Each is metered, with the limits of the data API.
+
+use std::sync::LazyLock;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::user::UserInfo;
+use expressions::{Cost, Environment, Program, Type, Value, limits};
+
+use super::access_review;
+
+/// The most conditions of one webhook.
+pub const MOST: usize = 64;
+
+/// The one variable.
+const REQUEST: &str = "request";
+
+/// Its type, and the environment that declares it.
+static DECLARED: LazyLock<(Type, Environment)> = LazyLock::new(|| {
+    let request = request_type();
+    let environment = Environment::new().variable(REQUEST, request.clone());
+    (request, environment)
+});
+
+fn request_type() -> Type {
+    let texts = |fields: &[&str]| -> Vec<(String, Type)> {
+        fields.iter().map(|field| ((*field).to_owned(), Type::String)).collect()
+    };
+    let strings = || Type::list(Type::String);
+    let requirement = |of: &str| {
+        let mut fields = texts(&["key", "operator"]);
+        fields.push(("values".to_owned(), strings()));
+        Type::object(format!("kubernetes.{of}Requirement"), fields)
+    };
+    let selector = |of: &str| {
+        let mut fields = texts(&["rawSelector"]);
+        fields.push(("requirements".to_owned(), Type::list(requirement(of))));
+        Type::object(format!("kubernetes.{of}Attributes"), fields)
+    };
+    let mut resource = texts(&["namespace", "verb", "group", "version", "resource", "subresource", "name"]);
+    resource.push(("fieldSelector".to_owned(), selector("FieldSelector")));
+    resource.push(("labelSelector".to_owned(), selector("LabelSelector")));
+    let mut request = texts(&["user", "uid"]);
+    request.push(("groups".to_owned(), strings()));
+    request.push(("extra".to_owned(), Type::map(Type::String, strings())));
+    request.push(("resourceAttributes".to_owned(), Type::object("kubernetes.ResourceAttributes", resource)));
+    let path = Type::object("kubernetes.NonResourceAttributes", texts(&["path", "verb"]));
+    request.push(("nonResourceAttributes".to_owned(), path));
+    Type::object("kubernetes.SubjectAccessReviewSpec", request)
+}
+
+/// Compiled conditions.
+#[derive(Default)]
+pub struct Conditions(Vec<Condition>);
+
+struct Condition {
+    source: String,
+    program: Program,
+}
+
+/// What conditions say of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// All are true.
+    Matches,
+    /// One is false.
+    Skipped,
+    /// None is false, and these failed.
+    Failed(String),
+}
+
+impl Conditions {
+    /// Compiles one expression and adds it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, for the person who wrote it.
+    pub fn add(&mut self, source: &str) -> Result<(), String> {
+        let program = DECLARED.1.compile(source).map_err(|error| format!("compilation failed: {error}"))?;
+        if *program.result_type() != Type::Bool {
+            return Err("must evaluate to bool".to_owned());
+        }
+        self.0.push(Condition { source: source.to_owned(), program });
+        Ok(())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a question is one of those that the webhook is asked.
+    pub fn check(&self, user: &UserInfo, attributes: &Attributes) -> Match {
+        if self.is_empty() {
+            return Match::Matches;
+        }
+        let fields = access_review::readable(user, attributes);
+        let request = Value::object(&fields, &DECLARED.0);
+        let mut budget = limits::MATCH_CONDITIONS;
+        let mut failures = Vec::new();
+        for Condition { source, program } in &self.0 {
+            let mut cost = Cost::limit(limits::CALL.min(budget));
+            match program.evaluate(&[(REQUEST, request.clone())], &mut cost) {
+                Ok(Value::Bool(false)) => return Match::Skipped,
+                Ok(Value::Bool(true)) => (),
+                Ok(_) => failures.push(format!("`{source}`: must evaluate to bool")),
+                Err(error) => failures.push(format!("`{source}`: {error}")),
+            }
+            budget = budget.saturating_sub(cost.used());
+        }
+        if failures.is_empty() { Match::Matches } else { Match::Failed(failures.join(", ")) }
+    }
+}
+
+impl std::fmt::Debug for Conditions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|condition| &condition.source)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conditions(sources: &[&str]) -> Conditions {
+        let mut conditions = Conditions::default();
+        for source in sources {
+            conditions.add(source).unwrap_or_else(|fault| panic!("{source}: {fault}"));
+        }
+        conditions
+    }
+
+    fn jane() -> UserInfo {
+        UserInfo {
+            name: "jane".into(),
+            groups: vec!["team".into()],
+            extra: [("example.com/k".to_owned(), vec!["v".to_owned()])].into(),
+            ..UserInfo::default()
+        }
+    }
+
+    #[test]
+    fn false_wins_over_failure_and_failure_over_true() {
+        let (yes, no, fails) =
+            ("request.user == 'jane'", "request.user == 'joe'", "request.nonResourceAttributes.path == '/'");
+        let pods = Attributes { resource_request: true, resource: "pods".into(), ..Attributes::default() };
+        let failed = |got: &Match| matches!(got, Match::Failed(_));
+        for (sources, want) in [
+            (vec![], Match::Matches),
+            (vec![yes], Match::Matches),
+            (vec![yes, yes], Match::Matches),
+            (vec![no], Match::Skipped),
+            (vec![yes, no], Match::Skipped),
+            (vec![fails, no], Match::Skipped),
+            (vec![no, fails], Match::Skipped),
+            (vec![fails], Match::Failed(String::new())),
+            (vec![yes, fails], Match::Failed(String::new())),
+            (vec![fails, yes], Match::Failed(String::new())),
+        ] {
+            let got = conditions(&sources).check(&jane(), &pods);
+            assert!(got == want || failed(&got) && failed(&want), "{sources:?}: {got:?}");
+        }
+    }
+
+    #[test]
+    fn the_whole_question_can_be_read() {
+        let pods = Attributes {
+            verb: "list".into(),
+            resource_request: true,
+            group: "apps".into(),
+            resource: "deployments".into(),
+            namespace: "a".into(),
+            field_selector: apimachinery::attributes::ParsedSelector::Requirements(vec![
+                apimachinery::attributes::Requirement {
+                    key: "metadata.name".into(),
+                    operator: apimachinery::attributes::Operator::In,
+                    values: vec!["x".into()],
+                },
+            ]),
+            ..Attributes::default()
+        };
+        for source in [
+            "'team' in request.groups && request.uid == ''",
+            "request.extra['example.com/k'] == ['v']",
+            "has(request.resourceAttributes) && !has(request.nonResourceAttributes)",
+            "request.resourceAttributes.namespace == 'a' && request.resourceAttributes.name == ''",
+            "request.resourceAttributes.group == 'apps' && request.resourceAttributes.verb == 'list'",
+            "request.resourceAttributes.fieldSelector.requirements[0].values[0] == 'x'",
+            "!has(request.resourceAttributes.labelSelector)",
+            "!has(request.resourceAttributes) || request.resourceAttributes.subresource.startsWith('')",
+        ] {
+            assert_eq!(conditions(&[source]).check(&jane(), &pods), Match::Matches, "{source}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_boolean_or_does_not_compile_is_refused() {
+        for source in ["request.user", "1", "", "request.nosuch == ''", "object.x == 1", "request.user =="] {
+            assert!(Conditions::default().add(source).is_err(), "{source}");
+        }
+    }
+
+    #[test]
+    fn an_expression_that_would_run_for_ever_fails() {
+        let user = UserInfo { groups: vec!["g".to_owned(); 2000], ..jane() };
+        let cube = "request.groups.all(a, request.groups.all(b, request.groups.all(c, a == b && b == c)))";
+        let got = conditions(&[cube]).check(&user, &Attributes::default());
+        assert!(matches!(got, Match::Failed(_)), "{got:?}");
+    }
+}
