@@ -1,0 +1,145 @@
+//! A history on one store over many servers, one after the other, and its judgement.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::check;
+use crate::clients::{Client, Knowledge, World};
+use crate::collections::{COLLECTIONS, Scope};
+use crate::connection::Protocol;
+use crate::history::{At, History, Recorder, Time};
+use crate::server::{Home, Server};
+use crate::session::{Session, fork};
+use crate::watchers::Cursor;
+
+/// Watchers that come and go.
+const ROAMING: usize = 8;
+
+/// How long history is kept: so short that it is trimmed in the course of a chapter, or longer than one.
+const RETENTIONS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(600)];
+
+/// A store and what happened on it.
+pub struct Chapter {
+    /// Its choices.
+    pub random: SmallRng,
+    /// Where the servers are started.
+    pub home: Home,
+    /// Takes down what happens.
+    pub recorder: Arc<Recorder>,
+    /// What happened before the server that runs now.
+    pub history: History,
+    cursors: Vec<Cursor>,
+    /// The version at which each collection was empty.
+    base: Vec<u64>,
+}
+
+impl Chapter {
+    /// On an empty store below a directory.
+    pub fn new(dir: &Path, seed: u64) -> Chapter {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let retention = RETENTIONS[random.random_range(0..RETENTIONS.len())];
+        Chapter {
+            random,
+            home: Home::new(dir, retention),
+            recorder: Arc::new(Recorder::new()),
+            history: History::default(),
+            cursors: Vec::new(),
+            base: Vec::new(),
+        }
+    }
+
+    /// Starts a server on what the last one left.
+    ///
+    /// # Panics
+    ///
+    /// It does not start.
+    pub async fn start(&mut self) -> Server {
+        match self.home.start().await {
+            Ok(server) => server,
+            Err(refusal) => panic!(
+                "Durable: the server does not start on what the last one left ({:?}):\n{}",
+                refusal.status,
+                tail(&refusal.log)
+            ),
+        }
+    }
+
+    /// Starts clients and watchers; the first time makes what they need.
+    pub async fn session(&mut self, server: &Server) -> Session {
+        if self.base.is_empty() {
+            self.prepare(server).await;
+        }
+        let random = fork(&mut self.random);
+        Session::start(server.address, &self.recorder, &self.history, &self.cursors, random).await
+    }
+
+    async fn prepare(&mut self, server: &Server) {
+        let world = Arc::new(World {
+            recorder: Arc::clone(&self.recorder),
+            address: server.address,
+            knowledge: parking_lot::Mutex::new(Knowledge::default()),
+            stop: false.into(),
+            over: tokio::sync::watch::Sender::new(false),
+        });
+        let mut client = Client::new(world, fork(&mut self.random), Protocol::Http1);
+        client.make_namespaces().await.expect("the server runs");
+        for collection in 0..COLLECTIONS.len() {
+            let list = client.read_list(Scope::whole(collection), At::MostRecent, 0).await;
+            let page = list.pages.first().expect("a list of an empty collection");
+            assert!(page.items.is_empty(), "the store is not new");
+            self.base.push(page.revision);
+            for protocol in [Protocol::Http1, Protocol::Http2] {
+                let id = self.cursors.len();
+                self.cursors.push(Cursor::steady(id, collection, protocol, page.revision));
+            }
+        }
+        for index in 0..ROAMING {
+            let protocol = if index % 2 == 0 { Protocol::Http1 } else { Protocol::Http2 };
+            self.cursors.push(Cursor::roaming(self.cursors.len(), protocol));
+        }
+    }
+
+    /// Takes what a session, whose server is dead, told.
+    pub async fn close(&mut self, session: Session, cut: Option<Time>) {
+        self.cursors = session.end(&self.recorder, cut, &mut self.history).await;
+    }
+
+    /// Checks the history.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, with the part of it that shows that.
+    pub fn judge(&self) -> Result<(), String> {
+        check::all(&self.history, &self.base, self.home.retention).map_err(|violations| {
+            let shown = violations.iter().take(3).map(ToString::to_string).collect::<Vec<_>>();
+            format!("{} violations\n{}", violations.len(), shown.join("\n"))
+        })
+    }
+
+    /// The version at which each collection was empty.
+    pub fn base(&self) -> &[u64] {
+        &self.base
+    }
+
+    /// Numbers for the report.
+    pub fn size(&self) -> String {
+        let History { operations, lists, streams, .. } = &self.history;
+        let notices: usize = streams.iter().map(|stream| stream.notices.len()).sum();
+        format!(
+            "{} operations, {} lists, {} watches with {notices} notices",
+            operations.len(),
+            lists.len(),
+            streams.len()
+        )
+    }
+}
+
+/// The end of a log.
+pub fn tail(log: &str) -> &str {
+    let from = log.len().saturating_sub(3000);
+    log.get(log.ceil_char_boundary(from)..).unwrap_or_default()
+}

@@ -1,0 +1,120 @@
+//! Lists: the version that was asked for, and the whole state of it, over all pages.
+
+use std::time::Duration;
+
+use super::{Check, Violation, story};
+use crate::chronicle::Chronicle;
+use crate::collections::Seen;
+use crate::history::{At, List, ListEnding};
+
+/// See the module.
+pub fn check(chronicle: &Chronicle, retention: Duration, violations: &mut Vec<Violation>) {
+    for list in &chronicle.history.lists {
+        let found = version(chronicle, list)
+            .or_else(|| snapshot(chronicle, list))
+            .or_else(|| expiry(chronicle, list, retention));
+        if let Some((check, what)) = found {
+            let mut lines = story::of_list(list);
+            if let Some(page) = list.pages.first() {
+                let first = page.revision.saturating_sub(40);
+                lines.extend(story::of_scope(chronicle, &list.scope, first, page.revision + 10));
+            }
+            violations.push(Violation { check, what, story: lines });
+        }
+    }
+}
+
+type Found = Option<(Check, String)>;
+
+/// Whether the list, and each page of it, is of the version asked for.
+fn version(chronicle: &Chronicle, list: &List) -> Found {
+    let first = list.pages.first()?;
+    let told = chronicle.told_before(first.begin);
+    let revision = first.revision;
+    let wrong = match list.at {
+        At::MostRecent => (revision < told).then(|| format!("{told} had been told before it was asked for")),
+        At::NotOlderThan(least) => {
+            (revision < least).then(|| format!("not older than {least} was asked for"))
+        }
+        At::Exact(exactly) => (revision != exactly).then(|| format!("exactly {exactly} was asked for")),
+        At::Any => None,
+    };
+    if let Some(why) = wrong {
+        return Some((Check::Version, format!("a list is of revision {revision}, and {why}")));
+    }
+    let other = list.pages.iter().find(|page| page.revision != revision)?;
+    let what = format!("a later page is of revision {}, the first one of {revision}", other.revision);
+    Some((Check::Snapshot, what))
+}
+
+/// Whether the pages are what there was at their revision, in order and whole.
+fn snapshot(chronicle: &Chronicle, list: &List) -> Found {
+    let revision = list.pages.first()?.revision;
+    if revision > chronicle.covered(&list.scope) {
+        return None;
+    }
+    let expected = chronicle.snapshot(&list.scope, revision);
+    let items: Vec<&Seen> = list.pages.iter().flat_map(|page| &page.items).collect();
+    let whole = list.ending == ListEnding::Complete;
+    for index in 0..expected.len().max(items.len()) {
+        let what = match (expected.get(index), items.get(index)) {
+            (Some((key, at, content)), Some(seen)) => {
+                if **key == seen.key && *at == seen.revision && content.write == seen.write {
+                    continue;
+                }
+                let told = chronicle
+                    .operation(content.write)
+                    .filter(|writer| writer.outcome != crate::history::Outcome::Unknown);
+                let acknowledged = if told.is_some() { ", which was acknowledged," } else { "" };
+                format!(
+                    "a list of revision {revision} has {} where {key} of revision {at}{acknowledged} is to be",
+                    story::of_seen(seen)
+                )
+            }
+            (Some((key, at, _)), None) if whole => {
+                format!("a list of revision {revision} lacks {key} of revision {at}")
+            }
+            (Some(_), None) => break,
+            (None, Some(seen)) => {
+                format!("a list of revision {revision} has {}, which was not there", story::of_seen(seen))
+            }
+            (None, None) => break,
+        };
+        return Some((Check::Snapshot, what));
+    }
+    let mut read = 0;
+    for page in &list.pages {
+        read += page.items.len();
+        let alone = list.scope.is_everything() && list.scope.collections.len() == 1 && !page.foreign;
+        if let Some(remaining) = page.remaining.filter(|_| alone)
+            && remaining != expected.len() - read
+        {
+            let rest = expected.len() - read;
+            return Some((Check::Snapshot, format!("a page says that {remaining} remain, and {rest} do")));
+        }
+        if list.limit > 0 && list.at != At::Any && page.items.len() > list.limit {
+            return Some((Check::Snapshot, format!("a page has {} objects", page.items.len())));
+        }
+    }
+    None
+}
+
+fn expiry(chronicle: &Chronicle, list: &List, retention: Duration) -> Found {
+    let ListEnding::Expired(at, revision) = list.ending else { return None };
+    let what = premature(chronicle, revision, at, retention)?;
+    Some((Check::Expiry, format!("a list of revision {revision} is answered 410, and {what}")))
+}
+
+/// Why a revision cannot have been too old at a time: the store was still at it when less time had passed than history is
+/// kept.
+pub fn premature(
+    chronicle: &Chronicle,
+    revision: u64,
+    at: crate::history::Time,
+    retention: Duration,
+) -> Option<String> {
+    let stood = chronicle.stood_at(revision);
+    let age = at.saturating_sub(stood);
+    (age < retention)
+        .then(|| format!("it was the newest {age:.3?} before: history is kept for {retention:?}"))
+}

@@ -1,0 +1,117 @@
+//! Revisions: one change each, never back, never twice; and what they put there is what somebody wrote.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Check, Violation, story};
+use crate::chronicle::{Chronicle, Contradiction};
+use crate::history::{Action, Outcome};
+
+/// See the module.
+pub fn check(chronicle: &Chronicle, contradictions: &[Contradiction], violations: &mut Vec<Violation>) {
+    for Contradiction { revision, told: [first, second] } in contradictions {
+        violations.push(Violation {
+            check: Check::OneHistory,
+            what: format!("two different changes are told under revision {revision}"),
+            story: vec![story::of_change(*revision, first), story::of_change(*revision, second)],
+        });
+    }
+    never_back(chronicle, violations);
+    nothing_refused(chronicle, violations);
+    whole_objects(chronicle, violations);
+}
+
+/// A write that begins after a revision was told gets a later one.
+fn never_back(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
+    for operation in chronicle.history.operations.iter().filter(|operation| operation.writes()) {
+        let Outcome::Done(seen) = &operation.outcome else { continue };
+        let told = chronicle.told_before(operation.begin);
+        if seen.revision <= told {
+            violations.push(Violation {
+                check: Check::Revisions,
+                what: format!(
+                    "a write got revision {}, and {told} had been told before it was sent",
+                    seen.revision
+                ),
+                story: vec![story::of_operation(operation)],
+            });
+        }
+    }
+}
+
+/// What is there was written there, by a write that was sent and not refused.
+fn nothing_refused(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
+    for (revision, change) in chronicle.changes() {
+        let Some(content) = &change.after else { continue };
+        let Some(writer) = chronicle.operation(content.write) else {
+            violations.push(Violation {
+                check: Check::Refused,
+                what: format!("revision {revision} holds what nobody wrote"),
+                story: vec![story::of_change(revision, change)],
+            });
+            continue;
+        };
+        let refused = match &writer.outcome {
+            Outcome::Done(seen) => seen.revision != revision,
+            Outcome::Unknown => false,
+            _ => true,
+        };
+        if refused || writer.key != change.key || !writer.writes() {
+            violations.push(Violation {
+                check: Check::Refused,
+                what: format!("revision {revision} holds a write that was answered otherwise"),
+                story: vec![story::of_change(revision, change), story::of_operation(writer)],
+            });
+        }
+        if writer.group != content.group {
+            violations.push(Violation {
+                check: Check::Atomic,
+                what: format!("revision {revision} mixes two writes: its group is not the writer's"),
+                story: vec![story::of_change(revision, change), story::of_operation(writer)],
+            });
+        }
+    }
+}
+
+/// An object keeps its uid as long as it is, and nothing else ever has it.
+fn whole_objects(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
+    let mut owners: HashMap<Arc<str>, u64> = HashMap::new();
+    for (revision, change) in chronicle.changes() {
+        let Some(content) = &change.after else { continue };
+        if revision > chronicle.covered[change.key.collection] {
+            continue;
+        }
+        let before = chronicle.state(&change.key, revision - 1);
+        let wrong = match before {
+            Some((_, old)) => old.uid != content.uid,
+            None => owners.contains_key(&content.uid),
+        };
+        // The chronicle's own order of an object: a create makes it, an update finds it.
+        let created = chronicle.operation(content.write).map(|writer| writer.action);
+        let out_of_place = match created {
+            Some(Action::Create | Action::CreateByPut) => before.is_some(),
+            Some(Action::Write(Some(expected))) => before.is_none_or(|(at, _)| at != expected.revision),
+            Some(Action::Write(None)) => before.is_none(),
+            _ => false,
+        };
+        if wrong {
+            violations.push(Violation {
+                check: Check::Atomic,
+                what: format!("revision {revision} shows a uid that is another object's"),
+                story: story::of_key(chronicle, &change.key, revision, revision),
+            });
+        }
+        if out_of_place {
+            violations.push(Violation {
+                check: Check::Linearizable,
+                what: format!(
+                    "the write of revision {revision} succeeded on a state that it should have refused: {:?} after {:?}",
+                    created,
+                    before.map(|(at, content)| (at, content.write))
+                ),
+                story: story::of_key(chronicle, &change.key, revision, revision),
+            });
+        }
+        owners.insert(Arc::clone(&content.uid), revision);
+    }
+}

@@ -1,0 +1,115 @@
+//! Parts of a history as text: what a failing check shows.
+
+use crate::chronicle::{Change, Chronicle};
+use crate::collections::{GROUPS, Key, Scope, Seen};
+use crate::history::{List, Notice, Operation, Outcome, Stream};
+
+/// Lines of each kind that are shown at most.
+const LINES: usize = 14;
+
+/// What happened to an object around some revisions: what is known of it, and who did or saw it.
+pub fn of_key(chronicle: &Chronicle, key: &Key, first: u64, last: u64) -> Vec<String> {
+    let revisions = chronicle.revisions_of(key);
+    let from = revisions.partition_point(|at| *at < first).saturating_sub(2);
+    let upto = (revisions.partition_point(|at| *at <= last) + 2).min(revisions.len());
+    let mut story = vec![format!("changes of {key}:")];
+    for revision in revisions.iter().take(upto).skip(from).take(LINES) {
+        let change = chronicle.between(revision - 1, *revision).next();
+        story.extend(change.map(|(revision, change)| format!("  {}", of_change(revision, change))));
+    }
+    let touches = |operation: &&Operation| {
+        let seen = if let Outcome::Done(seen) = &operation.outcome { seen.revision } else { 0 };
+        operation.key == *key && seen >= first && seen <= last
+    };
+    story.push("who was answered with them:".to_owned());
+    story.extend(
+        chronicle
+            .history
+            .operations
+            .iter()
+            .filter(touches)
+            .take(LINES)
+            .map(|one| format!("  {}", of_operation(one))),
+    );
+    story
+}
+
+/// A change.
+pub fn of_change(revision: u64, change: &Change) -> String {
+    match &change.after {
+        Some(content) => format!(
+            "{revision}: {} is #{} in group {}, uid {}",
+            change.key, content.write, GROUPS[content.group], content.uid
+        ),
+        None => format!("{revision}: {} is gone", change.key),
+    }
+}
+
+/// An operation.
+pub fn of_operation(operation: &Operation) -> String {
+    let Operation { id, begin, end, key, action, outcome, .. } = operation;
+    let outcome = match outcome {
+        Outcome::Done(seen) => format!("{} = #{}", seen.revision, seen.write),
+        other => format!("{other:?}"),
+    };
+    format!("#{id} [{begin:.3?}, {end:.3?}] {action:?} {key} -> {outcome}")
+}
+
+/// A watch around one of its notices, and what happened in its scope there.
+pub fn of_stream(chronicle: &Chronicle, stream: &Stream, at: usize, first: u64, last: u64) -> Vec<String> {
+    let Stream { id, scope, start, resumes, begin, notices, ending, .. } = stream;
+    let mut story = vec![format!(
+        "watch {id} of {scope} from {start:?} at {begin:.3?}, after watch {resumes:?}, {} notices, {ending:?}:",
+        notices.len()
+    )];
+    let from = at.saturating_sub(LINES / 2);
+    for (index, (time, notice)) in notices.iter().enumerate().skip(from).take(LINES) {
+        let mark = if index == at { '>' } else { ' ' };
+        story.push(format!(" {mark}{time:.3?} {}", of_notice(notice)));
+    }
+    story.extend(of_scope(chronicle, scope, first, last));
+    story
+}
+
+/// The changes of a scope after a revision up to another.
+pub fn of_scope(chronicle: &Chronicle, scope: &Scope, first: u64, last: u64) -> Vec<String> {
+    let changes = chronicle.between(first.saturating_sub(1), last);
+    let mut within: Vec<_> = changes.filter(|(_, change)| scope.contains(&change.key)).collect();
+    let from = within.len().saturating_sub(LINES);
+    let mut story = vec![format!("changes of the scope from {first} to {last}:")];
+    story.extend(within.drain(from..).map(|(revision, change)| format!("  {}", of_change(revision, change))));
+    story
+}
+
+/// A list.
+pub fn of_list(list: &List) -> Vec<String> {
+    let List { scope, at, limit, pages, ending } = list;
+    let mut story = vec![format!("list of {scope} {at:?}, {limit} a page, {ending:?}:")];
+    for page in pages {
+        let items: Vec<String> = page.items.iter().map(of_seen).collect();
+        story.push(format!(
+            "  [{:.3?}, {:.3?}] {}: {}",
+            page.begin,
+            page.end,
+            page.revision,
+            items.join(", ")
+        ));
+    }
+    story
+}
+
+fn of_notice(notice: &Notice) -> String {
+    match notice {
+        Notice::Added(seen) => format!("ADDED {}", of_seen(seen)),
+        Notice::Modified(seen) => format!("MODIFIED {}", of_seen(seen)),
+        Notice::Deleted(seen) => format!("DELETED {}", of_seen(seen)),
+        Notice::Bookmark { revision, initial } => {
+            format!("BOOKMARK {revision}{}", if *initial { " of the beginning" } else { "" })
+        }
+    }
+}
+
+/// An object as it was shown.
+pub fn of_seen(seen: &Seen) -> String {
+    format!("{}@{} = #{} {}", seen.key.name, seen.revision, seen.write, GROUPS[seen.group])
+}

@@ -1,0 +1,1 @@
+//! Hand-made histories: each check finds what it is for.

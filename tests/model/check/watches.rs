@@ -1,0 +1,290 @@
+//! Watches: etcd's six guarantees, and what Kubernetes adds: selectors, and streams that begin with what exists.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use super::lists::premature;
+use super::{Check, Violation, story};
+use crate::chronicle::{Chronicle, Content};
+use crate::collections::{Key, Scope, Seen};
+use crate::history::{At, Notice, Start, Stream, StreamEnding, Time};
+
+/// Beginnings that are tried for a watch that does not say which revision it begins with.
+const TRIED: usize = 4000;
+
+/// See the module.
+pub fn check(chronicle: &Chronicle, retention: Duration, violations: &mut Vec<Violation>) {
+    for stream in &chronicle.history.streams {
+        let found = match stream.start {
+            Start::After(revision) => after(chronicle, stream, revision, 0),
+            Start::State(at) => from_state(chronicle, stream, at),
+            Start::Streamed => streamed(chronicle, stream),
+        };
+        let found =
+            found.err().or_else(|| bookmarks(stream)).or_else(|| expiry(chronicle, stream, retention));
+        if let Some(Found { check, what, at, first, last }) = found {
+            let story = story::of_stream(chronicle, stream, at, first, last);
+            violations.push(Violation { check, what, story });
+        }
+    }
+}
+
+/// What is wrong with a stream: at which notice, and which revisions to show.
+struct Found {
+    check: Check,
+    what: String,
+    at: usize,
+    first: u64,
+    last: u64,
+}
+
+type Judged = Result<(), Found>;
+
+/// What a watch is to be told of a change.
+#[derive(Debug, PartialEq, Eq)]
+enum Told<'a> {
+    Added(&'a Content),
+    Modified(&'a Content),
+    Deleted(&'a Content),
+}
+
+/// The changes of a scope after a revision up to another, as a watch of the scope is told.
+fn expected<'a>(
+    chronicle: &'a Chronicle,
+    scope: &'a Scope,
+    after: u64,
+    upto: u64,
+) -> impl Iterator<Item = (u64, &'a Key, Told<'a>)> {
+    chronicle.between(after, upto).filter(|(_, change)| scope.contains(&change.key)).filter_map(
+        |(revision, change)| {
+            let selected = |content: &&Content| scope.selects(content.group);
+            let before = chronicle.state(&change.key, revision - 1).map(|(_, content)| content);
+            let (old, new) = (before.filter(selected), change.after.as_ref().filter(selected));
+            let told = match (old, new) {
+                (None, None) => return None,
+                (None, Some(new)) => Told::Added(new),
+                (Some(_), Some(new)) => Told::Modified(new),
+                (Some(old), None) => Told::Deleted(old),
+            };
+            Some((revision, &change.key, told))
+        },
+    )
+}
+
+/// The notices from an index on are the changes after a revision.
+fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Judged {
+    let scope = &stream.scope;
+    let covered = chronicle.covered(scope);
+    let last = stream.notices.iter().map(|(_, notice)| notice.revision()).max().unwrap_or(begin);
+    let mut awaited = expected(chronicle, scope, begin, last).peekable();
+    let (mut told, mut marked) = (begin, begin);
+    for (at, (_, notice)) in stream.notices.iter().enumerate().skip(from) {
+        let revision = notice.revision();
+        let found =
+            |check, what, first: u64| Err(Found { check, what, at, first, last: revision.max(first) });
+        let (Notice::Added(seen) | Notice::Modified(seen) | Notice::Deleted(seen)) = notice else {
+            // All up to a bookmark was told before it.
+            if let Some((missed, key, _)) = awaited.next_if(|(missed, ..)| *missed <= revision) {
+                let what =
+                    format!("a bookmark of revision {revision} comes before the event {missed} of {key}");
+                return found(Check::Bookmarkable, what, told.min(missed));
+            }
+            marked = marked.max(revision);
+            continue;
+        };
+        if revision <= told {
+            let again = stream.notices[from..at].iter().any(|(_, before)| {
+                !matches!(before, Notice::Bookmark { .. }) && before.revision() == revision
+            });
+            let (check, what) = if again || revision == begin {
+                (Check::Unique, format!("event {revision} is told again"))
+            } else if told == begin {
+                (Check::Ordered, format!("event {revision} is told by a watch from {begin}"))
+            } else {
+                (Check::Ordered, format!("event {revision} is told after {told}"))
+            };
+            return found(check, what, revision);
+        }
+        if revision <= marked {
+            let what = format!("event {revision} is told after a bookmark of {marked}");
+            return found(Check::Bookmarkable, what, revision);
+        }
+        while let Some((missed, key, what)) = awaited.next_if(|(missed, ..)| *missed < revision) {
+            let transition = stream.scope.groups.is_some() && is_transition(chronicle, missed, key, &what);
+            let check = match () {
+                () if transition => Check::Selected,
+                () if told == begin => Check::Resumable,
+                () => Check::Reliable,
+            };
+            let what = format!("event {missed} of {key} is left out between {told} and {revision}");
+            return found(check, what, told.min(missed));
+        }
+        match awaited.next_if(|(due, ..)| *due == revision) {
+            Some((_, key, due)) => {
+                if !fits(notice, key, &due) {
+                    let what = format!("event {revision} is not the change: {due:?} of {key} is due");
+                    return found(Check::Atomic, what, revision.saturating_sub(1));
+                }
+            }
+            None if revision <= covered => {
+                let what = format!("event {revision} of {} is no change of the scope", seen.key);
+                return found(Check::Atomic, what, revision.saturating_sub(1));
+            }
+            None => {}
+        }
+        told = revision;
+    }
+    Ok(())
+}
+
+/// Whether a change is one only for those who select: it also was, or still is, an object.
+fn is_transition(chronicle: &Chronicle, revision: u64, key: &Key, told: &Told) -> bool {
+    match told {
+        Told::Added(_) => chronicle.state(key, revision - 1).is_some(),
+        Told::Deleted(_) => chronicle.state(key, revision).is_some(),
+        Told::Modified(_) => false,
+    }
+}
+
+fn fits(notice: &Notice, key: &Key, due: &Told) -> bool {
+    let (seen, content) = match (notice, due) {
+        (Notice::Added(seen), Told::Added(content))
+        | (Notice::Modified(seen), Told::Modified(content))
+        | (Notice::Deleted(seen), Told::Deleted(content)) => (seen, content),
+        _ => return false,
+    };
+    seen.key == *key && seen.write == content.write && seen.group == content.group && seen.uid == content.uid
+}
+
+/// The state of a revision that the stream names, and the changes after it.
+fn streamed(chronicle: &Chronicle, stream: &Stream) -> Judged {
+    let is_mark = |(_, notice): &(Time, Notice)| matches!(notice, Notice::Bookmark { initial: true, .. });
+    let Some(mark) = stream.notices.iter().position(is_mark) else {
+        // Cut off before: a part of some state.
+        return from_state(chronicle, stream, At::MostRecent);
+    };
+    let revision = stream.notices[mark].1.revision();
+    let told = chronicle.told_before(stream.begin);
+    if revision < told {
+        let what = format!("it begins with the state of {revision}, and {told} had been told before");
+        return Err(Found { check: Check::Initial, what, at: mark, first: revision, last: told });
+    }
+    if revision <= chronicle.covered(&stream.scope) {
+        let state = chronicle.snapshot(&stream.scope, revision);
+        if state.len() != mark || !is_beginning(stream, mark, &state) {
+            // What came after the state and before the mark, or was not there at all.
+            let what = format!(
+                "the mark behind the beginning says {revision}, and the {mark} objects before it are not the {} of that \
+                 revision",
+                state.len()
+            );
+            return Err(Found {
+                check: Check::Bookmarkable,
+                what,
+                at: mark,
+                first: revision.saturating_sub(20),
+                last: revision,
+            });
+        }
+    }
+    after(chronicle, stream, revision, mark + 1)
+}
+
+/// Whether notices are the first objects of a state.
+fn is_beginning(stream: &Stream, count: usize, state: &[(&Key, u64, &Content)]) -> bool {
+    let pairs = stream.notices.iter().take(count).zip(state);
+    pairs.into_iter().all(|((_, notice), (key, at, content))| {
+        matches!(notice, Notice::Added(seen) if same(seen, key, *at, content))
+    })
+}
+
+fn same(seen: &Seen, key: &Key, at: u64, content: &Content) -> bool {
+    seen.key == *key && seen.revision == at && seen.write == content.write && seen.uid == content.uid
+}
+
+/// The state of some revision, and the changes after it: some revision must fit.
+fn from_state(chronicle: &Chronicle, stream: &Stream, at: At) -> Judged {
+    let scope = &stream.scope;
+    let Some((_, newest)) = stream.notices.last() else { return Ok(()) };
+    let least = if at == At::Any { 0 } else { chronicle.told_before(stream.begin) };
+    let upto = chronicle.covered(scope);
+    if newest.revision() > upto {
+        return Ok(());
+    }
+    let leading = stream.notices.iter().take_while(|(_, notice)| matches!(notice, Notice::Added(_))).count();
+    let later =
+        chronicle.between(least, upto).filter(|(_, change)| scope.contains(&change.key)).map(|(at, _)| at);
+    let best: Cell<Option<Found>> = Cell::new(None);
+    for revision in std::iter::once(least).chain(later).take(TRIED) {
+        let state = chronicle.snapshot(scope, revision);
+        let count = state.len().min(leading);
+        if !is_beginning(stream, count, &state) {
+            continue;
+        }
+        if count < state.len() {
+            if leading == stream.notices.len() && stream.ending == StreamEnding::Closed {
+                return Ok(());
+            }
+            continue;
+        }
+        match after(chronicle, stream, revision, count) {
+            Ok(()) => return Ok(()),
+            Err(found) => {
+                let known = best.take();
+                best.set(Some(known.filter(|known| known.at >= found.at).unwrap_or(found)));
+            }
+        }
+    }
+    Err(best.take().unwrap_or_else(|| Found {
+        check: Check::Initial,
+        what: format!("its beginning is not the state of any revision since {least}"),
+        at: 0,
+        first: least,
+        last: newest.revision(),
+    }))
+}
+
+/// Bookmarks come only to those who asked, and do not go back.
+fn bookmarks(stream: &Stream) -> Option<Found> {
+    let mut last = 0;
+    for (at, (_, notice)) in stream.notices.iter().enumerate() {
+        let Notice::Bookmark { revision, .. } = notice else { continue };
+        let what = match () {
+            () if !stream.bookmarks => {
+                format!("a bookmark of {revision} comes to a watch that asked for none")
+            }
+            () if *revision < last => format!("a bookmark of {revision} comes after one of {last}"),
+            () => {
+                last = *revision;
+                continue;
+            }
+        };
+        return Some(Found { check: Check::Bookmarkable, what, at, first: *revision, last: *revision });
+    }
+    None
+}
+
+/// 410 is honest.
+fn expiry(chronicle: &Chronicle, stream: &Stream, retention: Duration) -> Option<Found> {
+    let found = |check, what| Found { check, what, at: stream.notices.len(), first: 1, last: 0 };
+    match (&stream.ending, stream.start) {
+        (StreamEnding::Expired(at), Start::After(revision)) => {
+            let what = premature(chronicle, revision, *at, retention)?;
+            Some(found(Check::Expiry, format!("a watch from {revision} is answered 410, and {what}")))
+        }
+        (StreamEnding::Expired(_), _) => {
+            Some(found(Check::Expiry, "a watch without a version is answered 410".to_owned()))
+        }
+        (StreamEnding::Lagged(at), _) => {
+            let mut floods = chronicle.history.floods.iter();
+            let flooded = floods.any(|(begin, end)| begin < at && *end > stream.begin);
+            (!flooded).then(|| {
+                found(
+                    Check::Expiry,
+                    "a watch is told to begin anew, and too little happened for that".to_owned(),
+                )
+            })
+        }
+        (StreamEnding::Closed, _) => None,
+    }
+}

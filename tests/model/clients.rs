@@ -1,0 +1,519 @@
+//! Clients that read and write objects at random, and take down what they are told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::Rng as _;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom as _;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::collections::{COLLECTIONS, GROUPS, Key, Mark, NAMES, NAMESPACES, Scope, Seen};
+use crate::connection::{Address, Answer, Connection, Error, Protocol};
+use crate::history::{
+    Action, At, Expected, List, ListEnding, ListPage, Operation, Outcome, Recorder, Removal,
+};
+
+const JSON: &str = "application/json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+
+/// Longer than this no request but a watch may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Writes of a flood, and the bytes of each: together more than the events that a server keeps in memory.
+const FLOOD: (usize, usize) = (28, 900_000);
+
+/// What clients of one server share.
+pub struct World {
+    /// Takes down what they are told.
+    pub recorder: Arc<Recorder>,
+    /// The server.
+    pub address: Address,
+    /// Objects as they were seen last, and versions that were seen.
+    pub knowledge: Mutex<Knowledge>,
+    /// Clients finish what they do and stop.
+    pub stop: AtomicBool,
+    /// The server is dead or about to die.
+    pub over: watch::Sender<bool>,
+}
+
+/// What clients know, so that their conditions have a chance to hold.
+#[derive(Default)]
+pub struct Knowledge {
+    seen: std::collections::HashMap<Key, Expected>,
+    /// Versions that were told of.
+    pub revisions: Vec<u64>,
+}
+
+impl Knowledge {
+    /// Of a history.
+    pub fn new(revisions: Vec<u64>) -> Knowledge {
+        Knowledge { revisions, ..Knowledge::default() }
+    }
+
+    fn learn(&mut self, seen: &Seen) {
+        self.seen.insert(seen.key.clone(), Expected { revision: seen.revision, write: seen.write });
+        self.revisions.push(seen.revision);
+    }
+
+    /// A version, rather a recent one.
+    pub fn some_revision(&self, random: &mut SmallRng) -> Option<u64> {
+        let known = self.revisions.len();
+        let back = match random.random_range(0..4) {
+            0 => known,
+            1 => 200,
+            _ => 20,
+        };
+        let first = known.saturating_sub(back);
+        self.revisions.get(first..).and_then(|recent| recent.choose(random)).copied()
+    }
+}
+
+/// One client.
+pub struct Client {
+    world: Arc<World>,
+    random: SmallRng,
+    protocol: Protocol,
+    connection: Option<Connection>,
+}
+
+impl Client {
+    /// A client that has not connected yet.
+    pub fn new(world: Arc<World>, random: SmallRng, protocol: Protocol) -> Client {
+        Client { world, random, protocol, connection: None }
+    }
+
+    /// Does one thing after another until it is told to stop or the server is gone.
+    pub async fn run(mut self) {
+        let mut over = self.world.over.subscribe();
+        while !*over.borrow_and_update() && !self.world.stop.load(Ordering::SeqCst) {
+            match self.random.random_range(0..100) {
+                0..20 => self.get().await,
+                20..36 => self.create().await,
+                36..66 => self.write().await,
+                66..77 => self.delete().await,
+                77..79 => self.delete_collection().await,
+                79..97 => self.list().await,
+                _ => {
+                    let pause = self.random.random_range(0..20);
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+            }
+        }
+    }
+
+    fn some_key(&mut self) -> Key {
+        let collection = self.random.random_range(0..COLLECTIONS.len());
+        Key::new(collection, NAMES.choose(&mut self.random).expect("names"))
+    }
+
+    fn expected(&mut self, key: &Key) -> Option<Expected> {
+        let conditional = self.random.random_bool(0.6);
+        self.world.knowledge.lock().seen.get(key).copied().filter(|_| conditional)
+    }
+
+    /// Writes an object of a name as a marker that is seen by every watch of its group.
+    pub async fn fence(&mut self, collection: usize, group: usize) -> Option<u64> {
+        let key = Key::new(collection, &format!("m-fence-{}", GROUPS[group]));
+        // One of the two is refused.
+        let seen = self.put_mark(&key, Action::Create, Some(group)).await;
+        match seen {
+            Some(seen) => Some(seen),
+            None => {
+                let known = self.world.knowledge.lock().seen.get(&key).copied();
+                self.patch_mark(&key, Action::Write(known), Some(group)).await
+            }
+        }
+    }
+
+    async fn create(&mut self) {
+        let key = self.some_key();
+        let by_put = key.put_creates() && self.random.random_bool(0.5);
+        let action = if by_put { Action::CreateByPut } else { Action::Create };
+        self.put_mark(&key, action, None).await;
+    }
+
+    async fn write(&mut self) {
+        let key = self.some_key();
+        let expected = self.expected(&key);
+        // Such a kind takes no PUT without a version.
+        let put = self.random.random_bool(0.4) && (expected.is_some() || !key.put_creates());
+        if put {
+            let over = expected.filter(|_| key.put_creates()).map(Action::Put);
+            self.put_mark(&key, over.unwrap_or(Action::Write(expected)), None).await;
+        } else {
+            self.patch_mark(&key, Action::Write(expected), None).await;
+        }
+    }
+
+    fn mark(&mut self, group: Option<usize>) -> Mark {
+        let group = group.unwrap_or_else(|| self.random.random_range(0..GROUPS.len()));
+        let weight = if self.random.random_bool(0.1) { 3000 } else { self.random.random_range(0..200) };
+        Mark { write: self.world.recorder.id(), group, weight }
+    }
+
+    /// Sends a whole object.
+    async fn put_mark(&mut self, key: &Key, action: Action, group: Option<usize>) -> Option<u64> {
+        let mark = self.mark(group);
+        let collection = COLLECTIONS[key.collection].path;
+        let item = format!("{collection}/{}", key.name);
+        let (method, path, version) = match action {
+            Action::Create => ("POST", collection.to_owned(), None),
+            Action::Write(Some(expected)) | Action::Put(expected) => ("PUT", item, Some(expected.revision)),
+            _ => ("PUT", item, None),
+        };
+        let body = key.body(&mark, version);
+        self.operate(key, action, mark, method, &path, JSON, &body).await
+    }
+
+    /// Sends a patch of a random type.
+    async fn patch_mark(&mut self, key: &Key, action: Action, group: Option<usize>) -> Option<u64> {
+        let mark = self.mark(group);
+        let path = format!("{}/{}", COLLECTIONS[key.collection].path, key.name);
+        let expected = if let Action::Write(expected) = action { expected } else { None };
+        let mut metadata = mark.metadata();
+        let (media_type, body) = match self.random.random_range(0..3) {
+            0 => {
+                let test = expected.map(|expected| {
+                    json!({"op": "test", "path": "/metadata/annotations/write", "value": expected.write.to_string()})
+                });
+                let replace = |field: &str, value: &Value| json!({"op": "replace", "path": format!("/metadata/{field}"), "value": value});
+                let rest = [
+                    replace("labels", &metadata["labels"]),
+                    replace("annotations", &metadata["annotations"]),
+                ];
+                (JSON_PATCH, Value::from_iter(test.into_iter().chain(rest)))
+            }
+            which => {
+                if let Some(expected) = expected {
+                    metadata["resourceVersion"] = json!(expected.revision.to_string());
+                }
+                let media_type = if which == 1 { MERGE_PATCH } else { STRATEGIC_PATCH };
+                (media_type, json!({"metadata": metadata}))
+            }
+        };
+        self.operate(key, action, mark, "PATCH", &path, media_type, &body).await
+    }
+
+    async fn delete(&mut self) {
+        let key = self.some_key();
+        let expected = self.expected(&key);
+        let path = format!("{}/{}", COLLECTIONS[key.collection].path, key.name);
+        let body = expected.map_or(Value::Null, |expected| {
+            let version = expected.revision.to_string();
+            json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}})
+        });
+        let mark = Mark { write: self.world.recorder.id(), group: 0, weight: 0 };
+        self.operate(&key, Action::Delete(expected), mark, "DELETE", &path, JSON, &body).await;
+    }
+
+    async fn get(&mut self) {
+        let key = self.some_key();
+        let known = self.world.knowledge.lock().some_revision(&mut self.random);
+        let (at, query) = match (self.random.random_range(0..4), known) {
+            (0, _) => (At::Any, "?resourceVersion=0".to_owned()),
+            (1, Some(revision)) => (At::NotOlderThan(revision), format!("?resourceVersion={revision}")),
+            _ => (At::MostRecent, String::new()),
+        };
+        let path = format!("{}/{}{query}", COLLECTIONS[key.collection].path, key.name);
+        let mark = Mark { write: self.world.recorder.id(), group: 0, weight: 0 };
+        self.operate(&key, Action::Get(at), mark, "GET", &path, JSON, &Value::Null).await;
+    }
+
+    /// Sends an operation on one object and takes down what came of it; answers the version if it is known.
+    #[expect(clippy::too_many_arguments, reason = "an operation and how it is sent")]
+    async fn operate(
+        &mut self,
+        key: &Key,
+        action: Action,
+        mark: Mark,
+        method: &str,
+        path: &str,
+        media_type: &str,
+        body: &Value,
+    ) -> Option<u64> {
+        let begin = self.world.recorder.now();
+        let answer = self.ask(method, path, media_type, body).await;
+        let end = self.world.recorder.now();
+        let (code, outcome) = match answer {
+            Ok(answer) => (answer.code, self.outcome(key, action, &answer)),
+            Err(_) => (0, Outcome::Unknown),
+        };
+        let revision = if let Outcome::Done(seen) = &outcome { Some(seen.revision) } else { None };
+        if let Outcome::Done(seen) = &outcome {
+            self.world.knowledge.lock().learn(seen);
+        }
+        let Mark { write, group, .. } = mark;
+        // The code says whether a PUT of such a kind made the object or replaced it.
+        let action = match (action, code) {
+            (Action::Put(_), 201) => Action::CreateByPut,
+            (Action::Put(expected), 200 | 409) => Action::Write(Some(expected)),
+            (action, _) => action,
+        };
+        let operation = Operation { id: write, begin, end, key: key.clone(), action, group, outcome };
+        self.world.recorder.note(|part| part.operations.push(operation));
+        revision
+    }
+
+    /// What an answer says.
+    fn outcome(&self, key: &Key, action: Action, answer: &Answer) -> Outcome {
+        let refused = || Outcome::Refused(answer.code, answer.body["message"].to_string());
+        match (action, answer.code) {
+            (Action::Delete(_), 200) => Outcome::Deleted,
+            (_, 200 | 201) => match Seen::read(&answer.body, &[key.collection]) {
+                Ok(Some(seen)) => Outcome::Done(seen),
+                Ok(None) => refused(),
+                Err(what) => {
+                    self.complain(what);
+                    Outcome::Unknown
+                }
+            },
+            (Action::Create, 409) | (Action::CreateByPut, 409 | 422) => Outcome::Exists,
+            // A failed `test` of a JSON patch is 422.
+            (Action::Write(Some(_)), 409 | 422) | (Action::Put(_) | Action::Delete(Some(_)), 409) => {
+                Outcome::Conflict
+            }
+            (_, 404) => Outcome::Missing,
+            (Action::Get(_), _) | (_, 400..500) => {
+                self.complain(format!("{action:?} {key} is answered {}: {}", answer.code, answer.body));
+                refused()
+            }
+            // What a server that is in trouble did is not known.
+            _ => {
+                self.complain(format!("{action:?} {key} is answered {}: {}", answer.code, answer.body));
+                Outcome::Unknown
+            }
+        }
+    }
+
+    fn complain(&self, what: String) {
+        if !*self.world.over.borrow() {
+            self.world.recorder.note(|part| part.complaints.push(what));
+        }
+    }
+
+    async fn delete_collection(&mut self) {
+        let scope = self.some_scope(false);
+        let begin = self.world.recorder.now();
+        let path = with_query(scope.path(), &scope.parameters());
+        let answer = self.ask("DELETE", &path, JSON, &Value::Null).await;
+        let end = self.world.recorder.now();
+        let removed = match answer {
+            Ok(answer) if answer.code == 200 => Some(self.items(&answer, &scope).0),
+            Ok(answer) => {
+                self.complain(format!(
+                    "deletecollection {scope} is answered {}: {}",
+                    answer.code, answer.body
+                ));
+                None
+            }
+            Err(_) => None,
+        };
+        self.world.recorder.note(|part| part.removals.push(Removal { begin, end, scope, removed }));
+    }
+
+    fn some_scope(&mut self, wide: bool) -> Scope {
+        let mut scope = if wide && self.random.random_bool(0.2) {
+            Scope::all_namespaces()
+        } else {
+            Scope::whole(self.random.random_range(0..COLLECTIONS.len()))
+        };
+        if self.random.random_bool(0.4) {
+            scope.groups = Some(some_groups(&mut self.random));
+        }
+        scope
+    }
+
+    /// The model's objects of a list, and whether there were others.
+    fn items(&self, answer: &Answer, scope: &Scope) -> (Vec<Seen>, bool) {
+        let (mut items, mut foreign) = (Vec::new(), false);
+        for object in answer.body["items"].as_array().into_iter().flatten() {
+            match Seen::read(object, &scope.collections) {
+                Ok(Some(seen)) => items.push(seen),
+                Ok(None) => foreign = true,
+                Err(what) => self.complain(what),
+            }
+        }
+        (items, foreign)
+    }
+
+    async fn list(&mut self) {
+        let scope = self.some_scope(true);
+        let known = self.world.knowledge.lock().some_revision(&mut self.random);
+        let at = match (self.random.random_range(0..6), known) {
+            (0, _) => At::Any,
+            (1, Some(revision)) => At::NotOlderThan(revision),
+            (2 | 3, Some(revision)) => At::Exact(revision),
+            _ => At::MostRecent,
+        };
+        let limit = if self.random.random_bool(0.5) { self.random.random_range(1..5) } else { 0 };
+        let list = self.read_list(scope, at, limit).await;
+        self.world.recorder.note(|part| part.lists.push(list));
+    }
+
+    /// Reads a list to its end.
+    pub async fn read_list(&mut self, scope: Scope, at: At, limit: usize) -> List {
+        let mut parameters = scope.parameters();
+        if limit > 0 {
+            parameters.push(format!("limit={limit}"));
+        }
+        let selectors = parameters.clone();
+        match at {
+            At::MostRecent => {}
+            At::Any => parameters.push("resourceVersion=0".to_owned()),
+            At::NotOlderThan(revision) => {
+                parameters.push(format!("resourceVersion={revision}&resourceVersionMatch=NotOlderThan"));
+            }
+            // With a limit and no match a version is exact, too.
+            At::Exact(revision) if limit > 0 && self.random.random_bool(0.5) => {
+                parameters.push(format!("resourceVersion={revision}"));
+            }
+            At::Exact(revision) => {
+                parameters.push(format!("resourceVersion={revision}&resourceVersionMatch=Exact"));
+            }
+        }
+        let mut list =
+            List { scope: scope.clone(), at, limit, pages: Vec::new(), ending: ListEnding::Complete };
+        loop {
+            let begin = self.world.recorder.now();
+            let answer = self.ask("GET", &with_query(scope.path(), &parameters), JSON, &Value::Null).await;
+            let end = self.world.recorder.now();
+            let Ok(answer) = answer else {
+                list.ending = ListEnding::Cut;
+                return list;
+            };
+            match (answer.code, at) {
+                (200, _) => {}
+                (410, At::Exact(revision)) if list.pages.is_empty() => {
+                    list.ending = ListEnding::Expired(end, revision);
+                    return list;
+                }
+                (410, _) if !list.pages.is_empty() => {
+                    list.ending = ListEnding::Expired(end, list.pages[0].revision);
+                    return list;
+                }
+                (code, at) => {
+                    self.complain(format!("list {scope} {at:?} is answered {code}: {}", answer.body));
+                    list.ending = ListEnding::Cut;
+                    return list;
+                }
+            }
+            let metadata = &answer.body["metadata"];
+            let text = metadata["resourceVersion"].as_str().unwrap_or_default();
+            let Ok(revision) = text.parse() else {
+                self.complain(format!("list {scope} has the version `{text}`"));
+                return list;
+            };
+            let (items, foreign) = self.items(&answer, &scope);
+            {
+                let mut knowledge = self.world.knowledge.lock();
+                if at == At::MostRecent {
+                    items.iter().for_each(|seen| knowledge.learn(seen));
+                }
+                knowledge.revisions.push(revision);
+            }
+            let remaining = metadata["remainingItemCount"].as_u64().map(|count| count as usize);
+            list.pages.push(ListPage { begin, end, revision, items, foreign, remaining });
+            let Some(token) = metadata["continue"].as_str().filter(|token| !token.is_empty()) else {
+                return list;
+            };
+            parameters.clone_from(&selectors);
+            parameters.push(format!("continue={token}"));
+            if self.random.random_bool(0.3) {
+                let pause = self.random.random_range(0..40);
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+            }
+        }
+    }
+
+    /// Lists every collection as it is now.
+    pub async fn survey(&mut self) {
+        for collection in 0..COLLECTIONS.len() {
+            let list = self.read_list(Scope::whole(collection), At::MostRecent, 0).await;
+            self.world.recorder.note(|part| part.lists.push(list));
+        }
+    }
+
+    /// Makes the namespaces.
+    ///
+    /// # Errors
+    ///
+    /// The server is not there.
+    pub async fn make_namespaces(&mut self) -> Result<(), Error> {
+        for name in NAMESPACES {
+            let body = json!({"metadata": {"name": name}});
+            let answer = self.ask("POST", "/api/v1/namespaces", JSON, &body).await?;
+            assert!([201, 409].contains(&answer.code), "namespace {name}: {}", answer.body);
+        }
+        Ok(())
+    }
+
+    /// Writes so much elsewhere that the events of everything leave the server's memory.
+    pub async fn flood(mut self) {
+        let begin = self.world.recorder.now();
+        let path = "/api/v1/namespaces/m-a/secrets";
+        let create = json!({"metadata": {"name": "flood"}});
+        for turn in 0..FLOOD.0 {
+            let letter = char::from(b'A' + (turn % 26) as u8);
+            let data = letter.to_string().repeat(FLOOD.1);
+            let body = json!({"metadata": {"name": "flood"}, "data": {"much": data}});
+            let put = self.ask("PUT", &format!("{path}/flood"), JSON, &body).await;
+            let missing = matches!(&put, Ok(answer) if answer.code == 404);
+            if put.is_err() || missing && self.ask("POST", path, JSON, &create).await.is_err() {
+                break;
+            }
+        }
+        let end = self.world.recorder.now();
+        self.world.recorder.note(|part| part.floods.push((begin, end)));
+    }
+
+    /// Sends a request over the kept connection, or a new one.
+    async fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        media_type: &str,
+        body: &Value,
+    ) -> Result<Answer, Error> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => match Connection::open(self.world.address, self.protocol).await {
+                Ok(connection) => connection,
+                Err(error) => {
+                    // The server is about to be found dead.
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    return Err(error);
+                }
+            },
+        };
+        let asked = tokio::time::timeout(PATIENCE, connection.ask(method, path, media_type, body)).await;
+        match asked {
+            Ok(Ok(answer)) => {
+                self.connection = Some(connection);
+                Ok(answer)
+            }
+            Ok(Err(error)) => Err(error),
+            Err(late) => {
+                self.complain(format!("{method} {path} hangs for {PATIENCE:?}"));
+                Err(late.into())
+            }
+        }
+    }
+}
+
+/// One or two groups.
+pub fn some_groups(random: &mut SmallRng) -> Vec<usize> {
+    let first = random.random_range(0..GROUPS.len());
+    let second = random.random_range(0..GROUPS.len());
+    if first == second { vec![first] } else { vec![first, second] }
+}
+
+/// A path with its query.
+pub fn with_query(path: &str, parameters: &[String]) -> String {
+    if parameters.is_empty() { path.to_owned() } else { format!("{path}?{}", parameters.join("&")) }
+}

@@ -1,0 +1,152 @@
+//! A connection to a server, HTTP/1.1 or HTTP/2, kept for many requests; and the lines of a watch.
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::ServerName;
+use serde_json::Value;
+use tests::harness::tls;
+use tokio::net::TcpStream;
+
+/// Why there is no answer.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Where a server listens, and as whom to speak to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    /// On the loopback address.
+    pub port: u16,
+    /// A bearer token.
+    pub token: &'static str,
+}
+
+/// Which protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// One request at a time.
+    Http1,
+    /// Many requests at a time.
+    Http2,
+}
+
+/// A connection.
+pub struct Connection {
+    address: Address,
+    link: Link,
+}
+
+enum Link {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+/// An answer that was read.
+pub struct Answer {
+    /// HTTP code.
+    pub code: u16,
+    /// The body as JSON; null when it is not JSON.
+    pub body: Value,
+}
+
+impl Connection {
+    /// Opens one.
+    pub async fn open(address: Address, protocol: Protocol) -> Result<Connection, Error> {
+        let stream = TcpStream::connect(("127.0.0.1", address.port)).await?;
+        stream.set_nodelay(true)?;
+        let offered = match protocol {
+            Protocol::Http1 => "http/1.1",
+            Protocol::Http2 => "h2",
+        };
+        let stream = tls(&[offered]).connect(ServerName::try_from("localhost")?, stream).await?;
+        let io = TokioIo::new(stream);
+        let link = match protocol {
+            Protocol::Http1 => {
+                let (send, connection) = http1::handshake(io).await?;
+                tokio::spawn(connection);
+                Link::Http1(send)
+            }
+            Protocol::Http2 => {
+                let (send, connection) = http2::handshake(TokioExecutor::new(), io).await?;
+                tokio::spawn(connection);
+                Link::Http2(send)
+            }
+        };
+        Ok(Connection { address, link })
+    }
+
+    /// Sends a request; answers when the head of the response is there.
+    pub async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        media_type: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, Error> {
+        let uri = match self.link {
+            Link::Http1(_) => path.to_owned(),
+            Link::Http2(_) => format!("https://localhost{path}"),
+        };
+        let mut request = Request::builder().method(method).uri(uri);
+        if matches!(self.link, Link::Http1(_)) {
+            request = request.header("host", "localhost");
+        }
+        let request = request
+            .header("authorization", format!("Bearer {}", self.address.token))
+            .header("content-type", media_type)
+            .body(Full::new(body))?;
+        match &mut self.link {
+            Link::Http1(send) => {
+                send.ready().await?;
+                Ok(send.send_request(request).await?)
+            }
+            Link::Http2(send) => {
+                send.ready().await?;
+                Ok(send.send_request(request).await?)
+            }
+        }
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub async fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        media_type: &str,
+        body: &Value,
+    ) -> Result<Answer, Error> {
+        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        let (head, body) = self.send(method, path, media_type, body).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        Ok(Answer { code: head.status.as_u16(), body: serde_json::from_slice(&body).unwrap_or_default() })
+    }
+}
+
+/// The lines of a response.
+pub struct Lines {
+    body: Incoming,
+    buffer: BytesMut,
+}
+
+impl Lines {
+    /// Of a response.
+    pub fn new(body: Incoming) -> Lines {
+        Lines { body, buffer: BytesMut::new() }
+    }
+
+    /// The next line; None at the end or when the connection broke. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(end + 1);
+                return Some(serde_json::from_slice(&line).expect("a line of a watch is JSON"));
+            }
+            let frame = self.body.frame().await?.ok()?;
+            if let Ok(data) = frame.into_data() {
+                self.buffer.extend_from_slice(&data);
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Servers that are killed in the midst of their work, and started again.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rand::Rng as _;
+
+use crate::chapter::Chapter;
+use crate::plan;
+
+#[test]
+fn histories_hold_under_kill_9() {
+    plan::run("kill::histories_hold_under_kill_9", tell);
+}
+
+async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
+    let begun = Instant::now();
+    let mut chapter = Chapter::new(&dir, seed);
+    let mut kills = 0;
+    loop {
+        let mut server = chapter.start().await;
+        let mut session = chapter.session(&server).await;
+        if chapter.random.random_bool(0.4) {
+            session.flood();
+        }
+        let load = Duration::from_millis(chapter.random.random_range(300..2500));
+        tokio::time::sleep(load).await;
+        let last = begun.elapsed() >= time;
+        if last {
+            session.quiesce().await;
+        }
+        server.kill();
+        chapter.close(session, None).await;
+        if last {
+            break;
+        }
+        kills += 1;
+    }
+    chapter.judge()?;
+    Ok(format!("{kills} kills; {}", chapter.size()))
+}

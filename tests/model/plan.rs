@@ -1,0 +1,86 @@
+//! How long a test runs, from which seed, and what a failing one prints.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+
+/// What a test does unless `MODEL_SECONDS` says otherwise.
+const SECONDS: u64 = 5;
+
+/// The longest chapter: what is judged at once.
+const CHAPTER: Duration = Duration::from_secs(15);
+
+/// The environment's wishes.
+pub struct Plan {
+    seed: u64,
+    seconds: u64,
+    chapter: Option<u64>,
+}
+
+impl Plan {
+    fn from_environment() -> Plan {
+        let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+        Plan {
+            seed: number("MODEL_SEED").unwrap_or_else(|| rand::random::<u32>().into()),
+            seconds: number("MODEL_SECONDS").unwrap_or(SECONDS),
+            chapter: number("MODEL_CHAPTER"),
+        }
+    }
+
+    fn seed(&self, chapter: u64) -> u64 {
+        self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(chapter)
+    }
+}
+
+/// Runs chapters for as long as the plan says. `tell` gets a directory, a seed and how long to go on, and answers what it
+/// saw.
+///
+/// # Panics
+///
+/// A chapter fails; the message has what repeats it.
+pub fn run<F>(test: &str, tell: impl Fn(std::path::PathBuf, u64, Duration) -> F)
+where
+    F: Future<Output = Result<String, String>>,
+{
+    let plan = Plan::from_environment();
+    let runtime = Runtime::new().expect("a runtime");
+    let begun = Instant::now();
+    println!("{test}: MODEL_SEED={}", plan.seed);
+    let budget = Duration::from_secs(plan.seconds);
+    let mut chapter = plan.chapter.unwrap_or(0);
+    loop {
+        let left = budget.saturating_sub(begun.elapsed());
+        let dir = tempfile::Builder::new().prefix("model-").tempdir().expect("a temporary directory");
+        let told = Told { test, plan: &plan, chapter };
+        let path: &Path = dir.path();
+        match runtime.block_on(tell(path.to_owned(), plan.seed(chapter), left.min(CHAPTER))) {
+            Ok(saw) => println!("{test}, chapter {chapter}: {saw}"),
+            Err(what) => panic!("{what}"),
+        }
+        drop(told);
+        chapter += 1;
+        if plan.chapter.is_some() || begun.elapsed() >= budget {
+            return;
+        }
+    }
+}
+
+/// Says how to repeat a chapter when it panics.
+struct Told<'a> {
+    test: &'a str,
+    plan: &'a Plan,
+    chapter: u64,
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Told { test, plan: Plan { seed, seconds, .. }, chapter } = self;
+            eprintln!(
+                "repeat with: MODEL_SEED={seed} MODEL_CHAPTER={chapter} MODEL_SECONDS={seconds} cargo test -p tests --test model {test} -- --nocapture"
+            );
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The clients and watchers of one server, from its start to its end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::task::JoinHandle;
+
+use crate::clients::{Client, Knowledge, World};
+use crate::collections::{COLLECTIONS, GROUPS};
+use crate::connection::{Address, Protocol};
+use crate::history::{History, Recorder, Time};
+use crate::watchers::{Cursor, Progress, Watcher};
+
+/// Clients that read and write.
+const CLIENTS: usize = 6;
+
+/// How long a watch may take to tell of what happened.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long tasks may take to find that their server is gone.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// What runs against a server.
+pub struct Session {
+    world: Arc<World>,
+    progress: Arc<Progress>,
+    random: SmallRng,
+    clients: Vec<JoinHandle<()>>,
+    watchers: Vec<JoinHandle<Cursor>>,
+}
+
+impl Session {
+    /// Starts the clients and lets the watchers go on.
+    pub async fn start(
+        address: Address,
+        recorder: &Arc<Recorder>,
+        history: &History,
+        cursors: &[Cursor],
+        mut random: SmallRng,
+    ) -> Session {
+        let world = Arc::new(World {
+            recorder: Arc::clone(recorder),
+            address,
+            knowledge: Mutex::new(Knowledge::new(history.revisions())),
+            stop: AtomicBool::new(false),
+            over: tokio::sync::watch::Sender::new(false),
+        });
+        // What the server has, before anything else happens.
+        Client::new(Arc::clone(&world), fork(&mut random), Protocol::Http1).survey().await;
+        let progress = Arc::new(Progress::default());
+        let clients = (0..CLIENTS).map(|index| {
+            let protocol = if index % 2 == 0 { Protocol::Http1 } else { Protocol::Http2 };
+            tokio::spawn(Client::new(Arc::clone(&world), fork(&mut random), protocol).run())
+        });
+        let clients = clients.collect();
+        let watchers = cursors.iter().map(|cursor| {
+            let (cursor, world, progress) = (cursor.clone(), Arc::clone(&world), Arc::clone(&progress));
+            tokio::spawn(Watcher { cursor, world, progress, random: fork(&mut random) }.run())
+        });
+        let watchers = watchers.collect();
+        Session { world, progress, random, clients, watchers }
+    }
+
+    /// Writes so much elsewhere that the server's memory of events turns over.
+    pub fn flood(&mut self) {
+        let client = Client::new(Arc::clone(&self.world), fork(&mut self.random), Protocol::Http1);
+        self.clients.push(tokio::spawn(client.flood()));
+    }
+
+    /// Lets the clients finish, then makes sure that every watch tells of the last writes.
+    pub async fn quiesce(&mut self) {
+        self.world.stop.store(true, Ordering::SeqCst);
+        for client in self.clients.drain(..) {
+            client.await.expect("a client");
+        }
+        let mut fences: Vec<Vec<u64>> = Vec::new();
+        let mut client = Client::new(Arc::clone(&self.world), fork(&mut self.random), Protocol::Http2);
+        for collection in 0..COLLECTIONS.len() {
+            let mut of_groups = Vec::new();
+            for group in 0..GROUPS.len() {
+                let fence = client.fence(collection, group).await;
+                of_groups.push(fence.unwrap_or_default());
+            }
+            fences.push(of_groups);
+        }
+        let wait = async {
+            while !self.laggards(&fences).is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, wait).await.is_err() {
+            for scope in self.laggards(&fences) {
+                let what =
+                    format!("Reliable: a watch of {scope} did not tell of the last write in {PATIENCE:?}");
+                self.world.recorder.note(|part| part.complaints.push(what));
+            }
+        }
+        client.survey().await;
+    }
+
+    /// The scopes of watchers that have not told of the last write that concerns them.
+    fn laggards(&self, fences: &[Vec<u64>]) -> Vec<String> {
+        let progress = self.progress.lock();
+        let behind = progress.values().filter(|(scope, told)| {
+            let concerned = |collection: &usize| {
+                let of_groups = fences[*collection].iter().enumerate();
+                of_groups.filter(|(group, _)| scope.selects(*group)).map(|(_, fence)| *fence)
+            };
+            let last = scope.collections.iter().flat_map(concerned).max().unwrap_or_default();
+            scope.name.is_none() && *told < last
+        });
+        behind.map(|(scope, _)| scope.to_string()).collect()
+    }
+
+    /// Ends with its server, which is dead since a moment. `cut` is when the power went.
+    pub async fn end(self, recorder: &Recorder, cut: Option<Time>, history: &mut History) -> Vec<Cursor> {
+        self.world.over.send_replace(true);
+        let ends = async {
+            for client in self.clients {
+                client.await.expect("a client");
+            }
+            let mut cursors = Vec::new();
+            for watcher in self.watchers {
+                cursors.push(watcher.await.expect("a watcher"));
+            }
+            cursors
+        };
+        let mut cursors = tokio::time::timeout(GRACE, ends).await.expect("clients end with their server");
+        history.append(recorder.take(), cut, recorder.now());
+        cursors.iter_mut().for_each(|cursor| cursor.recall(history));
+        cursors
+    }
+}
+
+/// Another source of chance, that depends on this one.
+pub fn fork(random: &mut SmallRng) -> SmallRng {
+    SmallRng::seed_from_u64(random.random())
+}
