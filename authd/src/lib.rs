@@ -140,8 +140,10 @@ async fn serve(config: Config, built: Built) -> Result<(), Box<dyn std::error::E
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     if let Some(address) = config.metrics_address {
-        monitoring::serve(address, Arc::clone(&mirror), meters).await?;
+        monitoring::serve(address, Arc::clone(&mirror), Arc::clone(&meters)).await?;
     }
+    let Config { authentication, .. } = config;
+    let _authentication = authentication.follow(&config.authn, &mirror, &meters, &parts.live, &parts.clock);
     let _followed = config::followed::follow(config.followed, &config.authn, &parts.live, &parts.clock);
     let listener = serving::listener::unix(&config.socket)?;
     tracing::info!(

@@ -14,6 +14,7 @@
 
 mod anonymous;
 mod bootstrap_token;
+pub mod jwt;
 mod request_header;
 mod service_account;
 mod token_file;
@@ -27,6 +28,8 @@ use async_trait::async_trait;
 use authproto::auth::{Header, ObjectRef};
 use jiff::Timestamp;
 
+pub use anonymous::Anonymous;
+pub use jwt::{Issuers, JwtSettings};
 pub use request_header::ProxySettings;
 pub use token_file::TokenFile;
 pub use x509::trust::{Trust, TrustFiles};
@@ -47,8 +50,10 @@ pub struct Settings {
     pub token_file: Option<Arc<TokenFile>>,
     /// Whether certificates may name a uid (gate `AllowParsingUserUIDFromCertAuth`).
     pub certificate_uids: bool,
-    /// Whether requests without credentials are the anonymous user.
-    pub anonymous: bool,
+    /// Which requests without credentials are the anonymous user's.
+    pub anonymous: Anonymous,
+    /// OpenID Connect and other JWT authenticators.
+    pub jwt: JwtSettings,
     /// The audiences of the API itself: a token without an audience of its own is valid for these.
     pub api_audiences: Vec<String>,
     /// Issues and reads service-account tokens. None: there are no keys.
@@ -72,6 +77,8 @@ pub struct Credentials<'a> {
     pub unreadable: &'a str,
     /// Audiences that the credential must be valid for; empty means the API's own.
     pub audiences: &'a [String],
+    /// The path that is asked for: not everything may be asked without credentials.
+    pub path: &'a str,
 }
 
 /// When a question is asked.
@@ -146,12 +153,13 @@ const METHODS: &[(&str, Build)] = &[
     ("token-file", token_file::build),
     ("service-account", service_account::build),
     ("bootstrap-token", bootstrap_token::build),
+    ("jwt", jwt::build),
 ];
 
 /// All configured methods.
 pub struct Union {
     methods: Vec<(&'static str, Box<dyn Authenticator>)>,
-    anonymous: bool,
+    anonymous: Anonymous,
     api_audiences: Vec<String>,
 }
 
@@ -174,7 +182,7 @@ impl Union {
         if mistakes.is_empty() {
             Ok(Union {
                 methods,
-                anonymous: settings.anonymous,
+                anonymous: settings.anonymous.clone(),
                 api_audiences: settings.api_audiences.clone(),
             })
         } else {
@@ -185,7 +193,7 @@ impl Union {
     /// No method, and nobody is anonymous.
     #[cfg(test)]
     pub(crate) fn nothing() -> Self {
-        Union { methods: Vec::new(), anonymous: false, api_audiences: Vec::new() }
+        Union { methods: Vec::new(), anonymous: Anonymous::default(), api_audiences: Vec::new() }
     }
 
     /// The audiences of the API itself.
@@ -226,18 +234,18 @@ impl Union {
             checks.push(("bearer", credentials.unreadable.to_owned()));
         }
         if checks.is_empty() && !credentials.token.is_empty() {
-            checks.push(("bearer", "no configured method takes bearer tokens".to_owned()));
+            checks.push(("bearer", "no configured method knows such a token".to_owned()));
         }
-        if checks.is_empty() { Ok(self.nobody()) } else { Ok(Err(Refused { checks })) }
+        if checks.is_empty() { Ok(self.nobody(credentials.path)) } else { Ok(Err(Refused { checks })) }
     }
 
-    /// Who shows no credentials at all.
+    /// Who asks for a path and shows no credentials at all.
     ///
     /// # Errors
     ///
-    /// Anonymous access is off.
-    pub fn nobody(&self) -> Result<(Accepted, &'static str), Refused> {
-        if self.anonymous {
+    /// Anonymous access is off, or off for the path.
+    pub fn nobody(&self, path: &str) -> Result<(Accepted, &'static str), Refused> {
+        if self.anonymous.admits(path) {
             Ok((anonymous::accept(), anonymous::NAME))
         } else {
             Err(Refused { checks: Vec::new() })
@@ -296,10 +304,11 @@ mod tests {
             (vec![skip, skip], "", true, Ok("system:anonymous")),
             (vec![], "", true, Ok("system:anonymous")),
             (vec![skip], "", false, Err("no credentials, and anonymous access is off")),
-            (vec![skip], "t", true, Err("bearer: no configured method takes bearer tokens")),
+            (vec![skip], "t", true, Err("bearer: no configured method knows such a token")),
         ] {
             let methods: Vec<(&'static str, Box<dyn Authenticator>)> =
                 methods.into_iter().map(|f| ("m", Box::new(Fixed(f)) as Box<dyn Authenticator>)).collect();
+            let anonymous = Anonymous { enabled: anonymous, paths: Vec::new() };
             let union = Union { methods, anonymous, api_audiences: Vec::new() };
             let at = Moment { now: Timestamp::UNIX_EPOCH, at_least: 0 };
             let got = union.authenticate(Credentials { token, ..Credentials::default() }, at).await;

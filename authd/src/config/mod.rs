@@ -25,9 +25,11 @@ use clap::error::{ContextKind, ContextValue};
 use serving::gates::{FeatureGates, Gate};
 use serving::{flags, log};
 
-use crate::authn::{Settings, TokenFile};
+use crate::authn::{JwtSettings, Settings, TokenFile};
 use crate::authz::{self, Modes};
 use crate::controllers::tokens::Enabled;
+use authentication::Context;
+use authentication::source::{Read, Source};
 use followed::Followed;
 pub use service_accounts::KeyFiles;
 
@@ -61,6 +63,9 @@ pub struct Flags {
     /// Audiences that a token must be valid for. Default: the issuer.
     #[arg(long, value_delimiter = ',')]
     pub api_audiences: Vec<String>,
+    /// OpenID Connect and other JWT authenticators.
+    #[command(flatten)]
+    pub authentication: authentication::source::Flags,
     /// Service-account tokens.
     #[command(flatten)]
     pub service_accounts: service_accounts::Flags,
@@ -95,11 +100,10 @@ fn after_help() -> String {
 /// Flags of kube-apiserver that decide who may do what, and that are not built yet: naming one is a mistake, and the
 /// message says which.
 const NOT_BUILT: &[&str] = &[
-    "authentication-",
+    "authentication-token-webhook-",
     "authorization-config",
     "authorization-policy-file",
     "authorization-webhook-",
-    "oidc-",
     "show-hidden-metrics-for-version",
 ];
 
@@ -123,6 +127,8 @@ pub struct Config {
     pub modes: Modes,
     /// What the authorization modes need.
     pub authz: authz::Settings,
+    /// Where the authentication configuration comes from.
+    pub authentication: Source,
     /// The files that are read again when they change.
     pub followed: Followed,
     /// Which controllers of tokens run.
@@ -151,9 +157,12 @@ impl Config {
         let modes = Modes::parse(flags.authorization_mode.as_deref());
         let modes = modes.map_err(|wrong| mistakes.extend(wrong)).ok();
         let (mut certificate_uids, mut proxy_uids) = (true, true);
+        let (mut structured, mut anonymous_conditions) = (true, true);
         match FeatureGates::parse(&flags.feature_gates.join(",")) {
             Ok((gates, notes)) => {
                 certificate_uids = gates.enabled(Gate::AllowParsingUserUidFromCertAuth);
+                structured = gates.enabled(Gate::StructuredAuthenticationConfiguration);
+                anonymous_conditions = gates.enabled(Gate::AnonymousAuthConfigurableEndpoints);
                 proxy_uids = gates.enabled(Gate::RemoteRequestHeaderUid);
                 warnings.extend(notes);
             }
@@ -171,10 +180,6 @@ impl Config {
         };
 
         warnings.extend(modes.warnings.iter().cloned());
-        let anonymous = flags.anonymous_auth.unwrap_or(!modes.allow_everything());
-        if anonymous && modes.allow_everything() {
-            warnings.push("--anonymous-auth: everybody may do everything".to_owned());
-        }
         let names = Arc::new(names);
         let mut api_audiences = flags.api_audiences;
         if api_audiences.is_empty() {
@@ -190,6 +195,17 @@ impl Config {
             mistakes.push(mistake);
             None
         });
+        let context = Context {
+            names: Arc::clone(&names),
+            disallowed_issuers: service_accounts::issuers(&flags.service_accounts, &names),
+            anonymous_conditions,
+        };
+        let anonymous = (flags.anonymous_auth, !modes.allow_everything());
+        let (authentication, Read { authenticators, anonymous }) =
+            Source::open(flags.authentication, structured, anonymous, context, &mut mistakes);
+        if anonymous.enabled && modes.allow_everything() {
+            warnings.push("--anonymous-auth: everybody may do everything".to_owned());
+        }
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
@@ -200,6 +216,7 @@ impl Config {
             token_file,
             certificate_uids,
             anonymous,
+            jwt: JwtSettings { authenticators, ..JwtSettings::none() },
             api_audiences,
             issuer,
             lookup: flags.service_accounts.service_account_lookup.unwrap_or(true),
@@ -212,6 +229,7 @@ impl Config {
             authz,
             authn,
             modes,
+            authentication,
             followed: Followed { certificates, keys, key_files },
             token_controllers: Enabled::parse(&flags.controllers),
             metrics_address,
@@ -254,7 +272,7 @@ mod tests {
             (vec!["--anonymous-auth"], true),
             (vec!["--anonymous-auth=true"], true),
         ] {
-            assert_eq!(check(&flags).unwrap().authn.anonymous, want, "{flags:?}");
+            assert_eq!(check(&flags).unwrap().authn.anonymous.enabled, want, "{flags:?}");
         }
     }
 
@@ -285,8 +303,10 @@ mod tests {
         assert_eq!(config.warnings.len(), 1, "{:?}", config.warnings);
         assert_eq!(config.authn.api_audiences, ["https://x.test"]);
         for (flag, want) in [
-            ("--oidc-issuer-url=x", Some("--oidc-issuer-url is not built yet")),
-            ("--authentication-config=x", Some("--authentication-config is not built yet")),
+            (
+                "--authentication-token-webhook-version=v1",
+                Some("--authentication-token-webhook-version is not built yet"),
+            ),
             ("--nonsense=x", None),
         ] {
             let error = Flags::try_parse_from(["authd", "--socket=/tmp/s", flag]).unwrap_err();

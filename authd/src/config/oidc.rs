@@ -11,10 +11,10 @@ use std::sync::Arc;
 use apimachinery::field::FieldPath;
 
 use super::authentication::{
-    Checked, ClaimMappings, ClaimValidationRule, Context, Issuer, JwtAuthenticator,
-    PrefixedClaimOrExpression, validate,
+    ClaimMappings, ClaimValidationRule, Context, JwtAuthenticator, PrefixedClaimOrExpression, validate,
 };
 use super::document::Faults;
+use crate::authn::jwt::checked::{Checked, Issuer};
 use crate::tokens::jose::Algorithm;
 
 /// The claim whose values need no prefix to be unlike other users.
@@ -195,8 +195,8 @@ mod tests {
     use apimachinery::names::{Names, Preset};
     use clap::Parser;
 
-    use super::super::authentication::{ClaimRule, Source};
     use super::*;
+    use crate::authn::jwt::checked::{ClaimRule, Source};
 
     #[derive(Parser)]
     struct Line {

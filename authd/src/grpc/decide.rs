@@ -114,7 +114,7 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
                 && ask.unreadable.is_empty()
             {
                 let in_force = parts.live.now();
-                let nobody = identified(parts, in_force.authn.nobody(), &request_id);
+                let nobody = identified(parts, in_force.authn.nobody(&ask.path), &request_id);
                 return Reply::Now(told(id, &in_force, Answer::Authenticate(nobody)));
             }
             let Ok(permit) = Arc::clone(&parts.logins).try_acquire_owned() else {
@@ -253,6 +253,7 @@ async fn authenticate(
         proxy_headers: &ask.proxy_headers,
         unreadable: &ask.unreadable,
         audiences: &ask.audiences,
+        path: &ask.path,
     };
     let at_least = floor(ask.at_least.as_ref());
     let identify = || async {

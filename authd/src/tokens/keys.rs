@@ -57,7 +57,7 @@ impl std::fmt::Debug for VerifyingKey {
 
 impl VerifyingKey {
     /// Of a DER SubjectPublicKeyInfo.
-    fn of(spki: &[u8]) -> Result<Self, String> {
+    pub(super) fn of(spki: &[u8]) -> Result<Self, String> {
         let (rest, info) =
             SubjectPublicKeyInfo::from_der(spki).map_err(|_| "the public key cannot be parsed".to_owned())?;
         if !rest.is_empty() {

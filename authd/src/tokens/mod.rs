@@ -16,6 +16,7 @@
 pub mod bootstrap;
 pub mod claims;
 pub mod jose;
+pub mod jwk;
 pub mod keyring;
 pub mod keys;
 pub mod service_account;

@@ -124,6 +124,11 @@ impl Issuer {
         self.ring.store(Arc::new(ring));
     }
 
+    /// All issuers whose tokens are read here.
+    pub fn issuers(&self) -> impl Iterator<Item = &str> {
+        self.options.issuers.iter().chain([&self.legacy]).map(String::as_str)
+    }
+
     /// The API's own audiences.
     pub fn audiences(&self) -> &[String] {
         &self.options.audiences

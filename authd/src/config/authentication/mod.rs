@@ -12,19 +12,19 @@
 //! Fields, limits and the wording of the faults are kube-apiserver's. Stricter than there: an expression whose type
 //! alone tells that it can never be what it is used for is a fault, and `claims["email"]` counts as `claims.email`.
 
-mod claims;
+pub mod source;
 mod validate;
 
 use std::sync::Arc;
 
 use apimachinery::field::FieldPath;
 use apimachinery::names::Names;
-use expressions::Program;
 
 use super::document::{Document, Fault, Fields};
+use crate::authn::Anonymous;
+use crate::authn::jwt::checked::{Checked, Issuer};
 use crate::tokens::jose::Algorithm;
 
-pub use claims::{claims_type, user_type};
 pub use validate::validate;
 
 /// The `kind` of the file.
@@ -54,21 +54,6 @@ pub struct JwtAuthenticator {
     pub claim_mappings: ClaimMappings,
     /// `userValidationRules`
     pub user_validation_rules: Vec<UserValidationRule>,
-}
-
-/// `issuer`: who signs, and for whom.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Issuer {
-    /// `url`: the claim `iss` of its tokens.
-    pub url: String,
-    /// `discoveryURL`: where its metadata is instead of under `url`; empty means there.
-    pub discovery_url: String,
-    /// `certificateAuthority`: PEM; empty means those of the machine.
-    pub certificate_authority: String,
-    /// `audiences`: a token is for one of them.
-    pub audiences: Vec<String>,
-    /// `audienceMatchPolicy`
-    pub audience_match_policy: String,
 }
 
 /// One of `claimValidationRules`.
@@ -126,22 +111,6 @@ pub struct UserValidationRule {
     pub message: String,
 }
 
-/// `anonymous`: who may be nobody.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Anonymous {
-    /// `enabled`
-    pub enabled: bool,
-    /// `conditions[].path`: the only paths; empty means all.
-    pub paths: Vec<String>,
-}
-
-impl Anonymous {
-    /// Whether a request for the path may be made by nobody.
-    pub fn admits(&self, path: &str) -> bool {
-        self.enabled && (self.paths.is_empty() || self.paths.iter().any(|allowed| allowed == path))
-    }
-}
-
 /// A checked configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
@@ -149,78 +118,6 @@ pub struct Configuration {
     pub jwt: Vec<Arc<Checked>>,
     /// None: the flag `--anonymous-auth` decides.
     pub anonymous: Option<Anonymous>,
-}
-
-/// A JWT authenticator whose expressions are compiled.
-#[derive(Debug)]
-pub struct Checked {
-    /// Who signs, and for whom.
-    pub issuer: Issuer,
-    /// The algorithms that are accepted.
-    pub algorithms: Vec<Algorithm>,
-    /// What the claims must be: all of it.
-    pub claim_rules: Vec<ClaimRule>,
-    /// The username.
-    pub username: Source,
-    /// The groups.
-    pub groups: Option<Source>,
-    /// The uid.
-    pub uid: Option<Source>,
-    /// Extra attributes by their keys.
-    pub extra: Vec<(String, Expression)>,
-    /// What the user must be: all of it.
-    pub user_rules: Vec<Rule>,
-}
-
-/// A condition on claims.
-#[derive(Debug)]
-pub enum ClaimRule {
-    /// The claim is this text.
-    Required {
-        /// Its name.
-        claim: String,
-        /// The text.
-        value: String,
-    },
-    /// The expression is true.
-    Expression(Rule),
-}
-
-/// A condition in the form of an expression.
-#[derive(Debug)]
-pub struct Rule {
-    /// What must be true.
-    pub expression: Expression,
-    /// What the log says when it is not.
-    pub message: String,
-}
-
-/// Where an attribute of a user comes from.
-#[derive(Debug)]
-pub enum Source {
-    /// A claim, with something before it.
-    Claim {
-        /// Its name.
-        claim: String,
-        /// What stands before the value; may be empty.
-        prefix: String,
-    },
-    /// An expression over `claims`.
-    Expression(Expression),
-}
-
-/// A compiled expression.
-pub struct Expression {
-    /// As it is written.
-    pub text: String,
-    /// Compiled.
-    pub program: Program,
-}
-
-impl std::fmt::Debug for Expression {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
-    }
 }
 
 /// Reads and checks a file.

@@ -12,9 +12,12 @@ use apimachinery::selector::syntax;
 use expressions::{Environment, Parsed, Type};
 
 use super::{
-    Anonymous, Checked, ClaimRule, ClaimValidationRule, Context, Expression, ExtraMapping, Issuer,
-    JwtAuthenticator, MOST_AUTHENTICATORS, PrefixedClaimOrExpression, Rule, Source, UserValidationRule,
-    claims_type, user_type,
+    ClaimValidationRule, Context, ExtraMapping, JwtAuthenticator, MOST_AUTHENTICATORS,
+    PrefixedClaimOrExpression, UserValidationRule,
+};
+use crate::authn::Anonymous;
+use crate::authn::jwt::checked::{
+    Checked, ClaimRule, Expression, Issuer, Rule, Source, claims_type, user_type,
 };
 use crate::config::document::Faults;
 use crate::tokens::jose::Algorithm;

@@ -1,0 +1,188 @@
+//! The claims of a token: read strictly, and those that every token has checked (RFC 7519 section 4.1).
+//!
+//! # Contract
+//!
+//! [`issuer`] reads the one claim that is looked at before the signature is checked, to find whose token it may be.
+//! [`read`] gives all of them, of a payload whose signature holds; [`check`] says when the token ends.
+//!
+//! # Reference
+//!
+//! As go-oidc has it: no leeway for `exp`, five minutes for `nbf`. Stricter than there: a claim that comes twice is
+//! refused, and so is a token that says it was issued in the future (requirement A-OIDC-5).
+
+use apimachinery::codec::{DecodeError, Limits, json};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::tokens::jose;
+
+/// What claims may be. A provider's own nest three levels deep.
+const LIMITS: Limits = Limits { bytes: jose::LARGEST, depth: 32 };
+/// Seconds that the issuer's clock may be ahead of ours.
+const LEEWAY: f64 = 300.0;
+
+/// The issuer that a payload names, which nobody has vouched for. None: it names none.
+///
+/// # Errors
+///
+/// It is no object in JSON, or names several issuers.
+pub(super) fn issuer(payload: &[u8]) -> Result<Option<String>, String> {
+    #[derive(Deserialize)]
+    struct Issuer {
+        iss: Option<String>,
+    }
+    // Tokens of Go's readers and ours are the same here: the nesting is bounded by the parser.
+    serde_json::from_slice::<Issuer>(payload).map(|named| named.iss).map_err(|error| error.to_string())
+}
+
+/// All claims.
+///
+/// # Errors
+///
+/// They are no object, nest too deep, or one comes twice.
+pub(super) fn read(payload: &[u8]) -> Result<Map<String, Value>, String> {
+    let decoded = json::decode(payload, LIMITS).map_err(|error| match error {
+        DecodeError::TooDeep(depth) => format!("its claims nest deeper than {depth} levels"),
+        other => format!("its claims cannot be read: {other}"),
+    })?;
+    if let Some(path) = decoded.duplicates.first() {
+        let path: String = path.chars().take(100).collect();
+        return Err(format!("its claim `{path}` comes twice"));
+    }
+    match decoded.value {
+        Value::Object(claims) => Ok(claims),
+        _ => Err("its claims are no object".to_owned()),
+    }
+}
+
+/// Checks issuer, audience and time; gives the end of the token.
+///
+/// # Errors
+///
+/// Which check failed.
+pub(super) fn check(
+    claims: &Map<String, Value>,
+    issuer: &str,
+    audiences: &[String],
+    now: Timestamp,
+) -> Result<Timestamp, String> {
+    if claims.get("iss").and_then(Value::as_str) != Some(issuer) {
+        return Err("it is of another issuer".to_owned());
+    }
+    let for_us =
+        |audience: &Value| audience.as_str().is_some_and(|text| audiences.iter().any(|own| own == text));
+    let meant = match claims.get("aud") {
+        None | Some(Value::Null) => return Err("the claim `aud` is missing".to_owned()),
+        Some(Value::Array(list)) => list.iter().any(for_us),
+        Some(one) => for_us(one),
+    };
+    if !meant {
+        return Err(format!("it is for another audience than {}", audiences.join(", ")));
+    }
+    let seconds = |name: &str| match claims.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Number(number)) => Ok(number.as_f64()),
+        Some(_) => Err(format!("the claim `{name}` is not a number of seconds")),
+    };
+    let ends = seconds("exp")?.ok_or("the claim `exp` is missing")?;
+    let at = now.as_millisecond() as f64 / 1000.0;
+    if at >= ends {
+        return Err(format!("it has expired {} s ago", (at - ends).min(1e12) as i64));
+    }
+    for (name, says) in [("nbf", "valid"), ("iat", "issued")] {
+        if let Some(from) = seconds(name)?.filter(|from| *from > at + LEEWAY) {
+            let ahead = (from - at).min(1e12) as i64;
+            return Err(format!("by its claim `{name}` it will be {says} only in {ahead} s"));
+        }
+    }
+    // A conversion from a float saturates; what ends after the last date ends on it.
+    Ok(Timestamp::from_second(ends as i64).unwrap_or(Timestamp::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn claims_are_read_strictly() {
+        for (payload, want) in [
+            (r#"{"a":1}"#.to_owned(), ""),
+            (r#"{"a":1,"a":2}"#.to_owned(), "its claim `a` comes twice"),
+            (r#"{"x":{"b":1,"b":1}}"#.to_owned(), "its claim `x.b` comes twice"),
+            ("[]".to_owned(), "its claims are no object"),
+            ("{".to_owned(), "its claims cannot be read: "),
+            (String::new(), "its claims cannot be read: "),
+            (
+                format!("{{\"a\":{}}}", "[".repeat(40) + &"]".repeat(40)),
+                "its claims nest deeper than 32 levels",
+            ),
+            (format!("{{\"a\":{}", "[".repeat(100_000)), "its claims nest deeper than 32 levels"),
+        ] {
+            let got = read(payload.as_bytes()).err().unwrap_or_default();
+            assert!(
+                if want.is_empty() { got.is_empty() } else { got.starts_with(want) },
+                "{payload:.60}: {got}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_issuer_alone_is_read_before_the_signature_is_checked() {
+        let read = |text: &str| issuer(text.as_bytes());
+        assert_eq!(read(r#"{"sub":"x","iss":"https://a","n":{}}"#), Ok(Some("https://a".to_owned())));
+        for nobody in ["{}", r#"{"iss":null}"#] {
+            assert_eq!(read(nobody), Ok(None));
+        }
+        for bad in ["", "[]", "{", r#"{"iss":1}"#, r#"{"iss":"a","iss":"b"}"#] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        let deep = format!("{{\"a\":{}", "[".repeat(100_000));
+        assert!(read(&deep).is_err());
+    }
+
+    #[test]
+    fn issuer_audience_and_time() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let good = json!({"iss": "https://a", "aud": "x", "exp": 1_000_001});
+        for (change, want) in [
+            (json!({}), Ok(1_000_001)),
+            (json!({"aud": ["z", "y"]}), Ok(1_000_001)),
+            (json!({"exp": 1_000_000.5}), Ok(1_000_000)),
+            (json!({"iat": 999_000, "nbf": 999_000}), Ok(1_000_001)),
+            (json!({"iat": 1_000_300, "nbf": 1_000_300}), Ok(1_000_001)),
+            (json!({"exp": 1e300}), Ok(Timestamp::MAX.as_second())),
+            (json!({"iss": "https://b"}), Err("it is of another issuer")),
+            (json!({"iss": null}), Err("it is of another issuer")),
+            (json!({"aud": null}), Err("the claim `aud` is missing")),
+            (json!({"aud": "z"}), Err("it is for another audience than x, y")),
+            (json!({"aud": []}), Err("it is for another audience than x, y")),
+            (json!({"aud": [["x"]]}), Err("it is for another audience than x, y")),
+            (json!({"aud": 1}), Err("it is for another audience than x, y")),
+            (json!({"exp": null}), Err("the claim `exp` is missing")),
+            (json!({"exp": "1000001"}), Err("the claim `exp` is not a number of seconds")),
+            (json!({"exp": 1_000_000}), Err("it has expired 0 s ago")),
+            (json!({"exp": 999_000}), Err("it has expired 1000 s ago")),
+            (json!({"exp": -1e300}), Err("it has expired 1000000000000 s ago")),
+            (json!({"nbf": 1_000_301}), Err("by its claim `nbf` it will be valid only in 301 s")),
+            (json!({"iat": 1_003_600}), Err("by its claim `iat` it will be issued only in 3600 s")),
+            (json!({"iat": "now"}), Err("the claim `iat` is not a number of seconds")),
+        ] {
+            let mut claims = good.as_object().cloned().unwrap();
+            claims.extend(change.as_object().cloned().unwrap());
+            let audiences = ["x".to_owned(), "y".to_owned()];
+            let got = check(&claims, "https://a", &audiences, now).map(|ends| ends.as_second());
+            assert_eq!(got, want.map_err(str::to_owned), "{change}");
+        }
+        let missing = |name: &str| {
+            let mut claims = good.as_object().cloned().unwrap();
+            claims.remove(name);
+            check(&claims, "https://a", &["x".to_owned()], now).unwrap_err()
+        };
+        assert_eq!(missing("iss"), "it is of another issuer");
+        assert_eq!(missing("aud"), "the claim `aud` is missing");
+        assert_eq!(missing("exp"), "the claim `exp` is missing");
+    }
+}

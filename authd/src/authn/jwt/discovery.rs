@@ -1,0 +1,91 @@
+//! The metadata of an issuer (OpenID Connect Discovery 1.0): where it is, and what we read of it.
+
+use apimachinery::codec::json;
+use serde_json::Value;
+
+use super::checked::Issuer;
+use crate::tokens::jwk::LIMITS;
+
+/// Where an issuer's metadata is (requirements A-OIDC-16, A-JWT-18, A-JWT-19).
+pub(super) fn url(issuer: &Issuer) -> String {
+    if issuer.discovery_url.is_empty() {
+        format!("{}/.well-known/openid-configuration", issuer.url.strip_suffix('/').unwrap_or(&issuer.url))
+    } else {
+        issuer.discovery_url.clone()
+    }
+}
+
+/// The place of the keys, of untrusted metadata.
+///
+/// # Errors
+///
+/// It is no metadata, is another issuer's (requirement A-JWT-22), or its keys are not served over TLS.
+pub fn keys_url(document: &[u8], issuer: &str) -> Result<String, String> {
+    let decoded = json::decode(document, LIMITS).map_err(|error| error.to_string())?;
+    if let Some(twice) = decoded.duplicates.iter().find(|path| matches!(path.as_str(), "issuer" | "jwks_uri"))
+    {
+        return Err(format!("`{twice}` comes twice"));
+    }
+    let text = |name: &str| {
+        let value = decoded.value.get(name).and_then(Value::as_str);
+        value.map(str::to_owned).ok_or_else(|| format!("it has no text `{name}`"))
+    };
+    let said = text("issuer")?;
+    if said != issuer {
+        let said: String = said.chars().take(200).collect();
+        return Err(format!("it is of the issuer `{said}`"));
+    }
+    let keys = text("jwks_uri")?;
+    if keys.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
+        Ok(keys)
+    } else {
+        Err("`jwks_uri` does not begin with https://".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_where_the_issuer_or_the_configuration_says() {
+        for (issuer, discovery, want) in [
+            ("https://a.test", "", "https://a.test/.well-known/openid-configuration"),
+            ("https://a.test/", "", "https://a.test/.well-known/openid-configuration"),
+            ("https://a.test/realms/x", "", "https://a.test/realms/x/.well-known/openid-configuration"),
+            ("https://a.test", "https://b.test/meta", "https://b.test/meta"),
+        ] {
+            let issuer =
+                Issuer { url: issuer.to_owned(), discovery_url: discovery.to_owned(), ..Issuer::default() };
+            assert_eq!(url(&issuer), want);
+        }
+    }
+
+    #[test]
+    fn metadata_is_the_issuers_own_and_names_keys_over_tls() {
+        let read = |text: &str| keys_url(text.as_bytes(), "https://a.test");
+        assert_eq!(
+            read(r#"{"issuer":"https://a.test","jwks_uri":"https://k.test/keys","x":[1]}"#),
+            Ok("https://k.test/keys".to_owned())
+        );
+        for (text, want) in [
+            ("", "EOF while parsing"),
+            ("[]", "it has no text `issuer`"),
+            (r#"{"issuer":1}"#, "it has no text `issuer`"),
+            (r#"{"issuer":"https://b.test","jwks_uri":"https://k"}"#, "it is of the issuer `https://b.test`"),
+            (
+                r#"{"issuer":"https://a.test/","jwks_uri":"https://k"}"#,
+                "it is of the issuer `https://a.test/`",
+            ),
+            (r#"{"issuer":"https://a.test"}"#, "it has no text `jwks_uri`"),
+            (
+                r#"{"issuer":"https://a.test","jwks_uri":"http://k"}"#,
+                "`jwks_uri` does not begin with https://",
+            ),
+            (r#"{"issuer":"https://b.test","issuer":"https://a.test"}"#, "`issuer` comes twice"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.starts_with(want), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! From claims to a user: the mappings, then the rules on claims and on the user.
+//!
+//! # Contract
+//!
+//! [`identify`] is called with claims of a token that is valid. Every refusal says which mapping or rule it was; values
+//! of claims are not among what it says.
+//!
+//! # Reference
+//!
+//! kube-apiserver 1.33: a claim must have the type of what it becomes; a list of groups or of an extra attribute may
+//! also be one text; empty texts are left out of lists; the token's own id becomes the extra attribute `credential-id`.
+//! Known difference: a claim that is given by another source (`_claim_names`) is refused, never fetched.
+
+use apimachinery::names::Names;
+use apimachinery::user::UserInfo;
+use expressions::{Cost, Type, Value as Cel, limits};
+use serde_json::{Map, Value, json};
+
+use super::checked::{Checked, ClaimRule, Expression, Rule, Source};
+
+/// The claim that says whether `email` was verified (OpenID Connect Core, section 5.1).
+const EMAIL_VERIFIED: &str = "email_verified";
+
+/// The types of what expressions see, made once.
+pub(super) struct Types {
+    claims: Type,
+    user: Type,
+}
+
+impl Types {
+    pub(super) fn new() -> Self {
+        Types { claims: super::checked::claims_type(), user: super::checked::user_type() }
+    }
+}
+
+/// The user of a token.
+///
+/// # Errors
+///
+/// Which mapping failed, or which rule is not met.
+pub(super) fn identify(
+    authenticator: &Checked,
+    claims: &Map<String, Value>,
+    names: &Names,
+    types: &Types,
+) -> Result<UserInfo, String> {
+    let mapping = Mapping { claims, ty: &types.claims };
+    let mut user = UserInfo {
+        name: mapping.username(&authenticator.username)?,
+        groups: mapping.groups(authenticator.groups.as_ref())?,
+        uid: mapping.uid(authenticator.uid.as_ref())?,
+        ..UserInfo::default()
+    };
+    if let Some(id) = claims.get("jti").and_then(Value::as_str).filter(|id| !id.is_empty()) {
+        user.extra.insert(names.credential_id_extra(), vec![format!("JTI={id}")]);
+    }
+    for (key, expression) in &authenticator.extra {
+        let values = mapping
+            .texts(expression)
+            .map_err(|problem| format!("extra `{key}`: `{expression:?}`: {problem}"))?;
+        if !values.is_empty() {
+            user.extra.insert(key.clone(), values);
+        }
+    }
+    for rule in &authenticator.claim_rules {
+        mapping.rule(rule)?;
+    }
+    if !authenticator.user_rules.is_empty() {
+        let shown = json!({
+            "username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+        });
+        for rule in &authenticator.user_rules {
+            let value = Cel::of(&shown, &types.user).map_err(|error| error.to_string())?;
+            met("user", rule, run(&rule.expression, "user", value))?;
+        }
+    }
+    Ok(user)
+}
+
+/// Runs an expression on its one variable.
+fn run<'a>(expression: &'a Expression, variable: &str, value: Cel<'a>) -> Result<Cel<'a>, String> {
+    let mut cost = Cost::limit(limits::CALL);
+    expression.program.evaluate(&[(variable, value)], &mut cost).map_err(|error| error.to_string())
+}
+
+/// Whether a rule is met.
+fn met(of: &str, rule: &Rule, outcome: Result<Cel<'_>, String>) -> Result<(), String> {
+    let text = &rule.expression.text;
+    match outcome {
+        Ok(Cel::Bool(true)) => Ok(()),
+        Ok(Cel::Bool(false)) => Err(format!("{of} rule `{text}` is not met: {}", rule.message)),
+        Ok(_) => Err(format!("{of} rule `{text}` did not evaluate to bool")),
+        Err(problem) => Err(format!("{of} rule `{text}` cannot be evaluated: {problem}")),
+    }
+}
+
+struct Mapping<'c> {
+    claims: &'c Map<String, Value>,
+    ty: &'c Type,
+}
+
+impl<'c> Mapping<'c> {
+    fn evaluate(&self, expression: &'c Expression) -> Result<Cel<'c>, String> {
+        run(expression, "claims", Cel::object(self.claims, self.ty))
+    }
+
+    fn text(&self, expression: &'c Expression) -> Result<String, String> {
+        let value = self.evaluate(expression)?;
+        value.as_str().map(str::to_owned).ok_or_else(|| "must evaluate to string".to_owned())
+    }
+
+    fn texts(&self, expression: &'c Expression) -> Result<Vec<String>, String> {
+        const MUST: &str = "must evaluate to string or list of strings";
+        let all = match self.evaluate(expression)? {
+            Cel::Null => Vec::new(),
+            Cel::String(one) => vec![one.as_str().to_owned()],
+            Cel::List(list) => {
+                let texts =
+                    list.iter().map(|item| item.ok().and_then(|item| item.as_str().map(str::to_owned)));
+                texts.collect::<Option<Vec<_>>>().ok_or(MUST)?
+            }
+            _ => return Err(MUST.to_owned()),
+        };
+        Ok(all.into_iter().filter(|text| !text.is_empty()).collect())
+    }
+
+    fn text_claim(&self, what: &str, claim: &str) -> Result<&'c str, String> {
+        let value =
+            self.claims.get(claim).ok_or_else(|| format!("{what}: the claim `{claim}` is missing"))?;
+        value.as_str().ok_or_else(|| format!("{what}: the claim `{claim}` is not a text"))
+    }
+
+    fn username(&self, source: &'c Source) -> Result<String, String> {
+        let name = match source {
+            Source::Expression(expression) => {
+                self.text(expression).map_err(|problem| format!("username: `{expression:?}`: {problem}"))?
+            }
+            Source::Claim { claim, prefix } => {
+                let value = self.text_claim("username", claim)?;
+                if claim == "email" {
+                    match self.claims.get(EMAIL_VERIFIED) {
+                        None | Some(Value::Bool(true)) => {}
+                        Some(Value::Bool(false)) => {
+                            return Err("username: the email is not verified".to_owned());
+                        }
+                        Some(_) => {
+                            return Err(format!(
+                                "username: the claim `{EMAIL_VERIFIED}` is not true or false"
+                            ));
+                        }
+                    }
+                }
+                if value.is_empty() { String::new() } else { format!("{prefix}{value}") }
+            }
+        };
+        if name.is_empty() { Err("username: it is empty".to_owned()) } else { Ok(name) }
+    }
+
+    fn groups(&self, source: Option<&'c Source>) -> Result<Vec<String>, String> {
+        match source {
+            None => Ok(Vec::new()),
+            Some(Source::Expression(expression)) => {
+                self.texts(expression).map_err(|problem| format!("groups: `{expression:?}`: {problem}"))
+            }
+            Some(Source::Claim { claim, prefix }) => {
+                let wrong = || format!("groups: the claim `{claim}` is neither a text nor a list of texts");
+                let prefixed =
+                    |value: &Value| value.as_str().map(|text| format!("{prefix}{text}")).ok_or_else(wrong);
+                match self.claims.get(claim) {
+                    None => self.elsewhere(claim).map(|()| Vec::new()),
+                    Some(Value::Null) => Ok(Vec::new()),
+                    Some(Value::Array(list)) => list.iter().map(prefixed).collect(),
+                    Some(one) => Ok(vec![prefixed(one)?]),
+                }
+            }
+        }
+    }
+
+    /// A claim whose value another server has (OpenID Connect Core, section 5.6.2): to leave it out would make less of
+    /// the user than the issuer says.
+    fn elsewhere(&self, claim: &str) -> Result<(), String> {
+        match self.claims.get("_claim_names").and_then(|names| names.get(claim)) {
+            None => Ok(()),
+            Some(_) => {
+                Err(format!("groups: the claim `{claim}` is at another source, and those are not asked"))
+            }
+        }
+    }
+
+    fn uid(&self, source: Option<&'c Source>) -> Result<String, String> {
+        match source {
+            None => Ok(String::new()),
+            Some(Source::Claim { claim, .. }) => self.text_claim("uid", claim).map(str::to_owned),
+            Some(Source::Expression(expression)) => {
+                self.text(expression).map_err(|problem| format!("uid: `{expression:?}`: {problem}"))
+            }
+        }
+    }
+
+    fn rule(&self, rule: &ClaimRule) -> Result<(), String> {
+        match rule {
+            ClaimRule::Required { claim, value } => match self.claims.get(claim) {
+                None => Err(format!("the required claim `{claim}` is missing")),
+                Some(Value::String(held)) if held == value => Ok(()),
+                Some(Value::String(_)) => {
+                    Err(format!("the claim `{claim}` has another value than the required one"))
+                }
+                Some(_) => Err(format!("the required claim `{claim}` is not a text")),
+            },
+            ClaimRule::Expression(rule) => {
+                let value = Cel::object(self.claims, self.ty);
+                met("claim", rule, run(&rule.expression, "claims", value))
+            }
+        }
+    }
+}

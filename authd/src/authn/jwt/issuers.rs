@@ -1,0 +1,146 @@
+//! All issuers that are known, across reloads of the configuration.
+//!
+//! # Contract
+//!
+//! A configuration that replaces another shares what is known of the issuers that both name: an edit elsewhere in the
+//! file costs no token its key. An issuer that no configuration names any more is forgotten, and asked no more.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use apimachinery::clock::Clock;
+use aws_lc_rs::digest;
+use parking_lot::Mutex;
+use serving::metrics::{FloatGauges, Histograms};
+
+use super::checked::Issuer;
+use super::provider::Provider;
+
+/// Labels of [`JwtMeters::latency`]: result and issuer's hash.
+pub type LatencyLabels = [(&'static str, String); 2];
+/// Labels of [`JwtMeters::fetched`]: the same, and the server's id.
+pub type FetchLabels = [(&'static str, String); 3];
+
+/// What is counted.
+#[derive(Clone, Debug)]
+pub struct JwtMeters {
+    /// Seconds to authenticate a token of a configured issuer.
+    pub latency: Histograms<LatencyLabels>,
+    /// Seconds since 1970 of the last fetch of keys.
+    pub fetched: FloatGauges<FetchLabels>,
+}
+
+/// What the process does with news of issuers.
+pub struct Hooks {
+    /// Counts.
+    pub meters: JwtMeters,
+    /// Makes void what was answered before.
+    pub renew: Box<dyn Fn() + Send + Sync>,
+    /// Notes which issuers are not known, or that all are.
+    pub note: Box<dyn Fn(Option<String>) + Send + Sync>,
+}
+
+/// What all issuers share.
+pub(super) struct Surroundings {
+    pub(super) clock: Arc<dyn Clock>,
+    hooks: OnceLock<Hooks>,
+    known: Mutex<HashMap<Issuer, Weak<Provider>>>,
+}
+
+impl Surroundings {
+    /// A key is gone.
+    pub(super) fn renew(&self) {
+        if let Some(hooks) = self.hooks.get() {
+            (hooks.renew)();
+        }
+    }
+
+    /// Something was learned of an issuer, or not.
+    pub(super) fn changed(&self) {
+        let Some(hooks) = self.hooks.get() else { return };
+        let providers: Vec<Arc<Provider>> = self.known.lock().values().filter_map(Weak::upgrade).collect();
+        let mut unknown: Vec<String> = providers.iter().filter_map(|provider| provider.unknown()).collect();
+        unknown.sort();
+        (hooks.note)((!unknown.is_empty()).then(|| unknown.join("; ")));
+    }
+
+    /// Keys were asked for.
+    pub(super) fn fetched(&self, issuer: &str, result: &str) {
+        let Some(Hooks { meters, .. }) = self.hooks.get() else { return };
+        let labels = [
+            ("result", result.to_owned()),
+            ("jwt_issuer_hash", hash(issuer)),
+            ("apiserver_id_hash", String::new()),
+        ];
+        meters.fetched.get_or_create(&labels).set(self.clock.now().as_microsecond() as f64 / 1e6);
+    }
+
+    /// A token of an issuer was authenticated, or not.
+    pub(super) fn answered(&self, issuer_hash: &str, result: &str, seconds: f64) {
+        let Some(Hooks { meters, .. }) = self.hooks.get() else { return };
+        let labels = [("result", result.to_owned()), ("jwt_issuer_hash", issuer_hash.to_owned())];
+        meters.latency.get_or_create(&labels).observe(seconds);
+    }
+}
+
+/// All issuers.
+#[derive(Clone)]
+pub struct Issuers(pub(super) Arc<Surroundings>);
+
+impl std::fmt::Debug for Issuers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Issuers").field("known", &self.0.known.lock().len()).finish()
+    }
+}
+
+impl Issuers {
+    /// None yet; nothing is asked of any before [`Issuers::start`].
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Issuers(Arc::new(Surroundings { clock, hooks: OnceLock::new(), known: Mutex::new(HashMap::new()) }))
+    }
+
+    /// Asks those that are named already, and from now on each as it is named. In a runtime.
+    pub fn start(&self, hooks: Hooks) {
+        let _ = self.0.hooks.set(hooks);
+        let known: Vec<Arc<Provider>> = self.0.known.lock().values().filter_map(Weak::upgrade).collect();
+        known.iter().for_each(Provider::start);
+    }
+
+    /// What is known of an issuer; the same for the same issuer for as long as somebody holds it.
+    pub(super) fn provider(&self, issuer: &Issuer) -> Arc<Provider> {
+        // What a token is for does not change whose it is.
+        let key = Issuer { audiences: Vec::new(), audience_match_policy: String::new(), ..issuer.clone() };
+        let mut known = self.0.known.lock();
+        known.retain(|_, provider| provider.strong_count() > 0);
+        let held = known.get(&key).and_then(Weak::upgrade);
+        let provider = held.unwrap_or_else(|| {
+            let provider = Provider::new(key.clone(), Arc::clone(&self.0));
+            known.insert(key, Arc::downgrade(&provider));
+            provider
+        });
+        drop(known);
+        if self.0.hooks.get().is_some() {
+            provider.start();
+        }
+        provider
+    }
+}
+
+/// An issuer as metrics name it, so that no address is a label.
+pub(super) fn hash(issuer: &str) -> String {
+    let digest = digest::digest(&digest::SHA256, issuer.as_bytes());
+    let digits: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{digits}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn issuers_are_hashed_as_the_reference_hashes_them() {
+        // Known from the metrics tests of the reference: its issuer there is `testIssuer`.
+        let want = "sha256:29b34beedc55b972f2428f21bc588f9d38e5e8f7a7af825486e7bb4fd9caa2ad";
+        assert_eq!(hash("testIssuer"), want);
+    }
+}

@@ -1,0 +1,181 @@
+//! Tokens of OpenID Connect issuers and other JWTs (requirements A-OIDC, A-JWT).
+//!
+//! # Contract
+//!
+//! The issuer that a token names, before anybody vouches for it, only chooses the authenticator. Then its signature must
+//! hold under an accepted algorithm and a key of that issuer, it must be for one of the audiences and valid now, and its
+//! claims must make a user that meets all rules. What failed is told for the log, without values of claims.
+//!
+//! A token of an issuer that nobody knows is rejected with that reason, so that the log tells it from no token at all;
+//! other methods are asked all the same.
+//!
+//! # Invariants
+//!
+//! INVARIANT (signature first): no claim but the issuer is looked at before the signature holds.
+//! INVARIANT (identity tokens): a token that declares to be something else than a JWT for identification (`typ: at+jwt`
+//! for access, `logout+jwt` …) is refused (requirement A-OIDC-2).
+
+pub mod checked;
+mod claims;
+pub mod discovery;
+mod identity;
+mod issuers;
+mod provider;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use apimachinery::clock::SystemClock;
+use apimachinery::names::Names;
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings, agnostic_audiences};
+use crate::mirror::{Mirror, NotYet};
+use crate::tokens::jose::{self, Signed};
+use checked::Checked;
+use identity::Types;
+use provider::Provider;
+
+pub use issuers::{FetchLabels, Hooks, Issuers, JwtMeters, LatencyLabels};
+
+/// Characters of an issuer that nobody knows, in the log.
+const SHOWN: usize = 200;
+
+/// What the method is configured with.
+#[derive(Clone, Debug)]
+pub struct JwtSettings {
+    /// The authenticators; no two have the same issuer.
+    pub authenticators: Vec<Arc<Checked>>,
+    /// What is known of issuers.
+    pub issuers: Issuers,
+}
+
+impl JwtSettings {
+    /// No authenticators.
+    pub fn none() -> Self {
+        JwtSettings { authenticators: Vec::new(), issuers: Issuers::new(Arc::new(SystemClock::new())) }
+    }
+}
+
+/// One issuer's authenticator.
+struct One {
+    checked: Arc<Checked>,
+    provider: Arc<Provider>,
+    hash: String,
+}
+
+struct Jwts {
+    names: Arc<Names>,
+    /// By issuer.
+    authenticators: HashMap<String, One>,
+    /// Issuers whose tokens are for another method to talk about.
+    others: Vec<String>,
+    api_audiences: Vec<String>,
+    issuers: Issuers,
+    types: Types,
+}
+
+pub(super) fn build(
+    settings: &Settings,
+    _mirror: &Arc<Mirror>,
+) -> Result<Option<Box<dyn Authenticator>>, String> {
+    let JwtSettings { authenticators, issuers } = &settings.jwt;
+    if authenticators.is_empty() {
+        return Ok(None);
+    }
+    let one = |checked: &Arc<Checked>| {
+        let url = checked.issuer.url.clone();
+        let hash = issuers::hash(&url);
+        (url, One { checked: Arc::clone(checked), provider: issuers.provider(&checked.issuer), hash })
+    };
+    Ok(Some(Box::new(Jwts {
+        names: Arc::clone(&settings.names),
+        authenticators: authenticators.iter().map(one).collect(),
+        others: settings.issuer.iter().flat_map(|issuer| issuer.issuers()).map(str::to_owned).collect(),
+        api_audiences: settings.api_audiences.clone(),
+        issuers: issuers.clone(),
+        types: Types::new(),
+    })))
+}
+
+#[async_trait]
+impl Authenticator for Jwts {
+    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet> {
+        let one = match self.route(credentials.token) {
+            Ok(Some(one)) => one,
+            Ok(None) => return Ok(Outcome::NotMine),
+            Err(check) => return Ok(Outcome::Rejected(check)),
+        };
+        let clock = &self.issuers.0.clock;
+        let start = clock.monotonic();
+        let outcome = self.accept(one, credentials, at.now).await;
+        let seconds = clock.monotonic().saturating_sub(start).as_secs_f64();
+        let result = if outcome.is_ok() { "success" } else { "failure" };
+        self.issuers.0.answered(&one.hash, result, seconds);
+        Ok(match outcome {
+            Ok(accepted) => Outcome::Accepted(Box::new(accepted)),
+            Err(check) => Outcome::Rejected(format!("issuer {}: {check}", one.checked.issuer.url)),
+        })
+    }
+}
+
+impl Jwts {
+    /// Whose token it may be. None: it is no JWT, or for another method.
+    fn route(&self, token: &str) -> Result<Option<&One>, String> {
+        if token.bytes().filter(|byte| *byte == b'.').take(3).count() != 2 {
+            return Ok(None);
+        }
+        if token.len() > jose::LARGEST {
+            return Err(jose::Malformed::TooLong.to_string());
+        }
+        let payload =
+            jose::unverified_payload(token).ok_or_else(|| jose::Malformed::Base64("payload").to_string())?;
+        let issuer =
+            claims::issuer(&payload).map_err(|error| format!("its claims cannot be read: {error}"))?;
+        let Some(issuer) = issuer else { return Err("it names no issuer".to_owned()) };
+        match self.authenticators.get(&issuer) {
+            Some(one) => Ok(Some(one)),
+            None if self.others.contains(&issuer) => Ok(None),
+            None => {
+                let shown: String = issuer.chars().take(SHOWN).collect();
+                Err(format!("no authenticator is for its issuer `{shown}`"))
+            }
+        }
+    }
+
+    async fn accept(
+        &self,
+        one: &One,
+        credentials: Credentials<'_>,
+        now: Timestamp,
+    ) -> Result<Accepted, String> {
+        let One { checked, provider, .. } = one;
+        let signed = Signed::parse(credentials.token).map_err(|error| error.to_string())?;
+        declared(signed.typ.as_deref())?;
+        if !checked.algorithms.contains(&signed.algorithm) {
+            return Err(format!("its algorithm `{}` is not among those accepted", signed.algorithm));
+        }
+        let payload = provider.verify(&signed).await?;
+        let claims = claims::read(payload)?;
+        let ends = claims::check(&claims, &checked.issuer.url, &checked.issuer.audiences, now)?;
+        // A token of another issuer is valid for the API as a whole.
+        let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
+            .ok_or("it is not for the audiences that were asked for")?;
+        let user = identity::identify(checked, &claims, &self.names, &self.types)?;
+        Ok(Accepted { user, audiences, expires_at: Some(ends), ..Accepted::default() })
+    }
+}
+
+/// Checks the declared type (RFC 8725 section 3.11).
+fn declared(typ: Option<&str>) -> Result<(), String> {
+    let Some(typ) = typ else { return Ok(()) };
+    let bare = typ.to_ascii_lowercase();
+    match bare.strip_prefix("application/").unwrap_or(&bare) {
+        "jwt" => Ok(()),
+        _ => {
+            let shown: String = typ.chars().take(32).collect();
+            Err(format!("its type is `{shown}`, not `JWT`"))
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Where the authentication configuration comes from: a file that is read again when it changes, or the flags.
+//!
+//! # Contract
+//!
+//! File and `oidc-*` flags exclude each other (requirement A-OIDC-46), and so do `--anonymous-auth` and the section
+//! `anonymous` of the file. [`Source::read`] takes a changed file by the same rules as the start, so that a file that is
+//! taken while running is also taken by the next start.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use apimachinery::clock::Clock;
+use serving::reload::{Snapshot, Watch};
+
+use super::{Configuration, Context, read};
+use crate::authn::jwt::{Hooks, checked::Checked};
+use crate::authn::{self, Anonymous, Settings};
+use crate::config::{oidc, reloaded};
+use crate::live::Live;
+use crate::meters::Meters;
+use crate::mirror::Mirror;
+
+/// The subject of notes on the file.
+const SUBJECT: &str = "authentication configuration";
+/// The subject of notes on issuers.
+const ISSUERS: &str = "token issuers";
+
+/// The flags as they are written.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Flags {
+    /// File with JWT authenticators and the paths for anonymous requests; read again when it changes.
+    #[arg(long, value_name = "FILE")]
+    pub authentication_config: Option<PathBuf>,
+    /// One JWT authenticator without a file.
+    #[command(flatten)]
+    pub oidc: oidc::Flags,
+}
+
+/// What decides who is identified how.
+#[derive(Debug)]
+pub struct Source {
+    context: Context,
+    /// None: the flags alone.
+    path: Option<PathBuf>,
+    /// `--anonymous-auth`, when it is set.
+    anonymous_flag: Option<bool>,
+    /// Whether there are anonymous requests when nobody says.
+    anonymous_default: bool,
+    /// The file just before it was first read.
+    snapshot: Option<Snapshot>,
+}
+
+/// What methods are made of.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// The authenticators.
+    pub authenticators: Vec<Arc<Checked>>,
+    /// Who may be nobody.
+    pub anonymous: Anonymous,
+}
+
+impl Source {
+    /// Reads flags and file at the start. `gate` is `StructuredAuthenticationConfiguration`.
+    pub fn open(
+        flags: Flags,
+        gate: bool,
+        anonymous: (Option<bool>, bool),
+        context: Context,
+        mistakes: &mut Vec<String>,
+    ) -> (Self, Read) {
+        let path = flags.authentication_config.filter(|path| !path.as_os_str().is_empty());
+        let (anonymous_flag, anonymous_default) = anonymous;
+        let snapshot = path.clone().map(|path| Snapshot::new([path]));
+        let source = Source { context, path, anonymous_flag, anonymous_default, snapshot };
+        let mut first = Read { anonymous: source.anonymous(None), ..Read::default() };
+        match &source.path {
+            None => first.authenticators.extend(flags.oidc.read(&source.context, mistakes)),
+            Some(_) if flags.oidc.any() => {
+                mistakes.push("--authentication-config and the oidc flags exclude each other".to_owned());
+            }
+            Some(_) if !gate => mistakes.push(
+                "--authentication-config: needs --feature-gates=StructuredAuthenticationConfiguration=true"
+                    .to_owned(),
+            ),
+            Some(path) => {
+                let content = reloaded::read(path).map_err(|fault| vec![fault]);
+                match content.and_then(|content| source.read(&content)) {
+                    Ok(read) => first = read,
+                    Err(faults) => mistakes
+                        .extend(faults.into_iter().map(|fault| format!("--authentication-config: {fault}"))),
+                }
+            }
+        }
+        (source, first)
+    }
+
+    fn anonymous(&self, section: Option<Anonymous>) -> Anonymous {
+        let enabled = self.anonymous_flag.unwrap_or(self.anonymous_default);
+        section.unwrap_or(Anonymous { enabled, paths: Vec::new() })
+    }
+
+    /// Reads the content of the file.
+    ///
+    /// # Errors
+    ///
+    /// Every fault, with the path of the file.
+    pub fn read(&self, content: &[u8]) -> Result<Read, Vec<String>> {
+        let file = self.path.as_deref().unwrap_or(Path::new("-")).display();
+        let Configuration { jwt, anonymous } = read(content, &self.context)
+            .map_err(|faults| faults.iter().map(|fault| format!("{file}: {fault}")).collect::<Vec<_>>())?;
+        if anonymous.is_some() && self.anonymous_flag.is_some() {
+            return Err(vec![format!("{file}: anonymous: excludes the flag --anonymous-auth, which is set")]);
+        }
+        Ok(Read { authenticators: jwt, anonymous: self.anonymous(anonymous) })
+    }
+
+    /// Asks the issuers, and follows the file until the answer is dropped. In a runtime.
+    pub fn follow(
+        mut self,
+        settings: &Settings,
+        mirror: &Arc<Mirror>,
+        meters: &Meters,
+        live: &Arc<Live>,
+        clock: &Arc<dyn Clock>,
+    ) -> Option<Watch> {
+        let (renewed, noted) = (Arc::downgrade(live), Arc::downgrade(live));
+        settings.jwt.issuers.start(Hooks {
+            meters: meters.jwt.clone(),
+            renew: Box::new(move || renewed.upgrade().iter().for_each(|live| live.renew())),
+            note: Box::new(move |problem| {
+                if let Some(live) = noted.upgrade() {
+                    live.note(ISSUERS, problem);
+                }
+            }),
+        });
+        let (path, before) = (self.path.clone()?, self.snapshot.take()?);
+        let file = reloaded::File { subject: SUBJECT, path, meters: meters.authn_reloads.clone() };
+        let (mut settings, mirror, replaced) = (settings.clone(), Arc::clone(mirror), Arc::clone(live));
+        Some(reloaded::watch(file, before, Arc::clone(live), Arc::clone(clock), move |content| {
+            let Read { authenticators, anonymous } = self.read(content)?;
+            settings.jwt.authenticators = authenticators;
+            settings.anonymous = anonymous;
+            replaced.replace_authn(authn::Union::build(&settings, &mirror)?);
+            Ok(())
+        }))
+    }
+}

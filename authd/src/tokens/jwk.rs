@@ -1,0 +1,319 @@
+//! JSON Web Keys of others (RFC 7517, RFC 7518 section 6): the public keys of a key set that verify signatures.
+//!
+//! # Contract
+//!
+//! [`KeySet::parse`] takes untrusted bytes. A key that is none of ours (for encryption, of another type, too weak) is
+//! passed over with a reason, so that an issuer may publish more than we use; a document that is no key set is an error.
+//! [`KeySet::verify`] tries the keys that may have signed: those of the name that the token gives, or all.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): at most [`MOST_KEYS`] keys are kept, so that a token costs no more than so many verifications.
+
+use apimachinery::codec::{Limits, json};
+use aws_lc_rs::digest;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Map, Value};
+
+use super::jose::{Algorithm, Signed};
+use super::keys::VerifyingKey;
+
+/// Bytes and nesting of a key set.
+pub const LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 16 };
+/// Keys of one issuer.
+pub const MOST_KEYS: usize = 64;
+
+/// The object identifiers of RSA and EC public keys, and of the curves, as DER.
+const RSA_ENCRYPTION: &[u8] = &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
+const EC_PUBLIC_KEY: &[u8] = &[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
+const P256: &[u8] = &[0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+const P384: &[u8] = &[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22];
+const P521: &[u8] = &[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23];
+
+/// A key of a key set.
+#[derive(Debug)]
+struct WebKey {
+    /// `kid`; None: it has none.
+    name: Option<String>,
+    /// `alg`: the only algorithm it may be used with; None: any that fits.
+    algorithm: Option<Algorithm>,
+    key: VerifyingKey,
+}
+
+/// The keys that verify an issuer's tokens.
+#[derive(Debug, Default)]
+pub struct KeySet {
+    keys: Vec<WebKey>,
+    /// Why keys were passed over.
+    pub passed_over: Vec<String>,
+    /// SHA-256 of the document, in hexadecimal digits.
+    pub hash: String,
+}
+
+impl KeySet {
+    /// Reads a document.
+    ///
+    /// # Errors
+    ///
+    /// It is no key set.
+    pub fn parse(document: &[u8]) -> Result<Self, String> {
+        let decoded = json::decode(document, LIMITS).map_err(|error| error.to_string())?;
+        let keys = decoded.value.get("keys").and_then(Value::as_array).ok_or("it has no list `keys`")?;
+        let digest = digest::digest(&digest::SHA256, document);
+        let mut set = KeySet {
+            hash: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
+            ..KeySet::default()
+        };
+        for (at, key) in keys.iter().enumerate() {
+            let read = match key.as_object() {
+                _ if set.keys.len() >= MOST_KEYS => Err(format!("there are more than {MOST_KEYS}")),
+                Some(key) => web_key(key),
+                None => Err("it is no object".to_owned()),
+            };
+            match read {
+                Ok(key) => set.keys.push(key),
+                Err(reason) if set.passed_over.len() < MOST_KEYS => {
+                    set.passed_over.push(format!("keys[{at}]: {reason}"));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(set)
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Whether every key of `self` is in `other`, under the same name and for the same use.
+    pub fn is_within(&self, other: &KeySet) -> bool {
+        let same =
+            |a: &WebKey, b: &WebKey| a.name == b.name && a.algorithm == b.algorithm && a.key.kid == b.key.kid;
+        self.keys.iter().all(|key| other.keys.iter().any(|held| same(key, held)))
+    }
+
+    /// The payload, if the signature is of one of the keys.
+    pub fn verify<'s>(&self, signed: &'s Signed<'_>) -> Option<&'s [u8]> {
+        let named = |key: &&WebKey| match (&signed.kid, &key.name) {
+            (Some(wanted), Some(name)) => wanted == name,
+            _ => true,
+        };
+        let usable = |key: &&WebKey| key.algorithm.is_none_or(|algorithm| algorithm == signed.algorithm);
+        self.keys.iter().filter(named).filter(usable).find_map(|key| signed.verify(&key.key))
+    }
+}
+
+fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
+    let text = |member: &str| match jwk.get(member) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.as_str())),
+        Some(_) => Err(format!("`{member}` is not a text")),
+    };
+    if let Some(other) = text("use")?.filter(|usage| *usage != "sig") {
+        return Err(format!("its use is `{}`", short(other)));
+    }
+    let algorithm = match text("alg")? {
+        None => None,
+        Some(name) => {
+            Some(Algorithm::parse(name).ok_or_else(|| format!("its algorithm is `{}`", short(name)))?)
+        }
+    };
+    let bytes = |member: &str| {
+        let text = text(member)?.ok_or_else(|| format!("`{member}` is missing"))?;
+        URL_SAFE_NO_PAD.decode(text).map_err(|_| format!("`{member}` is not base64url without padding"))
+    };
+    let spki = match text("kty")? {
+        Some("RSA") => rsa(&bytes("n")?, &bytes("e")?),
+        Some("EC") => {
+            let (curve, length) = match text("crv")? {
+                Some("P-256") => (P256, 32),
+                Some("P-384") => (P384, 48),
+                Some("P-521") => (P521, 66),
+                other => return Err(format!("its curve is `{}`", short(other.unwrap_or_default()))),
+            };
+            let (x, y) = (bytes("x")?, bytes("y")?);
+            if x.len() != length || y.len() != length {
+                return Err("its point has another length than its curve".to_owned());
+            }
+            ec(curve, &x, &y)
+        }
+        other => return Err(format!("its type is `{}`", short(other.unwrap_or_default()))),
+    };
+    let key = VerifyingKey::of(&spki)?;
+    Ok(WebKey { name: text("kid")?.map(str::to_owned), algorithm, key })
+}
+
+/// What strangers wrote, short enough for a log.
+fn short(text: &str) -> String {
+    text.chars().take(32).collect()
+}
+
+/// A DER value: tag, length, content.
+fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = content.len().to_be_bytes();
+    let zeros = length.iter().take_while(|byte| **byte == 0).count();
+    let digits = length.get(zeros..).unwrap_or_default();
+    let mut out = vec![tag];
+    match digits {
+        [] => out.push(0),
+        [short] if *short < 0x80 => out.push(*short),
+        _ => {
+            // At most eight digits of a length.
+            out.push(0x80 | digits.len() as u8);
+            out.extend_from_slice(digits);
+        }
+    }
+    out.extend_from_slice(content);
+    out
+}
+
+/// A positive integer.
+fn integer(bytes: &[u8]) -> Vec<u8> {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    let digits = bytes.get(zeros..).unwrap_or_default();
+    let sign = digits.first().is_none_or(|first| *first >= 0x80).then_some(0);
+    let content: Vec<u8> = sign.into_iter().chain(digits.iter().copied()).collect();
+    der(0x02, &content)
+}
+
+/// A SubjectPublicKeyInfo.
+fn spki(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
+    let bits: Vec<u8> = std::iter::once(0).chain(key.iter().copied()).collect();
+    der(0x30, &[der(0x30, algorithm), der(0x03, &bits)].concat())
+}
+
+fn rsa(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
+    spki(RSA_ENCRYPTION, &der(0x30, &[integer(modulus), integer(exponent)].concat()))
+}
+
+fn ec(curve: &[u8], x: &[u8], y: &[u8]) -> Vec<u8> {
+    spki(&[EC_PUBLIC_KEY, curve].concat(), &[&[4], x, y].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::jose::sign;
+    use super::super::keys::{Key, read};
+    use super::*;
+
+    fn generated() -> Vec<std::sync::Arc<super::super::keys::SigningKey>> {
+        [
+            &rcgen::PKCS_RSA_SHA256,
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+            &rcgen::PKCS_ECDSA_P384_SHA384,
+            &rcgen::PKCS_ECDSA_P521_SHA512,
+        ]
+        .into_iter()
+        .map(|algorithm| {
+            let pem = rcgen::KeyPair::generate_for(algorithm).unwrap().serialize_pem();
+            match read(pem.as_bytes()).unwrap().pop() {
+                Some(Key::Private(key)) => key,
+                _ => panic!("a private key"),
+            }
+        })
+        .collect()
+    }
+
+    fn set(keys: &[Value]) -> KeySet {
+        KeySet::parse(json!({ "keys": keys }).to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_published_key_verifies_what_its_private_half_signed() {
+        let keys = generated();
+        let all: Vec<Value> = keys.iter().map(|key| key.public.jwk().clone()).collect();
+        let whole = set(&all);
+        assert_eq!((whole.len(), whole.passed_over.len()), (4, 0), "{:?}", whole.passed_over);
+        for (at, key) in keys.iter().enumerate() {
+            for kid in [Some(key.public.kid.clone()), None] {
+                let mut header = json!({"alg": key.algorithm.as_str()});
+                if let Some(kid) = &kid {
+                    header["kid"] = kid.as_str().into();
+                }
+                let token = sign(key, &header, b"{}").unwrap();
+                let signed = Signed::parse(&token).map_err(|error| error.to_string()).unwrap();
+                assert_eq!(whole.verify(&signed), Some(b"{}".as_slice()), "{kid:?}");
+                let others: Vec<Value> =
+                    all.iter().enumerate().filter(|(n, _)| *n != at).map(|(_, key)| key.clone()).collect();
+                assert_eq!(set(&others).verify(&signed), None);
+            }
+            let header = json!({"alg": key.algorithm.as_str(), "kid": "another"});
+            let token = sign(key, &header, b"{}").unwrap();
+            let signed = Signed::parse(&token).map_err(|error| error.to_string()).unwrap();
+            assert_eq!(whole.verify(&signed), None, "the name chooses");
+        }
+    }
+
+    #[test]
+    fn a_key_is_for_its_own_algorithm() {
+        let keys = generated();
+        let rsa = keys[0].public.jwk();
+        let mut bound = rsa.clone();
+        bound["alg"] = "PS256".into();
+        let header = json!({"alg": "RS256", "kid": keys[0].public.kid});
+        let token = sign(&keys[0], &header, b"{}").unwrap();
+        let signed = Signed::parse(&token).map_err(|error| error.to_string()).unwrap();
+        assert_eq!(set(&[bound]).verify(&signed), None);
+        let mut free = rsa.clone();
+        free.as_object_mut().unwrap().remove("alg");
+        assert!(set(&[free]).verify(&signed).is_some());
+    }
+
+    #[test]
+    fn keys_that_cannot_be_used_are_passed_over() {
+        let good = generated()[1].public.jwk().clone();
+        let with = |member: &str, value: Value| {
+            let mut key = good.clone();
+            key[member] = value;
+            key
+        };
+        let short_rsa = json!({"kty": "RSA", "n": URL_SAFE_NO_PAD.encode([0xff; 128]), "e": "AQAB"});
+        for (key, want) in [
+            (with("use", "enc".into()), "its use is `enc`"),
+            (with("alg", "HS256".into()), "its algorithm is `HS256`"),
+            (with("alg", "ECDH-ES".into()), "its algorithm is `ECDH-ES`"),
+            (with("kty", "OKP".into()), "its type is `OKP`"),
+            (with("crv", "secp256k1".into()), "its curve is `secp256k1`"),
+            (with("crv", "P-384".into()), "its point has another length than its curve"),
+            (with("x", "AAAA".into()), "its point has another length than its curve"),
+            (with("x", "!".into()), "`x` is not base64url without padding"),
+            (with("x", Value::Null), "`x` is missing"),
+            (with("x", URL_SAFE_NO_PAD.encode([1; 32]).into()), "the public key is not accepted"),
+            (with("kid", 1.into()), "`kid` is not a text"),
+            (short_rsa, "an RSA key of 1024 bits is not accepted"),
+            (json!({"kty": "RSA", "n": "", "e": ""}), ""),
+            (json!({"kty": "oct", "k": "AAAA"}), "its type is `oct`"),
+            (json!([]), "it is no object"),
+        ] {
+            let set = set(&[key.clone(), good.clone()]);
+            assert_eq!(set.len(), 1, "{key}");
+            assert!(set.passed_over[0].starts_with(&format!("keys[0]: {want}")), "{:?}", set.passed_over);
+        }
+        for bad in ["", "[]", "{}", r#"{"keys":{}}"#] {
+            assert!(KeySet::parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+        assert!(set(&[]).is_empty());
+        assert_eq!(set(&vec![good.clone(); 100]).len(), MOST_KEYS);
+        assert!(set(&[good.clone()]).is_within(&set(&[with("use", Value::Null)])));
+        assert!(!set(&[good]).is_within(&set(&[])));
+    }
+
+    #[test]
+    fn lengths_are_those_of_der() {
+        assert_eq!(der(2, &[])[..2], [2, 0]);
+        assert_eq!(der(2, &[0; 127])[..2], [2, 127]);
+        assert_eq!(der(2, &[0; 128])[..3], [2, 0x81, 128]);
+        assert_eq!(der(2, &[0; 300])[..4], [2, 0x82, 1, 44]);
+        assert_eq!(integer(&[0, 0, 0x80]), [2, 2, 0, 0x80]);
+        assert_eq!(integer(&[]), [2, 1, 0]);
+    }
+}
