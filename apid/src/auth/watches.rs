@@ -252,7 +252,7 @@ impl WatchGuard {
     /// # Errors
     ///
     /// 401 when the identity ended, 403 when the user may no longer, 503 when authd cannot say: the stream ends.
-    pub async fn renew(&mut self, upto: Revision) -> Result<(), Status> {
+    pub async fn renew(&self, upto: Revision) -> Result<(), Status> {
         let confirmed = async {
             for held in &self.held {
                 self.confirmed(held, upto).await?;

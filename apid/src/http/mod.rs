@@ -12,6 +12,7 @@
 //! INVARIANT (a Status, never a panic): whatever a client sends is answered with a Status that says what is wrong.
 
 mod body;
+mod chunks;
 mod handler;
 mod in_flight;
 mod metrics;

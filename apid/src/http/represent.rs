@@ -10,6 +10,7 @@ use apimachinery::status::Status;
 use kinds::{Resource, Table};
 use serde_json::{Map, Value, json};
 
+use super::chunks::ListChunks;
 use super::negotiate::{Format, Negotiated, Shape};
 use super::protobuf;
 use crate::plane::Plane;
@@ -23,6 +24,14 @@ pub(super) struct Representation<'a> {
     format: Format,
     shape: Shape,
     include: Include,
+}
+
+/// A list, encoded.
+pub(super) enum Encoded {
+    /// At once.
+    Whole(Vec<u8>),
+    /// JSON that is made as it is sent.
+    Chunks(ListChunks),
 }
 
 /// What stands in the rows of a Table beside the cells.
@@ -111,11 +120,21 @@ impl<'a> Representation<'a> {
     /// # Errors
     ///
     /// 500: the stored bytes of an item are no object.
-    pub(super) fn list(&self, listed: &Listed) -> Result<Vec<u8>, Status> {
+    pub(super) fn list(&self, listed: Listed) -> Result<Encoded, Status> {
+        let own = matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_));
+        if own && !self.resource.is_converted() && !matches!(self.format, Format::Protobuf(_)) {
+            // So that what cannot be read is a Status, not half of a list.
+            listed.items.iter().try_for_each(|item| Shown::check(item))?;
+            return Ok(Encoded::Chunks(ListChunks::new(self.opening(&listed), listed.items)));
+        }
+        self.whole_list(&listed).map(Encoded::Whole)
+    }
+
+    fn whole_list(&self, listed: &Listed) -> Result<Vec<u8>, Status> {
         let metadata = list_metadata(listed);
         match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => match self.format {
-                Format::Json | Format::Yaml | Format::Cbor => self.own_list(listed, &metadata),
+                Format::Json | Format::Yaml | Format::Cbor => self.converted_list(listed),
                 Format::Protobuf(_) => self.own_messages(listed, metadata),
             },
             Shape::Metadata(version) => {
@@ -151,33 +170,33 @@ impl<'a> Representation<'a> {
         Ok(protobuf::list(&api_version, &self.resource.list_kind(), metadata, &messages))
     }
 
-    /// Items of the stored version are copied, without parsing one.
-    fn own_list(&self, listed: &Listed, metadata: &Value) -> Result<Vec<u8>, Status> {
-        let size: usize = listed.items.iter().map(|item| item.value().len() + 48).sum();
-        let mut out = Vec::with_capacity(size + 256);
+    /// Items of another version are made from their trees.
+    fn converted_list(&self, listed: &Listed) -> Result<Vec<u8>, Status> {
+        let mut out = self.opening(listed);
+        for (i, object) in objects(listed).enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            let mut object = self.converted(object?)?;
+            object.remove("kind");
+            object.remove("apiVersion");
+            write(&mut out, &object.into_value());
+        }
+        out.extend_from_slice(b"]}");
+        Ok(out)
+    }
+
+    /// What stands before the items of a list in JSON.
+    fn opening(&self, listed: &Listed) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
         out.extend_from_slice(b"{\"kind\":");
         write(&mut out, &Value::from(self.resource.list_kind()));
         out.extend_from_slice(b",\"apiVersion\":");
         write(&mut out, &Value::from(self.api_version()));
         out.extend_from_slice(b",\"metadata\":");
-        write(&mut out, metadata);
+        write(&mut out, &list_metadata(listed));
         out.extend_from_slice(b",\"items\":[");
-        for (i, item) in listed.items.iter().enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            let shown = Shown::item(Arc::clone(item));
-            if self.resource.is_converted() {
-                let mut object = self.converted(shown.object()?)?;
-                object.remove("kind");
-                object.remove("apiVersion");
-                write(&mut out, &object.into_value());
-            } else {
-                shown.write_json(&mut out, false)?;
-            }
-        }
-        out.extend_from_slice(b"]}");
-        Ok(out)
+        out
     }
 
     /// The object of a watch event. `first`: of this watch; only the first Table has columns.

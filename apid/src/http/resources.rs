@@ -152,7 +152,7 @@ async fn list(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status
     let representation = exchange.represent(call, negotiated)?;
     let options = params::list_options(exchange.query, exchange.info)?;
     let listed = verbs::list(call, &options).await?;
-    Ok(Answer::document(200, representation.list(&listed)?, negotiated.format))
+    Ok(Answer::list(representation.list(listed)?, negotiated.format))
 }
 
 async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) -> Result<Answer, Status> {
@@ -257,7 +257,7 @@ async fn delete_collection(
     let which = params::list_options(exchange.query, exchange.info)?;
     let options = exchange.delete_options(body).await?;
     let listed = verbs::delete_collection(call, &which, &options, call.plane.delete_workers).await?;
-    Ok(Answer::document(200, representation.list(&listed)?, negotiated.format))
+    Ok(Answer::list(representation.list(listed)?, negotiated.format))
 }
 
 /// Requests for reviews: they are created, and nothing else.

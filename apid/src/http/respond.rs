@@ -18,9 +18,11 @@ use http::{HeaderMap, Response, StatusCode};
 use serde_json::Value;
 use serving::body::Body;
 
+use super::chunks::{self, Begun, Chunks, Gzip};
 use super::negotiate::{self, Format};
 use super::protobuf;
 use super::query::Query;
+use super::represent::Encoded;
 
 /// What a request is answered with.
 pub(super) struct Answer {
@@ -35,6 +37,8 @@ pub(super) struct Answer {
 enum Content {
     /// A JSON document, and the encoding it is wanted in; Protobuf is encoded already.
     Document(Bytes, Format),
+    /// A JSON document that is made as it is sent, and the encoding it is wanted in.
+    Chunks(Box<dyn Chunks>, Format),
     /// Text, with its media type.
     Text(Bytes, &'static str),
     /// A stream, with its encoding.
@@ -46,6 +50,14 @@ impl Answer {
     /// A document: JSON text, which is encoded as wanted, or Protobuf that is encoded already.
     pub(super) fn document(code: u16, encoded: impl Into<Bytes>, format: Format) -> Self {
         Answer::new(code, Content::Document(encoded.into(), format))
+    }
+
+    /// A list.
+    pub(super) fn list(encoded: Encoded, format: Format) -> Self {
+        match encoded {
+            Encoded::Whole(encoded) => Answer::document(200, encoded, format),
+            Encoded::Chunks(chunks) => Answer::new(200, Content::Chunks(Box::new(chunks), format)),
+        }
     }
 
     /// An object that says of which type it is.
@@ -137,6 +149,32 @@ impl Answer {
         }
         let (bytes, media_type) = match self.content {
             Content::Empty => return response,
+            Content::Chunks(chunks, format) => {
+                let asis = format == Format::Json && !delivery.pretty;
+                let begun = if asis {
+                    chunks::begin(chunks, COMPRESSED_FROM)
+                } else {
+                    chunks::whole(chunks).map(Begun::Whole)
+                };
+                match begun {
+                    Ok(Begun::Whole(json)) => (encode(json, format, delivery.pretty), format.media_type()),
+                    Ok(Begun::Long(chunks)) => {
+                        let media_type = HeaderValue::from_static(format.media_type());
+                        headers.insert(header::CONTENT_TYPE, media_type);
+                        let body = if delivery.gzip {
+                            mark_compressed(headers);
+                            chunks::body(Gzip::new(chunks))
+                        } else {
+                            chunks::body(chunks)
+                        };
+                        if !delivery.head {
+                            *response.body_mut() = body;
+                        }
+                        return response;
+                    }
+                    Err(status) => return Answer::status(status, format).into_response(delivery),
+                }
+            }
             Content::Stream(body, format) => {
                 let media_type = HeaderValue::from_str(&format.stream_media_type());
                 headers.extend(media_type.ok().map(|media_type| (header::CONTENT_TYPE, media_type)));
@@ -154,10 +192,9 @@ impl Answer {
         }
         let encoded = headers.contains_key(header::CONTENT_ENCODING);
         let bytes = if delivery.gzip && !encoded && bytes.len() > COMPRESSED_FROM {
-            headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
             match compress(&bytes) {
                 Some(compressed) => {
-                    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                    mark_compressed(headers);
                     compressed
                 }
                 None => bytes,
@@ -245,6 +282,11 @@ fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
             Err(_) => json,
         },
     }
+}
+
+fn mark_compressed(headers: &mut HeaderMap) {
+    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
 }
 
 fn compress(bytes: &[u8]) -> Option<Bytes> {

@@ -13,6 +13,7 @@
 //! INVARIANT (one reading of versions): data of another revision is never answered under the number that was asked for.
 
 mod admit;
+mod alarm;
 mod create;
 mod decode;
 mod delete;

@@ -46,6 +46,15 @@ impl Shown {
         }
     }
 
+    /// Whether an item can be shown.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are no object.
+    pub fn check(item: &Item) -> Result<(), Status> {
+        entry(item).map(|_| ())
+    }
+
     /// Appends it as JSON. Without `head` (kind and apiVersion) for items of lists.
     ///
     /// # Errors

@@ -17,20 +17,15 @@ use std::time::Duration;
 use apimachinery::status::{Reason, Status};
 use storage::cache::{EventKind, WatchError};
 use storage::{Error, Revision};
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::Instant;
 
 use super::Call;
+use super::alarm::{Alarm, Ring};
 use super::options::ListOptions;
 use super::selection::Selection;
 use super::version::{Wanted, parse_or_500};
 use crate::auth::WatchGuard;
 use crate::plane::{Event, Item, Watcher};
-
-/// How often a client that wants bookmarks gets one.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-
-/// How long before its end a watch sends the last bookmark.
-const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
 /// No watch lasts longer, whatever the client asks for: what it asks for may be beyond the end of the clock.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -82,11 +77,10 @@ pub struct Watching {
     mark_initial: bool,
     watcher: Watcher,
     selection: Selection,
-    guard: WatchGuard,
-    bookmarks: Option<Interval>,
-    end: Instant,
-    last_bookmark_sent: bool,
-    stopping: tokio::sync::watch::Receiver<bool>,
+    guard: Arc<WatchGuard>,
+    alarm: Alarm,
+    /// One is sent as soon as no event waits.
+    bookmark_due: bool,
     over: bool,
 }
 
@@ -133,8 +127,11 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Stat
             (initial, snapshot.revision(), watcher)
         }
     };
-    let guard = plane.auth.guard(call.by);
+    let guard = Arc::new(plane.auth.guard(call.by));
     let now = Instant::now();
+    let end = now + options.timeout.unwrap_or_else(|| lifetime(call)).min(LONGEST);
+    let bookmarks = options.allow_watch_bookmarks;
+    let alarm = Alarm::new(Arc::clone(&guard), plane.stopping.clone(), now, end, bookmarks);
     Ok(Begin::Running(Box::new(Watching {
         initial,
         initial_revision,
@@ -142,14 +139,8 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Stat
         watcher,
         selection,
         guard,
-        bookmarks: options.allow_watch_bookmarks.then(|| {
-            let mut ticks = tokio::time::interval_at(now + BOOKMARK_EVERY, BOOKMARK_EVERY);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
-        }),
-        end: now + options.timeout.unwrap_or_else(|| lifetime(call)).min(LONGEST),
-        last_bookmark_sent: false,
-        stopping: plane.stopping.clone(),
+        alarm,
+        bookmark_due: false,
         over: false,
     })))
 }
@@ -189,28 +180,25 @@ impl Watching {
             return self.begin().await.map(Some);
         }
         loop {
-            let last_bookmark = self.bookmarks.is_some() && !self.last_bookmark_sent;
-            let early = self.end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(self.end);
             tokio::select! {
-                biased;
-                () = stopped(&mut self.stopping) => return Ok(None),
-                () = self.guard.changed() => {
-                    let upto = self.watcher.progress();
-                    self.guard.renew(upto).await?;
-                }
                 // Before the events: where they never pause a watch ends all the same.
-                () = tokio::time::sleep_until(self.end) => return Ok(None),
+                biased;
+                ring = self.alarm.rings() => match ring {
+                    Ring::Stopping | Ring::End => return Ok(None),
+                    Ring::Doubt => {
+                        let upto = self.watcher.progress();
+                        self.guard.renew(upto).await?;
+                    }
+                    Ring::Bookmark => self.bookmark_due = true,
+                },
                 events = self.watcher.next() => {
                     let notices = self.tell(events).await?;
                     if !notices.is_empty() {
                         return Ok(Some(notices));
                     }
                 }
-                () = tokio::time::sleep_until(early), if last_bookmark => {
-                    self.last_bookmark_sent = true;
-                    return self.bookmark(false).await.map(|notice| Some(vec![notice]));
-                }
-                () = tick(&mut self.bookmarks) => {
+                () = std::future::ready(()), if self.bookmark_due => {
+                    self.bookmark_due = false;
                     return self.bookmark(false).await.map(|notice| Some(vec![notice]));
                 }
             }
@@ -268,19 +256,6 @@ impl Watching {
             self.guard.renew(revision).await?;
         }
         Ok(())
-    }
-}
-
-/// Until the process stops.
-async fn stopped(stopping: &mut tokio::sync::watch::Receiver<bool>) {
-    // An error: the sender is gone, and with it the process that would stop.
-    drop(stopping.wait_for(|stopping| *stopping).await);
-}
-
-async fn tick(bookmarks: &mut Option<Interval>) {
-    match bookmarks {
-        Some(ticks) => drop(ticks.tick().await),
-        None => std::future::pending().await,
     }
 }
 

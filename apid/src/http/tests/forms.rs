@@ -299,7 +299,9 @@ async fn large_answers_are_compressed_for_who_asks() {
             GzDecoder::new(&reply.body[..]).read_to_end(&mut text).unwrap();
             assert_eq!(text, plain.body);
             assert!(reply.body.len() < plain.body.len() / 4);
-            assert_eq!(reply.header("content-length"), reply.body.len().to_string());
+            // Lists are compressed as they are sent.
+            let length = if url == MAPS { String::new() } else { reply.body.len().to_string() };
+            assert_eq!(reply.header("content-length"), length);
             assert_eq!(reply.header("vary"), "Accept-Encoding");
         } else {
             assert_eq!(reply.body, plain.body, "{url} {encoding}");
