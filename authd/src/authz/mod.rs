@@ -12,13 +12,16 @@
 //! the mirror is not there the whole question is [`NotYet`], and no partial answer exists.
 //! INVARIANT (any name): an answer holds for other names only when every mode that was asked says so.
 
+mod abac;
 pub mod access_review;
 mod always;
 pub mod conditions;
 pub mod entry;
 pub mod escalation;
+mod node;
 mod rbac;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,6 +83,10 @@ pub struct Rules {
 pub struct Settings {
     /// The names preset.
     pub names: Arc<Names>,
+    /// Gate `AuthorizeNodeWithSelectors`: nodes read their own Node and pods alone.
+    pub nodes_by_selectors: bool,
+    /// The policies of mode ABAC.
+    pub policy_file: Option<PathBuf>,
 }
 
 /// A configured mode. One that decides from memory answers without waiting; one that asks another service waits for it.
@@ -95,8 +102,6 @@ type Build = fn(&Settings, &Entry, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, 
 /// Whether a mode can be used.
 enum Support {
     Built(Build),
-    /// Named without effect: what it would add is not built.
-    Accepted(&'static str),
     NotBuilt,
 }
 
@@ -105,12 +110,8 @@ const MODES: &[(&str, &str, Support)] = &[
     ("AlwaysAllow", "allows every request; for testing only", Support::Built(always::allow)),
     ("AlwaysDeny", "refuses every request; for testing only", Support::Built(always::deny)),
     ("RBAC", "roles and bindings", Support::Built(rbac::build)),
-    (
-        "Node",
-        "what node agents need of the pods on their nodes",
-        Support::Accepted("authorization mode Node is not built yet: node agents get no rights from it"),
-    ),
-    ("ABAC", "attribute policies from a file", Support::NotBuilt),
+    ("Node", "what node agents need of the pods on their nodes", Support::Built(node::build)),
+    ("ABAC", "attribute policies from a file", Support::Built(abac::build)),
     ("Webhook", "asks a remote service", Support::NotBuilt),
 ];
 
@@ -119,7 +120,6 @@ pub fn help() -> String {
     let lines = MODES.iter().map(|(name, about, support)| {
         let note = match support {
             Support::Built(_) => "",
-            Support::Accepted(_) => " (accepted; gives no rights yet)",
             Support::NotBuilt => " (not built yet)",
         };
         format!("{name}: {about}{note}")
@@ -191,7 +191,6 @@ impl Modes {
         for Entry { kind, .. } in &entries {
             match MODES.iter().find(|(name, ..)| name == kind) {
                 Some((.., Support::NotBuilt)) | None => mistakes.push(format!("`{kind}` is not built yet")),
-                Some((.., Support::Accepted(warning))) => warnings.push((*warning).to_owned()),
                 Some((.., Support::Built(_))) if *kind == "AlwaysAllow" => {
                     warnings.push("authorization mode AlwaysAllow: every request is allowed".to_owned());
                 }
@@ -298,7 +297,8 @@ impl Union {
     #[cfg(test)]
     pub(crate) fn of(flag: &str, mirror: &Arc<Mirror>) -> Self {
         let modes = Modes::parse(Some(flag)).expect("a good flag");
-        let settings = Settings { names: Arc::new(tests::names()) };
+        let settings =
+            Settings { names: Arc::new(tests::names()), nodes_by_selectors: true, policy_file: None };
         Union::build(&modes, &settings, mirror, &Meters::new([])).expect("modes that can be made")
     }
 
@@ -397,10 +397,11 @@ mod tests {
         for (flag, want) in [
             (None, Ok((vec!["AlwaysAllow"], 1))),
             (Some("RBAC"), Ok((vec!["RBAC"], 0))),
-            (Some("Node,RBAC"), Ok((vec!["Node", "RBAC"], 1))),
+            (Some("Node,RBAC"), Ok((vec!["Node", "RBAC"], 0))),
             (Some("RBAC,AlwaysDeny"), Ok((vec!["RBAC", "AlwaysDeny"], 0))),
             (Some("RBAC,RBAC"), Err(1)),
-            (Some("ABAC,Webhook"), Err(2)),
+            (Some("RBAC,ABAC"), Ok((vec!["RBAC", "ABAC"], 0))),
+            (Some("ABAC,Webhook"), Err(1)),
             (Some("rbac"), Err(1)),
             (Some(""), Err(1)),
             (Some("Foo,RBAC,Bar"), Err(2)),

@@ -6,8 +6,8 @@
 //! line in [`Config::warnings`]; an unknown flag, and a mode that is not built, are mistakes.
 
 pub mod authentication;
-mod certificates;
 pub mod authorization;
+mod certificates;
 pub mod document;
 pub mod followed;
 pub mod oidc;
@@ -60,6 +60,9 @@ pub struct Flags {
     /// is AlwaysAllow.
     #[arg(long, value_name = "MODE,...")]
     pub authorization_mode: Option<String>,
+    /// The policies of mode ABAC: one JSON object a line. Read at start.
+    #[arg(long, value_name = "FILE")]
+    pub authorization_policy_file: Option<PathBuf>,
     /// Audiences that a token must be valid for. Default: the issuer.
     #[arg(long, value_delimiter = ',')]
     pub api_audiences: Vec<String>,
@@ -102,7 +105,6 @@ fn after_help() -> String {
 const NOT_BUILT: &[&str] = &[
     "authentication-token-webhook-",
     "authorization-config",
-    "authorization-policy-file",
     "authorization-webhook-",
     "show-hidden-metrics-for-version",
 ];
@@ -158,12 +160,18 @@ impl Config {
         let modes = modes.map_err(|wrong| mistakes.extend(wrong)).ok();
         let (mut certificate_uids, mut proxy_uids) = (true, true);
         let (mut structured, mut anonymous_conditions) = (true, true);
+        let mut nodes_by_selectors = true;
         match FeatureGates::parse(&flags.feature_gates.join(",")) {
             Ok((gates, notes)) => {
                 certificate_uids = gates.enabled(Gate::AllowParsingUserUidFromCertAuth);
                 structured = gates.enabled(Gate::StructuredAuthenticationConfiguration);
                 anonymous_conditions = gates.enabled(Gate::AnonymousAuthConfigurableEndpoints);
                 proxy_uids = gates.enabled(Gate::RemoteRequestHeaderUid);
+                nodes_by_selectors = gates.enabled(Gate::AuthorizeNodeWithSelectors);
+                if nodes_by_selectors && !gates.enabled(Gate::AuthorizeWithSelectors) {
+                    let mistake = "AuthorizeNodeWithSelectors needs AuthorizeWithSelectors";
+                    mistakes.push(format!("--feature-gates: {mistake}"));
+                }
                 warnings.extend(notes);
             }
             Err(wrong) => {
@@ -179,6 +187,13 @@ impl Config {
             return Err(mistakes);
         };
 
+        match (modes.has("ABAC"), &flags.authorization_policy_file) {
+            (true, None) => mistakes.push("--authorization-policy-file: mode ABAC needs it".to_owned()),
+            (false, Some(_)) => mistakes.push(
+                "--authorization-policy-file: ABAC is not among the modes, which alone reads it".to_owned(),
+            ),
+            _ => (),
+        }
         warnings.extend(modes.warnings.iter().cloned());
         let names = Arc::new(names);
         let mut api_audiences = flags.api_audiences;
@@ -222,7 +237,11 @@ impl Config {
             lookup: flags.service_accounts.service_account_lookup.unwrap_or(true),
             bootstrap_tokens: flags.enable_bootstrap_token_auth.unwrap_or(false),
         };
-        let authz = authz::Settings { names: Arc::clone(&names) };
+        let authz = authz::Settings {
+            names: Arc::clone(&names),
+            nodes_by_selectors,
+            policy_file: flags.authorization_policy_file,
+        };
         Ok(Config {
             socket: flags.socket,
             names,
@@ -286,7 +305,13 @@ mod tests {
         ];
         let mistakes = check(&flags).unwrap_err();
         assert_eq!(mistakes.len(), 5, "{mistakes:#?}");
-        for bad in [&["--names=svc", "--api-domain=x"][..], &["--metrics-address=nonsense"]] {
+        for bad in [
+            &["--names=svc", "--api-domain=x"][..],
+            &["--metrics-address=nonsense"],
+            &["--authorization-mode=RBAC,ABAC"],
+            &["--authorization-mode=RBAC", "--authorization-policy-file=/x"],
+            &["--feature-gates=AuthorizeWithSelectors=false"],
+        ] {
             assert_eq!(check(bad).unwrap_err().len(), 1, "{bad:?}");
         }
     }
@@ -300,7 +325,7 @@ mod tests {
             "-v=5",
         ]);
         let config = config.unwrap();
-        assert_eq!(config.warnings.len(), 1, "{:?}", config.warnings);
+        assert!(config.warnings.is_empty(), "{:?}", config.warnings);
         assert_eq!(config.authn.api_audiences, ["https://x.test"]);
         for (flag, want) in [
             (

@@ -52,7 +52,9 @@ impl Change {
             Change::Identity(change) => contents.identities.apply(change),
             Change::Graph(change, identity) => {
                 contents.graph.apply(change);
-                identity.map_or((), |identity| contents.identities.apply(identity));
+                if let Some(identity) = identity {
+                    contents.identities.apply(identity);
+                }
             }
             Change::PutRole(kind, namespace, name, spec) => policy.put_role(kind, &namespace, &name, spec),
             Change::DeleteRole(kind, namespace, name) => policy.delete_role(kind, &namespace, &name),

@@ -189,7 +189,7 @@ fn random_changes_agree_with_the_slow_graph_and_leave_nothing_behind() {
                 mirror_key::Kind::VolumeAttachment(named("")),
                 mirror_key::Kind::ResourceSlice(named("")),
             ];
-            keys.map(|key| graph.apply(delete(&key).unwrap()));
+            keys.iter().for_each(|key| graph.apply(delete(key).unwrap()));
         }
         let left =
             (graph.strings.len(), graph.nodes.len(), graph.volumes_of.len(), graph.volume_secrets.len());

@@ -1,0 +1,40 @@
+//! What every node may do, whatever its name: the rules of the default role `system:node`, to which nobody is bound.
+
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+use authproto::auth;
+
+use crate::rules::PolicyRule;
+
+/// The default role with these rules.
+const ROLE: &str = "system:node";
+
+/// The rules.
+pub(super) fn of_every_node(names: &Names) -> Vec<PolicyRule> {
+    let defaults = bootstrap::default_policy(names);
+    let role = defaults.cluster_roles.iter().find(|role| role.name() == ROLE);
+    let rules = role.and_then(|role: &Object| role.get("rules")).and_then(Value::as_array);
+    let read_endpoints = auth::PolicyRule {
+        verbs: ["get", "list", "watch"].map(str::to_owned).to_vec(),
+        api_groups: vec![String::new()],
+        resources: vec!["endpoints".to_owned()],
+        ..auth::PolicyRule::default()
+    };
+    let of_role = rules.into_iter().flatten().map(rule);
+    of_role.chain([read_endpoints]).map(|rule| PolicyRule::from(&rule)).collect()
+}
+
+/// A rule as the API shows it. Paths are no node's business.
+fn rule(value: &Value) -> auth::PolicyRule {
+    let words = |field: &str| {
+        let words = value.get(field).and_then(Value::as_array).into_iter().flatten();
+        words.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    auth::PolicyRule {
+        verbs: words("verbs"),
+        api_groups: words("apiGroups"),
+        resources: words("resources"),
+        resource_names: words("resourceNames"),
+        non_resource_urls: Vec::new(),
+    }
+}
