@@ -9,7 +9,7 @@
 //!            listener.address() -> Option<SocketAddr>                                 what was bound; None for a unix socket
 //!            unix(path: &Path) -> io::Result<tokio::net::UnixListener>                the same for tonic
 //!
-//! tls        TlsFiles { cert: PathBuf, key: PathBuf, client_ca: Option<PathBuf> }
+//! tls        TlsFiles { cert: PathBuf, key: PathBuf, client_cas: Vec<PathBuf> }
 //!            ServingTls::load(files: TlsFiles) -> Result<Arc<ServingTls>, TlsError>
 //!            tls.reload() -> Result<bool, TlsError>                                   true: a new configuration is in use
 //!            tls.spawn_watch(every: Duration) -> reload::Watch                        a bad file keeps the old, and logs
@@ -40,6 +40,10 @@
 //!            client.get(url, Limits { within, bytes }).await -> Result<Answer { status, headers, body }, CallError>
 //!            client.post_json(url, Bytes, limits), client.send(Request<Bytes>, limits); answer.json(), retry_after()
 //!            retry::Backoff::WEBHOOK.call(&dyn Chance, || client.get(..)).await -> (Result<Answer, CallError>, attempts)
+//!            Remote::new(target, user_agent, &Names, Arc<dyn Clock>) -> Result<Remote, Vec<String>>
+//!            remote.post(Bytes, limits).await, remote.send(Method, path, Bytes, limits).await
+//! client_config  ClientConfig::load(&Path) -> Result<ClientConfig, ConfigError>; config.target(None, &Names) -> Target
+//! exec       Plugin: credentials().await, reject(&Arc<Credentials>); used by Remote
 //! log        init(verbosity: u8, format: Format::{Text, Json}) -> Result<(), AlreadySetUp>; check() for the check `log`
 //! metrics    Definition::new(name, Stability, help); Metrics::new() .counter::<L>(&D) .gauge::<L>(&D) .float_gauge::<L>(&D)
 //!            .histogram::<L>(&D, &'static [f64]) .single_counter(&D) .single_gauge(&D) .single_histogram(&D, ..) .text()
@@ -54,6 +58,8 @@
 pub mod body;
 pub mod certs;
 pub mod client;
+pub mod client_config;
+pub mod exec;
 pub mod flags;
 pub mod gates;
 pub mod health;

@@ -1,6 +1,8 @@
 //! An HTTPS client: one server, own authorities, a client certificate, a proxy; requests of bounded size and time.
 //!
-//! [`Client`] is the connection pool, for whoever knows the URL (discovery documents of identity providers). [`retry`] holds the patience that webhooks need.
+//! [`Client`] is the connection pool, for whoever knows the URL (discovery documents of identity providers). [`Remote`]
+//! stands on it and is what a client configuration file describes: a server with the credentials of a user, which
+//! change while the process runs. [`retry`] holds the patience that webhooks need.
 //!
 //! # Contract
 //!
@@ -15,6 +17,7 @@
 //! INVARIANT (verified peer): only [`Trust::Anyone`] accepts a certificate that is not proven; it must be asked for.
 
 mod connect;
+pub mod remote;
 pub mod retry;
 mod trust;
 
@@ -35,6 +38,8 @@ use crate::body;
 use connect::Connector;
 
 pub use connect::Proxy;
+pub(crate) use connect::check_proxy;
+pub use remote::Remote;
 pub use trust::{Identity, Trust};
 
 /// An unused connection is closed after so long.
@@ -263,3 +268,6 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,394 @@
+//! A server of a client configuration, spoken to as a user of the same.
+//!
+//! # Contract
+//!
+//! Files that the configuration names (authorities, certificate, key, token) are looked at again while the remote is
+//! used, at most once in [`LOOK_AGAIN`]; what cannot be used keeps the old, and says so in the log. Another
+//! certificate, key or authority means new connections; requests under way end on the old. A credential plugin is asked
+//! as [`crate::exec`] says; when the server answers 401 what the plugin gave is dropped, and the request is made once
+//! more with what it gives then.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use apimachinery::names::Names;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode, Uri};
+use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::{Answer, CallError, Client, Identity, Limits, Proxy, Settings, Trust, request};
+use crate::client_config::{Impersonate, Secret, Target};
+use crate::exec::{ClusterInfo, Plugin, terminal};
+use crate::reload::Snapshot;
+
+/// Files are looked at again after so long.
+pub const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long a credential plugin may run when nobody is asked.
+const PLUGIN: Duration = Duration::from_secs(30);
+/// How long it may run when somebody is.
+const PLUGIN_WITH_TERMINAL: Duration = Duration::from_secs(600);
+
+/// A server with the credentials for it. Nothing secret in `Debug`.
+pub struct Remote {
+    target: Target,
+    base: String,
+    impersonate: HeaderMap,
+    user_agent: String,
+    plugin: Option<Plugin>,
+    clock: Arc<dyn Clock>,
+    held: Mutex<Held>,
+}
+
+/// What was last read, and the connections made with it.
+struct Held {
+    snapshot: Snapshot,
+    looked: Duration,
+    materials: Materials,
+    /// The certificate that the connections show: the plugin's, or the configuration's.
+    shown: Option<Identity>,
+    client: Client,
+}
+
+/// What the files of a target hold.
+#[derive(Clone, PartialEq, Eq)]
+struct Materials {
+    trust: Trust,
+    identity: Option<Identity>,
+    authorization: Option<HeaderValue>,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remote")
+            .field("server", &self.base)
+            .field("plugin", &self.plugin)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Remote {
+    /// Reads the files and asks nobody yet.
+    ///
+    /// # Errors
+    ///
+    /// Every file that cannot be used, and everything else that no connection can be made with.
+    pub fn new(
+        target: Target,
+        user_agent: &str,
+        names: &Names,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Vec<String>> {
+        Remote::with_input(target, user_agent, names, clock, terminal())
+    }
+
+    /// The same with another standard input for a credential plugin; None: nobody can be asked.
+    ///
+    /// # Errors
+    ///
+    /// See [`Remote::new`].
+    pub fn with_input(
+        target: Target,
+        user_agent: &str,
+        names: &Names,
+        clock: Arc<dyn Clock>,
+        input: Option<std::fs::File>,
+    ) -> Result<Self, Vec<String>> {
+        let snapshot = Snapshot::new(files(&target));
+        let materials = Materials::read(&target)?;
+        let one = |mistake: String| vec![mistake];
+        let client =
+            client(&target, user_agent, &materials.trust, materials.identity.as_ref()).map_err(one)?;
+        let plugin = match &target.user.exec {
+            None => None,
+            Some(exec) => {
+                let extension = names.group_sub_key("client.authentication", "exec");
+                let cluster = ClusterInfo::new(&target.cluster, &extension)
+                    .map_err(|(file, e)| vec![format!("{}: {e}", file.display())])?;
+                let within = if input.is_some() { PLUGIN_WITH_TERMINAL } else { PLUGIN };
+                Some(Plugin::new(exec, names, cluster, input, within, Arc::clone(&clock))?)
+            }
+        };
+        let held = Held {
+            snapshot,
+            looked: clock.monotonic(),
+            shown: materials.identity.clone(),
+            materials,
+            client,
+        };
+        Ok(Remote {
+            base: base(&target.cluster.server),
+            impersonate: impersonation(&target.user.impersonate).map_err(one)?,
+            user_agent: user_agent.to_owned(),
+            plugin,
+            clock,
+            held: Mutex::new(held),
+            target,
+        })
+    }
+
+    /// The server's URL without parameters and without a slash at its end.
+    pub fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// `POST` of a JSON body to the server's URL itself.
+    ///
+    /// # Errors
+    ///
+    /// See [`CallError`].
+    pub async fn post(&self, body: Bytes, limits: Limits) -> Result<Answer, CallError> {
+        self.send(Method::POST, "", body, limits).await
+    }
+
+    /// A request to a path, with its query, under the server's URL.
+    ///
+    /// # Errors
+    ///
+    /// See [`CallError`].
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        limits: Limits,
+    ) -> Result<Answer, CallError> {
+        let url = format!("{}{path}", self.base);
+        let mut may_try_again = true;
+        loop {
+            let given = match &self.plugin {
+                Some(plugin) => {
+                    let given = plugin.credentials().await;
+                    Some((plugin, given.map_err(|e| CallError::Credentials(e.to_string()))?))
+                }
+                None => None,
+            };
+            let identity = given.as_ref().and_then(|(_, credentials)| credentials.identity.as_ref());
+            let (client, mut authorization) = self.current(identity)?;
+            if let Some(token) = given.as_ref().and_then(|(_, credentials)| credentials.token.as_ref()) {
+                authorization = Some(bearer(token).map_err(CallError::Credentials)?);
+            }
+            let mut request = request(method.clone(), &url, body.clone())?;
+            let headers = request.headers_mut();
+            headers.extend(self.impersonate.clone());
+            if let Some(authorization) = authorization {
+                headers.insert(header::AUTHORIZATION, authorization);
+            }
+            let answer = client.send(request, limits).await?;
+            match given {
+                Some((plugin, credentials)) if answer.status == StatusCode::UNAUTHORIZED => {
+                    plugin.reject(&credentials).await;
+                    if !may_try_again {
+                        return Ok(answer);
+                    }
+                    may_try_again = false;
+                }
+                _ => return Ok(answer),
+            }
+        }
+    }
+
+    /// The connections to use now, and the header that comes from the configuration.
+    fn current(&self, given: Option<&Identity>) -> Result<(Client, Option<HeaderValue>), CallError> {
+        let mut held = self.held.lock();
+        let mut stale = false;
+        let now = self.clock.monotonic();
+        if now.saturating_sub(held.looked) >= LOOK_AGAIN {
+            held.looked = now;
+            if held.snapshot.changed() {
+                match Materials::read(&self.target) {
+                    Ok(fresh) => {
+                        stale = fresh.trust != held.materials.trust;
+                        held.materials = fresh;
+                        tracing::info!(server = self.base, "files of a client configuration read again");
+                    }
+                    Err(mistakes) => tracing::error!(
+                        server = self.base,
+                        error = mistakes.join("; "),
+                        "files of a client configuration cannot be used, the old stay"
+                    ),
+                }
+            }
+        }
+        let wanted = given.or(held.materials.identity.as_ref()).cloned();
+        if stale || wanted != held.shown {
+            held.client = client(&self.target, &self.user_agent, &held.materials.trust, wanted.as_ref())
+                .map_err(CallError::Credentials)?;
+            held.shown = wanted;
+        }
+        Ok((held.client.clone(), held.materials.authorization.clone()))
+    }
+}
+
+fn client(
+    target: &Target,
+    user_agent: &str,
+    trust: &Trust,
+    identity: Option<&Identity>,
+) -> Result<Client, String> {
+    let proxy = target.cluster.proxy_url.as_ref().and_then(Secret::text);
+    let settings = Settings {
+        trust: trust.clone(),
+        server_name: target.cluster.tls_server_name.clone(),
+        identity: identity.cloned(),
+        proxy: proxy.map_or(Proxy::Environment, |url| Proxy::Url(url.to_owned())),
+        user_agent: user_agent.to_owned(),
+    };
+    Client::new(&settings).map_err(|e| e.to_string())
+}
+
+/// The URL that paths are put after.
+fn base(server: &str) -> String {
+    let uri: Uri = server.parse().unwrap_or_default();
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let path = uri.path().trim_end_matches('/');
+    format!("{}://{authority}{path}", uri.scheme_str().unwrap_or("https"))
+}
+
+/// The files whose content matters while the remote lives.
+fn files(target: &Target) -> Vec<PathBuf> {
+    let user = &target.user;
+    [&target.cluster.certificate_authority, &user.client_certificate, &user.client_key, &user.token_file]
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect()
+}
+
+impl Materials {
+    fn read(target: &Target) -> Result<Self, Vec<String>> {
+        let mut mistakes = Vec::new();
+        let (cluster, user) = (&target.cluster, &target.user);
+        let trust = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
+            _ if cluster.insecure_skip_tls_verify => Trust::Anyone,
+            (Some(pem), _) => {
+                note(Trust::from_pem(pem), "certificate-authority-data", &mut mistakes).unwrap_or_default()
+            }
+            (None, Some(file)) => read_file(file, &mut mistakes)
+                .and_then(|pem| note(Trust::from_pem(&pem), &file.display().to_string(), &mut mistakes))
+                .unwrap_or_default(),
+            (None, None) => Trust::System,
+        };
+        let mut pem = |data: &Option<Secret>, file: &Option<PathBuf>| match (data, file) {
+            (Some(data), _) => Some(data.bytes().to_vec()),
+            (None, Some(file)) => read_file(file, &mut mistakes),
+            (None, None) => None,
+        };
+        let certificate = pem(&user.client_certificate_data, &user.client_certificate);
+        let key = pem(&user.client_key_data, &user.client_key);
+        let identity = match (certificate, key) {
+            (Some(certificate), Some(key)) => {
+                let names = [&user.client_certificate, &user.client_key].into_iter().flatten();
+                let place = names.map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
+                let place = if place.is_empty() { "client-certificate-data".to_owned() } else { place };
+                note(Identity::from_pem(&certificate, &key), &place, &mut mistakes)
+            }
+            _ => None,
+        };
+        let authorization = match authorization(target) {
+            Ok(header) => header,
+            Err(mistake) => {
+                mistakes.push(mistake);
+                None
+            }
+        };
+        if mistakes.is_empty() { Ok(Materials { trust, identity, authorization }) } else { Err(mistakes) }
+    }
+}
+
+fn read_file(file: &PathBuf, mistakes: &mut Vec<String>) -> Option<Vec<u8>> {
+    note(std::fs::read(file), &file.display().to_string(), mistakes)
+}
+
+fn note<T, E: std::fmt::Display>(read: Result<T, E>, place: &str, mistakes: &mut Vec<String>) -> Option<T> {
+    read.map_err(|e| mistakes.push(format!("{place}: {e}"))).ok()
+}
+
+/// The header of a configured token or password.
+fn authorization(target: &Target) -> Result<Option<HeaderValue>, String> {
+    let user = &target.user;
+    if let Some(file) = &user.token_file {
+        match (read_token(file), &user.token) {
+            (Ok(token), _) => return bearer(&token).map(Some),
+            (Err(problem), None) => return Err(format!("{}: {problem}", file.display())),
+            // The token is there for as long as the file is not.
+            (Err(_), Some(_)) => {}
+        }
+    }
+    if let Some(token) = &user.token {
+        return bearer(token).map(Some);
+    }
+    if user.username.is_none() && user.password.is_none() {
+        return Ok(None);
+    }
+    let mut pair = user.username.clone().unwrap_or_default().into_bytes();
+    pair.push(b':');
+    pair.extend_from_slice(user.password.as_ref().map(Secret::bytes).unwrap_or_default());
+    secret_header(&format!("Basic {}", STANDARD.encode(pair))).map(Some)
+}
+
+fn read_token(file: &PathBuf) -> Result<Secret, String> {
+    let content = std::fs::read(file).map_err(|e| e.to_string())?;
+    let token = content.trim_ascii();
+    if token.is_empty() { Err("holds no token".to_owned()) } else { Ok(Secret::new(token)) }
+}
+
+fn bearer(token: &Secret) -> Result<HeaderValue, String> {
+    secret_header(&format!("Bearer {}", token.text().unwrap_or("\n")))
+}
+
+fn secret_header(value: &str) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::from_str(value)
+        .map_err(|_| "the credentials hold characters that cannot stand in a header".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// What may stand in the name of a header (RFC 9110, token) and is no percent sign.
+const IN_NAME: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'#')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'^')
+    .remove(b'_')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'~');
+
+/// The headers that say whom to act as.
+fn impersonation(who: &Impersonate) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    let mut add = |name: String, value: &str| {
+        let wrong = || format!("as: `{name}` cannot be sent");
+        let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| wrong())?;
+        headers.append(HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?, value);
+        Ok::<(), String>(())
+    };
+    if who.name.is_empty() {
+        return Ok(headers);
+    }
+    add("impersonate-user".to_owned(), &who.name)?;
+    if !who.uid.is_empty() {
+        add("impersonate-uid".to_owned(), &who.uid)?;
+    }
+    for group in &who.groups {
+        add("impersonate-group".to_owned(), group)?;
+    }
+    for (key, values) in &who.extra {
+        for value in values {
+            add(format!("impersonate-extra-{}", utf8_percent_encode(key, IN_NAME)), value)?;
+        }
+    }
+    Ok(headers)
+}

@@ -1,0 +1,311 @@
+//! The client against servers of this process, over TLS on loopback.
+
+mod remote;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use http::Response;
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::body::Body;
+use crate::certs::{Authority, PemPair, ensure_serving_pair};
+use crate::listener::Listener;
+use crate::server::{ConnectionInfo, ServerOptions, serve};
+use crate::tls::{ServingTls, TlsFiles};
+
+const LIMITS: Limits = Limits { within: Duration::from_secs(60), bytes: 10_000 };
+
+/// A request as the server saw it.
+#[derive(Clone, Debug)]
+struct Seen {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Bytes,
+    /// The client's end: the same port is the same connection.
+    peer: SocketAddr,
+    fingerprint: Option<[u8; 32]>,
+}
+
+impl Seen {
+    fn header(&self, name: &str) -> Vec<&str> {
+        self.headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect()
+    }
+}
+
+type Reply = Response<Body>;
+type Script = Arc<dyn Fn(&Seen) -> Option<Reply> + Send + Sync>;
+
+/// A server with a certificate of its own authority, for `localhost` and 127.0.0.1. A script without a reply keeps the
+/// client waiting.
+struct Server {
+    dir: TempDir,
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+fn reply(status: u16, body: &str) -> Option<Reply> {
+    Some(Response::builder().status(status).body(Body::from(body.to_owned())).unwrap())
+}
+
+impl Server {
+    async fn start(script: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static) -> Server {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = ensure_serving_pair(dir.path(), &["localhost".to_owned(), "127.0.0.1".to_owned()], now())
+            .unwrap();
+        let files = TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() };
+        let tls = ServingTls::load(files).unwrap();
+        let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
+        let address = listener.address().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (log, script): (_, Script) = (Arc::clone(&seen), Arc::new(script));
+        let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
+            let (log, script) = (Arc::clone(&log), Arc::clone(&script));
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body::read(body, 100_000, LIMITS.within).await.unwrap();
+                let seen = Seen {
+                    method: head.method,
+                    path: head.uri.path_and_query().map_or(String::new(), ToString::to_string),
+                    headers: head.headers,
+                    body,
+                    peer: connection.peer.unwrap(),
+                    fingerprint: connection.client_fingerprint,
+                };
+                log.lock().push(seen.clone());
+                match script(&seen) {
+                    Some(reply) => reply,
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        tokio::spawn(serve(
+            listener,
+            Some(tls),
+            Arc::new(handler),
+            ServerOptions::default(),
+            std::future::pending::<()>(),
+        ));
+        Server { dir, address, seen }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("https://127.0.0.1:{}{path}", self.address.port())
+    }
+
+    fn trust(&self) -> Trust {
+        Trust::from_pem(&std::fs::read(self.ca()).unwrap()).unwrap()
+    }
+
+    fn ca(&self) -> std::path::PathBuf {
+        self.dir.path().join("ca.crt")
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().clone()
+    }
+
+    fn connections(&self) -> usize {
+        self.seen().iter().map(|seen| seen.peer).collect::<BTreeSet<_>>().len()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "certificates are checked against the machine's clock")]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+fn pair(dir: &Path, user: &str) -> PemPair {
+    let authority =
+        Authority::ensure(&dir.join("users.crt"), &dir.join("users.key"), "users", now()).unwrap();
+    authority.client(user, &[], Duration::from_secs(3600), now()).unwrap()
+}
+
+fn made(settings: Settings) -> Client {
+    Client::new(&Settings { proxy: Proxy::None, ..settings }).unwrap()
+}
+
+#[tokio::test]
+async fn servers_are_believed_as_the_settings_say() {
+    let server = Server::start(|_| reply(200, "{}")).await;
+    let other = Server::start(|_| reply(200, "{}")).await;
+    let by_ip = server.url("/");
+    let by_name = format!("https://localhost:{}/", server.address.port());
+    let own_leaf = Trust::from_pem(&std::fs::read(server.dir.path().join("apiserver.crt")).unwrap()).unwrap();
+    let name = |name: &str| Some(name.to_owned());
+    for (trust, server_name, url, want) in [
+        (server.trust(), None, &by_ip, None),
+        (server.trust(), None, &by_name, None),
+        (server.trust(), name("localhost"), &by_ip, None),
+        (own_leaf.clone(), None, &by_ip, None),
+        (Trust::Anyone, None, &by_ip, None),
+        (Trust::Anyone, name("elsewhere"), &by_ip, None),
+        (server.trust(), name("elsewhere"), &by_ip, Some("certificate not valid for name \"elsewhere\"")),
+        (own_leaf, name("elsewhere"), &by_ip, Some("NotValidForName")),
+        (other.trust(), None, &by_ip, Some("BadSignature")),
+    ] {
+        let label = format!("{trust:?} {server_name:?} {url}");
+        let client = made(Settings { trust, server_name, ..Settings::default() });
+        match (client.get(url, LIMITS).await, want) {
+            (Ok(answer), None) => assert_eq!(answer.status, 200),
+            (Err(CallError::Unreachable(problem)), Some(want)) => {
+                assert!(problem.contains("invalid peer certificate"), "{problem}");
+                assert!(problem.contains(want) || want == "NotValidForName", "{problem}");
+            }
+            (got, _) => panic!("{label}: {got:?}"),
+        }
+    }
+    let system = Client::new(&Settings { proxy: Proxy::None, ..Settings::default() });
+    if let Ok(system) = system {
+        assert!(matches!(system.get(&by_ip, LIMITS).await, Err(CallError::Unreachable(_))));
+    }
+}
+
+#[tokio::test]
+async fn requests_are_json_and_share_connections() {
+    let server = Server::start(|_| reply(201, r#"{"a": 1}"#)).await;
+    let client =
+        made(Settings { trust: server.trust(), user_agent: "tester/1".into(), ..Settings::default() });
+    let answer = client.post_json(&server.url("/p?q=1"), Bytes::from("{}"), LIMITS).await.unwrap();
+    assert_eq!((answer.status.as_u16(), answer.json().unwrap()["a"].as_u64()), (201, Some(1)));
+    for _ in 0..5 {
+        client.get(&server.url("/"), LIMITS).await.unwrap();
+    }
+    let seen = server.seen();
+    assert_eq!(
+        (seen[0].method.as_str(), seen[0].path.as_str(), &seen[0].body[..]),
+        ("POST", "/p?q=1", &b"{}"[..])
+    );
+    assert_eq!(seen[0].header("content-type"), ["application/json"]);
+    assert_eq!(seen[0].header("accept"), ["application/json"]);
+    assert_eq!(seen[0].header("user-agent"), ["tester/1"]);
+    assert_eq!((seen[1].method.as_str(), seen[1].header("content-type").len()), ("GET", 0));
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn servers_see_our_certificate() {
+    let server = Server::start(|_| reply(200, "{}")).await;
+    let jane = pair(server.dir.path(), "jane");
+    let identity = Identity::from_pem(jane.cert.as_bytes(), jane.key.as_bytes()).unwrap();
+    for identity in [Some(identity), None] {
+        let shown = identity.is_some();
+        let client = made(Settings { trust: server.trust(), identity, ..Settings::default() });
+        client.get(&server.url("/"), LIMITS).await.unwrap();
+        assert_eq!(server.seen().last().unwrap().fingerprint.is_some(), shown);
+    }
+    let bob = pair(server.dir.path(), "bob");
+    for (cert, key, want) in [
+        (jane.cert.as_str(), bob.key.as_str(), "the client key does not belong to the client certificate"),
+        (jane.cert.as_str(), "hunter2", "the client key: holds no private key in PEM"),
+        ("hunter2", jane.key.as_str(), "the client certificate: holds no certificate"),
+    ] {
+        assert_eq!(Identity::from_pem(cert.as_bytes(), key.as_bytes()).unwrap_err().to_string(), want);
+    }
+}
+
+#[tokio::test]
+async fn calls_are_bounded() {
+    let server = Server::start(|seen| match seen.path.as_str() {
+        "/slow" => None,
+        "/moved" => Some(
+            Response::builder()
+                .status(302)
+                .header("location", "https://127.0.0.1:1/")
+                .body(Body::empty())
+                .unwrap(),
+        ),
+        _ => reply(200, &"x".repeat(1001)),
+    })
+    .await;
+    let client = made(Settings { trust: server.trust(), ..Settings::default() });
+    let get = |path: &str, limits: Limits| {
+        let (client, url) = (client.clone(), server.url(path));
+        async move { client.get(&url, limits).await }
+    };
+    let short = Limits { within: Duration::from_millis(50), ..LIMITS };
+    assert_eq!(get("/slow", short).await.unwrap_err(), CallError::Timeout(short.within));
+    let small = Limits { bytes: 1000, ..LIMITS };
+    assert_eq!(get("/large", small).await.unwrap_err(), CallError::TooLarge(1000));
+    assert_eq!(get("/large", Limits { bytes: 1001, ..LIMITS }).await.unwrap().body.len(), 1001);
+    assert_eq!(get("/moved", LIMITS).await.unwrap().status, 302, "redirects are not followed");
+    for url in ["", "h/p", "ftp://h/", "https://", "https://a b/"] {
+        assert!(matches!(client.get(url, LIMITS).await, Err(CallError::Request(_))), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn servers_that_break_off_are_told_apart() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let served = tokio::spawn(async move {
+        // Plain: reads a request and goes; then a TLS client that is hung up on at once.
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let read = stream.read(&mut [0; 1000]).await.unwrap();
+        assert!(read > 0);
+        drop(stream);
+        drop(listener.accept().await.unwrap());
+    });
+    let client = made(Settings { trust: Trust::Anyone, ..Settings::default() });
+    let broken = client.get(&format!("http://127.0.0.1:{port}/"), LIMITS).await;
+    assert!(matches!(broken, Err(CallError::Broken(_))), "{broken:?}");
+    let hung_up = client.get(&format!("https://127.0.0.1:{port}/"), LIMITS).await;
+    assert!(matches!(hung_up, Err(CallError::Unreachable(_))), "{hung_up:?}");
+    served.await.unwrap();
+    let refused = client.get(&format!("https://127.0.0.1:{port}/"), LIMITS).await;
+    let Err(CallError::Unreachable(problem)) = refused else { panic!("{refused:?}") };
+    assert!(problem.contains("refused"), "{problem}");
+}
+
+/// A proxy for one connection: gives the request that opened the tunnel.
+async fn tunnel(listener: TcpListener) -> String {
+    let (mut client, _) = listener.accept().await.unwrap();
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        request.push(client.read_u8().await.unwrap());
+    }
+    let request = String::from_utf8(request).unwrap();
+    let target = request.split(' ').nth(1).unwrap().to_owned();
+    let mut server = TcpStream::connect(target).await.unwrap();
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+    tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
+    request
+}
+
+#[tokio::test]
+async fn a_proxy_carries_the_handshake_and_gets_its_own_password() {
+    let server = Server::start(|_| reply(200, "{}")).await;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let proxy = format!("http://me:pass@127.0.0.1:{}", listener.local_addr().unwrap().port());
+    let settings = Settings { trust: server.trust(), proxy: Proxy::Url(proxy), ..Settings::default() };
+    assert!(!format!("{settings:?}").contains("pass@"));
+    let client = Client::new(&settings).unwrap();
+    let tunnelled = tokio::spawn(tunnel(listener));
+    assert_eq!(client.get(&server.url("/"), LIMITS).await.unwrap().status, 200);
+    let request = tunnelled.await.unwrap();
+    assert!(
+        request.starts_with(&format!("CONNECT 127.0.0.1:{} HTTP/1.1\r\n", server.address.port())),
+        "{request}"
+    );
+    assert!(request.contains("Proxy-Authorization: Basic bWU6cGFzcw==\r\n"), "{request}");
+    for bad in ["", "proxy:80", "ftp://p", "http://"] {
+        let settings = Settings { proxy: Proxy::Url(bad.to_owned()), ..Settings::default() };
+        assert!(Client::new(&settings).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn what_is_shown_holds_no_secret() {
+    let mut headers = HeaderMap::new();
+    headers.insert("x", HeaderValue::from_static("hunter2"));
+    let answer = Answer { status: StatusCode::OK, headers, body: Bytes::from("hunter2") };
+    assert!(!format!("{answer:?}").contains("hunter2"));
+}

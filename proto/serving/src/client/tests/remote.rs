@@ -1,0 +1,240 @@
+//! A server as a client configuration describes it, with credentials that change.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use apimachinery::clock::{Clock, ManualClock};
+use apimachinery::names::{Names, Preset};
+
+use super::*;
+use crate::client::remote::LOOK_AGAIN;
+use crate::client_config::ClientConfig;
+
+/// A configuration file beside the server's files, and a clock.
+struct Bench {
+    server: Server,
+    clock: Arc<ManualClock>,
+    names: Names,
+}
+
+impl Bench {
+    async fn new(script: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static) -> Bench {
+        Bench {
+            server: Server::start(script).await,
+            clock: Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap())),
+            names: Names::new(Preset::Kubernetes, "").unwrap(),
+        }
+    }
+
+    fn dir(&self) -> &Path {
+        self.server.dir.path()
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.dir().join(name), content).unwrap();
+    }
+
+    /// With these fields of the user.
+    fn remote(&self, user: &str) -> Result<Remote, Vec<String>> {
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: '{}', certificate-authority: ca.crt}}}}]\n\
+             users: [{{name: u, user: {{{user}}}}}]\n",
+            self.server.url("/hook/?ignored=1")
+        );
+        self.write("config", &text);
+        let config = ClientConfig::load(&self.dir().join("config")).unwrap();
+        assert_eq!(config.warnings, [""; 0]);
+        let target = config.target(None, &self.names).map_err(|e| e.mistakes)?;
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        Remote::with_input(target, "tester/1", &self.names, clock, None)
+    }
+
+    /// One request; what the server saw of it.
+    async fn post(&self, remote: &Remote) -> Seen {
+        remote.post(Bytes::from("{}"), LIMITS).await.unwrap();
+        self.server.seen().last().unwrap().clone()
+    }
+
+    fn later(&self) {
+        self.clock.advance(LOOK_AGAIN);
+    }
+}
+
+#[tokio::test]
+async fn credentials_of_every_kind_are_sent() {
+    let bench = Bench::new(|_| reply(200, "{}")).await;
+    bench.write("token", " from-file\n");
+    for (user, authorization) in [
+        ("", vec![]),
+        ("token: t", vec!["Bearer t"]),
+        ("tokenFile: token", vec!["Bearer from-file"]),
+        ("token: t, tokenFile: token", vec!["Bearer from-file"]),
+        ("token: t, tokenFile: absent", vec!["Bearer t"]),
+        ("username: me, password: 'p:w'", vec!["Basic bWU6cDp3"]),
+        ("username: me", vec!["Basic bWU6"]),
+    ] {
+        let remote = bench.remote(user).unwrap();
+        let seen = bench.post(&remote).await;
+        assert_eq!(seen.header("authorization"), authorization, "{user}");
+        assert_eq!(seen.path, "/hook");
+        assert_eq!(seen.header("impersonate-user").len(), 0);
+    }
+    let remote = bench.remote("").unwrap();
+    remote.send(Method::GET, "/sub?x=1", Bytes::new(), LIMITS).await.unwrap();
+    assert_eq!(bench.server.seen().last().unwrap().path, "/hook/sub?x=1");
+}
+
+#[tokio::test]
+async fn impersonation_is_sent() {
+    let bench = Bench::new(|_| reply(200, "{}")).await;
+    let user = "token: t, as: jane, as-uid: u1, as-groups: [a, b], as-user-extra: {'example.test/Ä': [x, z], s: [q]}";
+    let seen = bench.post(&bench.remote(user).unwrap()).await;
+    assert_eq!(seen.header("impersonate-user"), ["jane"]);
+    assert_eq!(seen.header("impersonate-uid"), ["u1"]);
+    assert_eq!(seen.header("impersonate-group"), ["a", "b"]);
+    assert_eq!(seen.header("impersonate-extra-example.test%2f%c3%84"), ["x", "z"]);
+    assert_eq!(seen.header("impersonate-extra-s"), ["q"]);
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_are_named() {
+    let bench = Bench::new(|_| reply(200, "{}")).await;
+    bench.write("empty", "\n");
+    bench.write("secret", "hunter2");
+    for (user, want) in [
+        ("tokenFile: absent", "absent: No such file"),
+        ("tokenFile: empty", "empty: holds no token"),
+        ("client-certificate: absent, client-key: secret", "absent: No such file"),
+        ("client-certificate: ca.crt, client-key: secret", "the client key: holds no private key in PEM"),
+    ] {
+        let mistakes = bench.remote(user).unwrap_err();
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        assert!(mistakes[0].contains(want) && !mistakes[0].contains("hunter2"), "{mistakes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_file_is_read_again() {
+    let bench = Bench::new(|_| reply(200, "{}")).await;
+    bench.write("token", "one");
+    let remote = bench.remote("tokenFile: token").unwrap();
+    assert_eq!(bench.post(&remote).await.header("authorization"), ["Bearer one"]);
+    bench.write("token", "two");
+    assert_eq!(bench.post(&remote).await.header("authorization"), ["Bearer one"], "not yet");
+    bench.later();
+    assert_eq!(bench.post(&remote).await.header("authorization"), ["Bearer two"]);
+    bench.write("token", "");
+    bench.later();
+    assert_eq!(
+        bench.post(&remote).await.header("authorization"),
+        ["Bearer two"],
+        "an empty file keeps the old"
+    );
+    std::fs::remove_file(bench.dir().join("token")).unwrap();
+    bench.later();
+    assert_eq!(bench.post(&remote).await.header("authorization"), ["Bearer two"], "no file too");
+    bench.write("token", "three");
+    bench.later();
+    assert_eq!(bench.post(&remote).await.header("authorization"), ["Bearer three"]);
+    assert_eq!(bench.server.connections(), 1, "a token is no reason for a new connection");
+    assert!(!format!("{remote:?}").contains("three"));
+}
+
+#[tokio::test]
+async fn a_changed_certificate_is_shown_on_a_new_connection() {
+    let bench = Bench::new(|_| reply(200, "{}")).await;
+    let (jane, bob) = (pair(bench.dir(), "jane"), pair(bench.dir(), "bob"));
+    let write = |pair: &PemPair| {
+        bench.write("me.crt", &pair.cert);
+        bench.write("me.key", &pair.key);
+    };
+    write(&jane);
+    let remote = bench.remote("client-certificate: me.crt, client-key: me.key").unwrap();
+    let first = bench.post(&remote).await;
+    assert!(first.fingerprint.is_some());
+    bench.later();
+    assert_eq!(bench.post(&remote).await.peer, first.peer, "nothing changed");
+    bench.write("me.crt", &bob.cert);
+    bench.later();
+    let half = bench.post(&remote).await;
+    assert_eq!((half.peer, half.fingerprint), (first.peer, first.fingerprint), "no pair: the old stays");
+    write(&bob);
+    bench.later();
+    let second = bench.post(&remote).await;
+    assert_ne!(second.peer, first.peer);
+    assert_ne!(second.fingerprint, first.fingerprint);
+    assert!(second.fingerprint.is_some());
+}
+
+/// Makes `plugin`, which prints the content of the file `credentials` and counts its runs.
+fn plugin(bench: &Bench) -> &'static str {
+    bench.write("plugin", "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho run >> runs\ncat credentials\n");
+    std::fs::set_permissions(bench.dir().join("plugin"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    "exec: {command: ./plugin, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}"
+}
+
+fn prints(bench: &Bench, status: serde_json::Value) {
+    let document = serde_json::json!({
+        "kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status,
+    });
+    bench.write("credentials", &document.to_string());
+}
+
+fn runs(bench: &Bench) -> usize {
+    std::fs::read_to_string(bench.dir().join("runs")).map_or(0, |log| log.lines().count())
+}
+
+#[tokio::test]
+async fn a_refused_token_of_a_plugin_is_got_anew_and_the_request_made_again() {
+    let bench = Bench::new(|seen| match seen.header("authorization")[..] {
+        ["Bearer good"] => reply(200, "{}"),
+        _ => reply(401, "{}"),
+    })
+    .await;
+    let user = plugin(&bench);
+    let remote = bench.remote(user).unwrap();
+    prints(&bench, serde_json::json!({"token": "good"}));
+    for _ in 0..5 {
+        assert_eq!(remote.post(Bytes::new(), LIMITS).await.unwrap().status, 200);
+    }
+    assert_eq!(runs(&bench), 1, "kept");
+    prints(&bench, serde_json::json!({"token": "bad"}));
+    let other = bench.remote(user).unwrap();
+    assert_eq!(other.post(Bytes::new(), LIMITS).await.unwrap().status, 401);
+    assert_eq!((runs(&bench), bench.server.seen().len()), (3, 7), "once more, and no further");
+    prints(&bench, serde_json::json!({"token": "good"}));
+    assert_eq!(other.post(Bytes::new(), LIMITS).await.unwrap().status, 200);
+    assert_eq!((runs(&bench), bench.server.seen().len()), (4, 8));
+    std::fs::remove_file(bench.dir().join("plugin")).unwrap();
+    let third = bench.remote(user).unwrap();
+    let error = third.post(Bytes::new(), LIMITS).await.unwrap_err();
+    assert_eq!(error.to_string(), "no credentials: the credential plugin `./plugin` is not installed");
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_plugin_is_shown_and_changes_with_a_new_connection() {
+    let refused = Arc::new(AtomicUsize::new(usize::MAX));
+    let limit = Arc::clone(&refused);
+    let bench = Bench::new(move |_| {
+        // One 401, for the request that the test marks.
+        let hit = limit.compare_exchange(0, usize::MAX, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        reply(if hit { 401 } else { 200 }, "{}")
+    })
+    .await;
+    let remote = bench.remote(plugin(&bench)).unwrap();
+    let status = |user: &str| {
+        let pair = pair(bench.dir(), user);
+        serde_json::json!({"clientCertificateData": pair.cert, "clientKeyData": pair.key})
+    };
+    prints(&bench, status("jane"));
+    let first = bench.post(&remote).await;
+    assert!(first.fingerprint.is_some());
+    assert_eq!(bench.post(&remote).await.peer, first.peer);
+    prints(&bench, status("bob"));
+    assert_eq!(bench.post(&remote).await.fingerprint, first.fingerprint, "kept until it is refused");
+    refused.store(0, Ordering::SeqCst);
+    let second = bench.post(&remote).await;
+    assert_ne!(second.peer, first.peer);
+    assert_ne!(second.fingerprint, first.fingerprint);
+    assert_eq!(runs(&bench), 2);
+}

@@ -1,0 +1,376 @@
+//! Every field, every mistake, and that nothing makes the loader fail otherwise.
+
+use super::*;
+use apimachinery::clock::{Chance, SeededChance};
+use apimachinery::names::Preset;
+
+fn names() -> Names {
+    Names::new(Preset::Svc, "example.test").unwrap()
+}
+
+fn parse(text: &str) -> Result<ClientConfig, Vec<String>> {
+    ClientConfig::parse(text.as_bytes(), Path::new("/etc/webhook/config")).map_err(|e| e.mistakes)
+}
+
+/// A file with one cluster and one user, their fields indented as in the samples below.
+fn target(cluster: &str, user: &str) -> Result<Target, Vec<String>> {
+    let text = format!(
+        "clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n\
+         contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
+    );
+    parse(&text).unwrap().target(None, &names()).map_err(|e| e.mistakes)
+}
+
+const WHOLE: &str = r#"
+apiVersion: v1
+kind: Config
+preferences: {colors: true}
+extensions: [{name: tool, extension: {}}]
+current-context: both
+clusters:
+- name: here
+  cluster:
+    server: https://127.0.0.1:8443/base
+    tls-server-name: webhook.example.test
+    certificate-authority: ca/ca.crt
+    certificate-authority-data: UEVN
+    insecure-skip-tls-verify: true
+    proxy-url: http://me:proxy-secret@proxy.example.test:3128
+    disable-compression: true
+    extensions:
+    - name: client.authentication.example.test/exec
+      extension: {audience: api, level: 3}
+- name: there
+  cluster: {server: "https://there"}
+users:
+- name: me
+  user:
+    client-certificate: me.crt
+    client-certificate-data: |
+      UEV
+      N
+    client-key: /abs/me.key
+    client-key-data: a2V5LXNlY3JldA==
+    token: token-secret
+    tokenFile: token
+    username: user
+    password: password-secret
+    as: jane
+    as-uid: u-1
+    as-groups: [a, b]
+    as-user-extra: {scopes: [x, z]}
+    auth-provider: {name: oidc, config: {a: b}}
+    exec:
+      command: ./plugin
+      args: [one, two]
+      env: [{name: A, value: env-secret}]
+      apiVersion: client.authentication.example.test/v1
+      installHint: "get it"
+      provideClusterInfo: true
+      interactiveMode: IfAvailable
+    extensions: []
+contexts:
+- name: both
+  context: {cluster: here, user: me, namespace: ns, extensions: []}
+"#;
+
+#[test]
+fn every_field_is_read() {
+    let config = parse(WHOLE).unwrap();
+    assert_eq!(config.warnings, [""; 0]);
+    assert_eq!(config.current_context, "both");
+    let context = Context { cluster: "here".into(), user: "me".into(), namespace: "ns".into() };
+    assert_eq!(config.contexts["both"], context);
+    let here = &config.clusters["here"];
+    assert_eq!(here.server, "https://127.0.0.1:8443/base");
+    assert_eq!(here.tls_server_name.as_deref(), Some("webhook.example.test"));
+    assert!(here.insecure_skip_tls_verify && here.disable_compression);
+    assert_eq!(here.certificate_authority.as_deref(), Some(Path::new("/etc/webhook/ca/ca.crt")));
+    assert_eq!(here.certificate_authority_data.as_deref(), Some(&b"PEM"[..]));
+    let proxy = here.proxy_url.as_ref().and_then(Secret::text);
+    assert_eq!(proxy, Some("http://me:proxy-secret@proxy.example.test:3128"));
+    assert_eq!(here.extensions["client.authentication.example.test/exec"]["level"], 3);
+    let me = &config.users["me"];
+    assert_eq!(me.client_certificate.as_deref(), Some(Path::new("/etc/webhook/me.crt")));
+    assert_eq!(me.client_certificate_data, Some(Secret::new("PEM")));
+    assert_eq!(me.client_key.as_deref(), Some(Path::new("/abs/me.key")));
+    assert_eq!(me.client_key_data, Some(Secret::new("key-secret")));
+    assert_eq!(me.token, Some(Secret::new("token-secret")));
+    assert_eq!(me.token_file.as_deref(), Some(Path::new("/etc/webhook/token")));
+    assert_eq!((me.username.as_deref(), &me.password), (Some("user"), &Some(Secret::new("password-secret"))));
+    assert_eq!((me.impersonate.name.as_str(), me.impersonate.uid.as_str()), ("jane", "u-1"));
+    assert_eq!(me.impersonate.groups, ["a", "b"]);
+    assert_eq!(me.impersonate.extra["scopes"], ["x", "z"]);
+    assert_eq!(me.auth_provider.as_deref(), Some("oidc"));
+    let exec = me.exec.as_ref().unwrap();
+    assert_eq!((exec.command.as_str(), exec.dir.as_path()), ("./plugin", Path::new("/etc/webhook")));
+    assert_eq!(exec.args, ["one", "two"]);
+    assert_eq!(exec.env, [("A".to_owned(), Secret::new("env-secret"))]);
+    assert_eq!(exec.api_version, "client.authentication.example.test/v1");
+    assert_eq!((exec.install_hint.as_str(), exec.interactive_mode.as_str()), ("get it", "IfAvailable"));
+    assert!(exec.provide_cluster_info);
+    for secret in ["proxy-secret", "key-secret", "token-secret", "password-secret", "env-secret"] {
+        assert!(!format!("{config:?}").contains(secret), "{secret} is shown by Debug");
+    }
+}
+
+#[test]
+fn json_is_read_too() {
+    let config = parse(r#" {"clusters": [{"name": "c", "cluster": {"server": "https://h"}}]}"#).unwrap();
+    assert_eq!(config.target(None, &names()).unwrap().cluster.server, "https://h");
+}
+
+#[test]
+fn mistakes_name_the_field_and_never_the_value() {
+    for (text, want) in [
+        ("", "a client configuration is a mapping, this file holds nothing"),
+        ("[]", "a client configuration is a mapping, this file holds a list"),
+        ("hunter2", "a client configuration is a mapping, this file holds a string"),
+        ("a: [hunter2", "is no YAML"),
+        ("{\"a\": hunter2}", "is no JSON: line 1, column 7"),
+        ("apiVersion: v2", "apiVersion: must be `v1`"),
+        ("kind: Pod", "kind: must be `Config`"),
+        ("current-context: 3", "current-context: a string is needed, not a number"),
+        ("clusters: hunter2", "clusters: a list is needed, not a string"),
+        ("clusters: [hunter2]", "clusters[0]: a mapping is needed, not a string"),
+        ("users: [{user: {}}]", "users[0].name: is missing"),
+        ("users: [{name: '', user: {}}]", "users[0].name: is missing"),
+        ("users: [{name: 1}]", "users[0].name: a string is needed, not a number"),
+        ("users: [{name: u, user: []}]", "users[0].user: a mapping is needed, not a list"),
+        ("users: [{name: u, user: {token: 5}}]", "users[0].user.token: a string is needed, not a number"),
+        (
+            "users: [{name: u, user: {client-key-data: 'hunter2!'}}]",
+            "users[0].user.client-key-data: is not base64",
+        ),
+        (
+            "users: [{name: u, user: {as-groups: hunter2}}]",
+            "users[0].user.as-groups: a list of strings is needed, not a string",
+        ),
+        (
+            "users: [{name: u, user: {as-groups: [1]}}]",
+            "users[0].user.as-groups: a list of strings is needed, not a list",
+        ),
+        (
+            "users: [{name: u, user: {as-user-extra: {a: b}}}]",
+            "users[0].user.as-user-extra: a mapping to lists of strings is needed, not a mapping",
+        ),
+        (
+            "users: [{name: u, user: {exec: hunter2}}]",
+            "users[0].user.exec: a mapping is needed, not a string",
+        ),
+        (
+            "users: [{name: u, user: {exec: {env: [{value: v}]}}}]",
+            "users[0].user.exec.env[0].name: must name a variable",
+        ),
+        (
+            "users: [{name: u, user: {exec: {env: [{name: 'A=B'}]}}}]",
+            "users[0].user.exec.env[0].name: must name a variable",
+        ),
+        (
+            "clusters: [{name: c, cluster: {insecure-skip-tls-verify: 'yes'}}]",
+            "clusters[0].cluster.insecure-skip-tls-verify: true or false is needed, not a string",
+        ),
+        (
+            "users: [{name: u}, {name: u}]",
+            "users[1].name: the same name stands before in users, so users[1].user is ambiguous",
+        ),
+        (
+            "clusters: [{name: c}, {name: c}]",
+            "clusters[1].name: the same name stands before in clusters, so clusters[1].cluster is ambiguous",
+        ),
+        (
+            "contexts: [{name: x}, {name: x}]",
+            "contexts[1].name: the same name stands before in contexts, so contexts[1].context is ambiguous",
+        ),
+    ] {
+        let mistakes = parse(text).unwrap_err();
+        assert_eq!(mistakes.len(), 1, "{text}: {mistakes:?}");
+        assert!(mistakes[0].starts_with(want), "{text}: {mistakes:?}");
+        assert!(!mistakes[0].contains("hunter2"), "{mistakes:?}");
+    }
+    let all = parse("kind: Pod\nusers: 3\nclusters: 4").unwrap_err();
+    assert_eq!(all.len(), 3, "all together: {all:?}");
+}
+
+#[test]
+fn slips_are_told_and_have_no_effect() {
+    for (text, want) in [
+        ("user: []", "user: is not known and has no effect"),
+        ("currentContext: x", "currentContext: is not known and has no effect; is `current-context` meant?"),
+        (
+            "users: [{name: u, user: {token_file: x}}]",
+            "users[0].user.token_file: is not known and has no effect; is `tokenFile` meant?",
+        ),
+        (
+            "users: [{name: u, user: {exec: {interactive-mode: Never}}}]",
+            "users[0].user.exec.interactive-mode: is not known and has no effect; is `interactiveMode` meant?",
+        ),
+        ("clusters: [{name: c, server: https://h}]", "clusters[0].server: is not known and has no effect"),
+    ] {
+        assert_eq!(parse(text).unwrap().warnings, [want], "{text}");
+    }
+}
+
+#[test]
+fn contexts_choose_and_one_choice_needs_none() {
+    let file = |rest: &str| {
+        format!(
+            "clusters: [{{name: a, cluster: {{server: 'https://a'}}}}, {{name: b, cluster: {{server: 'https://b'}}}}]\n\
+             users: [{{name: u, user: {{}}}}]\n{rest}"
+        )
+    };
+    let two = "contexts: [{name: x, context: {cluster: a, user: u}}, {name: w, context: {cluster: b}}]\n";
+    for (rest, named, want) in [
+        (format!("{two}current-context: x"), None, Ok(("a", "u"))),
+        (format!("{two}current-context: w"), None, Ok(("b", ""))),
+        (format!("{two}current-context: w"), Some("x"), Ok(("a", "u"))),
+        (two.to_owned(), None, Err("current-context is missing and there are several contexts (`w`, `x`)")),
+        (format!("{two}current-context: z"), None, Err("current-context: `z` is not in contexts (`w`, `x`)")),
+        (two.to_owned(), Some("z"), Err("the context `z` is not in contexts (`w`, `x`)")),
+        ("contexts: [{name: x, context: {cluster: a, user: u}}]".to_owned(), None, Ok(("a", "u"))),
+        (
+            "contexts: [{name: x, context: {cluster: q, user: u}}]".to_owned(),
+            None,
+            Err("the cluster `q` is not in clusters (`a`, `b`)"),
+        ),
+        (
+            "contexts: [{name: x, context: {cluster: a, user: q}}]".to_owned(),
+            None,
+            Err("the user `q` is not in users (`u`)"),
+        ),
+        (
+            "contexts: [{name: x}]\ncurrent-context: x".to_owned(),
+            None,
+            Err("the context `x` names no cluster"),
+        ),
+        (String::new(), None, Err("current-context is missing and there are several clusters or users")),
+    ] {
+        let got = parse(&file(&rest)).unwrap().target(named, &names());
+        let got = got.map(|t| (t.cluster_name, t.user_name)).map_err(|e| e.mistakes.join("; "));
+        assert_eq!(got, want.map(|(c, u)| (c.to_owned(), u.to_owned())).map_err(str::to_owned), "{rest}");
+    }
+    let only = "clusters: [{name: a, cluster: {server: 'https://a'}}]\n";
+    let with_user = format!("{only}users: [{{name: u, user: {{token: t}}}}]");
+    assert_eq!(parse(only).unwrap().target(None, &names()).unwrap().user_name, "");
+    assert_eq!(parse(&with_user).unwrap().target(None, &names()).unwrap().user_name, "u");
+    let none = parse("users: []").unwrap().target(None, &names()).unwrap_err();
+    assert_eq!(none.to_string(), "/etc/webhook/config: clusters is empty: it must hold the server");
+}
+
+#[test]
+fn servers_and_users_that_cannot_be_used_say_why() {
+    let good = "server: 'https://h:8443/p?q=1'";
+    for (cluster, user, want) in [
+        (good, "", None),
+        ("server: 'http://h'", "token: t, tokenFile: f", None),
+        (good, "client-certificate: c, client-key-data: UEVN", None),
+        (good, "as: jane, as-groups: [g]", None),
+        ("", "", Some("cluster `c`: server is missing")),
+        ("server: 'h:8443'", "", Some("cluster `c`: server: must begin with https://")),
+        ("server: 'ftp://h'", "", Some("cluster `c`: server: must begin with https://")),
+        ("server: 'https://'", "", Some("cluster `c`: server: is no URL")),
+        ("server: 'https://me:pw@h'", "", Some("cluster `c`: server: must not hold credentials")),
+        ("server: 'https://h:99999'", "", Some("cluster `c`: server: ")),
+        (
+            "server: 'https://h', certificate-authority: f, certificate-authority-data: UEVN",
+            "",
+            Some("cluster `c`: certificate-authority and certificate-authority-data are both given"),
+        ),
+        (
+            "server: 'https://h', insecure-skip-tls-verify: true, certificate-authority: f",
+            "",
+            Some("cluster `c`: insecure-skip-tls-verify cannot be combined"),
+        ),
+        (
+            "server: 'https://h', proxy-url: 'gopher://p'",
+            "",
+            Some("cluster `c`: proxy-url: has the scheme `gopher`"),
+        ),
+        ("server: 'https://h', proxy-url: 'p:80'", "", Some("cluster `c`: proxy-url: ")),
+        (good, "token: t, username: me", Some("user `u`: a token and a username are both given")),
+        (good, "tokenFile: t, password: p", Some("user `u`: a token and a username are both given")),
+        (good, "client-certificate: c", Some("user `u`: a client certificate needs client-key")),
+        (good, "client-key-data: UEVN", Some("user `u`: a client key needs client-certificate")),
+        (
+            good,
+            "client-certificate: c, client-certificate-data: UEVN, client-key: k",
+            Some("user `u`: client-certificate and client-certificate-data are both given"),
+        ),
+        (
+            good,
+            "client-certificate: c, client-key-data: UEVN, client-key: k",
+            Some("user `u`: client-key and client-key-data are both given"),
+        ),
+        (good, "token: \"a\\nb\"", Some("user `u`: token: holds characters")),
+        (good, "as-groups: [g]", Some("user `u`: as-uid, as-groups and as-user-extra need `as`")),
+        (good, "as-uid: x", Some("user `u`: as-uid, as-groups and as-user-extra need `as`")),
+        (good, "as: \"a\\nb\"", Some("user `u`: as: holds characters")),
+        (
+            good,
+            "auth-provider: {name: gcp}",
+            Some("user `u`: auth-provider `gcp` is not supported: use exec"),
+        ),
+        (
+            good,
+            "exec: {command: c, apiVersion: client.authentication.example.test/v1beta1}, token: t",
+            Some("user `u`: exec cannot be combined"),
+        ),
+        (
+            good,
+            "exec: {apiVersion: client.authentication.example.test/v1beta1}",
+            Some("user `u`: exec: command is missing"),
+        ),
+    ] {
+        match (target(cluster, user), want) {
+            (Ok(_), None) => {}
+            (Err(mistakes), Some(want)) => {
+                assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+                assert!(mistakes[0].starts_with(want), "{mistakes:?} for {want}");
+                assert!(!mistakes[0].contains("pw"), "{mistakes:?}");
+            }
+            (got, want) => panic!("{cluster} {user}: {got:?}, not {want:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = ClientConfig::load(Path::new("/no/such/config")).unwrap_err();
+    assert!(error.to_string().starts_with("/no/such/config: No such file"), "{error}");
+}
+
+/// The body of the fuzz target: whatever the bytes are, the loader answers, and what it says holds nothing of a secret.
+fn load_anything(bytes: &[u8]) {
+    let Ok(config) = ClientConfig::parse(bytes, Path::new("/etc/f")) else { return };
+    for context in config.contexts.keys().map(Some).chain([None]) {
+        drop(config.target(context.map(String::as_str), &names()));
+    }
+}
+
+#[test]
+fn any_bytes_are_answered() {
+    let seed = 20_261_121;
+    println!("seed {seed}");
+    let chance = SeededChance::new(seed);
+    let below = |limit: usize| usize::try_from(chance.bits() % limit as u128).unwrap();
+    let pieces: Vec<&str> = WHOLE.split_inclusive(['\n', ':', ',', '{', '[']).collect();
+    for _ in 0..1500 {
+        // A valid file with bytes changed, cut or repeated; then pieces of one in any order.
+        let mut bytes = WHOLE.as_bytes().to_vec();
+        for _ in 0..=below(8) {
+            let at = below(bytes.len().max(1));
+            match below(4) {
+                0 => bytes[at] = chance.bits().to_le_bytes()[0],
+                1 => bytes.truncate(at.max(1)),
+                2 => bytes.extend_from_within(at..),
+                _ => drop(bytes.drain(at..(at + below(40)).min(bytes.len()))),
+            }
+            if bytes.is_empty() {
+                bytes.push(b'x');
+            }
+        }
+        load_anything(&bytes);
+        let shuffled: String = (0..below(30)).map(|_| pieces[below(pieces.len())]).collect();
+        load_anything(shuffled.as_bytes());
+    }
+}

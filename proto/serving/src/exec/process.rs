@@ -1,0 +1,128 @@
+//! Finding and running a program: its output bounded, its time bounded, nothing of it left.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+
+/// The most that a plugin may print.
+const PRINTED: u64 = 1024 * 1024;
+/// A program that is being written this moment cannot be run: it is tried again so often, and so long after.
+const BUSY_ATTEMPTS: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// The file that a bare name stands for. Only absolute folders of `PATH` count: what lies in the folder that a process
+/// happens to run in is not meant.
+pub(super) fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    find(name, &path)
+}
+
+fn find(name: &str, path: &OsStr) -> Option<PathBuf> {
+    std::env::split_paths(path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name))
+        .find(|file| is_executable(file))
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// Runs a program and gives what it printed.
+///
+/// # Errors
+///
+/// What happened, as the rest of a sentence about the program.
+pub(super) async fn run(
+    mut command: Command,
+    input: Option<&File>,
+    within: Duration,
+) -> Result<Vec<u8>, String> {
+    let cannot = |e: std::io::Error| format!("cannot be run: {e}");
+    match input {
+        Some(file) => {
+            command.stdin(Stdio::from(file.try_clone().map_err(cannot)?));
+        }
+        // A group of its own, so that all of it can be ended. Whoever reads a terminal must stay in its group.
+        None => {
+            command.stdin(Stdio::null()).process_group(0);
+        }
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
+    let mut child = spawn(&mut command).await.map_err(cannot)?;
+    let mut group = Group(if input.is_none() { child.id() } else { None });
+    let mut printed = Vec::new();
+    let running = async {
+        if let Some(out) = child.stdout.take() {
+            out.take(PRINTED + 1).read_to_end(&mut printed).await?;
+        }
+        if printed.len() as u64 > PRINTED {
+            return Ok(None);
+        }
+        child.wait().await.map(Some)
+    };
+    let ended = tokio::time::timeout(within, running).await;
+    match ended {
+        Err(_) => Err(format!("was ended because it took longer than {within:?}")),
+        Ok(Err(e)) => Err(format!("cannot be heard: {e}")),
+        Ok(Ok(None)) => Err(format!("printed more than {PRINTED} bytes")),
+        Ok(Ok(Some(status))) => {
+            group.0 = None;
+            if status.success() { Ok(printed) } else { Err(format!("failed: {status}")) }
+        }
+    }
+}
+
+async fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    let mut attempts = 1;
+    loop {
+        match command.spawn() {
+            Err(e) if e.kind() == ErrorKind::ExecutableFileBusy && attempts < BUSY_ATTEMPTS => {
+                attempts += 1;
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            spawned => return spawned,
+        }
+    }
+}
+
+/// The group of a running program; ended when dropped.
+struct Group(Option<u32>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let Some(pid) = self.0.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else { return };
+        // It may have ended by itself; nothing else can be done about a program that cannot be ended.
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_names_are_found_in_absolute_folders_of_the_path_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+        for folder in [&first, &second] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join("plugin"), "").unwrap();
+        }
+        let path = std::env::join_paths([Path::new("."), &first, &second]).unwrap();
+        assert_eq!(find("plugin", &path), None, "no file may be executed");
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(second.join("plugin"), executable).unwrap();
+        assert_eq!(find("plugin", &path), Some(second.join("plugin")));
+        assert_eq!(find("first", &std::env::join_paths([dir.path()]).unwrap()), None, "a folder");
+        assert_eq!(find("absent", &path), None);
+    }
+}

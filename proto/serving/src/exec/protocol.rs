@@ -1,0 +1,120 @@
+//! What a plugin is told, and what it must print: an ExecCredential each way.
+
+use std::path::PathBuf;
+
+use apimachinery::codec;
+use apimachinery::object::{Map, Value};
+use apimachinery::time;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::Credentials;
+use crate::client::Identity;
+use crate::client_config::{Cluster, Secret};
+
+const KIND: &str = "ExecCredential";
+
+/// The server, as a plugin is told of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterInfo {
+    fields: Map<String, Value>,
+}
+
+impl ClusterInfo {
+    /// From the configuration. `extension` is the name of the entry that is meant for plugins.
+    ///
+    /// # Errors
+    ///
+    /// The file of the authorities cannot be read: it and the reason.
+    pub fn new(cluster: &Cluster, extension: &str) -> Result<Self, (PathBuf, std::io::Error)> {
+        let mut fields = Map::new();
+        let mut set = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                fields.insert(name.to_owned(), value);
+            }
+        };
+        let text = |text: &str| (!text.is_empty()).then(|| Value::String(text.to_owned()));
+        let switch = |on: bool| on.then_some(Value::Bool(true));
+        set("server", text(&cluster.server));
+        set("tls-server-name", cluster.tls_server_name.as_deref().and_then(text));
+        set("insecure-skip-tls-verify", switch(cluster.insecure_skip_tls_verify));
+        let authority = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
+            (Some(pem), _) => Some(pem.clone()),
+            (None, Some(file)) => Some(std::fs::read(file).map_err(|e| (file.clone(), e))?),
+            (None, None) => None,
+        };
+        set("certificate-authority-data", authority.map(|pem| Value::String(STANDARD.encode(pem))));
+        let proxy = cluster.proxy_url.as_ref().and_then(Secret::text);
+        set("proxy-url", proxy.and_then(text));
+        set("disable-compression", switch(cluster.disable_compression));
+        set("config", cluster.extensions.get(extension).cloned());
+        Ok(ClusterInfo { fields })
+    }
+}
+
+/// The document for the environment variable.
+pub(super) fn input(api_version: &str, interactive: bool, cluster: Option<&ClusterInfo>) -> String {
+    let mut spec = Map::new();
+    if let Some(cluster) = cluster {
+        spec.insert("cluster".to_owned(), Value::Object(cluster.fields.clone()));
+    }
+    spec.insert("interactive".to_owned(), Value::Bool(interactive));
+    let mut document = Map::new();
+    document.insert("kind".to_owned(), Value::String(KIND.to_owned()));
+    document.insert("apiVersion".to_owned(), Value::String(api_version.to_owned()));
+    document.insert("spec".to_owned(), Value::Object(spec));
+    Value::Object(document).to_string()
+}
+
+/// Reads what a plugin printed.
+///
+/// # Errors
+///
+/// What is wrong, as the rest of "the plugin printed …"; nothing of what was printed but versions and kinds.
+pub(super) fn output(printed: &[u8], api_version: &str) -> Result<Credentials, String> {
+    let limits = codec::Limits { bytes: printed.len(), ..codec::Limits::BODY };
+    let decoded = codec::json::decode(printed, limits).map_err(|_| "no JSON document".to_owned())?;
+    let of = |name: &str| decoded.value.get(name).and_then(Value::as_str).unwrap_or_default();
+    if of("kind") != KIND {
+        return Err(format!("a `{}` where an `{KIND}` is needed", shown(of("kind"))));
+    }
+    if of("apiVersion") != api_version {
+        let got = shown(of("apiVersion"));
+        return Err(format!("version `{got}` while the configuration says `{api_version}`"));
+    }
+    let Some(Value::Object(status)) = decoded.value.get("status") else {
+        return Err("no status".to_owned());
+    };
+    let text = |name: &str| match status.get(name) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(text.as_str()),
+        Some(_) => Err(format!("a status.{name} that is no string")),
+    };
+    let token = text("token")?;
+    let (certificate, key) = (text("clientCertificateData")?, text("clientKeyData")?);
+    let identity = match (certificate.is_empty(), key.is_empty()) {
+        (true, true) => None,
+        (false, false) => {
+            let pair = Identity::from_pem(certificate.as_bytes(), key.as_bytes());
+            Some(pair.map_err(|e| format!("a certificate and a key that cannot be used: {e}"))?)
+        }
+        (true, false) => return Err("a clientKeyData without a clientCertificateData".to_owned()),
+        (false, true) => return Err("a clientCertificateData without a clientKeyData".to_owned()),
+    };
+    if token.is_empty() && identity.is_none() {
+        return Err("neither a token nor a certificate".to_owned());
+    }
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("a token that cannot stand in a header".to_owned());
+    }
+    let expires = match text("expirationTimestamp")? {
+        "" => None,
+        at => Some(time::parse(at).ok_or("an expirationTimestamp that is no RFC 3339 time")?),
+    };
+    Ok(Credentials { token: (!token.is_empty()).then(|| Secret::new(token)), identity, expires })
+}
+
+/// A version or kind, short enough for a message.
+fn shown(word: &str) -> String {
+    word.chars().take(60).filter(|c| !c.is_control()).collect()
+}

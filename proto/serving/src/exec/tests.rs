@@ -1,0 +1,328 @@
+//! Plugins as shell scripts: what they are told, what they may print, how long it is kept.
+
+use super::*;
+use crate::client_config::Cluster;
+use apimachinery::clock::ManualClock;
+use apimachinery::names::Preset;
+use apimachinery::object::Value;
+use std::io::{Seek, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use tempfile::TempDir;
+
+const V1: &str = "client.authentication.example.test/v1";
+const V1BETA1: &str = "client.authentication.example.test/v1beta1";
+const LONG: Duration = Duration::from_secs(60);
+
+fn names() -> Names {
+    Names::new(Preset::Svc, "example.test").unwrap()
+}
+
+/// A folder with a plugin `bin/plugin` and a log of its runs.
+struct Bench {
+    dir: TempDir,
+    clock: Arc<ManualClock>,
+}
+
+impl Bench {
+    /// The script is run by `sh` in no particular folder; `$0` is its own path.
+    fn new(script: &str) -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("bin")).unwrap();
+        let bench = Bench { dir, clock: Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap())) };
+        bench.script(script);
+        bench
+    }
+
+    fn script(&self, script: &str) {
+        let file = self.dir.path().join("bin/plugin");
+        let runs = self.dir.path().join("runs");
+        std::fs::write(&file, format!("#!/bin/sh\necho run >> {}\n{script}\n", runs.display())).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn exec(&self) -> Exec {
+        Exec {
+            command: "./bin/plugin".into(),
+            api_version: V1.into(),
+            interactive_mode: "Never".into(),
+            dir: self.dir.path().to_owned(),
+            ..Exec::default()
+        }
+    }
+
+    fn plugin(&self, exec: &Exec, input: Option<File>) -> Plugin {
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        Plugin::new(exec, &names(), ClusterInfo::default(), input, LONG, clock).unwrap()
+    }
+
+    fn runs(&self) -> usize {
+        std::fs::read_to_string(self.dir.path().join("runs")).map_or(0, |log| log.lines().count())
+    }
+
+    /// What the plugin wrote into a file of this name.
+    fn dump(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default()
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+fn token(credentials: &Credentials) -> &str {
+    credentials.token.as_ref().and_then(Secret::text).unwrap_or_default()
+}
+
+/// A script that prints a status under a version.
+fn prints(version: &str, status: &str) -> String {
+    let document = format!(r#"{{"kind":"ExecCredential","apiVersion":"{version}","status":{status}}}"#);
+    format!("cat <<'END'\n{document}\nEND")
+}
+
+fn typed(text: &str) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.rewind().unwrap();
+    file
+}
+
+#[test]
+fn configurations_are_checked() {
+    let good = Exec { command: "c".into(), api_version: V1BETA1.into(), ..Exec::default() };
+    let of = |change: fn(&mut Exec)| {
+        let mut exec = good.clone();
+        change(&mut exec);
+        check(&exec, &names())
+    };
+    for (change, want) in [
+        ((|_| ()) as fn(&mut Exec), None),
+        (|e| e.command.clear(), Some("command is missing")),
+        (|e| e.api_version.clear(), Some("apiVersion is missing")),
+        (
+            |e| e.api_version = "client.authentication.k8s.io/v1".into(),
+            Some("apiVersion `client.authentication.k8s.io/v1` is not known"),
+        ),
+        (|e| e.api_version = "client.authentication.example.test/v1alpha1".into(), Some("apiVersion `")),
+        (|e| e.api_version = V1.into(), Some("interactiveMode is missing")),
+        (|e| e.interactive_mode = "Sometimes".into(), Some("interactiveMode `Sometimes` is not known")),
+        (|e| (e.api_version, e.interactive_mode) = (V1.into(), "Always".into()), None),
+    ] {
+        let mistakes = of(change);
+        assert_eq!(mistakes.len(), usize::from(want.is_some()), "{mistakes:?}");
+        assert!(want.is_none_or(|want| mistakes[0].starts_with(want)), "{mistakes:?}");
+    }
+    let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
+    let exec = Exec { api_version: "client.authentication.k8s.io/v1beta1".into(), ..good };
+    assert_eq!(check(&exec, &kubernetes), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_plugin_gets_its_arguments_its_environment_and_a_description() {
+    for version in [V1, V1BETA1] {
+        let script = format!(
+            "cd \"$(dirname \"$0\")/..\"\nprintf '%s\\n' \"$@\" > args\nprintf '%s' \"$WORD\" > word\n\
+             printf '%s' \"$SVC_EXEC_INFO\" > info\ncat > stdin\n{}",
+            prints(version, r#"{"token": "t"}"#)
+        );
+        let bench = Bench::new(&script);
+        let mut exec = bench.exec();
+        exec.api_version = version.into();
+        exec.args = vec!["one".into(), "two words".into(), "$HOME".into()];
+        exec.env = vec![("WORD".into(), Secret::new("given"))];
+        let plugin = bench.plugin(&exec, Some(typed("nobody reads this")));
+        assert_eq!(token(&plugin.credentials().await.unwrap()), "t");
+        assert_eq!(bench.dump("args"), "one\ntwo words\n$HOME\n");
+        assert_eq!(bench.dump("word"), "given");
+        assert_eq!(bench.dump("stdin"), "", "standard input is closed");
+        let info: Value = serde_json::from_str(&bench.dump("info")).unwrap();
+        let want = serde_json::json!({"kind": "ExecCredential", "apiVersion": version, "spec": {"interactive": false}});
+        assert_eq!(info, want);
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_is_told_of_the_cluster_when_it_asks() {
+    let script = format!("printf '%s' \"$SVC_EXEC_INFO\" > \"$0.info\"\n{}", prints(V1, r#"{"token": "t"}"#));
+    let bench = Bench::new(&script);
+    std::fs::write(bench.path().join("ca.crt"), "PEM").unwrap();
+    let cluster = Cluster {
+        server: "https://h:1/p".into(),
+        certificate_authority: Some(bench.path().join("ca.crt")),
+        tls_server_name: Some("name".into()),
+        extensions: [
+            ("client.authentication.example.test/exec".to_owned(), serde_json::json!({"audience": ["a"]})),
+            ("other".to_owned(), serde_json::json!("not for plugins")),
+        ]
+        .into(),
+        ..Cluster::default()
+    };
+    let info = ClusterInfo::new(&cluster, "client.authentication.example.test/exec").unwrap();
+    let exec = Exec { provide_cluster_info: true, ..bench.exec() };
+    let clock = Arc::clone(&bench.clock) as Arc<dyn Clock>;
+    let plugin = Plugin::new(&exec, &names(), info, None, LONG, clock).unwrap();
+    plugin.credentials().await.unwrap();
+    let told: Value = serde_json::from_str(&bench.dump("bin/plugin.info")).unwrap();
+    let want = serde_json::json!({
+        "server": "https://h:1/p", "tls-server-name": "name", "certificate-authority-data": "UEVN",
+        "config": {"audience": ["a"]},
+    });
+    assert_eq!(told["spec"]["cluster"], want);
+    let absent = Cluster { certificate_authority: Some("/no/such".into()), ..Cluster::default() };
+    assert_eq!(ClusterInfo::new(&absent, "x").unwrap_err().0, Path::new("/no/such"));
+}
+
+#[tokio::test]
+async fn standard_input_follows_mode_and_terminal() {
+    let script = format!(
+        "cat > \"$0.stdin\"\nprintf '%s' \"$SVC_EXEC_INFO\" > \"$0.info\"\n{}",
+        prints(V1BETA1, r#"{"token": "t"}"#)
+    );
+    // Mode, whether somebody types, what the plugin reads; None: it must not run.
+    for (mode, typing, want) in [
+        ("Never", true, Some((false, ""))),
+        ("Never", false, Some((false, ""))),
+        ("IfAvailable", true, Some((true, "typed"))),
+        ("IfAvailable", false, Some((false, ""))),
+        ("", true, Some((true, "typed"))),
+        ("", false, Some((false, ""))),
+        ("Always", true, Some((true, "typed"))),
+        ("Always", false, None),
+    ] {
+        let bench = Bench::new(&script);
+        let exec = Exec { api_version: V1BETA1.into(), interactive_mode: mode.into(), ..bench.exec() };
+        let plugin = bench.plugin(&exec, typing.then(|| typed("typed")));
+        let got = plugin.credentials().await;
+        match want {
+            Some((interactive, read)) => {
+                got.unwrap();
+                let info: Value = serde_json::from_str(&bench.dump("bin/plugin.info")).unwrap();
+                assert_eq!(info["spec"]["interactive"], interactive, "{mode} {typing}");
+                assert_eq!(bench.dump("bin/plugin.stdin"), read, "{mode} {typing}");
+            }
+            None => {
+                assert_eq!(got.unwrap_err(), ExecError::NoInput("./bin/plugin".into()));
+                assert_eq!(bench.runs(), 0);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_printed_is_checked_and_never_repeated() {
+    let bench = Bench::new("");
+    let plugin = bench.plugin(&bench.exec(), None);
+    let expired = r#"{"token": "hunter2", "expirationTimestamp": "yesterday"}"#;
+    for (script, want) in [
+        ("echo hunter2".to_owned(), "printed no JSON document"),
+        ("".to_owned(), "printed no JSON document"),
+        ("echo '{\"token\": \"hunter2\"}'".to_owned(), "printed a `` where an `ExecCredential` is needed"),
+        (
+            prints(V1BETA1, r#"{"token": "hunter2"}"#),
+            "printed version `client.authentication.example.test/v1beta1` while",
+        ),
+        (prints(V1, "null"), "printed no status"),
+        (prints(V1, "[]"), "printed no status"),
+        (prints(V1, "{}"), "printed neither a token nor a certificate"),
+        (prints(V1, r#"{"token": 5}"#), "printed a status.token that is no string"),
+        (prints(V1, r#"{"token": "hunter2 x"}"#), "printed a token that cannot stand in a header"),
+        (prints(V1, expired), "printed an expirationTimestamp that is no RFC 3339 time"),
+        (
+            prints(V1, r#"{"clientKeyData": "hunter2"}"#),
+            "printed a clientKeyData without a clientCertificateData",
+        ),
+        (
+            prints(V1, r#"{"clientCertificateData": "hunter2"}"#),
+            "printed a clientCertificateData without a clientKeyData",
+        ),
+        (
+            prints(V1, r#"{"clientCertificateData": "hunter2", "clientKeyData": "hunter2"}"#),
+            "printed a certificate and a key that cannot be used",
+        ),
+        ("exit 3".to_owned(), "failed: exit status: 3"),
+        ("head -c 1100000 /dev/zero".to_owned(), "printed more than 1048576 bytes"),
+    ] {
+        bench.script(&script);
+        let error = plugin.credentials().await.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("the credential plugin `./bin/plugin` {want}")), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_program_is_told_with_the_hint() {
+    let bench = Bench::new("");
+    for (command, hint, want) in [
+        (
+            "./bin/absent",
+            "run: install it",
+            "the credential plugin `./bin/absent` is not installed: run: install it",
+        ),
+        (
+            "no-such-program-on-the-path",
+            "",
+            "the credential plugin `no-such-program-on-the-path` is not installed",
+        ),
+    ] {
+        let exec = Exec { command: command.into(), install_hint: hint.into(), ..bench.exec() };
+        let error = bench.plugin(&exec, None).credentials().await.unwrap_err();
+        assert_eq!(error.to_string(), want);
+    }
+}
+
+#[tokio::test]
+async fn a_command_without_a_slash_is_found_on_the_path() {
+    let bench = Bench::new("");
+    let document = prints(V1, r#"{"token": "from-the-path"}"#);
+    let exec = Exec { command: "sh".into(), args: vec!["-c".into(), document], ..bench.exec() };
+    assert_eq!(token(&bench.plugin(&exec, None).credentials().await.unwrap()), "from-the-path");
+}
+
+#[tokio::test]
+async fn credentials_are_kept_until_they_expire_or_are_refused() {
+    let bench = Bench::new(&prints(V1, r#"{"token": "t", "expirationTimestamp": "2026-01-01T01:00:00Z"}"#));
+    let plugin = bench.plugin(&bench.exec(), None);
+    let (one, other) = tokio::join!(plugin.credentials(), plugin.credentials());
+    assert!(Arc::ptr_eq(&one.unwrap(), &other.unwrap()), "whoever comes together runs it once");
+    bench.clock.advance(Duration::from_secs(3599));
+    plugin.credentials().await.unwrap();
+    assert_eq!(bench.runs(), 1, "before the end");
+    bench.clock.advance(Duration::from_secs(1));
+    plugin.credentials().await.unwrap();
+    assert_eq!(bench.runs(), 2, "at the end");
+    plugin.credentials().await.unwrap();
+    assert_eq!(bench.runs(), 3, "what is printed expired is not kept");
+
+    bench.script(&prints(V1, r#"{"token": "lasting"}"#));
+    let first = plugin.credentials().await.unwrap();
+    assert_eq!(bench.runs(), 4);
+    bench.clock.advance(Duration::from_secs(1_000_000));
+    assert!(Arc::ptr_eq(&first, &plugin.credentials().await.unwrap()), "without an end it lasts");
+    plugin.reject(&first).await;
+    let second = plugin.credentials().await.unwrap();
+    assert_eq!(bench.runs(), 5, "refused");
+    plugin.reject(&first).await;
+    assert!(Arc::ptr_eq(&second, &plugin.credentials().await.unwrap()), "an old refusal takes nothing new");
+    let again = bench.plugin(&bench.exec(), None);
+    again.credentials().await.unwrap();
+    assert_eq!(bench.runs(), 6, "another process knows nothing of it");
+}
+
+#[tokio::test]
+async fn a_plugin_that_hangs_is_ended_with_all_it_started() {
+    let bench = Bench::new("sleep 1000 & echo $! > \"$0.pid\"; wait");
+    let clock = Arc::clone(&bench.clock) as Arc<dyn Clock>;
+    let short = Duration::from_millis(300);
+    let plugin = Plugin::new(&bench.exec(), &names(), ClusterInfo::default(), None, short, clock).unwrap();
+    let error = plugin.credentials().await.unwrap_err().to_string();
+    assert!(error.ends_with("was ended because it took longer than 300ms"), "{error}");
+    let pid = bench.dump("bin/plugin.pid");
+    if !pid.is_empty() {
+        let stat = format!("/proc/{}/stat", pid.trim());
+        // Killed, it may stay for a moment as a zombie that nobody has fetched.
+        let gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        while !gone() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
