@@ -5,7 +5,8 @@
 //! A question takes [`Live::now`] once for each attempt to answer it and uses nothing else, so that no answer is made of
 //! half of two configurations; the answer carries the epoch it was made under. Every replacement raises the epoch's
 //! generation by one. apid is told over the mirror and with each answer, drops what it kept of earlier generations and
-//! asks again for its open watches.
+//! asks again for its open watches; those end when the methods were replaced, so that their clients come again with their
+//! credentials.
 //!
 //! What is wrong with a configuration file is a note under the file's subject: [`Live::notes`] is what
 //! `/readyz?verbose` shows of a server that is ready all the same.
@@ -57,7 +58,7 @@ impl Live {
         let first = InForce {
             authn: Arc::new(authn),
             authz: Arc::new(authz),
-            epoch: Epoch { instance, generation: 1 },
+            epoch: Epoch { instance, generation: 1, identities: 1 },
         };
         Arc::new(Live {
             current: ArcSwap::from_pointee(first),
@@ -75,26 +76,33 @@ impl Live {
     /// Puts other methods in force.
     pub fn replace_authn(&self, authn: authn::Union) {
         let authn = Arc::new(authn);
-        self.replace(|old| (Arc::clone(&authn), Arc::clone(&old.authz)));
+        self.replace(true, |old| (Arc::clone(&authn), Arc::clone(&old.authz)));
     }
 
     /// Puts other modes in force.
     pub fn replace_authz(&self, authz: authz::Union) {
         let authz = Arc::new(authz);
-        self.replace(|old| (Arc::clone(&old.authn), Arc::clone(&authz)));
+        self.replace(false, |old| (Arc::clone(&old.authn), Arc::clone(&authz)));
     }
 
-    /// Something that a method or mode reads by itself has changed (a key, a list of revoked certificates): what was
-    /// answered before is void.
+    /// Something that a method reads by itself has changed (a key, a list of revoked certificates): what was answered
+    /// before is void.
     pub fn renew(&self) {
-        self.replace(|old| (Arc::clone(&old.authn), Arc::clone(&old.authz)));
+        self.replace(true, |old| (Arc::clone(&old.authn), Arc::clone(&old.authz)));
     }
 
-    fn replace(&self, parts: impl Fn(&InForce) -> (Arc<authn::Union>, Arc<authz::Union>)) {
+    /// `identities`: a credential may stand for somebody else now, or for nobody.
+    fn replace(
+        &self,
+        identities: bool,
+        parts: impl Fn(&InForce) -> (Arc<authn::Union>, Arc<authz::Union>),
+    ) {
         let _one_at_a_time = self.notes.lock();
         let old = self.now();
         let (authn, authz) = parts(&old);
-        let epoch = Epoch { generation: old.epoch.generation + 1, ..old.epoch.clone() };
+        let Epoch { instance, generation, identities: counted } = old.epoch.clone();
+        let epoch =
+            Epoch { instance, generation: generation + 1, identities: counted + u64::from(identities) };
         tracing::info!(generation = epoch.generation, ?authn, ?authz, "another configuration is in force");
         self.current.store(Arc::new(InForce { authn, authz, epoch }));
         self.news.send_replace(());
@@ -144,15 +152,15 @@ mod tests {
         let live = live();
         let mut news = live.news();
         let first = live.now();
-        for (generation, change) in [
-            (2, (|live| live.replace_authn(authn::Union::nothing())) as fn(&Live)),
-            (3, |live| live.replace_authz(authz::Union::nothing())),
-            (4, |live| live.renew()),
+        for (generation, identities, change) in [
+            (2, 2, (|live| live.replace_authn(authn::Union::nothing())) as fn(&Live)),
+            (3, 2, |live| live.replace_authz(authz::Union::nothing())),
+            (4, 3, |live| live.renew()),
         ] {
             change(&live);
             assert!(news.has_changed().unwrap());
             news.mark_unchanged();
-            assert_eq!(live.now().epoch, Epoch { instance: "one".into(), generation });
+            assert_eq!(live.now().epoch, Epoch { instance: "one".into(), generation, identities });
         }
         assert_eq!(first.epoch.generation, 1, "what an answer took stays what it was");
         assert!(

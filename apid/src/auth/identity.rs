@@ -36,6 +36,8 @@ pub(super) struct Tenure {
     pub(super) expires: Option<Timestamp>,
     /// The objects it rests on.
     pub(super) foundations: Vec<Arc<Foundation>>,
+    /// The era that said so: see [`super::epoch`]. What is open ends with it. None: work of the process itself.
+    pub(super) era: Option<u64>,
 }
 
 impl Tenure {
@@ -60,8 +62,8 @@ pub(super) struct Known {
 /// Anonymous access to a path, or a refusal.
 #[derive(Clone, Debug)]
 pub(super) struct Brief {
-    /// The anonymous user; None: refused.
-    pub(super) user: Option<Arc<UserInfo>>,
+    /// The anonymous user; or refused: which checks failed.
+    pub(super) outcome: Result<(Arc<UserInfo>, Arc<Tenure>), Arc<str>>,
     /// The reading it was asked at.
     pub(super) as_of: u64,
     /// The epoch that said so.
@@ -72,8 +74,8 @@ pub(super) struct Brief {
 pub(super) enum Recalled {
     /// It is this caller's.
     Caller(Authenticated),
-    /// It was refused a moment ago.
-    Refused,
+    /// It was refused a moment ago, for this.
+    Refused(Arc<str>),
 }
 
 /// The identities kept.
@@ -94,12 +96,12 @@ impl IdentityCache {
     /// What is known of a credential in an epoch; `identity_unchanged` tells whether `identity` stood still since a reading.
     pub(super) fn find(
         &self,
-        digests: &Digests,
+        digests: &Digests<'_>,
         epoch: u64,
         now: Timestamp,
         identity_unchanged: impl Fn(u64) -> bool,
     ) -> Option<Recalled> {
-        if let Some(known) = self.accepted.get(&digests.credential)
+        if let Some(known) = self.accepted.get(digests.credential())
             && known.epoch == epoch
             && known.tenure.lasts(now)
         {
@@ -109,23 +111,21 @@ impl IdentityCache {
                 by_right: Vec::new(),
             }));
         }
-        let brief = self.brief.get(&digests.with_path)?;
-        (brief.epoch == epoch && identity_unchanged(brief.as_of)).then(|| match brief.user {
-            Some(user) => {
-                Recalled::Caller(Authenticated { user, tenure: Arc::default(), by_right: Vec::new() })
-            }
-            None => Recalled::Refused,
+        let brief = self.brief.get(&digests.with_path())?;
+        (brief.epoch == epoch && identity_unchanged(brief.as_of)).then(|| match brief.outcome {
+            Ok((user, tenure)) => Recalled::Caller(Authenticated { user, tenure, by_right: Vec::new() }),
+            Err(detail) => Recalled::Refused(detail),
         })
     }
 
     /// Keeps an accepted credential.
-    pub(super) fn accept(&self, digests: &Digests, known: Known) {
-        self.accepted.insert(digests.credential, known);
+    pub(super) fn accept(&self, digests: &Digests<'_>, known: Known) {
+        self.accepted.insert(*digests.credential(), known);
     }
 
     /// Keeps an anonymous path or a refusal.
-    pub(super) fn note(&self, digests: &Digests, brief: Brief) {
-        self.brief.insert(digests.with_path, brief);
+    pub(super) fn note(&self, digests: &Digests<'_>, brief: Brief) {
+        self.brief.insert(digests.with_path(), brief);
     }
 
     /// Drops everything.

@@ -14,7 +14,7 @@
 //! an answer is used only while the vector has not moved ([`decision`], [`identity`], [`watches`]).
 //! INVARIANT (fail closed): no answer from authd is a 503, never an allow.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use apimachinery::attributes::Attributes;
@@ -23,11 +23,11 @@ use apimachinery::decision::Decision;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use authproto::auth::{
-    AuthorizeBatchRequest, AuthorizeRequest, AuthorizeResponse, Covers, ReviewRequest, authenticate_response,
-    decide_request, decide_response, review_response,
+    AuthorizeBatchRequest, AuthorizeRequest, AuthorizeResponse, Covers, ReviewRequest, decide_request,
+    decide_response, review_response,
 };
-use jiff::Timestamp;
 
+mod authenticate;
 mod authority;
 mod credentials;
 mod decision;
@@ -37,7 +37,9 @@ mod foundation;
 mod identity;
 mod impersonation;
 mod link;
+mod meters;
 mod mirror;
+mod presented;
 mod reduce;
 mod refusal;
 mod revisions;
@@ -49,20 +51,22 @@ mod tests;
 mod tokens;
 mod watches;
 
-pub use credentials::{Credentials, ProxyHeaders};
+pub use credentials::Credentials;
 pub use escalation::Escalation;
 pub use mirror::{MirrorOptions, PolicyWriter};
+pub use presented::{Presented, ProxyHeaders};
 pub use reduce::Reductions;
 pub use refusal::Refusal;
 pub use revisions::PolicyRevisions;
 pub use watches::WatchGuard;
 
 use authority::{Authority, Undecided};
-use credentials::{Digester, Digests};
+use credentials::Digester;
 use decision::{Decided, DecisionCache, Validity};
 use epoch::Epochs;
-use identity::{Brief, IdentityCache, Known, Recalled, Tenure};
+use identity::{IdentityCache, Tenure};
 use link::Link;
+use meters::AuthMeters;
 use revisions::Reading;
 use watches::Watches;
 
@@ -152,6 +156,8 @@ pub struct Auth {
     identities: IdentityCache,
     decisions: DecisionCache,
     watches: Watches,
+    /// Set once the metrics of the process are there.
+    meters: OnceLock<AuthMeters>,
 }
 
 impl Auth {
@@ -188,6 +194,7 @@ impl Auth {
             identities: IdentityCache::new(),
             decisions: DecisionCache::new(),
             watches: Watches::default(),
+            meters: OnceLock::new(),
         });
         tokio::spawn(auth.clone().keep_watches());
         Ok(auth)
@@ -215,83 +222,6 @@ impl Auth {
     /// Why authd cannot be reached; None when it can. Only while it cannot does `/livez` answer by itself.
     pub fn unreachable(&self) -> Option<String> {
         self.link.unreachable()
-    }
-
-    /// Who makes a request.
-    ///
-    /// # Errors
-    ///
-    /// 401 when the credentials are not accepted, 503 when authd cannot say.
-    pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Authenticated, Status> {
-        let digests = self.digester.digest(credentials, &self.proxy_headers);
-        if self.link.cache_serves() {
-            let unchanged = |as_of| self.revisions.identity_unchanged(as_of);
-            match self.identities.find(&digests, self.epochs.count(), self.clock.now(), unchanged) {
-                Some(Recalled::Caller(who)) => return Ok(who),
-                Some(Recalled::Refused) => return Err(Status::unauthorized()),
-                None => {}
-            }
-        }
-        let reading = self.revisions.identity_reading();
-        let ask = decide_request::Ask::Authenticate(credentials.ask(&self.proxy_headers, reading.at_least));
-        let answer = self.authority.decide(credentials.request_id, ask).await?;
-        let epoch = self.epochs.observe(answer.epoch.as_ref());
-        let outcome = match answer.answer {
-            Some(decide_response::Answer::Authenticate(response)) => response.outcome,
-            other => return Err(undecided(other).into()),
-        };
-        match outcome {
-            Some(authenticate_response::Outcome::Identity(identity)) => {
-                self.establish(identity, &digests, reading.as_of, epoch, credentials.request_id)
-            }
-            Some(authenticate_response::Outcome::Rejected(rejected)) => {
-                tracing::info!(request_id = credentials.request_id, detail = %rejected.detail, "authentication failed");
-                if let Some(epoch) = epoch {
-                    self.identities.note(&digests, Brief { user: None, as_of: reading.as_of, epoch });
-                }
-                Err(Status::unauthorized())
-            }
-            None => Err(Undecided::Malformed.into()),
-        }
-    }
-
-    /// Keeps the identity authd gave, unless something it rests on may have changed meanwhile.
-    fn establish(
-        &self,
-        identity: authproto::auth::Identity,
-        digests: &Digests,
-        as_of: u64,
-        epoch: Option<u64>,
-        request_id: &str,
-    ) -> Result<Authenticated, Status> {
-        let Some(user) = identity.user else { return Err(Undecided::Malformed.into()) };
-        let user: Arc<UserInfo> = Arc::new(user.into());
-        let anonymous = identity.anonymous;
-        let foundations = identity
-            .rests_on
-            .iter()
-            .map(|o| self.revisions.foundations().lay(&o.group, &o.resource, &o.namespace, &o.name))
-            .collect();
-        let expires = match identity.expires_at_ms {
-            0 => None,
-            ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MIN)),
-        };
-        let tenure = Arc::new(Tenure { expires, foundations });
-        if !tenure.lasts(self.clock.now()) {
-            tracing::info!(request_id, "authentication failed: the credential has expired");
-            return Err(Status::unauthorized());
-        }
-        if let Some(epoch) = epoch {
-            if anonymous {
-                self.identities.note(digests, Brief { user: Some(user.clone()), as_of, epoch });
-            } else if identity.rests_on.iter().all(|o| self.revisions.table().mirrors(&o.group, &o.resource))
-                && (identity.rests_on.is_empty() || self.revisions.identity_unchanged(as_of))
-            {
-                // The foundations are laid and `identity` has not moved since the question: no change can be missed.
-                self.identities.accept(digests, Known { user: user.clone(), tenure: tenure.clone(), epoch });
-            }
-        }
-        Ok(Authenticated { user, tenure, by_right: Vec::new() })
     }
 
     /// Whether a caller may do something.

@@ -40,7 +40,7 @@ impl Script {
         Arc::new(Script {
             authorize: Mutex::new(Box::new(authorize)),
             identity: Mutex::default(),
-            epoch: Mutex::new(Epoch { instance: "one".into(), generation: 1 }),
+            epoch: Mutex::new(Epoch { instance: "one".into(), generation: 1, identities: 1 }),
             asked: AtomicUsize::new(0),
         })
     }

@@ -56,6 +56,8 @@ pub(super) struct Watches {
     wake: Notify,
     /// The `identity` component when the warden last looked.
     identity_seen: AtomicU64,
+    /// The era when it last looked.
+    era_seen: AtomicU64,
 }
 
 type Key = (Arc<UserInfo>, Arc<Attributes>);
@@ -151,7 +153,9 @@ impl Auth {
                 }
             }
         }
-        if self.watches.identity_moved(&self.revisions) || !self.link.cache_serves() {
+        let (moved, ended) =
+            (self.watches.identity_moved(&self.revisions), self.watches.era_ended(self.epochs.era()));
+        if moved || ended || !self.link.cache_serves() {
             open.iter().for_each(|held| held.look_again());
         }
         undecided
@@ -184,6 +188,11 @@ impl Watches {
     fn identity_moved(&self, revisions: &PolicyRevisions) -> bool {
         let now = revisions.identity();
         self.identity_seen.swap(now, Ordering::SeqCst) != now
+    }
+
+    /// Whether the era is another than when this was last asked.
+    fn era_ended(&self, now: u64) -> bool {
+        self.era_seen.swap(now, Ordering::SeqCst) != now
     }
 }
 
@@ -242,16 +251,23 @@ impl WatchGuard {
     /// Whether an event of this revision may go out on the authorization held.
     pub fn admits(&self, revision: Revision) -> bool {
         self.tenure.lasts(self.auth.clock.now())
+            && !self.is_outdated()
             && self.held.iter().all(|held| {
                 matches!(&**held.standing.load(), Standing::Allowed(validity) if self.auth.confirms(validity, revision.0))
             })
+    }
+
+    /// Whether what identifies callers has changed since the watch was opened. Its end says nothing of its user, who may
+    /// come again and go on where it ended.
+    pub fn is_outdated(&self) -> bool {
+        self.tenure.era.is_some_and(|era| era != self.auth.epochs.era())
     }
 
     /// Waits until the authorization is confirmed at policy no older than `upto`.
     ///
     /// # Errors
     ///
-    /// 401 when the identity ended, 403 when the user may no longer, 503 when authd cannot say: the stream ends.
+    /// 401 when the identity ended or [`WatchGuard::is_outdated`], 403 when the user may no longer, 503 when authd cannot say: the stream ends.
     pub async fn renew(&self, upto: Revision) -> Result<(), Status> {
         let confirmed = async {
             for held in &self.held {
@@ -265,7 +281,7 @@ impl WatchGuard {
     async fn confirmed(&self, held: &Held, upto: Revision) -> Result<(), Status> {
         let mut signal = held.signal.subscribe();
         loop {
-            if !self.tenure.lasts(self.auth.clock.now()) {
+            if self.is_outdated() || !self.tenure.lasts(self.auth.clock.now()) {
                 return Err(Status::unauthorized());
             }
             match &**held.standing.load() {
@@ -297,7 +313,7 @@ impl WatchGuard {
                 Standing::Refused(_) => true,
                 Standing::Allowed(validity) => !validity.is_internal() && !self.auth.link.cache_serves(),
             };
-            if refused || !self.tenure.lasts(now) {
+            if refused || self.is_outdated() || !self.tenure.lasts(now) {
                 return;
             }
             let left = self.tenure.expires.map_or(Duration::from_secs(3600), |end| {

@@ -63,8 +63,10 @@ pub struct Config {
     pub cert_dir: PathBuf,
     /// Serving certificate and key.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Authorities of client certificates.
-    pub client_ca: Option<PathBuf>,
+    /// Authorities of client certificates: those of clients, and those of proxies.
+    pub client_cas: Vec<PathBuf>,
+    /// The authority that clients in pods verify this server with.
+    pub root_ca: Option<PathBuf>,
     /// How authd is reached.
     pub authd: Authd,
     /// A socket for an authd that is started here, when it is named.
@@ -73,6 +75,8 @@ pub struct Config {
     pub authd_timeout: Duration,
     /// How long old versions are kept.
     pub history_retention: Duration,
+    /// How long after its last write an Event ends; zero: never.
+    pub event_ttl: Duration,
     /// Bytes the store may take.
     pub storage_quota: Option<u64>,
     /// How long a request other than a watch may take.
@@ -183,6 +187,7 @@ impl Config {
             line.read(name, serving::flags::duration).unwrap_or(Duration::from_secs(default))
         };
         let history_retention = time(line, "history-retention", 300);
+        let event_ttl = time(line, "event-ttl", 3600);
         let request_timeout = time(line, "request-timeout", 60);
         let authd_timeout = time(line, "authd-timeout", 10);
         let shutdown_delay = time(line, "shutdown-delay-duration", 0);
@@ -214,7 +219,7 @@ impl Config {
         let proxy = |names: &[&str]| -> Vec<String> {
             names.iter().flat_map(|name| line.list(name)).map(|v| v.to_ascii_lowercase()).collect()
         };
-        let proxy_headers = ProxyHeaders {
+        let headers = ProxyHeaders {
             names: proxy(&[
                 "requestheader-username-headers",
                 "requestheader-uid-headers",
@@ -222,6 +227,8 @@ impl Config {
             ]),
             prefixes: proxy(&["requestheader-extra-headers-prefix"]),
         };
+        // Without an authority nobody is a proxy, and such a header is one like any other.
+        let proxy_headers = line.value("requestheader-client-ca-file").map(|_| headers).unwrap_or_default();
         let in_state = |line: &Line, state| -> Vec<String> {
             line.given()
                 .filter(|(flag, _)| flag.state == state)
@@ -250,11 +257,13 @@ impl Config {
             advertise_address,
             service_ranges: service_ranges.unwrap_or_else(|| vec![ServiceRange::DEFAULT]),
             tls,
-            client_ca: path("client-ca-file"),
+            client_cas: ["client-ca-file", "requestheader-client-ca-file"].into_iter().filter_map(path).collect(),
+            root_ca: path("root-ca-file"),
             authd: authd?,
             authd_socket: path("authd-socket"),
             authd_timeout,
             history_retention,
+            event_ttl,
             storage_quota,
             request_timeout,
             max_in_flight,
@@ -437,10 +446,29 @@ mod tests {
     #[test]
     fn flags_of_later_are_accepted_and_listed() {
         let config =
-            read(&["--data-dir=/d", "--authd-socket=/s", "--event-ttl=1h", "--token-auth-file=/t"]).unwrap();
-        assert_eq!(config.without_effect, ["event-ttl"]);
+            read(&["--data-dir=/d", "--authd-socket=/s", "--profiling", "--token-auth-file=/t"]).unwrap();
+        assert_eq!(config.without_effect, ["profiling"]);
         assert!(config.warnings.iter().any(|w| w.contains("token-auth-file")));
         assert_eq!(config.authd, Authd::At("/s".into()));
+    }
+
+    /// Nothing is to be done for them here: no line in the log says otherwise.
+    #[test]
+    fn flags_of_other_stores_are_accepted() {
+        let config = read(&[
+            "--data-dir=/d",
+            "--spawn-authd",
+            "--etcd-prefix=/registry",
+            "--etcd-compaction-interval=5m",
+            "--storage-media-type=application/json",
+            "--watch-cache=true",
+            "--default-watch-cache-size=100",
+            "--watch-cache-sizes=pods#1000,nodes#100",
+            "--event-ttl=90m",
+        ])
+        .unwrap();
+        assert_eq!(config.without_effect, Vec::<String>::new());
+        assert_eq!(config.event_ttl, Duration::from_secs(5400));
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub(super) enum State {
     Built,
     /// It does nothing yet: accepted, with a line in the log.
     Later,
+    /// Accepted for those who bring their command line along: there is nothing here for it to act on, and its help says
+    /// why.
+    Moot,
     /// Whoever gives it relies on a protection that is not there yet: the start is refused.
     Missed,
 }
@@ -71,6 +74,10 @@ const fn flag(name: &'static str, takes: Takes, owner: Owner, help: &'static str
 
 const fn later(name: &'static str, takes: Takes, owner: Owner, help: &'static str) -> Flag {
     Flag { name, takes, owner, state: State::Later, help }
+}
+
+const fn moot(name: &'static str, takes: Takes, help: &'static str) -> Flag {
+    Flag { name, takes, owner: Apid, state: State::Moot, help }
 }
 
 const fn missed(name: &'static str, takes: Takes, owner: Owner, help: &'static str) -> Flag {
@@ -105,6 +112,13 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("tls-cert-file", Value("FILE"), Apid, "serving certificate, with its chain"),
     flag("tls-private-key-file", Value("FILE"), Both, "its key"),
     flag("client-ca-file", Value("FILE"), Both, "authorities whose client certificates are accepted"),
+    flag("client-crl-file", Value("FILE"), Authd, "lists of revoked client certificates"),
+    flag(
+        "root-ca-file",
+        Value("FILE"),
+        Apid,
+        "authority with which pods verify this server: published in every namespace and in token Secrets",
+    ),
     flag("authd-socket", Value("FILE"), Apid, "unix socket of authd; made for it with --spawn-authd"),
     flag("spawn-authd", Switch, Apid, "start authd and end it with this process"),
     flag(
@@ -207,7 +221,12 @@ pub(super) const FLAGS: &[Flag] = &[
         Authd,
         "audiences of tokens for this API (default: the issuers)",
     ),
-    missed("authentication-config", Value("FILE"), Authd, "AuthenticationConfiguration"),
+    flag(
+        "authentication-config",
+        Value("FILE"),
+        Authd,
+        "JWT authenticators and paths of anonymous requests; read again when it changes",
+    ),
     missed(
         "authentication-token-webhook-config-file",
         Value("FILE"),
@@ -247,31 +266,41 @@ pub(super) const FLAGS: &[Flag] = &[
         Authd,
         "version of SubjectAccessReview it is sent",
     ),
-    missed("oidc-issuer-url", Value("URL"), Authd, "OpenID Connect issuer"),
-    missed("oidc-client-id", Value("ID"), Authd, "audience of its tokens"),
-    missed("oidc-username-claim", Value("CLAIM"), Authd, "claim that is the user name (default sub)"),
-    missed("oidc-username-prefix", Value("PREFIX"), Authd, "prefix of user names; - for none"),
-    missed("oidc-groups-claim", Value("CLAIM"), Authd, "claim that holds the groups"),
-    missed("oidc-groups-prefix", Value("PREFIX"), Authd, "prefix of groups"),
-    missed("oidc-required-claim", List("CLAIM=VALUE"), Authd, "claims that a token must have"),
-    missed("oidc-ca-file", Value("FILE"), Authd, "authorities that the issuer's certificate may come from"),
-    missed("oidc-signing-algs", List("ALGORITHMS"), Authd, "signatures that are accepted (default RS256)"),
-    missed(
+    flag("oidc-issuer-url", Value("URL"), Authd, "OpenID Connect issuer"),
+    flag("oidc-client-id", Value("ID"), Authd, "audience of its tokens"),
+    flag("oidc-username-claim", Value("CLAIM"), Authd, "claim that is the user name (default sub)"),
+    flag("oidc-username-prefix", Value("PREFIX"), Authd, "prefix of user names; - for none"),
+    flag("oidc-groups-claim", Value("CLAIM"), Authd, "claim that holds the groups"),
+    flag("oidc-groups-prefix", Value("PREFIX"), Authd, "prefix of groups"),
+    flag("oidc-required-claim", List("CLAIM=VALUE"), Authd, "claims that a token must have"),
+    flag("oidc-ca-file", Value("FILE"), Authd, "authorities that the issuer's certificate may come from"),
+    flag("oidc-signing-algs", List("ALGORITHMS"), Authd, "signatures that are accepted (default RS256)"),
+    flag(
+        "requestheader-client-ca-file",
+        Value("FILE"),
+        Both,
+        "authorities of the certificates of authenticating proxies",
+    ),
+    flag(
+        "requestheader-allowed-names",
+        List("NAMES"),
+        Both,
+        "common names that a proxy's certificate may bear (default: any)",
+    ),
+    flag(
         "requestheader-username-headers",
         List("HEADERS"),
         Both,
-        "headers of an authenticating proxy: user",
+        "headers in which a proxy names the user; the first with a value counts",
     ),
-    missed("requestheader-uid-headers", List("HEADERS"), Both, "the same: uid"),
-    missed("requestheader-group-headers", List("HEADERS"), Both, "the same: groups"),
-    missed(
+    flag("requestheader-uid-headers", List("HEADERS"), Both, "the same: uid"),
+    flag("requestheader-group-headers", List("HEADERS"), Both, "the same: groups, all values of all headers"),
+    flag(
         "requestheader-extra-headers-prefix",
         List("PREFIXES"),
         Both,
-        "the same: prefix of extra attributes",
+        "the same: prefix of further attributes",
     ),
-    missed("requestheader-client-ca-file", Value("FILE"), Authd, "authorities of the proxy's certificate"),
-    missed("requestheader-allowed-names", List("NAMES"), Authd, "names the proxy's certificate may bear"),
     flag("controllers", List("NAMES"), Authd, "controllers to run (default *)"),
     later("runtime-config", List("VERSION=BOOL"), Apid, "API versions to switch on or off"),
     later("show-hidden-metrics-for-version", Value("VERSION"), Apid, "show metrics hidden since a version"),
@@ -289,7 +318,12 @@ pub(super) const FLAGS: &[Flag] = &[
     later("goaway-chance", Value("CHANCE"), Apid, "chance that a connection is asked to move"),
     flag("delete-collection-workers", Value("COUNT"), Apid, "deletes of a collection at a time (default 1)"),
     flag("enable-garbage-collector", Switch, Apid, "objects end with their owners (default true)"),
-    later("event-ttl", Value("TIME"), Apid, "how long Events are kept"),
+    flag(
+        "event-ttl",
+        Value("TIME"),
+        Apid,
+        "how long after its last write an Event is deleted (default 1h; 0: never)",
+    ),
     flag(
         "service-cluster-ip-range",
         Value("RANGE"),
@@ -299,6 +333,24 @@ pub(super) const FLAGS: &[Flag] = &[
     later("service-node-port-range", Value("RANGE"), Apid, "ports of Services"),
     missed("encryption-provider-config", Value("FILE"), Apid, "encryption at rest"),
     missed("etcd-servers", List("URLS"), Apid, "store in an etcd cluster"),
+    moot("etcd-prefix", Value("PREFIX"), "prefix of keys in etcd: the store is this server's alone"),
+    moot(
+        "etcd-compaction-interval",
+        Value("TIME"),
+        "how often etcd is compacted: --history-retention says how long history is kept",
+    ),
+    moot(
+        "storage-media-type",
+        Value("TYPE"),
+        "form of stored objects: they are stored as they are served, and lists copy their bytes",
+    ),
+    moot("watch-cache", Switch, "whether reads are served from memory: they always are, and consistent"),
+    moot(
+        "default-watch-cache-size",
+        Value("COUNT"),
+        "past events kept in memory for a resource: they are bounded in bytes, and older ones are read from the store",
+    ),
+    moot("watch-cache-sizes", List("SIZES"), "the same by resource: see --default-watch-cache-size"),
     later("profiling", Switch, Apid, "profiles over HTTP"),
 ];
 
@@ -322,6 +374,7 @@ pub(super) fn help() -> String {
         };
         let note = match flag.state {
             State::Built => "",
+            State::Moot => " (accepted; not needed here)",
             State::Later => " (accepted; does nothing yet)",
             State::Missed => " (not built yet: refused)",
         };

@@ -20,7 +20,7 @@ use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, Answer, Delivery};
 use super::{openapi, openid, paths, resources};
 use crate::audit::{Event, Stage};
-use crate::auth::{Authorized, Credentials};
+use crate::auth::{Authorized, Credentials, Presented};
 use crate::plane::Plane;
 
 /// Answers the requests of a server.
@@ -34,6 +34,8 @@ pub(super) struct Exchange<'a> {
     pub(super) plane: &'a Arc<Plane>,
     in_flight: &'a InFlight,
     pub(super) head: &'a Parts,
+    /// What its headers held of credentials; they hold none any more.
+    presented: &'a Presented,
     pub(super) query: &'a Query,
     pub(super) info: &'a RequestInfo,
     pub(super) connection: &'a ConnectionInfo,
@@ -44,7 +46,7 @@ pub(super) struct Exchange<'a> {
 impl Handler for Api {
     async fn handle(&self, request: Request<Incoming>, connection: Arc<ConnectionInfo>) -> Response<Body> {
         let (head, body) = request.into_parts();
-        self.answer(&head, body.into(), &connection).await
+        self.answer(head, body.into(), &connection).await
     }
 }
 
@@ -63,18 +65,20 @@ impl Api {
     /// Answers one request.
     pub async fn answer(
         &self,
-        head: &Parts,
+        mut head: Parts,
         body: RequestBody,
         connection: &ConnectionInfo,
     ) -> Response<Body> {
         let plane = &self.plane;
+        let presented = plane.auth.take_credentials(&mut head.headers, &plane.names);
+        let (head, presented) = (&head, &presented);
         let started = plane.clock.monotonic();
         let audit_id = audit_id(head, plane);
         let id = audit_id.to_str().unwrap_or_default();
         let query = Query::parse(head.uri.query());
         let info = RequestInfo::resolve(&head.method, head.uri.path(), &query);
         let in_flight = &self.in_flight;
-        let exchange = Exchange { plane, in_flight, head, query: &query, info: &info, connection, id };
+        let exchange = Exchange { plane, in_flight, head, presented, query: &query, info: &info, connection, id };
 
         let mut record = Record { plane, event: plane.audit.is_on().then(|| exchange.audit_event()) };
         let span = exchange.span();
@@ -158,10 +162,9 @@ impl Exchange<'_> {
 
     async fn run(&self, body: RequestBody, event: &mut Option<Event>) -> Result<Answer, Status> {
         let credentials = Credentials {
-            headers: &self.head.headers,
+            presented: self.presented,
             certificate_chain: &self.connection.client_chain,
             chain_fingerprint: self.connection.client_fingerprint.as_ref(),
-            bearer_token: None,
             path: self.head.uri.path(),
             request_id: self.id,
         };

@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! A process declares all its metrics as [`Definition`]s in one file. Names are those on the wire, `_total` included.
+//! A process declares all its metrics as [`Definition`]s in one file. Names are those on the wire, `_total` included, which
+//! a few counters of the reference do not have.
 //! A metric that was deprecated three minor releases ago is hidden: it counts and is not shown, unless
 //! [`Metrics::showing_hidden`] asks for it (requirements D-METRIC-15 to 27).
 //!
@@ -55,7 +56,7 @@ impl Stability {
 /// What a metric is called and means.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {
-    /// The name on the wire; a counter's ends in `_total`.
+    /// The name on the wire.
     pub name: &'static str,
     /// One sentence without a full stop.
     pub help: &'static str,
@@ -108,6 +109,8 @@ impl MetricConstructor<Histogram> for Buckets {
 pub struct Metrics {
     registry: RwLock<Registry>,
     show_hidden: bool,
+    /// Counters whose names do not end in `_total`.
+    bare: RwLock<Vec<&'static str>>,
 }
 
 impl Metrics {
@@ -137,6 +140,9 @@ impl Metrics {
         L: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static,
     {
         let family = Counters::<L>::default();
+        if !definition.name.ends_with("_total") {
+            self.bare.write().push(definition.name);
+        }
         self.register(
             definition,
             definition.name.strip_suffix("_total").unwrap_or(definition.name),
@@ -207,7 +213,7 @@ impl Metrics {
         if let Err(e) = prometheus_client::encoding::text::encode_registry(&mut open, &self.registry.read()) {
             tracing::error!(error = %e, "metrics cannot be encoded");
         }
-        plain(&open)
+        plain(&open, &self.bare.read())
     }
 
     fn register(&self, definition: &Definition, name: &str, metric: impl Metric) {
@@ -221,16 +227,19 @@ impl Metrics {
 }
 
 /// From OpenMetrics to the older text format, in which a counter's metadata carries the name with `_total` too.
-fn plain(open: &str) -> String {
+fn plain(open: &str, bare: &[&str]) -> String {
     let mut out = String::with_capacity(open.len() + open.len() / 16);
     let mut help = None;
+    // The name under which the library writes the counter of these lines, where it is not the one on the wire.
+    let mut dropped: Option<String> = None;
     for line in open.lines() {
         if line.starts_with("# HELP ") {
             help = Some(line);
             continue;
         }
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
-            let suffix = if kind == "counter" { "_total" } else { "" };
+            let suffix = if kind == "counter" && !bare.contains(&name) { "_total" } else { "" };
+            dropped = bare.contains(&name).then(|| format!("{name}_total"));
             if let Some(text) = help.take().and_then(|help| help.strip_prefix("# HELP ")?.strip_prefix(name))
             {
                 out.push_str(&format!("# HELP {name}{suffix}{text}\n"));
@@ -239,7 +248,11 @@ fn plain(open: &str) -> String {
             continue;
         }
         if !line.starts_with("# ") {
-            out.push_str(line);
+            let rest = dropped.as_deref().and_then(|long| line.strip_prefix(long));
+            if let (Some(long), Some(_)) = (&dropped, rest) {
+                out.push_str(long.trim_end_matches("_total"));
+            }
+            out.push_str(rest.unwrap_or(line));
             out.push('\n');
         }
     }

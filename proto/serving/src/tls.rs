@@ -37,14 +37,14 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// Private key, PEM.
     pub key: PathBuf,
-    /// Authorities whose names are offered to clients as a hint of which certificate to send. Nothing is verified
-    /// against them here.
-    pub client_ca: Option<PathBuf>,
+    /// Files of authorities whose names are offered to clients as a hint of which certificate to send. Nothing is
+    /// verified against them here.
+    pub client_cas: Vec<PathBuf>,
 }
 
 impl TlsFiles {
     fn paths(&self) -> impl Iterator<Item = PathBuf> {
-        [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten().cloned()
+        [&self.cert, &self.key].into_iter().chain(&self.client_cas).cloned()
     }
 }
 
@@ -160,7 +160,10 @@ fn config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<Server
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         Err(e) => return Err(pair(format!("does not belong to {}: {e}", files.key.display()))),
     }
-    let hints = files.client_ca.as_deref().map(subjects).transpose()?.unwrap_or_default();
+    let mut hints: Vec<DistinguishedName> = Vec::new();
+    for file in &files.client_cas {
+        hints.extend(subjects(file)?);
+    }
     let verifier = Arc::new(PossessionOnly { hints, provider: Arc::clone(&provider) });
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

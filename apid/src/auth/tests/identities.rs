@@ -48,7 +48,7 @@ async fn an_object_that_changed_while_authd_answered_is_not_missed() {
         ..Default::default()
     };
     let token = bearer("u");
-    let digests = auth.digester.digest(&credentials(&token, "/"), &auth.proxy_headers);
+    let digests = auth.digester.digest(&credentials(&token, "/"));
     auth.establish(identity, &digests, as_of, Some(auth.epochs.count()), "").unwrap();
     auth.authenticate(&credentials(&token, "/")).await.unwrap();
     assert_eq!(script.questions(), 1, "it was not kept");
@@ -99,7 +99,7 @@ async fn a_refusal_is_kept_until_identities_change() {
 async fn anonymous_access_is_asked_for_each_path() {
     let script = script();
     let auth = Auth::scripted(script.clone(), vector(), clock());
-    let none = HeaderMap::new();
+    let none = Presented::default();
     for (path, asked) in [("/livez", 1), ("/livez", 0), ("/readyz", 1)] {
         assert_eq!(
             auth.authenticate(&credentials(&none, path)).await.unwrap().user().name,
@@ -116,7 +116,7 @@ async fn a_new_epoch_ends_every_identity() {
     for token in ["u", "bad", ""] {
         let headers = bearer(token);
         for (generation, asked) in [(1, 1), (1, 0), (2, 1)] {
-            let epoch = authproto::auth::Epoch { instance: token.into(), generation };
+            let epoch = authproto::auth::Epoch { instance: token.into(), generation, identities: 1 };
             *script.epoch.lock() = epoch.clone();
             auth.epochs.observe(Some(&epoch));
             let _ = auth.authenticate(&credentials(&headers, "/")).await;

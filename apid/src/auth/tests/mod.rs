@@ -10,7 +10,6 @@ use std::sync::Arc;
 use apimachinery::attributes::Attributes;
 use apimachinery::clock::ManualClock;
 use apimachinery::user::UserInfo;
-use http::HeaderMap;
 use jiff::Timestamp;
 use storage::{Change, Observer, Revision};
 
@@ -48,17 +47,12 @@ fn pods(namespace: &str) -> Attributes {
     }
 }
 
-fn bearer(token: &str) -> HeaderMap {
-    [(http::header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap())].into_iter().collect()
+fn bearer(token: &str) -> Presented {
+    let header = (http::header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+    let names = apimachinery::names::Names::new(apimachinery::names::Preset::Kubernetes, "").unwrap();
+    Presented::take(&mut [header].into_iter().collect(), &ProxyHeaders::default(), &names)
 }
 
-fn credentials<'a>(headers: &'a HeaderMap, path: &'a str) -> Credentials<'a> {
-    Credentials {
-        headers,
-        certificate_chain: &[],
-        chain_fingerprint: None,
-        bearer_token: None,
-        path,
-        request_id: "test",
-    }
+fn credentials<'a>(presented: &'a Presented, path: &'a str) -> Credentials<'a> {
+    Credentials { presented, certificate_chain: &[], chain_fingerprint: None, path, request_id: "test" }
 }

@@ -147,7 +147,7 @@ async fn a_watch_ends_with_the_identity_that_opened_it() {
     let s = setup();
     let foundation = s.vector.foundations().lay("", "serviceaccounts", "a", "mine");
     let mut who = user("u");
-    who.tenure = Arc::new(Tenure { expires: None, foundations: vec![foundation] });
+    who.tenure = Arc::new(Tenure { foundations: vec![foundation], ..Tenure::default() });
     let mut guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
     let other = s.open("u").await;
     write(&s.vector, "serviceaccounts/a/mine", 3);
@@ -226,4 +226,30 @@ async fn work_of_the_process_needs_no_policy() {
     assert!(guard.admits(Revision(3)));
     guard.renew(Revision(3)).await.unwrap();
     assert_eq!(s.script.questions(), 0);
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_era_and_outlives_a_change_of_policy() {
+    let s = setup();
+    let epoch = s.script.epoch.lock().clone();
+    s.auth.epochs.observe(Some(&epoch));
+    let mut who = user("u");
+    who.tenure = Arc::new(Tenure { era: Some(s.auth.epochs.era()), ..Tenure::default() });
+    let mut guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    let policy = authproto::auth::Epoch { generation: epoch.generation + 1, ..epoch };
+    *s.script.epoch.lock() = policy.clone();
+    s.auth.epochs.observe(Some(&policy));
+    guard.renew(Revision(1)).await.unwrap();
+    assert!(guard.admits(Revision(1)), "other policy: asked again and allowed");
+
+    let methods = authproto::auth::Epoch {
+        generation: policy.generation + 1,
+        identities: policy.identities + 1,
+        ..policy
+    };
+    *s.script.epoch.lock() = methods.clone();
+    s.auth.epochs.observe(Some(&methods));
+    guard.changed().await;
+    assert!(guard.is_outdated() && !guard.admits(Revision(1)));
+    assert_eq!(guard.renew(Revision(1)).await.unwrap_err().code, 401);
 }

@@ -46,7 +46,7 @@ impl Decide for Reversing {
                     "broken" => decide_response::Answer::Failure(Failure { code: 503, ..Failure::default() }),
                     user => decide_response::Answer::Authorize(verdict(user == "good")),
                 };
-                let epoch = Some(Epoch { instance: "wire".into(), generation: 1 });
+                let epoch = Some(Epoch { instance: "wire".into(), generation: 1, identities: 1 });
                 Ok(DecideResponse { id: question.id, epoch, answer: Some(answer) })
             };
             futures_util::stream::iter(pair.into_iter().rev().map(answer))
@@ -73,7 +73,7 @@ impl Mirror for Recording {
         let seen = self.seen.clone();
         let write = ObjectWrite { name: "wanted".into(), ..ObjectWrite::default() };
         for demand in [
-            Demand::Epoch(Epoch { instance: "wire".into(), generation: 1 }),
+            Demand::Epoch(Epoch { instance: "wire".into(), generation: 1, identities: 1 }),
             Demand::Write(WriteBatch { id: 7, controller: "c".into(), system: true, writes: vec![write] }),
             Demand::Ready(ReadyState { ready: true, reasons: vec![] }),
         ] {

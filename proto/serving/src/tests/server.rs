@@ -186,7 +186,7 @@ async fn handlers_see_the_chain_of_a_tls_client() {
     let now = SystemClock::new().now();
     let dir = tempfile::tempdir().unwrap();
     let pair = ensure_serving_pair(dir.path(), &[], now).unwrap();
-    let tls = ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_ca: None }).unwrap();
+    let tls = ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() }).unwrap();
     let authority = Authority::load(&pair.ca, &pair.ca_key).unwrap();
     let identity = authority.client("ada", &[], Duration::from_secs(3600), now).unwrap();
     let handler = |request: Request<Incoming>, connection: Arc<ConnectionInfo>| async move {
@@ -244,7 +244,7 @@ async fn a_silent_handshake_is_cut() {
     let now = jiff::Timestamp::from_second(1_700_000_000).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let pair = ensure_serving_pair(dir.path(), &[], now).unwrap();
-    let tls = ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_ca: None }).unwrap();
+    let tls = ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() }).unwrap();
     let options = ServerOptions { handshake_timeout: Duration::from_millis(10), ..ServerOptions::default() };
     let server = start(echo, Some(tls), options).await;
     assert_eq!(raw(server.address, b"").await, "", "closed by the server");

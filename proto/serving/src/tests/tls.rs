@@ -24,7 +24,7 @@ fn setup() -> Setup {
     let dir = tempfile::tempdir().unwrap();
     let pair = ensure_serving_pair(dir.path(), &[], now()).unwrap();
     let authority = Authority::load(&pair.ca, &pair.ca_key).unwrap();
-    let files = TlsFiles { cert: pair.cert, key: pair.key, client_ca: Some(pair.ca.clone()) };
+    let files = TlsFiles { cert: pair.cert, key: pair.key, client_cas: vec![pair.ca.clone()] };
     Setup { _dir: dir, files, ca: pair.ca, authority }
 }
 
@@ -117,7 +117,7 @@ async fn the_authorities_are_hinted_by_name() {
     let certificate = &certificates(&ca).unwrap()[0];
     let (_, parsed) = X509Certificate::from_der(certificate).unwrap();
     assert_eq!(hints[0].as_ref(), parsed.subject().as_raw());
-    assert!(ServingTls::load(TlsFiles { client_ca: None, ..files }).is_ok());
+    assert!(ServingTls::load(TlsFiles { client_cas: Vec::new(), ..files }).is_ok());
 }
 
 #[tokio::test]
@@ -139,9 +139,7 @@ async fn good_files_are_taken_over_and_bad_ones_keep_the_old() {
     assert!(!Arc::ptr_eq(&tls.current(), &before));
     assert!(shake(&tls, client(&ca, None)).await.is_ok(), "the new pair serves");
 
-    for (path, content) in
-        [(&files.cert, "nonsense"), (&files.key, ""), (files.client_ca.as_ref().unwrap(), "x")]
-    {
+    for (path, content) in [(&files.cert, "nonsense"), (&files.key, ""), (&files.client_cas[0], "x")] {
         let kept = fs::read(path).unwrap();
         fs::write(path, content).unwrap();
         let error = tls.reload().unwrap_err().to_string();
@@ -170,7 +168,7 @@ fn files_that_cannot_be_used_are_told_at_the_start() {
     let Setup { _dir, files, .. } = setup();
     let missing = TlsFiles { cert: files.cert.with_file_name("missing"), ..files.clone() };
     assert!(ServingTls::load(missing).unwrap_err().to_string().contains("missing"));
-    let swapped = TlsFiles { cert: files.key.clone(), key: files.cert.clone(), client_ca: None };
+    let swapped = TlsFiles { cert: files.key.clone(), key: files.cert.clone(), client_cas: Vec::new() };
     let error = ServingTls::load(swapped).unwrap_err().to_string();
     assert!(!error.contains("PRIVATE"), "{error}");
 }

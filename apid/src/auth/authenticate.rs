@@ -1,0 +1,145 @@
+//! Who makes a request: asked of authd, or known from an earlier answer.
+//!
+//! # Contract
+//!
+//! A refusal is logged each time with the id that the client gets in `Audit-Id`; the client learns 401 and nothing else.
+//! authd's log names the method and the check once for each time that it was asked.
+
+use std::sync::Arc;
+
+use apimachinery::names::Names;
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use authproto::auth::{Identity, authenticate_response, decide_request, decide_response};
+use http::HeaderMap;
+use jiff::Timestamp;
+use serving::metrics::Metrics;
+
+use super::authority::Undecided;
+use super::credentials::{Credentials, Digests};
+use super::identity::{Brief, Known, Recalled, Tenure};
+use super::meters::{AuthMeters, Login};
+use super::presented::Presented;
+use super::{Auth, Authenticated, undecided};
+
+impl Auth {
+    /// Counts logins there.
+    pub fn count_in(&self, metrics: &Metrics) {
+        // A second registry would be a second process.
+        let _ = self.meters.set(AuthMeters::new(metrics));
+    }
+
+    /// Takes what a request presents out of its headers.
+    pub fn take_credentials(&self, headers: &mut HeaderMap, names: &Names) -> Presented {
+        Presented::take(headers, &self.proxy_headers, names)
+    }
+
+    /// Who makes a request.
+    ///
+    /// # Errors
+    ///
+    /// 401 when the credentials are not accepted, 503 when authd cannot say.
+    pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Authenticated, Status> {
+        let begun = self.clock.monotonic();
+        let identified = self.identify(credentials).await;
+        if let Some(meters) = self.meters.get() {
+            let login = match &identified {
+                Ok(who) => {
+                    meters.user(&who.user.name);
+                    Login::Success
+                }
+                Err(status) if status.code == 401 => Login::Failure,
+                Err(_) => Login::Error,
+            };
+            meters.login(login, self.clock.monotonic().saturating_sub(begun));
+        }
+        identified
+    }
+
+    async fn identify(&self, credentials: &Credentials<'_>) -> Result<Authenticated, Status> {
+        let request_id = credentials.request_id;
+        let digests = self.digester.digest(credentials);
+        let recalled = if self.link.cache_serves() { self.recall(&digests) } else { None };
+        if let Some(meters) = self.meters.get() {
+            meters.looked_up(recalled.is_some());
+        }
+        match recalled {
+            Some(Recalled::Caller(who)) => return Ok(who),
+            Some(Recalled::Refused(detail)) => {
+                tracing::info!(request_id, %detail, "authentication failed, as a moment ago");
+                return Err(Status::unauthorized());
+            }
+            None => {}
+        }
+        let reading = self.revisions.identity_reading();
+        let ask = decide_request::Ask::Authenticate(credentials.ask(reading.at_least));
+        let answer = self.authority.decide(request_id, ask).await?;
+        let epoch = self.epochs.observe(answer.epoch.as_ref());
+        let outcome = match answer.answer {
+            Some(decide_response::Answer::Authenticate(response)) => response.outcome,
+            other => return Err(undecided(other).into()),
+        };
+        match outcome {
+            Some(authenticate_response::Outcome::Identity(identity)) => {
+                self.establish(identity, &digests, reading.as_of, epoch, request_id)
+            }
+            Some(authenticate_response::Outcome::Rejected(rejected)) => {
+                let detail: Arc<str> = rejected.detail.into();
+                tracing::info!(request_id, %detail, "authentication failed");
+                if let Some(epoch) = epoch {
+                    let brief = Brief { outcome: Err(detail), as_of: reading.as_of, epoch };
+                    self.identities.note(&digests, brief);
+                }
+                Err(Status::unauthorized())
+            }
+            None => Err(Undecided::Malformed.into()),
+        }
+    }
+
+    fn recall(&self, digests: &Digests<'_>) -> Option<Recalled> {
+        let unchanged = |as_of| self.revisions.identity_unchanged(as_of);
+        self.identities.find(digests, self.epochs.count(), self.clock.now(), unchanged)
+    }
+
+    /// Keeps the identity authd gave, unless something it rests on may have changed meanwhile.
+    pub(super) fn establish(
+        &self,
+        identity: Identity,
+        digests: &Digests<'_>,
+        as_of: u64,
+        epoch: Option<u64>,
+        request_id: &str,
+    ) -> Result<Authenticated, Status> {
+        let Some(user) = identity.user else { return Err(Undecided::Malformed.into()) };
+        let user: Arc<UserInfo> = Arc::new(user.into());
+        let foundations = identity
+            .rests_on
+            .iter()
+            .map(|o| self.revisions.foundations().lay(&o.group, &o.resource, &o.namespace, &o.name))
+            .collect();
+        let expires = match identity.expires_at_ms {
+            0 => None,
+            ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MIN)),
+        };
+        // What an older configuration said serves this request alone: no era is its.
+        let era = Some(epoch.map_or(0, |_| self.epochs.era()));
+        let tenure = Arc::new(Tenure { expires, foundations, era });
+        if !tenure.lasts(self.clock.now()) {
+            tracing::info!(request_id, "authentication failed: the credential has expired");
+            return Err(Status::unauthorized());
+        }
+        if let Some(epoch) = epoch {
+            if identity.anonymous {
+                let outcome = Ok((Arc::clone(&user), Arc::clone(&tenure)));
+                self.identities.note(digests, Brief { outcome, as_of, epoch });
+            } else if identity.rests_on.iter().all(|o| self.revisions.table().mirrors(&o.group, &o.resource))
+                && (identity.rests_on.is_empty() || self.revisions.identity_unchanged(as_of))
+            {
+                // The foundations are laid and `identity` has not moved since the question: no change can be missed.
+                let known = Known { user: Arc::clone(&user), tenure: Arc::clone(&tenure), epoch };
+                self.identities.accept(digests, known);
+            }
+        }
+        Ok(Authenticated { user, tenure, by_right: Vec::new() })
+    }
+}

@@ -1,0 +1,151 @@
+//! What is counted of identified requests (requirements, appendix (c)).
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): no label is a user's name. The names of `authenticated_user_requests` are the few that the
+//! reference tells apart, and what stands for all others.
+
+use std::time::Duration;
+
+use serving::metrics::{Counter, Counters, Definition, Histogram, Histograms, Metrics, Stability};
+
+type Label = [(&'static str, &'static str); 1];
+
+const ATTEMPTS: Definition =
+    Definition::new("authentication_attempts", Stability::Alpha, "Requests identified or refused, by result");
+const DURATION: Definition = Definition::new(
+    "authentication_duration_seconds",
+    Stability::Alpha,
+    "Time that it took to identify a request, by result",
+);
+const USERS: Definition = Definition::new(
+    "authenticated_user_requests",
+    Stability::Alpha,
+    "Identified requests by user, all but a few as one",
+);
+const CACHE: Definition = Definition::new(
+    "authentication_token_cache_request_total",
+    Stability::Alpha,
+    "Look-ups of a presented credential among those that were answered before, by status",
+);
+
+/// Upper bounds in seconds.
+const BUCKETS: &[f64] = &[
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
+];
+
+/// How a login ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Login {
+    /// Somebody was identified, the anonymous user among them.
+    Success,
+    /// The credentials were refused.
+    Failure,
+    /// Nobody could say.
+    Error,
+}
+
+/// The counters, looked up once.
+pub(super) struct AuthMeters {
+    results: [(Counter, Histogram); 3],
+    users: [(&'static str, Counter); 7],
+    hit: Counter,
+    miss: Counter,
+}
+
+impl AuthMeters {
+    /// Registers them.
+    pub(super) fn new(metrics: &Metrics) -> Self {
+        let attempts: Counters<Label> = metrics.counter(&ATTEMPTS);
+        let durations: Histograms<Label> = metrics.histogram(&DURATION, BUCKETS);
+        let users: Counters<Label> = metrics.counter(&USERS);
+        let cache: Counters<Label> = metrics.counter(&CACHE);
+        let of = |result| {
+            let label = [("result", result)];
+            (attempts.get_or_create(&label).clone(), durations.get_or_create(&label).clone())
+        };
+        let user = |name| (name, users.get_or_create(&[("username", name)]).clone());
+        let status = |status| cache.get_or_create(&[("status", status)]).clone();
+        AuthMeters {
+            results: [of("success"), of("failure"), of("error")],
+            users: [
+                user("admin"),
+                user("client"),
+                user("kube_proxy"),
+                user("kubelet"),
+                user("system:serviceaccount:kube-system:default"),
+                user(EMAIL),
+                user(OTHER),
+            ],
+            hit: status("hit"),
+            miss: status("miss"),
+        }
+    }
+
+    /// A login ended.
+    pub(super) fn login(&self, login: Login, took: Duration) {
+        let [success, failure, error] = &self.results;
+        let (counter, histogram) = match login {
+            Login::Success => success,
+            Login::Failure => failure,
+            Login::Error => error,
+        };
+        counter.inc();
+        histogram.observe(took.as_secs_f64());
+    }
+
+    /// Somebody was identified.
+    pub(super) fn user(&self, name: &str) {
+        let shown = if name.contains('@') { EMAIL } else { name };
+        let known = self.users.iter().find(|(known, _)| *known == shown).or(self.users.last());
+        if let Some((_, counter)) = known {
+            counter.inc();
+        }
+    }
+
+    /// A credential was looked up among those answered before.
+    pub(super) fn looked_up(&self, found: bool) {
+        if found {
+            self.hit.inc()
+        } else {
+            self.miss.inc()
+        };
+    }
+}
+
+/// Stands for names that look like an address of electronic mail.
+const EMAIL: &str = "email_id";
+/// Stands for all others.
+const OTHER: &str = "other";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_those_of_the_reference() {
+        let metrics = Metrics::new();
+        let meters = AuthMeters::new(&metrics);
+        meters.login(Login::Success, Duration::from_millis(3));
+        meters.login(Login::Failure, Duration::ZERO);
+        for user in ["admin", "jane", "jane@example.test", "system:admin", "other"] {
+            meters.user(user);
+        }
+        meters.looked_up(true);
+        let text = metrics.text();
+        for line in [
+            "authentication_attempts{result=\"success\"} 1",
+            "authentication_attempts{result=\"failure\"} 1",
+            "authentication_attempts{result=\"error\"} 0",
+            "authentication_duration_seconds_count{result=\"success\"} 1",
+            "authenticated_user_requests{username=\"admin\"} 1",
+            "authenticated_user_requests{username=\"email_id\"} 1",
+            "authenticated_user_requests{username=\"other\"} 3",
+            "authentication_token_cache_request_total{status=\"hit\"} 1",
+            "# HELP authentication_attempts [ALPHA] Requests identified or refused, by result.",
+            "# TYPE authentication_attempts counter",
+        ] {
+            assert!(text.lines().any(|held| held == line), "{line} in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What the headers of a request present to say who sent it, taken out before anything else sees them.
+//!
+//! # Contract
+//!
+//! [`Presented::take`] removes `Authorization`, the headers that an authenticating proxy may set, whoever sent them, and the
+//! bearer token that a WebSocket client sends among its sub-protocols (requirements A-BEAR, A-PROXY-18). A token there
+//! must come once and beside a protocol that can be agreed on; a bad one is a bad credential, not the absence of one.
+//!
+//! # Invariants
+//!
+//! INVARIANT (seen by nobody else): behind this no header of a request holds a credential, and none that a proxy may set
+//! is left to be taken for one. It has no `Debug`.
+
+use apimachinery::names::Names;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// The headers that an authenticating proxy sets, as the flags name them. Empty: no proxy is trusted, none is passed on.
+#[derive(Clone, Debug, Default)]
+pub struct ProxyHeaders {
+    /// Full names, lower case.
+    pub names: Vec<String>,
+    /// Prefixes of names, lower case.
+    pub prefixes: Vec<String>,
+}
+
+impl ProxyHeaders {
+    fn matches(&self, name: &HeaderName) -> bool {
+        self.names.iter().any(|n| n == name.as_str())
+            || self.prefixes.iter().any(|p| name.as_str().starts_with(p.as_str()))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.prefixes.is_empty()
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Presented {
+    authorization: Option<HeaderValue>,
+    protocol: Option<Vec<u8>>,
+    proxy: Vec<(HeaderName, HeaderValue)>,
+    unreadable: &'static str,
+}
+
+impl Presented {
+    /// Takes it out of a request's headers.
+    pub fn take(headers: &mut HeaderMap, proxies: &ProxyHeaders, names: &Names) -> Self {
+        let mut presented =
+            Presented { authorization: headers.remove(AUTHORIZATION), ..Presented::default() };
+        if !proxies.is_empty() {
+            let meant: Vec<HeaderName> =
+                headers.keys().filter(|name| proxies.matches(name)).cloned().collect();
+            for name in meant {
+                let values: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
+                headers.remove(&name);
+                presented.proxy.extend(values.into_iter().map(|value| (name.clone(), value)));
+            }
+        }
+        if headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
+            match among_protocols(headers, names) {
+                Ok(token) => presented.protocol = token,
+                Err(why) => presented.unreadable = why,
+            }
+        }
+        presented
+    }
+
+    /// The bearer token. An empty one is none; the scheme's case does not matter (requirements A-BEAR-1, A-BEAR-3). Bytes
+    /// that are not text are a token all the same: one that nobody has, not the absence of one.
+    pub(super) fn token(&self) -> Option<&[u8]> {
+        let from_header = || {
+            let header = self.authorization.as_ref()?.as_bytes();
+            let mut words = header.trim_ascii().split(|&b| b == b' ');
+            let bearer = words.next()?.eq_ignore_ascii_case(b"bearer");
+            words.next().filter(|word| bearer && !word.is_empty())
+        };
+        from_header().or(self.protocol.as_deref())
+    }
+
+    /// The headers that a proxy may have set.
+    pub(super) fn proxy_headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.proxy.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
+    }
+
+    /// What is wrong with a credential that cannot be read; empty when there is none such.
+    pub(super) fn unreadable(&self) -> &'static str {
+        self.unreadable
+    }
+}
+
+/// The token among the sub-protocols of a WebSocket client, which is left with the others.
+fn among_protocols(headers: &mut HeaderMap, names: &Names) -> Result<Option<Vec<u8>>, &'static str> {
+    let has = |name: HeaderName, word: &str| {
+        let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
+    };
+    if !has(UPGRADE, "websocket") || !has(CONNECTION, "upgrade") {
+        return Ok(None);
+    }
+    let prefix = format!("base64url.bearer.{}.", names.group("authorization"));
+    let mut others: Vec<&[u8]> = Vec::new();
+    let mut tokens: Vec<&[u8]> = Vec::new();
+    for value in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
+        for protocol in value.as_bytes().split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+            match protocol.strip_prefix(prefix.as_bytes()) {
+                Some(token) => tokens.push(token),
+                None if protocol.is_empty() => {}
+                None => others.push(protocol),
+            }
+        }
+    }
+    let Some(first) = tokens.first() else { return Ok(None) };
+    let token = match tokens.len() {
+        1 => URL_SAFE_NO_PAD.decode(first).map_err(|_| "the token among the sub-protocols is not base64url"),
+        _ => Err("several tokens among the sub-protocols"),
+    };
+    let rest = HeaderValue::from_bytes(&others.join(&b", "[..]));
+    let alone = others.is_empty();
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    if let (false, Ok(rest)) = (alone, rest) {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, rest);
+    }
+    let token = token?;
+    if std::str::from_utf8(&token).is_err() {
+        return Err("the token among the sub-protocols is not text");
+    }
+    match (token.is_empty(), alone) {
+        (true, _) => Ok(None),
+        (false, true) => {
+            Err("the token among the sub-protocols stands alone: another one must be there to agree on")
+        }
+        (false, false) => Ok(Some(token)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+
+    fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in list {
+            headers.append(HeaderName::from_static(name), value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn take(headers: &mut HeaderMap, proxies: &ProxyHeaders) -> Presented {
+        Presented::take(headers, proxies, &Names::new(Preset::Kubernetes, "").unwrap())
+    }
+
+    #[test]
+    fn the_token_is_what_follows_the_scheme() {
+        for (header, expected) in [
+            ("Bearer abc", Some("abc")),
+            ("bearer a.b-c_d~e+f/g==", Some("a.b-c_d~e+f/g==")),
+            ("  BEARER abc ", Some("abc")),
+            ("Bearer abc def", Some("abc")),
+            ("Bearer ", None),
+            ("Bearer  abc", None),
+            ("Bearer", None),
+            ("Basic abc", None),
+            ("", None),
+        ] {
+            let mut headers = headers(&[("authorization", header)]);
+            let presented = take(&mut headers, &ProxyHeaders::default());
+            assert_eq!(presented.token(), expected.map(str::as_bytes), "`{header}`");
+            assert!(headers.is_empty(), "`{header}`");
+        }
+    }
+
+    #[test]
+    fn headers_of_proxies_are_taken_out_and_others_left() {
+        let sent = || {
+            headers(&[
+                ("x-remote-user", "root"),
+                ("x-remote-extra-a", "1"),
+                ("x-remote-extra-a", "2"),
+                ("accept", "*/*"),
+            ])
+        };
+        let mut all = sent();
+        assert_eq!(take(&mut all, &ProxyHeaders::default()).proxy_headers().count(), 0);
+        assert_eq!(all, sent(), "no proxy is configured");
+        let proxies =
+            ProxyHeaders { names: vec!["x-remote-user".into()], prefixes: vec!["x-remote-extra-".into()] };
+        let presented = take(&mut all, &proxies);
+        let mut taken: Vec<_> = presented.proxy_headers().collect();
+        taken.sort_unstable();
+        assert_eq!(
+            taken,
+            [("x-remote-extra-a", &b"1"[..]), ("x-remote-extra-a", b"2"), ("x-remote-user", b"root")]
+        );
+        assert_eq!(all, headers(&[("accept", "*/*")]));
+    }
+
+    #[test]
+    fn a_websocket_client_may_send_its_token_among_the_protocols() {
+        const TOKEN: &str = "base64url.bearer.authorization.k8s.io.YWxpY2UtdG9rZW4";
+        let upgrade = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
+        for (protocols, token, unreadable, left) in [
+            (vec!["v4.channel.k8s.io"], None, "", Some("v4.channel.k8s.io")),
+            (vec!["a", TOKEN], Some("alice-token"), "", Some("a")),
+            (vec![&*format!("a,{TOKEN} , b")], Some("alice-token"), "", Some("a, b")),
+            (vec![TOKEN], None, "stands alone", None),
+            (vec!["a", TOKEN, TOKEN], None, "several tokens", Some("a")),
+            (vec!["a", "base64url.bearer.authorization.k8s.io."], None, "", Some("a")),
+            (vec!["a", "base64url.bearer.authorization.k8s.io.YQ=="], None, "not base64url", Some("a")),
+            (vec!["a", "base64url.bearer.authorization.k8s.io._w"], None, "not text", Some("a")),
+            (
+                vec!["base64url.bearer.authorization.example.YQ"],
+                None,
+                "",
+                Some("base64url.bearer.authorization.example.YQ"),
+            ),
+        ] {
+            let mut sent = headers(&upgrade);
+            for protocol in &protocols {
+                sent.append(SEC_WEBSOCKET_PROTOCOL, protocol.parse().unwrap());
+            }
+            let presented = take(&mut sent, &ProxyHeaders::default());
+            assert_eq!(presented.token(), token.map(str::as_bytes), "{protocols:?}");
+            assert!(presented.unreadable().contains(unreadable), "{protocols:?}: {}", presented.unreadable());
+            assert_eq!(presented.unreadable().is_empty(), unreadable.is_empty(), "{protocols:?}");
+            let after = sent.get(SEC_WEBSOCKET_PROTOCOL).map(|value| value.to_str().unwrap());
+            assert_eq!(after, left, "{protocols:?}");
+        }
+        let mut plain = headers(&[("sec-websocket-protocol", TOKEN)]);
+        let presented = take(&mut plain, &ProxyHeaders::default());
+        assert_eq!((presented.token(), presented.unreadable()), (None, ""), "no WebSocket request");
+    }
+}
