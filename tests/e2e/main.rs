@@ -15,6 +15,7 @@ use tests::harness;
 
 mod admission;
 mod apply;
+mod authz_matrix;
 mod background;
 mod clients;
 mod curl;
@@ -30,6 +31,7 @@ mod openapi;
 mod pod_security;
 mod presets;
 mod process;
+mod rbac;
 mod start_objects;
 mod surface;
 mod tokens;

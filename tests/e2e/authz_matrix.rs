@@ -1,0 +1,211 @@
+//! Who may what under the default policy: every route that the server tells of, for each kind of caller, held to
+//! `authz_matrix.out`, which a security reviewer can read (requirements A-DEF). A route that has no row there, or a cell
+//! that changed, fails; `UPDATE=1` writes the file anew, and the diff is what there is to review.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Options, Plane};
+
+const KNOWN: &str = include_str!("authz_matrix.out");
+
+const HEAD: &str = "\
+# Who may what under the default policy of a fresh server (--authorization-mode Node,RBAC), as SubjectAccessReviews answer.
+# A cell has a letter for each verb: g get, l list, w watch, c create, u update, p patch, d delete, D deletecollection;
+# a dot stands for none. Namespaced resources, and single namespaces, are asked for in the namespace `a`, where view, edit
+# and admin are bound to the roles of these names. Members of system:masters may do everything. Of what a node may do with single objects, the
+# objects of its own pods among them, tests/e2e/nodes.rs tells: here no pod is bound to it.
+#
+";
+
+const VERBS: [(&str, char); 8] = [
+    ("get", 'g'),
+    ("list", 'l'),
+    ("watch", 'w'),
+    ("create", 'c'),
+    ("update", 'u'),
+    ("patch", 'p'),
+    ("delete", 'd'),
+    ("deletecollection", 'D'),
+];
+
+/// Questions asked at a time.
+const AT_ONCE: usize = 8;
+
+/// Column, user, groups.
+const CALLERS: [(&str, &str, &[&str]); 12] = [
+    ("anonymous", "system:anonymous", &["system:unauthenticated"]),
+    ("nobody", "nobody", &["system:authenticated"]),
+    ("view", "view", &["system:authenticated"]),
+    ("edit", "edit", &["system:authenticated"]),
+    ("admin", "admin-of-a", &["system:authenticated"]),
+    (
+        "account",
+        "system:serviceaccount:a:default",
+        &["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"],
+    ),
+    ("node", "system:node:n", &["system:nodes", "system:authenticated"]),
+    ("bootstrap", "system:bootstrap:abcdef", &["system:bootstrappers", "system:authenticated"]),
+    ("scheduler", "system:kube-scheduler", &["system:authenticated"]),
+    ("manager", "system:kube-controller-manager", &["system:authenticated"]),
+    ("proxy", "system:kube-proxy", &["system:authenticated"]),
+    ("monitoring", "monitor", &["system:monitoring", "system:authenticated"]),
+];
+
+/// What is asked for: a resource of the API, or a path outside it.
+#[derive(Clone, Debug)]
+struct Route {
+    /// Its row's first cell.
+    shown: String,
+    /// Without the verb.
+    attributes: Value,
+    verbs: Vec<&'static str>,
+}
+
+impl Route {
+    fn review(&self, verb: &str, user: &str, groups: &[&str]) -> Value {
+        let mut attributes = self.attributes.clone();
+        attributes["verb"] = verb.into();
+        // One namespace is asked for as `a` in itself.
+        if attributes["resource"] == "namespaces" && ["get", "update", "patch", "delete"].contains(&verb) {
+            (attributes["namespace"], attributes["name"]) = ("a".into(), "a".into());
+        }
+        let kind = if attributes["path"].is_null() { "resourceAttributes" } else { "nonResourceAttributes" };
+        json!({"spec": {"user": user, "groups": groups, kind: attributes}})
+    }
+}
+
+/// Every resource and subresource that discovery lists, by group and name; then every path outside the API.
+async fn routes(admin: &Client) -> Vec<Route> {
+    let mut routes = Vec::new();
+    let groups = admin.get("/apis").await.expect(200);
+    let groups = groups["groups"].as_array().expect("groups").iter().map(|group| {
+        let version = group["preferredVersion"]["groupVersion"].as_str().expect("a version");
+        (group["name"].as_str().expect("a name").to_owned(), format!("/apis/{version}"))
+    });
+    for (group, path) in [(String::new(), "/api/v1".to_owned())].into_iter().chain(groups) {
+        let listed = admin.get(&path).await.expect(200);
+        for resource in listed["resources"].as_array().expect("resources") {
+            let name = resource["name"].as_str().expect("a name");
+            let (plural, part) = name.split_once('/').unwrap_or((name, ""));
+            let namespace = if resource["namespaced"] == true { "a" } else { "" };
+            let listed: Vec<&str> =
+                resource["verbs"].as_array().expect("verbs").iter().filter_map(Value::as_str).collect();
+            routes.push(Route {
+                shown: if group.is_empty() { name.to_owned() } else { format!("{group} {name}") },
+                attributes: json!({"group": group, "resource": plural, "subresource": part, "namespace": namespace}),
+                verbs: VERBS.iter().map(|(verb, _)| *verb).filter(|verb| listed.contains(verb)).collect(),
+            });
+        }
+    }
+    routes.sort_by(|a, b| a.shown.cmp(&b.shown));
+    let paths = admin.get("/").await.expect(200);
+    let mut paths: Vec<String> = paths["paths"]
+        .as_array()
+        .expect("paths")
+        .iter()
+        .filter_map(|path| path.as_str().map(str::to_owned))
+        .collect();
+    // A probe is one route, whatever its checks are called.
+    paths.retain(|path| !["/healthz/", "/livez/", "/readyz/"].iter().any(|probe| path.starts_with(probe)));
+    paths.extend(["/healthz/ping", "/livez/ping", "/readyz/ping", "/", "/no/such/path"].map(str::to_owned));
+    paths.sort();
+    paths.dedup();
+    routes.extend(paths.into_iter().map(|path| Route {
+        attributes: json!({"path": path}),
+        shown: path,
+        verbs: vec!["get"],
+    }));
+    routes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_policy_is_what_was_reviewed() {
+    let plane = Plane::start(Options::kubernetes()).await;
+    let admin = plane.admin();
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
+    let group = plane.names().group("rbac.authorization");
+    for (user, role) in [("view", "view"), ("edit", "edit"), ("admin-of-a", "admin")] {
+        let binding = json!({"metadata": {"name": user}, "subjects": [{"kind": "User", "name": user}],
+                             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role}});
+        let path = format!("{}/namespaces/a/rolebindings", plane.api("rbac.authorization", "v1"));
+        admin.post(&path, &binding).await.expect(201);
+    }
+    let routes = Arc::new(routes(&admin).await);
+    assert!(routes.len() > 100, "discovery tells of {} routes", routes.len());
+    let reviews = format!("{}/subjectaccessreviews", plane.api("authorization", "v1"));
+    let mut tasks = tokio::task::JoinSet::new();
+    for worker in 0..AT_ONCE {
+        let (routes, admin, reviews) = (Arc::clone(&routes), admin.clone(), reviews.clone());
+        tasks.spawn(async move {
+            let mut session = admin.connect().await.expect("a connection");
+            let mut rows = Vec::new();
+            for (at, route) in routes.iter().enumerate().skip(worker).step_by(AT_ONCE) {
+                let mut cells = Vec::with_capacity(CALLERS.len());
+                for (_, user, groups) in CALLERS {
+                    let mut cell = String::new();
+                    for verb in &route.verbs {
+                        let review = route.review(verb, user, groups).to_string();
+                        let answer =
+                            session.request("POST", &reviews, review.as_bytes()).await.expect("an answer");
+                        if answer.expect(201)["status"]["allowed"] == true {
+                            cell.extend(
+                                VERBS.iter().find(|(known, _)| known == verb).map(|(_, letter)| *letter),
+                            );
+                        }
+                    }
+                    cells.push(if cell.is_empty() { ".".to_owned() } else { cell });
+                }
+                rows.push((at, cells));
+            }
+            rows
+        });
+    }
+    let mut rows = tasks.join_all().await.concat();
+    rows.sort();
+    let found = shown(&routes, &rows);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/authz_matrix.out");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(file, &found).expect("the matrix");
+        return;
+    }
+    let differ: Vec<String> = found
+        .lines()
+        .filter(|line| !KNOWN.lines().any(|known| known == *line))
+        .map(|line| format!("+ {line}"))
+        .chain(
+            KNOWN
+                .lines()
+                .filter(|known| !found.lines().any(|line| line == *known))
+                .map(|line| format!("- {line}")),
+        )
+        .collect();
+    assert!(
+        differ.is_empty(),
+        "the default policy is not what was reviewed (UPDATE=1 rewrites it):\n{}",
+        differ.join("\n")
+    );
+}
+
+fn shown(routes: &[Route], rows: &[(usize, Vec<String>)]) -> String {
+    let widest = |column: usize, head: &str| {
+        rows.iter().map(|(_, cells)| cells[column].len()).max().unwrap_or(0).max(head.len())
+    };
+    let first = routes.iter().map(|route| route.shown.len()).max().unwrap_or(0);
+    let mut text = HEAD.to_owned();
+    let mut line = |name: &str, cells: Vec<&str>| {
+        let mut row = format!("{name:first$}");
+        for (column, (head, ..)) in CALLERS.iter().enumerate() {
+            let _ = write!(row, "  {:width$}", cells[column], width = widest(column, head));
+        }
+        let _ = writeln!(text, "{}", row.trim_end());
+    };
+    line("", CALLERS.iter().map(|(head, ..)| *head).collect());
+    for (at, cells) in rows {
+        line(&routes[*at].shown, cells.iter().map(String::as_str).collect());
+    }
+    text
+}

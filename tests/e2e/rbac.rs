@@ -1,0 +1,653 @@
+//! Roles and bindings from the outside: what rules cover, whom bindings reach, what may be written by whom, and how
+//! verbs and paths become questions (requirements A-RBAC, A-AZD-23 to 31, A-DEF-56 to 60).
+
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Client, Options, Plane, eventually};
+
+const MERGE: &str = "application/merge-patch+json";
+
+/// A plane with the same few objects in the namespaces `a` and `b`.
+struct World {
+    plane: Plane,
+    admin: Client,
+    rbac: String,
+    group: String,
+}
+
+impl World {
+    async fn start() -> World {
+        let plane = Plane::start(Options::kubernetes()).await;
+        let world = World {
+            admin: plane.admin(),
+            rbac: plane.api("rbac.authorization", "v1"),
+            group: plane.names().group("rbac.authorization"),
+            plane,
+        };
+        for namespace in ["a", "b"] {
+            let core = format!("/api/v1/namespaces/{namespace}");
+            let template = json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+            let scaled = json!({"selector": {"matchLabels": {"app": "x"}}, "template": template});
+            let mut set = scaled.clone();
+            set["serviceName"] = "x".into();
+            world.made("/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await;
+            for (collection, object) in [
+                (format!("{core}/configmaps"), json!({"metadata": {"name": "x"}})),
+                (format!("{core}/configmaps"), json!({"metadata": {"name": "y"}})),
+                (format!("{core}/secrets"), json!({"metadata": {"name": "x"}})),
+                (format!("{core}/serviceaccounts"), json!({"metadata": {"name": "x"}})),
+                (
+                    format!("{core}/pods"),
+                    json!({"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}),
+                ),
+                (
+                    format!("/apis/apps/v1/namespaces/{namespace}/deployments"),
+                    json!({"metadata": {"name": "x"}, "spec": scaled}),
+                ),
+                (
+                    format!("/apis/apps/v1/namespaces/{namespace}/statefulsets"),
+                    json!({"metadata": {"name": "x"}, "spec": set}),
+                ),
+            ] {
+                world.made(&collection, object).await;
+            }
+        }
+        world
+    }
+
+    async fn made(&self, collection: &str, object: Value) -> Value {
+        self.admin.post(collection, &object).await.expect(201)
+    }
+
+    fn user(&self, name: &str) -> Value {
+        json!({"kind": "User", "apiGroup": self.group, "name": name})
+    }
+
+    fn binding(&self, name: &str, kind: &str, role: &str, subjects: Value) -> Value {
+        json!({"metadata": {"name": name}, "subjects": subjects,
+               "roleRef": {"apiGroup": self.group, "kind": kind, "name": role}})
+    }
+
+    fn roles(&self, namespace: &str) -> String {
+        format!("{}/namespaces/{namespace}/roles", self.rbac)
+    }
+
+    fn bindings(&self, namespace: &str) -> String {
+        format!("{}/namespaces/{namespace}/rolebindings", self.rbac)
+    }
+
+    fn cluster(&self, resource: &str) -> String {
+        format!("{}/{resource}", self.rbac)
+    }
+
+    /// A Role in a namespace, bound to one user, both of one name.
+    async fn grant(&self, namespace: &str, user: &str, rules: Value) {
+        self.made(&self.roles(namespace), json!({"metadata": {"name": user}, "rules": rules})).await;
+        let binding = self.binding(user, "Role", user, json!([self.user(user)]));
+        self.made(&self.bindings(namespace), binding).await;
+    }
+
+    /// The same for the whole cluster.
+    async fn grant_cluster(&self, user: &str, rules: Value) {
+        let role = json!({"metadata": {"name": user}, "rules": rules});
+        self.made(&self.cluster("clusterroles"), role).await;
+        let binding = self.binding(user, "ClusterRole", user, json!([self.user(user)]));
+        self.made(&self.cluster("clusterrolebindings"), binding).await;
+    }
+
+    fn client(&self, user: &str) -> Client {
+        self.plane.certificate(user, &[])
+    }
+}
+
+fn rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
+    let mut rule = json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+    if !names.is_empty() {
+        rule["resourceNames"] = json!(names);
+    }
+    rule
+}
+
+/// `VERB path`, with `:` for the namespace's path in the core group and `apps:` for that in `apps`.
+async fn ask(client: &Client, request: &str, namespace: &str) -> Answer {
+    let (method, path) = request.split_once(' ').expect("a method and a path");
+    let path = match path.split_once(':') {
+        Some(("", rest)) => format!("/api/v1/namespaces/{namespace}/{rest}"),
+        Some((group, rest)) if !group.starts_with('/') => {
+            format!("/apis/{group}/v1/namespaces/{namespace}/{rest}")
+        }
+        _ => path.to_owned(),
+    };
+    match method {
+        "POST" => client.post(&path, &json!({"metadata": {"generateName": "new-"}})).await,
+        "PUT" => client.put(&path, &json!({"metadata": {"name": "x"}, "data": {"put": "1"}})).await,
+        "PATCH" => client.patch(&path, MERGE, &json!({"data": {"patched": "1"}})).await,
+        method => client.request(method, &path, &[], b"").await,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_covers_what_it_says_and_nothing_else() {
+    let world = World::start().await;
+    let get = &["get"][..];
+    let table: &[(&str, Value, &[&str], &[&str])] = &[
+        (
+            "groups",
+            rule(&["apps"], &["*"], &[], &["list"]),
+            &["GET apps:deployments"],
+            &["GET :pods", "GET apps:deployments/x"],
+        ),
+        (
+            "resources",
+            rule(&[""], &["pods"], &[], &["list"]),
+            &["GET :pods"],
+            &["GET :services", "GET :secrets"],
+        ),
+        (
+            "names",
+            rule(&[""], &["configmaps"], &["x"], &["get", "list", "create", "deletecollection", "update"]),
+            &["GET :configmaps/x", "GET :configmaps?fieldSelector=metadata.name=x", "PUT :configmaps/x"],
+            &[
+                "GET :configmaps/y",
+                "GET :configmaps",
+                "POST :configmaps",
+                "DELETE :configmaps",
+                "GET :configmaps?fieldSelector=metadata.name=y",
+            ],
+        ),
+        (
+            "no-names",
+            rule(&[""], &["configmaps"], &[], get),
+            &["GET :configmaps/x", "GET :configmaps/y"],
+            &["GET :configmaps"],
+        ),
+        ("part", rule(&[""], &["pods/status"], &[], get), &["GET :pods/x/status"], &["GET :pods/x"]),
+        (
+            "whole",
+            rule(&[""], &["pods"], &[], get),
+            &["GET :pods/x"],
+            &["GET :pods/x/status", "GET :pods/x/log"],
+        ),
+        (
+            "all-resources",
+            rule(&[""], &["*"], &[], get),
+            &["GET :pods/x", "GET :secrets/x", "GET :pods/x/status"],
+            &["GET apps:deployments/x", "GET /healthz/ping"],
+        ),
+        (
+            "all-groups",
+            rule(&["*"], &["pods", "deployments"], &[], get),
+            &["GET :pods/x", "GET apps:deployments/x"],
+            &["GET :secrets/x"],
+        ),
+        (
+            "all-verbs",
+            rule(&[""], &["configmaps"], &[], &["*"]),
+            &[
+                "GET :configmaps",
+                "GET :configmaps/x",
+                "POST :configmaps",
+                "PUT :configmaps/x",
+                "PATCH :configmaps/x",
+                "DELETE :configmaps?labelSelector=no%3Dsuch",
+            ],
+            &["GET :pods"],
+        ),
+        (
+            "scales",
+            rule(&["apps"], &["*/scale"], &[], get),
+            &["GET apps:deployments/x/scale", "GET apps:statefulsets/x/scale"],
+            &["GET apps:deployments/x", "GET apps:deployments/x/status"],
+        ),
+        (
+            "create",
+            rule(&[""], &["configmaps"], &[], &["create"]),
+            &["POST :configmaps"],
+            &["GET :configmaps", "PUT :configmaps/x"],
+        ),
+        (
+            "get",
+            rule(&[""], &["configmaps"], &[], get),
+            &["GET :configmaps/x", "HEAD :configmaps/x"],
+            &["GET :configmaps", "HEAD :configmaps"],
+        ),
+        (
+            "list",
+            rule(&[""], &["configmaps"], &[], &["list"]),
+            &["GET :configmaps", "HEAD :configmaps"],
+            &["GET :configmaps/x", "GET :configmaps?watch=1"],
+        ),
+        (
+            "watch",
+            rule(&[""], &["configmaps"], &[], &["watch"]),
+            &["GET :configmaps?watch=1&timeoutSeconds=1"],
+            &["GET :configmaps"],
+        ),
+        (
+            "update",
+            rule(&[""], &["configmaps"], &[], &["update"]),
+            &["PUT :configmaps/x"],
+            &["PATCH :configmaps/x", "POST :configmaps"],
+        ),
+        (
+            "patch",
+            rule(&[""], &["configmaps"], &[], &["patch"]),
+            &["PATCH :configmaps/x"],
+            &["PUT :configmaps/x"],
+        ),
+        (
+            "delete",
+            rule(&[""], &["configmaps"], &[], &["delete"]),
+            &["DELETE :configmaps/y"],
+            &["DELETE :configmaps"],
+        ),
+        (
+            "deletecollection",
+            rule(&[""], &["configmaps"], &[], &["deletecollection"]),
+            &["DELETE :configmaps?labelSelector=no%3Dsuch"],
+            &["DELETE :configmaps/x"],
+        ),
+        ("case", rule(&[""], &["Pods"], &[], &["GET", "List"]), &[], &["GET :pods", "GET :pods/x"]),
+        ("empty", rule(&[""], &["pods"], &[], &["proxy", "redirect"]), &[], &["GET :pods", "GET :pods/x"]),
+    ];
+    for (user, rule, allowed, refused) in table {
+        world.grant("a", user, json!([rule])).await;
+        let client = world.client(user);
+        for request in *allowed {
+            let answer = ask(&client, request, "a").await;
+            assert!(answer.status < 300, "{user}: {request}: {} {}", answer.status, answer.text());
+            assert_eq!(
+                ask(&client, request, "b").await.status,
+                403,
+                "{user}: {request} in another namespace"
+            );
+        }
+        for request in *refused {
+            assert_eq!(ask(&client, request, "a").await.status, 403, "{user}: {request}");
+        }
+    }
+    let nobody = world.client("nobody");
+    for request in ["GET :pods", "GET :configmaps/x", "POST :configmaps", "GET /metrics"] {
+        assert_eq!(ask(&nobody, request, "a").await.status, 403, "{request}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_outside_the_api_are_covered_by_cluster_roles() {
+    let world = World::start().await;
+    for (user, urls, allowed, refused) in [
+        (
+            "one",
+            json!(["/metrics"]),
+            &["GET /metrics"][..],
+            &["GET /metrics/x", "GET /healthz/ping", "POST /metrics"][..],
+        ),
+        ("below", json!(["/healthz/*"]), &["GET /healthz/ping"], &["GET /metrics", "GET /livez/ping"]),
+        ("all", json!(["*"]), &["GET /metrics", "GET /livez/ping"], &["GET /api/v1/nodes"]),
+    ] {
+        let rule = json!({"nonResourceURLs": urls, "verbs": ["get"]});
+        world.grant_cluster(user, json!([rule])).await;
+        let client = world.client(user);
+        for request in allowed {
+            assert_eq!(ask(&client, request, "a").await.status, 200, "{user}: {request}");
+        }
+        for request in refused {
+            let status = ask(&client, request, "a").await.status;
+            assert!(
+                [403, 404].contains(&status) && (status == 403 || *request == "GET /metrics/x"),
+                "{user}: {request}: {status}"
+            );
+        }
+        let path = if user == "all" { "*" } else { "/metrics" };
+        let role =
+            json!({"metadata": {"name": "paths"}, "rules": [{"nonResourceURLs": [path], "verbs": ["get"]}]});
+        world.admin.post(&world.roles("a"), &role).await.expect(422);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bindings_reach_whom_and_where_they_say() {
+    let world = World::start().await;
+    let read = json!([rule(&[""], &["configmaps"], &[], &["get"]), rule(&[""], &["nodes"], &[], &["list"])]);
+    let role = json!({"metadata": {"name": "read"}, "rules": read});
+    world.made(&world.cluster("clusterroles"), role.clone()).await;
+    world.made(&world.roles("a"), role).await;
+    let mut clients = std::collections::HashMap::from([
+        ("jane", world.plane.certificate("jane", &["dev"])),
+        ("JANE", world.plane.certificate("JANE", &["DEV"])),
+        ("odd", world.plane.certificate("oidc:1234", &["any string"])),
+        ("mail", world.plane.certificate("jane@example.com", &[])),
+        ("anonymous", world.plane.anonymous()),
+    ]);
+    for (name, namespace) in [("a:x", "a"), ("b:x", "b")] {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/x/token");
+        let issued = world.admin.post(&path, &json!({"spec": {}})).await.expect(201);
+        clients.insert(name, world.plane.token(issued["status"]["token"].as_str().expect("a token")));
+    }
+    // What somebody does, by the last word: read a map in `a` (here) or `b` (there), or the cluster's nodes.
+    let status = async |deed: &str| {
+        let (who, what) = deed.split_once(' ').expect("who and what");
+        let (request, namespace) = match what {
+            "here" => ("GET :configmaps/x", "a"),
+            "there" => ("GET :configmaps/x", "b"),
+            _ => ("GET /api/v1/nodes", ""),
+        };
+        ask(&clients[who], request, namespace).await.status
+    };
+    let (user, group) = (
+        |name: &str| world.user(name),
+        |name: &str| json!({"kind": "Group", "apiGroup": world.group, "name": name}),
+    );
+    let account = json!({"kind": "ServiceAccount", "namespace": "a", "name": "x"});
+    // The subject; a Role, a ClusterRole in the namespace, or one everywhere; who then may, and who still may not.
+    for (subject, to, may, may_not) in [
+        (
+            user("jane"),
+            "Role",
+            &["jane here"][..],
+            &["jane there", "jane nodes", "JANE here", "odd here"][..],
+        ),
+        (user("jane"), "ClusterRole", &["jane here"], &["jane there", "jane nodes", "JANE here"]),
+        (user("jane"), "everywhere", &["jane here", "jane there", "jane nodes"], &["JANE here"]),
+        (user("oidc:1234"), "Role", &["odd here"], &["jane here"]),
+        (user("jane@example.com"), "Role", &["mail here"], &["jane here"]),
+        (user("system:serviceaccount:a:x"), "Role", &["a:x here"], &["b:x here", "jane here"]),
+        (group("dev"), "Role", &["jane here"], &["JANE here", "odd here"]),
+        (group("any string"), "Role", &["odd here"], &["jane here"]),
+        (group("system:serviceaccounts:a"), "Role", &["a:x here"], &["b:x here", "jane here"]),
+        (group("system:serviceaccounts"), "everywhere", &["a:x here", "b:x there"], &["jane here"]),
+        (group("system:authenticated"), "Role", &["b:x here", "odd here"], &["anonymous here"]),
+        (group("system:unauthenticated"), "Role", &["anonymous here"], &["jane here"]),
+        (account, "everywhere", &["a:x here", "a:x there", "a:x nodes"], &["b:x here", "jane here"]),
+    ] {
+        let all = || may.iter().chain(may_not);
+        for deed in all() {
+            assert_eq!(status(deed).await, 403, "{subject}, {to}: {deed}, before");
+        }
+        let (collection, kind) = match to {
+            "everywhere" => (world.cluster("clusterrolebindings"), "ClusterRole"),
+            kind => (world.bindings("a"), kind),
+        };
+        world.made(&collection, world.binding("b", kind, "read", json!([subject]))).await;
+        for deed in may {
+            assert_eq!(status(deed).await, 200, "{subject}, {to}: {deed}");
+        }
+        for deed in may_not {
+            assert_eq!(status(deed).await, 403, "{subject}, {to}: {deed}");
+        }
+        world.admin.delete(&format!("{collection}/b")).await.expect(200);
+        for deed in all() {
+            assert_eq!(status(deed).await, 403, "{subject}, {to}: {deed}, after");
+        }
+    }
+    // Without a binding an account may discover, and nothing else.
+    assert_eq!(ask(&clients["a:x"], "GET /apis", "").await.status, 200);
+}
+
+/// The fields of a 422's causes.
+fn fields(answer: &Answer) -> Vec<String> {
+    let causes = answer.json()["details"]["causes"].as_array().cloned().unwrap_or_default();
+    causes.iter().map(|cause| cause["field"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_keep_what_they_are_given_and_wrong_ones_are_refused() {
+    let world = World::start().await;
+    let resources = world.admin.get(&world.rbac).await.expect(200);
+    for (resource, namespaced) in
+        [("roles", true), ("clusterroles", false), ("rolebindings", true), ("clusterrolebindings", false)]
+    {
+        let listed = resources["resources"].as_array().expect("resources");
+        let found = listed.iter().find(|held| held["name"] == resource).expect("it is listed");
+        assert_eq!(found["namespaced"], namespaced, "{resource}");
+    }
+    let (roles, bindings) = (world.roles("a"), world.bindings("a"));
+    let (cluster_roles, cluster_bindings) =
+        (world.cluster("clusterroles"), world.cluster("clusterrolebindings"));
+    let rules =
+        json!([rule(&[""], &["pods"], &[], &["get"]), rule(&["apps"], &["*"], &["x"], &["list", "watch"])]);
+    let subjects = json!([world.user("jane"), {"kind": "ServiceAccount", "namespace": "b", "name": "x"}]);
+    let aggregated = json!({"metadata": {"name": "sum"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}});
+    for (collection, object, kept) in [
+        (&roles, json!({"metadata": {"name": "a:b"}, "rules": rules}), "rules"),
+        (&cluster_roles, json!({"metadata": {"name": "a:b"}, "rules": rules}), "rules"),
+        (&cluster_roles, aggregated, "aggregationRule"),
+        (&bindings, world.binding("a:b", "Role", "nosuch", subjects.clone()), "subjects"),
+        (&cluster_bindings, world.binding("a:b", "ClusterRole", "nosuch", subjects), "subjects"),
+    ] {
+        world.made(collection, object.clone()).await;
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let read = world.admin.get(&format!("{collection}/{name}")).await.expect(200);
+        assert_eq!(read[kept], object[kept], "{collection}");
+        let namespace = if collection.contains("/namespaces/") { json!("a") } else { Value::Null };
+        assert_eq!(read["metadata"]["namespace"], namespace, "{collection}");
+        if kept == "subjects" {
+            assert_eq!(read["roleRef"], object["roleRef"], "{collection}");
+        }
+    }
+    let role = |name: &str, rules: Value| json!({"metadata": {"name": name}, "rules": rules});
+    let bound = |change: &dyn Fn(&mut Value)| {
+        let mut binding = world.binding("w", "ClusterRole", "view", json!([world.user("jane")]));
+        change(&mut binding);
+        binding
+    };
+    let mut refused = vec![
+        (&roles, json!({"rules": []}), "metadata.name"),
+        (&cluster_roles, json!({"rules": []}), "metadata.name"),
+        (
+            &roles,
+            role("w", json!([{"apiGroups": [""], "resources": ["pods"], "verbs": []}])),
+            "rules[0].verbs",
+        ),
+        (&roles, role("w", json!([{"apiGroups": [""], "verbs": ["get"]}])), "rules[0].resources"),
+        (&roles, role("w", json!([{"resources": ["pods"], "verbs": ["get"]}])), "rules[0].apiGroups"),
+        (
+            &roles,
+            role("w", json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])),
+            "rules[0].nonResourceURLs",
+        ),
+        (&bindings, bound(&|b| drop(b.as_object_mut().unwrap().remove("roleRef"))), "roleRef.kind"),
+        (&cluster_bindings, bound(&|b| drop(b.as_object_mut().unwrap().remove("roleRef"))), "roleRef.kind"),
+        (&cluster_bindings, bound(&|b| b["roleRef"]["kind"] = "Role".into()), "roleRef.kind"),
+        (&bindings, bound(&|b| b["roleRef"]["kind"] = "Foo".into()), "roleRef.kind"),
+        (&bindings, bound(&|b| b["roleRef"]["apiGroup"] = "example.com".into()), "roleRef.apiGroup"),
+        (&bindings, bound(&|b| b["roleRef"]["name"] = "".into()), "roleRef.name"),
+        (&bindings, bound(&|b| b["subjects"][0]["apiGroup"] = "example.com".into()), "subjects[0].apiGroup"),
+        (&bindings, bound(&|b| b["subjects"][0]["namespace"] = "a".into()), "subjects[0].namespace"),
+        (&bindings, bound(&|b| b["subjects"][0]["kind"] = "Robot".into()), "subjects[0].kind"),
+        (
+            &cluster_bindings,
+            bound(&|b| b["subjects"][0] = json!({"kind": "ServiceAccount", "name": "x"})),
+            "subjects[0].namespace",
+        ),
+    ];
+    for name in ["a/b", ".", "..", "a%b"] {
+        refused.push((&roles, role(name, json!([])), "metadata.name"));
+        refused.push((&cluster_bindings, bound(&|b| b["metadata"]["name"] = name.into()), "metadata.name"));
+    }
+    for (collection, object, field) in refused {
+        let answer = world.admin.post(collection, &object).await;
+        assert_eq!(answer.status, 422, "{object}: {}", answer.text());
+        assert!(
+            fields(&answer).iter().any(|found| found == field),
+            "{object}: {:?} has {field}",
+            fields(&answer)
+        );
+    }
+    // A subject of a User or Group has the group of its kind.
+    let bare = world.binding("bare", "ClusterRole", "view", json!([{"kind": "Group", "name": "dev"}]));
+    let made = world.made(&bindings, bare).await;
+    assert_eq!(made["subjects"][0]["apiGroup"], world.group.as_str());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_keeps_its_role_until_it_is_made_anew() {
+    let world = World::start().await;
+    for (name, resource) in [("maps", "configmaps"), ("secrets", "secrets")] {
+        let rules = json!([rule(&[""], &[resource], &[], &["get"])]);
+        world.made(&world.roles("a"), json!({"metadata": {"name": name}, "rules": rules})).await;
+    }
+    let (jane, bindings) = (world.client("jane"), world.bindings("a"));
+    let to = |role: &str| world.binding("b", "Role", role, json!([world.user("jane")]));
+    let may = async |maps: u16, secrets: u16| {
+        let got = (
+            ask(&jane, "GET :configmaps/x", "a").await.status,
+            ask(&jane, "GET :secrets/x", "a").await.status,
+        );
+        assert_eq!(got, (maps, secrets));
+    };
+    world.made(&bindings, to("maps")).await;
+    may(200, 403).await;
+    let answer = world.admin.put(&format!("{bindings}/b"), &to("secrets")).await;
+    assert_eq!((answer.status, fields(&answer)), (422, vec!["roleRef".to_owned()]), "{}", answer.text());
+    assert!(answer.text().contains("cannot change roleRef"), "{}", answer.text());
+    may(200, 403).await;
+    world.admin.delete(&format!("{bindings}/b")).await.expect(200);
+    may(403, 403).await;
+    world.made(&bindings, to("secrets")).await;
+    may(403, 200).await;
+    // Rights of two bindings add up.
+    let mut second = to("maps");
+    second["metadata"]["name"] = "c".into();
+    world.made(&bindings, second).await;
+    may(200, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_grants_what_they_do_not_hold() {
+    let world = World::start().await;
+    let group = world.group.as_str();
+    let all = &["get", "create", "update", "patch", "delete"][..];
+    let writer = rule(&[group], &["roles", "rolebindings", "clusterroles", "clusterrolebindings"], &[], all);
+    let pods = rule(&[""], &["pods"], &[], &["get"]);
+    let secrets = rule(&[""], &["secrets"], &[], &["get"]);
+    let special = |verb: &str, resource: &str, names: &[&str]| rule(&[group], &[resource], names, &[verb]);
+    // Everybody may write roles and bindings and read pods; what more they may, in `a` or everywhere.
+    for (user, everywhere, more) in [
+        ("plain", false, vec![]),
+        ("escalator", false, vec![special("escalate", "roles", &[])]),
+        ("one-escalator", false, vec![special("escalate", "roles", &["held"])]),
+        ("binder", false, vec![special("bind", "roles", &["big"])]),
+        ("cluster-plain", true, vec![]),
+        ("cluster-escalator", true, vec![special("escalate", "clusterroles", &[])]),
+        ("cluster-binder", true, vec![special("bind", "clusterroles", &["big"])]),
+    ] {
+        let mut rules = vec![writer.clone(), pods.clone()];
+        rules.extend(more);
+        if everywhere {
+            world.grant_cluster(user, json!(rules)).await
+        } else {
+            world.grant("a", user, json!(rules)).await
+        }
+    }
+    for collection in [world.roles("a"), world.cluster("clusterroles")] {
+        world.made(&collection, json!({"metadata": {"name": "big"}, "rules": [secrets]})).await;
+        world.made(&collection, json!({"metadata": {"name": "held"}, "rules": [pods]})).await;
+    }
+    let role = |rules: &[&Value]| json!({"metadata": {"name": "new"}, "rules": rules});
+    let binding = |kind: &str, role: &str| world.binding("new", kind, role, json!([world.user("joe")]));
+    let (roles, bindings) = (world.roles("a"), world.bindings("a"));
+    let (cluster_roles, cluster_bindings) =
+        (world.cluster("clusterroles"), world.cluster("clusterrolebindings"));
+    let star = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
+    for (user, collection, object, want) in [
+        ("plain", &roles, role(&[&pods]), 201),
+        ("plain", &roles, role(&[]), 201),
+        ("plain", &roles, role(&[&secrets]), 403),
+        ("plain", &roles, role(&[&pods, &secrets]), 403),
+        ("plain", &roles, role(&[&star]), 403),
+        ("plain", &bindings, binding("Role", "held"), 201),
+        ("plain", &bindings, binding("Role", "big"), 403),
+        ("plain", &bindings, binding("ClusterRole", "big"), 403),
+        ("plain", &bindings, binding("ClusterRole", "cluster-admin"), 403),
+        ("plain", &bindings, binding("Role", "no-such-role"), 404),
+        ("plain", &cluster_roles, role(&[&pods]), 403),
+        ("escalator", &roles, role(&[&secrets]), 201),
+        ("escalator", &bindings, binding("Role", "big"), 403),
+        ("one-escalator", &roles, role(&[&secrets]), 403),
+        ("binder", &bindings, binding("Role", "big"), 201),
+        ("binder", &bindings, binding("ClusterRole", "big"), 403),
+        ("binder", &roles, role(&[&secrets]), 403),
+        ("cluster-plain", &cluster_roles, role(&[&pods]), 201),
+        ("cluster-plain", &cluster_roles, role(&[&secrets]), 403),
+        ("cluster-plain", &cluster_bindings, binding("ClusterRole", "held"), 201),
+        ("cluster-plain", &cluster_bindings, binding("ClusterRole", "big"), 403),
+        ("cluster-plain", &bindings, binding("ClusterRole", "held"), 201),
+        ("cluster-escalator", &cluster_roles, role(&[&secrets]), 201),
+        ("cluster-escalator", &roles, role(&[&secrets]), 403),
+        ("cluster-binder", &cluster_bindings, binding("ClusterRole", "big"), 201),
+        ("cluster-binder", &bindings, binding("ClusterRole", "big"), 201),
+        ("cluster-binder", &bindings, binding("Role", "big"), 403),
+    ] {
+        let answer = world.client(user).post(collection, &object).await;
+        assert_eq!(answer.status, want, "{user} creates {object} in {collection}: {}", answer.text());
+        if want == 201 {
+            world.admin.delete(&format!("{collection}/new")).await.expect(200);
+        }
+    }
+    // The same for changes: all that a role allows must be held, unless only its garbage collection is concerned.
+    world.made(&roles, role(&[&secrets])).await;
+    world.made(&bindings, binding("Role", "big")).await;
+    let more_subjects = world.binding("new", "Role", "big", json!([world.user("joe"), world.user("plain")]));
+    let labels = json!({"metadata": {"name": "new", "labels": {"a": "b"}}, "rules": [secrets]});
+    let held = json!({"metadata": {"name": "new", "finalizers": ["example.com/held"]}, "rules": [secrets]});
+    let released = role(&[&secrets]);
+    for (user, collection, object, want) in [
+        ("plain", &roles, role(&[&secrets, &star]), 403),
+        ("plain", &roles, labels, 403),
+        ("plain", &roles, held, 200),
+        ("plain", &roles, released, 200),
+        ("escalator", &roles, role(&[&secrets, &star]), 200),
+        ("plain", &roles, role(&[&pods]), 200),
+        ("plain", &bindings, more_subjects.clone(), 403),
+        ("binder", &bindings, more_subjects, 200),
+    ] {
+        let answer = world.client(user).put(&format!("{collection}/new"), &object).await;
+        assert_eq!(answer.status, want, "{user} changes to {object} in {collection}: {}", answer.text());
+    }
+    // Nor by way of a role one is bound to, of a patch, or of an aggregation.
+    let mine = format!("{roles}/plain");
+    let answer = world.client("plain").patch(&mine, MERGE, &json!({"rules": [star]})).await;
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    let sum = json!({"metadata": {"name": "sum"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}});
+    let answer = world.client("cluster-plain").post(&cluster_roles, &sum).await;
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    let into_admin = world.plane.names().aggregate_to_label("admin");
+    let labelled = json!({"metadata": {"name": "new", "labels": {into_admin: "true"}}, "rules": [secrets]});
+    let answer = world.client("cluster-plain").post(&cluster_roles, &labelled).await;
+    assert_eq!(answer.status, 403, "{}", answer.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_aggregated_role_holds_the_rules_of_its_parts() {
+    let world = World::start().await;
+    let cluster_roles = world.cluster("clusterroles");
+    let part = |name: &str, resource: &str, label: &str| json!({"metadata": {"name": name, "labels": {"part": label}}, "rules": [rule(&[""], &[resource], &[], &["get"])]});
+    let holds = async |want: &[&str]| {
+        eventually("the rules are gathered", || async {
+            let held = world.admin.get(&format!("{cluster_roles}/sum")).await.expect(200);
+            let rules = held["rules"].as_array().cloned().unwrap_or_default();
+            let mut found: Vec<String> = rules
+                .iter()
+                .map(|rule| rule["resources"][0].as_str().unwrap_or_default().to_owned())
+                .collect();
+            found.sort();
+            (found == want).then_some(())
+        })
+        .await;
+    };
+    world.made(&cluster_roles, part("one", "pods", "yes")).await;
+    let selectors = json!([{"matchLabels": {"part": "yes"}}, {"matchLabels": {"part": "too"}}]);
+    let sum = json!({"metadata": {"name": "sum"}, "aggregationRule": {"clusterRoleSelectors": selectors}, "rules": []});
+    world.made(&cluster_roles, sum).await;
+    holds(&["pods"]).await;
+    world.made(&cluster_roles, part("two", "secrets", "too")).await;
+    world.made(&cluster_roles, part("three", "nodes", "no")).await;
+    holds(&["pods", "secrets"]).await;
+    let mut written = world.admin.get(&format!("{cluster_roles}/sum")).await.expect(200);
+    written["rules"] = json!([rule(&[""], &["services"], &[], &["get"])]);
+    world.admin.put(&format!("{cluster_roles}/sum"), &written).await.expect(200);
+    holds(&["pods", "secrets"]).await;
+    world.admin.delete(&format!("{cluster_roles}/one")).await.expect(200);
+    holds(&["secrets"]).await;
+}
