@@ -3,12 +3,10 @@
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apimachinery::user::MASTERS;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::FromDer as _;
 
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
+use crate::{
+    Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, certificate_request,
+};
 
 pub(crate) struct CertificateSubjectRestriction {
     /// The signer that is restricted.
@@ -22,24 +20,14 @@ impl CertificateSubjectRestriction {
 
     fn check(&self, attributes: &Attributes<'_>, request: &Object) -> Result<(), Status> {
         let encoded = request.str_at(&["spec", "request"]).unwrap_or("");
-        let organizations = organizations(encoded)
+        let subject = certificate_request::subject(encoded)
             .map_err(|why| attributes.forbidden(&format!("failed to parse CSR: {why}")))?;
-        if organizations.iter().any(|group| group == MASTERS) {
+        if subject.organizations.iter().any(|group| group == MASTERS) {
             let why = format!("use of {} signer with {MASTERS} group is not allowed", self.signer);
             return Err(attributes.forbidden(&why));
         }
         Ok(())
     }
-}
-
-/// The organizations of the subject of a request, which is PEM in base64.
-fn organizations(encoded: &str) -> Result<Vec<String>, String> {
-    let text = STANDARD.decode(encoded).map_err(|error| error.to_string())?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).map_err(|_| "it is no PEM".to_owned())?;
-    let malformed = |_| "PEM block type must be CERTIFICATE REQUEST".to_owned();
-    let (_, request) = X509CertificationRequest::from_der(&pem.contents).map_err(malformed)?;
-    let subject = &request.certification_request_info.subject;
-    Ok(subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned).collect())
 }
 
 impl Plugin for CertificateSubjectRestriction {
@@ -64,6 +52,8 @@ impl Plugin for CertificateSubjectRestriction {
 #[cfg(test)]
 mod tests {
     use apimachinery::names::Preset;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
     use serde_json::json;
 

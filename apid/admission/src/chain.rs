@@ -18,7 +18,6 @@ use crate::{Attributes, Configuration, Environment, Interest, ObjectKind, Operat
 /// The plugins that run.
 pub struct Chain {
     plugins: Vec<(&'static str, Box<dyn Plugin>)>,
-    without_effect: Vec<&'static str>,
     plans: Plans,
     reservations: Arc<Reservations>,
 }
@@ -62,7 +61,7 @@ impl Chain {
             }
         }
         errors.extend(enabled.iter().filter(|name| disabled.contains(name)).cloned().map(ConfigError::Both));
-        let (mut plugins, mut without_effect) = (Vec::new(), Vec::new());
+        let mut plugins = Vec::new();
         for entry in PLUGINS {
             let named = |list: &[String]| list.iter().any(|name| name == entry.name);
             if named(disabled) || !(entry.on_by_default || named(enabled)) {
@@ -70,7 +69,7 @@ impl Chain {
             }
             let given = configuration.of(entry.name);
             match entry.state {
-                State::Built(_) | State::WithoutEffect | State::Missing if given.is_some() => {
+                State::Built(_) | State::Missing if given.is_some() => {
                     errors.push(ConfigError::TakesNone(entry.name));
                 }
                 State::Built(build) => plugins.push((entry.name, build(environment))),
@@ -78,13 +77,12 @@ impl Chain {
                     Ok(plugin) => plugins.push((entry.name, plugin)),
                     Err(why) => errors.push(ConfigError::Configuration(entry.name, why)),
                 },
-                State::WithoutEffect => without_effect.push(entry.name),
                 State::Missing if named(enabled) => errors.push(ConfigError::Missing(entry.name)),
                 State::Missing => {}
             }
         }
         if errors.is_empty() {
-            Ok(Chain::assemble(plugins, without_effect, &environment.reservations))
+            Ok(Chain::assemble(plugins, &environment.reservations))
         } else {
             Err(errors)
         }
@@ -92,27 +90,21 @@ impl Chain {
 
     fn assemble(
         plugins: Vec<(&'static str, Box<dyn Plugin>)>,
-        without_effect: Vec<&'static str>,
         reservations: &Arc<Reservations>,
     ) -> Self {
         let plans = Plans::new(&plugins);
-        Chain { plugins, without_effect, plans, reservations: Arc::clone(reservations) }
+        Chain { plugins, plans, reservations: Arc::clone(reservations) }
     }
 
     /// Of plugins that are in no table.
     #[cfg(test)]
     pub(crate) fn of(plugins: Vec<(&'static str, Box<dyn Plugin>)>) -> Self {
-        Chain::assemble(plugins, Vec::new(), &Arc::default())
+        Chain::assemble(plugins, &Arc::default())
     }
 
     /// The names of the plugins that run, in their order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.plugins.iter().map(|(name, _)| *name)
-    }
-
-    /// Plugins that were enabled and have no effect: the caller logs them.
-    pub fn without_effect(&self) -> &[&'static str] {
-        &self.without_effect
     }
 
     /// What writes under way have been promised of quotas: whoever counts usage needs it.

@@ -13,6 +13,7 @@ use crate::limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopolo
 use crate::limit_ranger::LimitRanger;
 use crate::namespace_existence::{NamespaceAutoProvision, NamespaceExists};
 use crate::namespace_lifecycle::NamespaceLifecycle;
+use crate::node_restriction::NodeRestriction;
 use crate::owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement;
 use crate::persistent_volume_claim_resize::PersistentVolumeClaimResize;
 use crate::pod_node_selector::PodNodeSelector;
@@ -46,8 +47,6 @@ pub enum State {
     Built(fn(&Environment) -> Box<dyn Plugin>),
     /// It is built so, of what the configuration file says about it. The error names the place and what is wrong with it.
     Configured(Configure),
-    /// Naming it is accepted and has no effect, since what it would narrow is not there.
-    WithoutEffect,
     /// Naming it is an error.
     Missing,
 }
@@ -75,7 +74,7 @@ pub static PLUGINS: &[Entry] = &[
     ),
     on("LimitRanger", State::Built(|environment| Box::new(LimitRanger::new(environment)))),
     on("ServiceAccount", State::Built(|environment| Box::new(ServiceAccount::new(environment)))),
-    off("NodeRestriction", State::WithoutEffect),
+    off("NodeRestriction", State::Built(|environment| Box::new(NodeRestriction::new(environment)))),
     on(
         "TaintNodesByCondition",
         State::Built(|environment| Box::new(TaintNodesByCondition::new(environment))),

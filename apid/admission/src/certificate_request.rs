@@ -1,0 +1,33 @@
+//! The subject of a certificate request, as CertificateSigningRequests carry it: PEM in base64.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer as _;
+
+/// Whom a certificate is asked for.
+pub(crate) struct Subject {
+    /// The first common name.
+    pub(crate) common_name: String,
+    /// The organizations.
+    pub(crate) organizations: Vec<String>,
+}
+
+/// Reads the subject of a request.
+///
+/// # Errors
+///
+/// What is wrong with the request.
+pub(crate) fn subject(encoded: &str) -> Result<Subject, String> {
+    let text = STANDARD.decode(encoded).map_err(|error| error.to_string())?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).map_err(|_| "it is no PEM".to_owned())?;
+    let malformed = |_| "PEM block type must be CERTIFICATE REQUEST".to_owned();
+    let (_, request) = X509CertificationRequest::from_der(&pem.contents).map_err(malformed)?;
+    let subject = &request.certification_request_info.subject;
+    let organizations = subject.iter_organization().filter_map(|group| group.as_str().ok());
+    let common_name = subject.iter_common_name().find_map(|name| name.as_str().ok());
+    Ok(Subject {
+        common_name: common_name.unwrap_or_default().to_owned(),
+        organizations: organizations.map(str::to_owned).collect(),
+    })
+}

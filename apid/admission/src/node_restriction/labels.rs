@@ -1,0 +1,81 @@
+//! The labels of its Node that a node agent may set: its own, and of those in the API's domains the ones that describe it.
+
+use std::collections::BTreeSet;
+
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+
+/// What is known of labels, under the names of a preset.
+pub(super) struct Labels {
+    /// The domains of the API.
+    domains: [String; 2],
+    /// Labels with this prefix are for administrators alone.
+    restricted: String,
+    /// Prefixes that are for node agents.
+    open: [String; 2],
+    /// Labels that describe a node.
+    known: Vec<String>,
+}
+
+/// Labels that describe a node: prefix in the domain, name.
+const KNOWN: [(&str, &str); 11] = [
+    ("", "hostname"),
+    ("", "os"),
+    ("", "arch"),
+    ("beta", "os"),
+    ("beta", "arch"),
+    ("beta", "instance-type"),
+    ("node", "instance-type"),
+    ("topology", "zone"),
+    ("topology", "region"),
+    ("failure-domain.beta", "zone"),
+    ("failure-domain.beta", "region"),
+];
+
+/// The prefix of a label, without the slash.
+fn prefix(label: &str) -> &str {
+    label.split_once('/').map_or("", |(prefix, _)| prefix)
+}
+
+/// Whether a prefix is a domain, or lies in it.
+fn is_in(prefix: &str, domain: &str) -> bool {
+    prefix.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+impl Labels {
+    pub(super) fn new(names: &Names) -> Self {
+        let domain = |key: String| prefix(&key).to_owned();
+        let of = |sub: &str| domain(names.label_sub_key(sub, ""));
+        Labels {
+            domains: [domain(names.label_key("")), domain(names.group_key(""))],
+            restricted: of("node-restriction"),
+            open: [of("kubelet"), of("node")],
+            known: KNOWN
+                .iter()
+                .map(|(sub, name)| match *sub {
+                    "" => names.label_key(name),
+                    sub => names.label_sub_key(sub, name),
+                })
+                .collect(),
+        }
+    }
+
+    fn is_forbidden(&self, label: &str) -> bool {
+        let prefix = prefix(label);
+        let of_the_api = self.domains.iter().any(|domain| is_in(prefix, domain));
+        let for_agents =
+            self.known.iter().any(|known| known == label) || self.open.iter().any(|open| is_in(prefix, open));
+        is_in(prefix, &self.restricted) || of_the_api && !for_agents
+    }
+
+    /// The labels that a write changes and that its agent must not, in order.
+    pub(super) fn forbidden<'o>(&self, new: &'o Object, old: Option<&'o Object>) -> BTreeSet<&'o str> {
+        let of = |object: Option<&'o Object>| object.into_iter().flat_map(|object| object.labels());
+        let differs = |(label, value): &(&str, &str), other: Option<&Object>| {
+            other.and_then(|other| other.label(label)) != Some(value)
+        };
+        let set = of(Some(new)).filter(|label| differs(label, old));
+        let gone = of(old).filter(|label| differs(label, Some(new)));
+        set.chain(gone).map(|(label, _)| label).filter(|label| self.is_forbidden(label)).collect()
+    }
+}

@@ -1,0 +1,257 @@
+//! NodeRestriction: a node agent that authorization lets write nodes and pods writes its own alone.
+//!
+//! # Contract
+//!
+//! A node agent is a user `system:node:NAME` in the group `system:nodes`; nobody else is restricted (requirements A-NODE-27
+//! to A-NODE-31, A-NODE-35). What authorization cannot see since it does not know the object is refused here: another
+//! node's Node, Lease, CSINode or ResourceSlice, labels and taints by which a node would draw work to itself, pods that it
+//! does not run, tokens for pods that it does not run or for audiences that they do not name, certificates of other nodes.
+//!
+//! # Reference
+//!
+//! The plugin of Kubernetes 1.33, with its sentences, with `ServiceAccountNodeAudienceRestriction` on.
+
+mod labels;
+mod nodes;
+mod pods;
+mod tokens;
+
+use std::sync::Arc;
+
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+
+use crate::{
+    Attributes, Authorizer, Environment, Eventual, ObjectKind, Operation, Plugin, Reader, certificate_request,
+};
+
+/// What names of node agents begin with.
+const PREFIX: &str = "system:node:";
+/// The group of node agents.
+const GROUP: &str = "system:nodes";
+
+const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
+
+/// The plugin.
+pub(crate) struct NodeRestriction {
+    reader: Arc<dyn Reader>,
+    authorizer: Arc<dyn Authorizer>,
+    words: Words,
+}
+
+/// Words that depend on the preset.
+struct Words {
+    /// On a pod that a node made itself.
+    mirror: String,
+    lease_namespace: &'static str,
+    labels: labels::Labels,
+    /// The signers of certificates for node agents.
+    signers: [String; 2],
+}
+
+impl Words {
+    fn new(names: &Names) -> Self {
+        Words {
+            mirror: names.label_key("config.mirror"),
+            lease_namespace: names.node_lease_namespace,
+            labels: labels::Labels::new(names),
+            signers: ["kubelet-serving", "kube-apiserver-client-kubelet"].map(|name| names.label_key(name)),
+        }
+    }
+}
+
+/// The name of the node whose agent a user is; `""` when it does not say one.
+fn node_of(user: &UserInfo) -> Option<&str> {
+    user.name.strip_prefix(PREFIX).filter(|_| user.in_group(GROUP))
+}
+
+/// A write by the agent of a node.
+struct Case<'a> {
+    plugin: &'a NodeRestriction,
+    attributes: &'a Attributes<'a>,
+    node: &'a str,
+    object: Option<&'a Object>,
+}
+
+impl NodeRestriction {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        NodeRestriction {
+            reader: Arc::clone(&environment.reader),
+            authorizer: Arc::clone(&environment.authorizer),
+            words: Words::new(&environment.names),
+        }
+    }
+}
+
+impl Plugin for NodeRestriction {
+    fn handles(&self, operation: Operation) -> bool {
+        operation != Operation::Connect
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> Eventual<'a, Result<(), Status>> {
+        let Some(node) = node_of(attributes.user) else { return Eventual::Now(Ok(())) };
+        if node.is_empty() {
+            let why = format!("could not determine node from user {:?}", attributes.user.name);
+            return Eventual::Now(Err(attributes.forbidden(&why)));
+        }
+        Case { plugin: self, attributes, node, object: object.map(|object| &*object) }.admit()
+    }
+}
+
+impl<'a> Case<'a> {
+    fn admit(self) -> Eventual<'a, Result<(), Status>> {
+        let kind = &self.attributes.resource.kind;
+        let verdict = match (kind.group, kind.kind, self.attributes.subresource) {
+            ("", "Pod", "") if self.attributes.operation == Operation::Create => {
+                return Eventual::later(async move { self.create_pod().await });
+            }
+            ("", "Pod", "") => self.delete_pod(),
+            ("", "Pod", "status") => self.pod_status(),
+            ("", "Pod", "eviction") => return Eventual::later(async move { self.evict().await }),
+            ("", "Pod", other) => self.refuse(&format!(
+                "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
+            )),
+            ("", "Node", _) => self.node(),
+            ("", "PersistentVolumeClaim", "status") => self.claim_status(),
+            ("", "PersistentVolumeClaim", other) => self.refuse(&format!(
+                "may only update PVC status, and not {}",
+                if other.is_empty() { "the claim" } else { other }
+            )),
+            ("", "ServiceAccount", "token") if self.attributes.operation == Operation::Create => {
+                return Eventual::later(async move { self.token().await });
+            }
+            ("coordination", "Lease", _) => self.lease(),
+            ("storage", "CSINode", _) => {
+                self.own_name("can only access CSINode with the same name as the requesting node")
+            }
+            ("resource", "ResourceSlice", _) => self.resource_slice(),
+            ("certificates", "CertificateSigningRequest", "") => self.certificate(),
+            _ => Ok(()),
+        };
+        Eventual::Now(verdict)
+    }
+
+    fn refuse(&self, why: &str) -> Result<(), Status> {
+        Err(self.attributes.forbidden(why))
+    }
+
+    fn unexpected_operation(&self) -> Result<(), Status> {
+        self.refuse(&format!("unexpected operation {:?}", self.attributes.operation.as_str()))
+    }
+
+    fn own_name(&self, why: &str) -> Result<(), Status> {
+        if self.attributes.name == self.node { Ok(()) } else { self.refuse(why) }
+    }
+
+    fn lease(&self) -> Result<(), Status> {
+        let namespace = self.plugin.words.lease_namespace;
+        if self.attributes.namespace != namespace {
+            return self.refuse(&format!("can only access leases in the {namespace:?} system namespace"));
+        }
+        self.own_name("can only access node lease with the same name as the requesting node")
+    }
+
+    /// Other writes than these cannot change the node of a slice; authorization knows whose it is.
+    fn resource_slice(&self) -> Result<(), Status> {
+        let is_own = |slice: Option<&Object>| {
+            slice.and_then(|slice| slice.str_at(&["spec", "nodeName"])) == Some(self.node)
+        };
+        match self.attributes.operation {
+            Operation::Create if !is_own(self.object) => {
+                self.refuse("can only create ResourceSlice with the same NodeName as the requesting node")
+            }
+            Operation::Delete if !is_own(self.attributes.old) => {
+                self.refuse("can only delete ResourceSlice with the same NodeName as the requesting node")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn certificate(&self) -> Result<(), Status> {
+        let Some(request) = self.object.filter(|_| self.attributes.operation == Operation::Create) else {
+            return Ok(());
+        };
+        let signer = request.str_at(&["spec", "signerName"]).unwrap_or_default();
+        if !self.plugin.words.signers.iter().any(|of_nodes| of_nodes == signer) {
+            return Ok(());
+        }
+        let wanted = &self.attributes.user.name;
+        match certificate_request::subject(request.str_at(&["spec", "request"]).unwrap_or_default()) {
+            Err(why) => self.refuse(&format!("unable to parse csr: {why}")),
+            Ok(subject) if subject.common_name != *wanted => {
+                self.refuse(&format!("can only create a node CSR with CN={wanted}"))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Only what a node finds out by mounting may change.
+    fn claim_status(&self) -> Result<(), Status> {
+        if self.attributes.operation != Operation::Update {
+            return self.unexpected_operation();
+        }
+        let rest = |claim: Option<&Object>| {
+            let mut claim = claim.cloned().unwrap_or_default();
+            for field in ["resourceVersion", "managedFields"] {
+                claim.remove_meta(field);
+            }
+            for field in ["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"] {
+                claim.part_mut("status").remove(field);
+            }
+            claim.remove("kind");
+            claim.remove("apiVersion");
+            significant(&claim.into_value())
+        };
+        if rest(self.object) == rest(self.attributes.old) {
+            return Ok(());
+        }
+        self.refuse(&format!(
+            "node {:?} is not allowed to update fields other than status.quantity and status.conditions",
+            self.node
+        ))
+    }
+
+    /// A pod as this process knows it.
+    async fn pod(&self, name: &str) -> Result<Arc<Object>, Status> {
+        let found = self.plugin.reader.get(ObjectKind::POD, self.attributes.namespace, name).get().await?;
+        found.ok_or_else(|| not_found("pod", name))
+    }
+}
+
+/// 404 for an object that was looked up, which says its kind in the message alone.
+fn not_found(what: &str, name: &str) -> Status {
+    let what = apimachinery::gvk::GroupResource { group: String::new(), resource: what.to_owned() };
+    let mut status = Status::not_found(&what, name);
+    if let Some(details) = &mut status.details {
+        details.kind.clear();
+    }
+    status
+}
+
+/// A value without what is as good as absent: nulls, and lists and objects without content. None: nothing is left.
+fn significant(value: &Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Array(items) if items.is_empty() => None,
+        Value::Object(fields) => {
+            let fields = fields.iter().filter_map(|(key, value)| Some((key.clone(), significant(value)?)));
+            let fields: apimachinery::object::Map<String, Value> = fields.collect();
+            (!fields.is_empty()).then_some(Value::Object(fields))
+        }
+        other => Some(other.clone()),
+    }
+}
+
+/// The items of a list.
+fn items<'o>(object: &'o Object, path: &[&str]) -> impl Iterator<Item = &'o Value> + use<'o> {
+    object.at(path).and_then(Value::as_array).into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! A node agent's own Node: it registers it and reports, and does not choose what runs on it.
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+
+use super::{Case, significant};
+use crate::Operation;
+
+impl Case<'_> {
+    pub(super) fn node(&self) -> Result<(), Status> {
+        let (node, name) = (self.node, self.attributes.name);
+        if name != node {
+            return self.refuse(&format!("node {node:?} is not allowed to modify node {name:?}"));
+        }
+        match (self.attributes.operation, self.object, self.attributes.old) {
+            (Operation::Create, Some(new), _) => self.register(new),
+            (Operation::Update, Some(new), Some(old)) => self.update_node(new, old),
+            _ => Ok(()),
+        }
+    }
+
+    fn register(&self, new: &Object) -> Result<(), Status> {
+        if part(new, &["spec", "configSource"]).is_some() {
+            let why = "is not allowed to create pods with a non-nil configSource";
+            return self.refuse(&format!("node {:?} {why}", self.node));
+        }
+        let forbidden: Vec<&str> = self.plugin.words.labels.forbidden(new, None).into_iter().collect();
+        if !forbidden.is_empty() {
+            let labels = forbidden.join(", ");
+            return self.refuse(&format!(
+                "node {:?} is not allowed to set the following labels: {labels}",
+                self.node
+            ));
+        }
+        Ok(())
+    }
+
+    fn update_node(&self, new: &Object, old: &Object) -> Result<(), Status> {
+        let changed = |path: &[&str]| part(new, path) != part(old, path);
+        let source: &[&str] = &["spec", "configSource"];
+        let what = if part(new, source).is_some() && changed(source) {
+            Some("update configSource to a new non-nil configSource")
+        } else if changed(&["spec", "taints"]) {
+            Some("modify taints")
+        } else if changed(&["metadata", "ownerReferences"]) {
+            // The collector would delete it with its owner.
+            Some("modify ownerReferences")
+        } else {
+            None
+        };
+        if let Some(what) = what {
+            return self.refuse(&format!("node {:?} is not allowed to {what}", self.node));
+        }
+        let forbidden: Vec<&str> = self.plugin.words.labels.forbidden(new, Some(old)).into_iter().collect();
+        if !forbidden.is_empty() {
+            return self.refuse(&format!("is not allowed to modify labels: {}", forbidden.join(", ")));
+        }
+        Ok(())
+    }
+}
+
+fn part(object: &Object, path: &[&str]) -> Option<Value> {
+    object.at(path).and_then(significant)
+}

@@ -1,0 +1,176 @@
+//! The pods of a node: its agent makes mirror pods that depend on its Node and refer to nothing, reports on the pods it
+//! runs, and deletes and evicts those.
+
+use std::collections::BTreeMap;
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+
+use super::{Case, items, not_found, significant};
+use crate::pod_containers::each;
+use crate::{ObjectKind, Operation};
+
+const NODE: ObjectKind = ObjectKind::new("", "Node");
+
+impl Case<'_> {
+    fn runs(&self, pod: Option<&Object>) -> bool {
+        pod.and_then(|pod| pod.str_at(&["spec", "nodeName"])) == Some(self.node)
+    }
+
+    pub(super) async fn create_pod(&self) -> Result<(), Status> {
+        let Some(pod) = self.object else { return self.unexpected_operation() };
+        let node = self.node;
+        let mirror = &self.plugin.words.mirror;
+        if pod.annotation(mirror).is_none() {
+            return self.refuse(&format!(
+                "pod does not have {mirror:?} annotation, node {node:?} can only create mirror pods"
+            ));
+        }
+        if !self.runs(Some(pod)) {
+            return self
+                .refuse(&format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+        }
+        self.check_owner(pod).await?;
+        match reference(pod) {
+            Some(what) => self.refuse(&format!("node {node:?} can not create pods that reference {what}")),
+            None => Ok(()),
+        }
+    }
+
+    /// The pod goes with the Node of its agent, and with that very one.
+    async fn check_owner(&self, pod: &Object) -> Result<(), Status> {
+        let node = self.node;
+        let owners: Vec<&Value> = items(pod, &["metadata", "ownerReferences"]).collect();
+        let owner = match owners.as_slice() {
+            [] => {
+                let why = "can only create pods with an owner reference set to itself";
+                return self.refuse(&format!("node {node:?} {why}"));
+            }
+            [owner] => *owner,
+            _ => {
+                let why = "can only create pods with a single owner reference set to itself";
+                return self.refuse(&format!("node {node:?} {why}"));
+            }
+        };
+        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
+        let is = |field: &str| owner.get(field).and_then(Value::as_bool) == Some(true);
+        let why = if (text("apiVersion"), text("kind"), text("name")) != ("v1", "Node", node) {
+            Some("can only create pods with an owner reference set to itself")
+        } else if !is("controller") {
+            Some("can only create pods with a controller owner reference set to itself")
+        } else if is("blockOwnerDeletion") {
+            Some("must not set blockOwnerDeletion on an owner reference")
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return self.refuse(&format!("node {node:?} {why}"));
+        }
+        let stored = self.plugin.reader.get(NODE, "", node).get().await?;
+        let stored = stored.ok_or_else(|| not_found("node", node))?;
+        let (claimed, real) = (text("uid"), stored.uid());
+        if claimed != real {
+            return self.refuse(&format!("node {node} UID mismatch: expected {claimed} got {real}"));
+        }
+        Ok(())
+    }
+
+    /// What is left of the writes of pods themselves.
+    pub(super) fn delete_pod(&self) -> Result<(), Status> {
+        let node = self.node;
+        match self.attributes.operation {
+            Operation::Delete if self.runs(self.attributes.old) => Ok(()),
+            Operation::Delete => {
+                self.refuse(&format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
+            }
+            other => self.refuse(&format!(
+                "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
+                other.as_str()
+            )),
+        }
+    }
+
+    pub(super) fn pod_status(&self) -> Result<(), Status> {
+        let node = self.node;
+        let (Operation::Update, Some(new), Some(old)) =
+            (self.attributes.operation, self.object, self.attributes.old)
+        else {
+            return self.unexpected_operation();
+        };
+        if !self.runs(Some(old)) {
+            let why = "can only update pod status for pods with spec.nodeName set to itself";
+            return self.refuse(&format!("node {node:?} {why}"));
+        }
+        let labels = |pod: &Object| -> BTreeMap<String, String> {
+            pod.labels().map(|(label, value)| (label.to_owned(), value.to_owned())).collect()
+        };
+        if labels(old) != labels(new) {
+            return self.refuse(&format!("node {node:?} cannot update labels through pod status"));
+        }
+        let claims = |pod: &Object| pod.at(&["status", "resourceClaimStatuses"]).and_then(significant);
+        if claims(old) != claims(new) {
+            return self.refuse(&format!("node {node:?} cannot update resource claim statues"));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn evict(&self) -> Result<(), Status> {
+        if self.attributes.operation != Operation::Create {
+            return self.unexpected_operation();
+        }
+        let pod = self.pod(self.attributes.name).await?;
+        if self.runs(Some(&pod)) {
+            return Ok(());
+        }
+        self.refuse(&format!("node {} can only evict pods with spec.nodeName set to itself", self.node))
+    }
+}
+
+/// What API object a pod refers to, if it refers to any.
+fn reference(pod: &Object) -> Option<&'static str> {
+    let set = |value: &Value, path: &[&str]| {
+        let found = path.iter().try_fold(value, |value, field| value.get(field));
+        found.is_some_and(|value| !value.is_null())
+    };
+    let volumes = || items(pod, &["spec", "volumes"]);
+    let volume = |path: &[&str]| volumes().any(|volume| set(volume, path));
+    let list = |value: &Value, field: &str, paths: [&[&str]; 1]| {
+        let items = value.get(field).and_then(Value::as_array).into_iter().flatten();
+        items.into_iter().any(|item| paths.iter().any(|path| set(item, path)))
+    };
+    let projected = |field: &str| {
+        let sources = volumes().filter_map(|volume| volume.get("projected"));
+        sources.into_iter().any(|projected| list(projected, "sources", [&[field]]))
+    };
+    let variables = |from: &str, key: &str| {
+        each(pod).any(|(_, _, container)| {
+            list(container, "envFrom", [&[from]]) || list(container, "env", [&["valueFrom", key]])
+        })
+    };
+    // Each of these drivers has its secret at the same place.
+    let drivers = ["cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos"];
+    let named = |field: &str| pod.str_at(&["spec", field]).is_some_and(|name| !name.is_empty());
+    if named("serviceAccountName") || named("serviceAccount") {
+        Some("a service account")
+    } else if items(pod, &["spec", "imagePullSecrets"]).next().is_some()
+        || variables("secretRef", "secretKeyRef")
+        || volume(&["secret"])
+        || projected("secret")
+        || volume(&["azureFile", "secretName"])
+        || volume(&["csi", "nodePublishSecretRef"])
+        || drivers.iter().any(|driver| volume(&[driver, "secretRef"]))
+    {
+        Some("secrets")
+    } else if variables("configMapRef", "configMapKeyRef") || volume(&["configMap"]) || projected("configMap")
+    {
+        Some("configmaps")
+    } else if projected("clusterTrustBundle") {
+        Some("clustertrustbundles")
+    } else if volume(&["persistentVolumeClaim"]) || volume(&["ephemeral"]) {
+        Some("persistentvolumeclaims")
+    } else if items(pod, &["spec", "resourceClaims"]).next().is_some() {
+        Some("resourceclaims")
+    } else {
+        None
+    }
+}

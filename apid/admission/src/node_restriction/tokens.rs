@@ -1,0 +1,124 @@
+//! Tokens that a node agent asks for: bound to a pod that it runs, and for an audience that the pod names.
+//!
+//! # Reference
+//!
+//! A pod names the audiences of its projected tokens and of the drivers of its volumes; an agent with the verb
+//! `request-serviceaccounts-token-audience` on the audience as a resource and the account as its name may ask for that one.
+
+use apimachinery::attributes::Attributes as Question;
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+
+use super::{CLAIM, Case, items};
+use crate::ObjectKind;
+
+const VOLUME: ObjectKind = ObjectKind::new("", "PersistentVolume");
+const DRIVER: ObjectKind = ObjectKind::new("storage", "CSIDriver");
+
+/// The verb on an audience.
+const VERB: &str = "request-serviceaccounts-token-audience";
+
+impl Case<'_> {
+    pub(super) async fn token(&self) -> Result<(), Status> {
+        let Some(request) = self.object else { return self.unexpected_operation() };
+        let reference = |field: &str| request.str_at(&["spec", "boundObjectRef", field]).unwrap_or_default();
+        let (name, uid) = (reference("name"), reference("uid"));
+        if (reference("apiVersion"), reference("kind")) != ("v1", "Pod") || name.is_empty() {
+            return self.refuse("node requested token not bound to a pod");
+        }
+        if uid.is_empty() {
+            return self.refuse("node requested token with a pod binding without a uid");
+        }
+        let pod = self.pod(name).await?;
+        if uid != pod.uid() {
+            return self.refuse(&format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. \
+                 The object might have been deleted and then recreated"
+            ));
+        }
+        if pod.str_at(&["spec", "nodeName"]) != Some(self.node) {
+            return self.refuse("node requested token bound to a pod scheduled on a different node");
+        }
+        let audiences: Vec<&str> = items(request, &["spec", "audiences"])
+            .map(|audience| audience.as_str().unwrap_or_default())
+            .collect();
+        let audience = match audiences.as_slice() {
+            [] => "",
+            [audience] => audience,
+            _ => return self.refuse("node may only request 0 or 1 audiences"),
+        };
+        if self.names_audience(&pod, audience).await? || self.may_request(audience).await? {
+            return Ok(());
+        }
+        self.refuse(&format!(
+            "audience {audience:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
+            self.attributes.user.name
+        ))
+    }
+
+    async fn may_request(&self, audience: &str) -> Result<bool, Status> {
+        let question = Question {
+            verb: VERB.to_owned(),
+            resource_request: true,
+            version: "v1".to_owned(),
+            resource: audience.to_owned(),
+            namespace: self.attributes.namespace.to_owned(),
+            name: self.attributes.name.to_owned(),
+            ..Question::default()
+        };
+        Ok(self.plugin.authorizer.decide(self.attributes.user, question).get().await?.allowed())
+    }
+
+    /// Whether a volume of the pod is given tokens for the audience.
+    async fn names_audience(&self, pod: &Object, audience: &str) -> Result<bool, Status> {
+        for volume in items(pod, &["spec", "volumes"]) {
+            let text = |path: [&str; 2]| volume.get(path[0])?.get(path[1])?.as_str();
+            let sources = volume.get("projected").and_then(|projected| projected.get("sources"));
+            let sources = sources.and_then(Value::as_array).into_iter().flatten();
+            let mut tokens =
+                sources.filter_map(|source| source.get("serviceAccountToken")).filter(|t| !t.is_null());
+            if tokens
+                .any(|token| token.get("audience").and_then(Value::as_str).unwrap_or_default() == audience)
+            {
+                return Ok(true);
+            }
+            let has_template = volume.get("ephemeral").and_then(|e| e.get("volumeClaimTemplate")).is_some();
+            let found = if let Some(driver) = text(["csi", "driver"]) {
+                self.driver_takes(driver, audience).await?
+            } else if let Some(claim) = text(["persistentVolumeClaim", "claimName"]) {
+                self.claim_takes(claim, audience).await?
+            } else if has_template {
+                let name = volume.get("name").and_then(Value::as_str).unwrap_or_default();
+                self.claim_takes(&format!("{}-{name}", pod.name()), audience).await?
+            } else {
+                false
+            };
+            if found {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn claim_takes(&self, claim: &str, audience: &str) -> Result<bool, Status> {
+        let reader = &self.plugin.reader;
+        let Some(claim) = reader.get(CLAIM, self.attributes.namespace, claim).get().await? else {
+            return Ok(false);
+        };
+        let volume = claim.str_at(&["spec", "volumeName"]).unwrap_or_default();
+        if volume.is_empty() {
+            return Ok(false);
+        }
+        let Some(volume) = reader.get(VOLUME, "", volume).get().await? else { return Ok(false) };
+        match volume.str_at(&["spec", "csi", "driver"]) {
+            Some(driver) => self.driver_takes(driver, audience).await,
+            None => Ok(false),
+        }
+    }
+
+    async fn driver_takes(&self, driver: &str, audience: &str) -> Result<bool, Status> {
+        let driver = self.plugin.reader.get(DRIVER, "", driver).get().await?;
+        let audience_of = |request: &Value| request.get("audience").and_then(Value::as_str) == Some(audience);
+        Ok(driver.is_some_and(|driver| items(&driver, &["spec", "tokenRequests"]).any(audience_of)))
+    }
+}
