@@ -13,6 +13,7 @@ use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use serving::gates::FeatureGates;
 
 use crate::auth::ProxyHeaders;
+use crate::background::{ProxyPublication, Publications};
 
 mod parse;
 mod service_range;
@@ -65,8 +66,8 @@ pub struct Config {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Authorities of client certificates: those of clients, and those of proxies.
     pub client_cas: Vec<PathBuf>,
-    /// The authority that clients in pods verify this server with.
-    pub root_ca: Option<PathBuf>,
+    /// What the server tells about itself.
+    pub publications: Publications,
     /// How authd is reached.
     pub authd: Authd,
     /// A socket for an authd that is started here, when it is named.
@@ -257,8 +258,11 @@ impl Config {
             advertise_address,
             service_ranges: service_ranges.unwrap_or_else(|| vec![ServiceRange::DEFAULT]),
             tls,
-            client_cas: ["client-ca-file", "requestheader-client-ca-file"].into_iter().filter_map(path).collect(),
-            root_ca: path("root-ca-file"),
+            client_cas: ["client-ca-file", "requestheader-client-ca-file"]
+                .into_iter()
+                .filter_map(path)
+                .collect(),
+            publications: publications(line),
             authd: authd?,
             authd_socket: path("authd-socket"),
             authd_timeout,
@@ -304,6 +308,24 @@ fn read_admission(line: &mut Line, names: &Names) -> admission::Configuration {
         line.mistakes.extend(told);
         admission::Configuration::default()
     })
+}
+
+/// What the flags say for programs beside this one.
+fn publications(line: &Line) -> Publications {
+    let path = |name: &str| line.value(name).map(PathBuf::from);
+    let proxy = path("requestheader-client-ca-file").map(|client_ca| ProxyPublication {
+        client_ca,
+        lists: [
+            "requestheader-allowed-names",
+            "requestheader-username-headers",
+            "requestheader-uid-headers",
+            "requestheader-group-headers",
+            "requestheader-extra-headers-prefix",
+        ]
+        .map(|name| (name, line.list(name)))
+        .into(),
+    });
+    Publications { root_ca: path("root-ca-file"), client_ca: path("client-ca-file"), proxy }
 }
 
 fn read_authd(line: &mut Line, warnings: &mut Vec<String>) -> Option<Authd> {

@@ -87,9 +87,15 @@ impl Asked {
             "repair" => &["data-dir", "names", "api-domain"],
             "backup" => &["data-dir", "to"],
             "restore" => &["data-dir", "from"],
-            "" => return Err(vec!["say what to do: check, repair, backup or restore (`apid store --help`)".to_owned()]),
+            "" => {
+                return Err(vec![
+                    "say what to do: check, repair, backup or restore (`apid store --help`)".to_owned(),
+                ]);
+            }
             other => {
-                return Err(vec![format!("`{other}` is not check, repair, backup or restore (`apid store --help`)")]);
+                return Err(vec![format!(
+                    "`{other}` is not check, repair, backup or restore (`apid store --help`)"
+                )]);
             }
         };
         let mut mistakes = Vec::new();
@@ -220,12 +226,18 @@ mod tests {
         assert_eq!(parse("check --data-dir /d"), asked(Work::Check));
         assert_eq!(parse("backup --data-dir=/d --to /f"), asked(Work::Backup("/f".into())));
         assert_eq!(parse("restore --from=/f --data-dir=/d"), asked(Work::Restore("/f".into())));
-        let identity = Identity { preset: "kubernetes".to_owned(), api_domain: DEFAULT_API_DOMAIN.to_owned() };
+        let identity =
+            Identity { preset: "kubernetes".to_owned(), api_domain: DEFAULT_API_DOMAIN.to_owned() };
         assert_eq!(parse("repair --names kubernetes --data-dir=/d"), asked(Work::Repair(identity)));
         assert_eq!(parse("repair --help"), Ok(None));
-        for (line, mistakes) in
-            [("", 1), ("mend", 1), ("check", 1), ("check --data-dir=/d --to=/f", 1), ("backup --to", 3), ("restore", 2)]
-        {
+        for (line, mistakes) in [
+            ("", 1),
+            ("mend", 1),
+            ("check", 1),
+            ("check --data-dir=/d --to=/f", 1),
+            ("backup --to", 3),
+            ("restore", 2),
+        ] {
             assert_eq!(parse(line).unwrap_err().len(), mistakes, "{line}: {:?}", parse(line));
         }
     }

@@ -121,6 +121,11 @@ impl Survey {
         survey.read_mark(&dir.join("mark"))?;
         let database = dir.join("fjall");
         let mut keyspaces: BTreeMap<u64, Keyspace> = BTreeMap::new();
+        match files::check_version(&database) {
+            Err(Trouble::Damaged(what) | Trouble::Lost(what)) => survey.damages.push(what),
+            Err(Trouble::Unreadable(error)) => return Err(io::Error::other(error)),
+            Ok(()) => {}
+        }
         let folders = match files::keyspaces(&database) {
             Ok(folders) => folders,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -37,6 +37,8 @@ const KEYSPACES: &str = "keyspaces";
 const OWN: u64 = 0;
 /// The least number of keyspaces of a store: fjall's own, and ours.
 const LEAST: usize = 4;
+/// The content of the file that marks a database of fjall 3.
+const VERSION: &[u8] = b"FJL\x03";
 /// The name of the keyspace of history.
 const LOG: &str = "log";
 
@@ -84,11 +86,7 @@ impl From<io::Error> for Trouble {
 
 /// Looks at all files of a store whose mark is known. See the module.
 pub(super) fn verify(database: &Path, mark: &Values) -> Result<(), Trouble> {
-    for name in ["version", KEYSPACES] {
-        if !database.join(name).try_exists()? {
-            return Err(Trouble::Damaged(format!("`{name}` of the database is missing")));
-        }
-    }
+    check_version(database)?;
     let keyspaces = keyspaces(database)?;
     if keyspaces.len() < LEAST {
         return Err(Trouble::Damaged("a keyspace of the database is missing".to_owned()));
@@ -129,6 +127,18 @@ pub(super) fn numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(String, u64)>
         }
     }
     Ok(found)
+}
+
+/// Checks the file that says which format of fjall this is.
+pub(super) fn check_version(database: &Path) -> Result<(), Trouble> {
+    match std::fs::read(database.join("version")) {
+        Ok(bytes) if bytes == VERSION => Ok(()),
+        Ok(_) => Err(Trouble::Damaged("the file of fjall's version is not what was written".to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Trouble::Damaged("the file of fjall's version is missing".to_owned()))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Checks tables against the checksums in manifests, on all processors.

@@ -161,7 +161,7 @@ async fn a_flipped_byte_in_any_file_is_harmless_or_refused_with_what_is_lost() {
     changes.retain(|change| change.revision > Revision(60));
     let whole = Whole { rows, changes };
     until("memtables are flushed", async || store.stats().sealed_memtables == 0).await;
-    assert!(store.stats().tables > 3);
+    assert!(store.stats().tables > 0);
     store.close().await;
     shorten_journals(&source);
     assert!(offline::check(&source).unwrap().is_sound(), "{}", offline::check(&source).unwrap());

@@ -1,0 +1,284 @@
+//! Events end some time after they were last written (`--event-ttl`), so that what recorders write does not fill the store.
+//!
+//! # Contract
+//!
+//! An Event whose last write is older than the time is deleted: really, with a revision of its own, so that watches in both
+//! of its API versions see DELETED. At the start of the process the time of the last write is what the object says of it,
+//! its creation and the newest of its field owners; afterwards it is when the write was seen. Deletions go in bounded
+//! batches with pauses, also when many are due at once.
+//!
+//! # Invariants
+//!
+//! INVARIANT (only what is old): a deletion names the revision that was old. An Event that is written meanwhile stays.
+//! Unlike other loops this one does not go through the verbs: what ends by time asks nobody, has no finalizers that could
+//! hold it, and leaves no line in the audit log for each of very many objects.
+//!
+//! # Reference
+//!
+//! requirements, appendix (b), `--event-ttl`; Kubernetes keeps Events under a lease that each write renews.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Value;
+use futures_util::future::join_all;
+use storage::{Change, Error, Op, Revision, Row, Store, Watch};
+
+use super::stored;
+use crate::plane::Plane;
+
+/// Deletions at a time, and how long the next wait: others write too.
+const BATCH: usize = 200;
+const PAUSE: Duration = Duration::from_millis(20);
+/// After a failure.
+const RETRY: Duration = Duration::from_secs(5);
+/// Rows that are read at a time.
+const PAGE: usize = 500;
+
+/// Ends Events until the process ends. A time of zero: they never end.
+pub(super) async fn run(plane: Arc<Plane>, ttl: Duration) {
+    let Ok(events) = stored::core(&plane, "events") else { return };
+    if ttl.is_zero() {
+        return;
+    }
+    let prefix = events.resource.key_prefix.clone();
+    loop {
+        let mut expiry = Expiry::new(plane.store.clone(), &prefix, plane.clock.clone(), ttl);
+        if let Err(error) = expiry.run().await {
+            tracing::warn!(%error, "the expiry of Events begins anew");
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// What is known of the Events that are there.
+struct Expiry {
+    store: Arc<dyn Store>,
+    prefix: String,
+    clock: Arc<dyn Clock>,
+    ttl: Duration,
+    /// By the time at which they end, on the monotonic clock, and the revision.
+    ends: BTreeMap<(Duration, Revision), Arc<str>>,
+}
+
+impl Expiry {
+    fn new(store: Arc<dyn Store>, prefix: &str, clock: Arc<dyn Clock>, ttl: Duration) -> Self {
+        Expiry { store, prefix: prefix.to_owned(), clock, ttl, ends: BTreeMap::new() }
+    }
+
+    async fn run(&mut self) -> Result<(), Error> {
+        let mut watch = self.begin().await?;
+        loop {
+            let wait = match self.expire().await? {
+                0 => self.wait(),
+                _ => PAUSE,
+            };
+            tokio::select! {
+                changes = watch.next() => self.take(&changes?),
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Reads what is there, and watches from there on.
+    async fn begin(&mut self) -> Result<Box<dyn Watch>, Error> {
+        let mut page = self.store.range(&self.prefix, "", PAGE, None).await?;
+        let revision = page.revision;
+        loop {
+            let (now, today) = (self.clock.monotonic(), self.clock.now());
+            for row in &page.rows {
+                let age = last_write(row).map_or(Duration::ZERO, |written| {
+                    Duration::try_from(today.duration_since(written)).unwrap_or_default()
+                });
+                let end = now + self.ttl.saturating_sub(age);
+                self.ends.insert((end, row.revision), row.key.clone());
+            }
+            match page.rows.last() {
+                Some(last) if page.more => {
+                    let start = format!("{}\0", last.key);
+                    page = self.store.range(&self.prefix, &start, PAGE, Some(revision)).await?;
+                }
+                _ => break,
+            }
+        }
+        self.store.watch(&self.prefix, revision).await
+    }
+
+    /// Notes what was written.
+    fn take(&mut self, changes: &[Change]) {
+        let end = self.clock.monotonic() + self.ttl;
+        for change in changes.iter().filter(|change| change.new.is_some()) {
+            self.ends.insert((end, change.revision), change.key.clone());
+        }
+    }
+
+    /// How long until the next ends.
+    fn wait(&self) -> Duration {
+        let next = self
+            .ends
+            .first_key_value()
+            .map_or(self.ttl, |((end, _), _)| end.saturating_sub(self.clock.monotonic()));
+        next.max(Duration::from_millis(1))
+    }
+
+    /// Deletes what is due, a batch at most. Answers how many were.
+    async fn expire(&mut self) -> Result<usize, Error> {
+        let now = self.clock.monotonic();
+        let mut due = Vec::new();
+        while let Some(first) = self.ends.first_entry()
+            && first.key().0 <= now
+            && due.len() < BATCH
+        {
+            let ((_, revision), key) = first.remove_entry();
+            due.push((key, revision));
+        }
+        let deleted =
+            join_all(due.iter().map(|(key, revision)| self.store.commit(key, Op::Delete(*revision)))).await;
+        let mut failure = None;
+        for ((key, revision), deleted) in due.iter().zip(deleted) {
+            match deleted {
+                // It was written meanwhile, or somebody else deleted it.
+                Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => {}
+                Err(error) => {
+                    self.ends.insert((now, *revision), key.clone());
+                    failure = Some(error);
+                }
+            }
+        }
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(due.len()),
+        }
+    }
+}
+
+/// When an object was last written, as it says: its creation, or what the newest owner of fields wrote.
+fn last_write(row: &Row) -> Option<jiff::Timestamp> {
+    let object = kinds::entry::decode(&row.value, row.revision).ok()?;
+    let time = |value: Option<&Value>| value.and_then(Value::as_str)?.parse().ok();
+    let managed = object.meta().and_then(|meta| meta.get("managedFields")).and_then(Value::as_array);
+    let owners = managed.into_iter().flatten().filter_map(|owner| time(owner.get("time")));
+    owners.chain(time(object.at(&["metadata", "creationTimestamp"]))).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::clock::ManualClock;
+    use bytes::Bytes;
+    use serde_json::json;
+    use storage::engine::memory::MemoryStore;
+    use storage::{Observers, Revision};
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    struct Server {
+        store: Arc<dyn Store>,
+        clock: Arc<ManualClock>,
+    }
+
+    impl Server {
+        fn start() -> Self {
+            let store = Arc::new(MemoryStore::new(Arc::new(Observers(Vec::new()))));
+            Server { store, clock: Arc::new(ManualClock::at("2025-05-01T12:00:00Z".parse().unwrap())) }
+        }
+
+        fn expiry(&self) -> Expiry {
+            Expiry::new(self.store.clone(), "/events/", self.clock.clone(), HOUR)
+        }
+
+        async fn write(&self, key: &str, created: &str, owners: &[&str], at: Option<Revision>) -> Revision {
+            let owners: Vec<_> = owners.iter().map(|time| json!({ "time": time })).collect();
+            let event = json!({"metadata": {"creationTimestamp": created, "managedFields": owners}});
+            let value = Bytes::from(event.to_string());
+            let op = at.map_or(Op::Create(value.clone()), |at| Op::Update(value, at));
+            self.store.commit(key, op).await.unwrap().revision
+        }
+
+        async fn keys(&self) -> Vec<String> {
+            let page = self.store.range("", "", 0, None).await.unwrap();
+            page.rows.iter().map(|row| row.key.to_string()).collect()
+        }
+    }
+
+    /// After a restart age is what the object says; its creation does not count once it was written again.
+    #[tokio::test]
+    async fn what_was_old_before_the_start_ends_and_what_was_written_again_stays() {
+        let server = Server::start();
+        server.write("/events/a/old", "2025-05-01T10:59:00Z", &[], None).await;
+        server.write("/events/a/young", "2025-05-01T11:30:00Z", &[], None).await;
+        server
+            .write(
+                "/events/b/again",
+                "2025-05-01T01:00:00Z",
+                &["2025-05-01T02:00:00Z", "2025-05-01T11:30:00Z"],
+                None,
+            )
+            .await;
+        server.write("/events/b/tomorrow", "2025-05-02T00:00:00Z", &[], None).await;
+        server.write("/events/b/unreadable", "soon", &[], None).await;
+        server.write("/eventful/old", "2020-05-01T10:59:00Z", &[], None).await;
+        let mut expiry = server.expiry();
+        let _watch = expiry.begin().await.unwrap();
+        let mut left = Vec::new();
+        for _ in 0..4 {
+            expiry.expire().await.unwrap();
+            left.push(server.keys().await.len());
+            server.clock.advance(20 * MINUTE);
+        }
+        assert_eq!(
+            left,
+            [5, 5, 3, 1],
+            "the old one; the two of half an hour; and the others after the whole time"
+        );
+        assert_eq!(server.keys().await, ["/eventful/old"]);
+    }
+
+    #[tokio::test]
+    async fn each_write_begins_the_time_anew_and_the_deletion_is_a_change_like_any_other() {
+        let server = Server::start();
+        let mut expiry = server.expiry();
+        let mut watch = expiry.begin().await.unwrap();
+        let first = server.write("/events/a/x", "2025-05-01T12:00:00Z", &[], None).await;
+        expiry.take(&watch.next().await.unwrap());
+        server.clock.advance(50 * MINUTE);
+        let second = server.write("/events/a/x", "2025-05-01T12:00:00Z", &[], Some(first)).await;
+        expiry.take(&watch.next().await.unwrap());
+        server.clock.advance(59 * MINUTE);
+        assert_eq!(
+            expiry.expire().await.unwrap(),
+            1,
+            "the first write is over, and the object was written since"
+        );
+        assert_eq!(server.keys().await, ["/events/a/x"]);
+        assert_eq!(expiry.wait(), MINUTE);
+        server.clock.advance(MINUTE);
+        expiry.expire().await.unwrap();
+        let changes = watch.next().await.unwrap();
+        let [deleted] = &changes[..] else { panic!("{changes:?}") };
+        assert!(deleted.new.is_none() && deleted.revision > second);
+        assert_eq!(deleted.old.as_ref().unwrap().revision, second);
+        expiry.take(&changes);
+        assert!(expiry.ends.is_empty());
+    }
+
+    #[tokio::test]
+    async fn many_that_are_due_go_in_batches() {
+        let server = Server::start();
+        for number in 0..BATCH * 2 + 1 {
+            server.write(&format!("/events/{number}"), "2025-04-01T12:00:00Z", &[], None).await;
+        }
+        let mut expiry = server.expiry();
+        let _watch = expiry.begin().await.unwrap();
+        let mut batches = Vec::new();
+        for _ in 0..4 {
+            batches.push(expiry.expire().await.unwrap());
+        }
+        assert_eq!(batches, [BATCH, BATCH, 1, 0]);
+        assert!(server.keys().await.is_empty());
+    }
+}
