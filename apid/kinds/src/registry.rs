@@ -1,5 +1,6 @@
 //! All kinds under one names preset, and the way from a request's object to one that may be stored.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use apimachinery::field::FieldError;
@@ -292,6 +293,8 @@ fn same_spec(a: &Object, b: &Object) -> bool {
 /// All resources served.
 pub struct Registry {
     resources: Vec<Arc<Resource>>,
+    /// Where the resources of a name are: every request asks.
+    by_name: HashMap<String, Vec<usize>>,
     views: Vec<Arc<Resource>>,
 }
 
@@ -316,7 +319,12 @@ impl Registry {
             }
         };
         let views = VIEWS.iter().map(|kind| Arc::new(Resource::new(kind, names))).collect();
-        Registry { resources: kinds().map(resource).collect(), views }
+        let resources: Vec<_> = kinds().map(resource).collect();
+        let mut by_name = HashMap::<String, Vec<usize>>::new();
+        for (index, resource) in resources.iter().enumerate() {
+            by_name.entry(resource.group_resource.resource.clone()).or_default().push(index);
+        }
+        Registry { resources, by_name, views }
     }
 
     /// The kind of a subresource's bodies, when it is another than that of the resource: a resource of its own, or a view.
@@ -360,11 +368,8 @@ impl Registry {
 
     /// The resource of a path.
     pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {
-        self.resources.iter().find(|r| {
-            r.group_resource.group == group
-                && r.group_resource.resource == resource
-                && r.kind.versions.contains(&version)
-        })
+        let mut named = self.by_name.get(resource)?.iter().filter_map(|index| self.resources.get(*index));
+        named.find(|r| r.group_resource.group == group && r.kind.versions.contains(&version))
     }
 
     /// The resource of a kind in any version.

@@ -142,7 +142,8 @@ impl Exchange<'_> {
 
     /// The answer, whatever happens: a panic is a 500, a request that takes too long a 504.
     async fn guarded(&self, body: RequestBody, event: &mut Option<Event>) -> Answer {
-        let work = AssertUnwindSafe(self.run(body, event)).catch_unwind();
+        // In a box: what is done with it on the way moves a pointer, not all that the verbs keep.
+        let work = AssertUnwindSafe(Box::pin(self.run(body, event))).catch_unwind();
         let result = match tokio::time::timeout(self.plane.request_timeout, work).await {
             Ok(Ok(result)) => result,
             Ok(Err(_panic)) => {
