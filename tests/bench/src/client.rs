@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -66,7 +66,7 @@ impl Target {
         let stream = self.tls.connect(ServerName::try_from("localhost")?, stream).await?;
         let (send, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        Ok(Connection { send, token: self.token.clone() })
+        Ok(Connection { send, token: self.token.clone(), accept_encoding: "" })
     }
 
     /// A new HTTP/2 connection, for many requests at a time.
@@ -88,6 +88,8 @@ impl Target {
 pub struct Connection {
     send: SendRequest<Full<Bytes>>,
     token: String,
+    /// `""` for none.
+    pub accept_encoding: &'static str,
 }
 
 impl Connection {
@@ -102,7 +104,11 @@ impl Connection {
         path: &str,
         body: Bytes,
     ) -> Result<http::Response<Incoming>, Error> {
-        let request = request(method, path, &self.token, body)?;
+        let mut request = request(method, path, &self.token, body)?;
+        if !self.accept_encoding.is_empty() {
+            let encoding = HeaderValue::from_static(self.accept_encoding);
+            request.headers_mut().insert("accept-encoding", encoding);
+        }
         self.send.ready().await?;
         Ok(self.send.send_request(request).await?)
     }

@@ -1,0 +1,161 @@
+//! Memory of the control plane: many clients that list much at once, and many watches that wait.
+//!
+//! ```text
+//! memory lists [--objects 80000] [--clients 16]
+//! memory watches [--connections 100] [--streams 100]
+//! ```
+//!
+//! Each starts the programs that stand beside it, on an empty store.
+
+#![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
+
+use std::time::{Duration, Instant};
+
+use bench::client::{Error, Target};
+use bench::objects::{self, collection, watch_from_now};
+use bench::plane::{Plane, programs};
+use bench::process;
+use bytes::Bytes;
+use clap::{Parser, Subcommand};
+use http::{Method, StatusCode};
+use http_body_util::BodyExt;
+
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    subject: Subject,
+}
+
+#[derive(Subcommand)]
+enum Subject {
+    /// Clients that list a large collection at the same time
+    Lists {
+        /// Objects of about 1.3 kB as they are listed
+        #[arg(long, default_value_t = 80_000)]
+        objects: u64,
+        /// Clients, a connection each
+        #[arg(long, default_value_t = 16)]
+        clients: usize,
+    },
+    /// Watches of which nothing is heard, over HTTP/2
+    Watches {
+        /// Connections
+        #[arg(long, default_value_t = 100)]
+        connections: usize,
+        /// Watches on each
+        #[arg(long, default_value_t = 100)]
+        streams: usize,
+    },
+}
+
+/// What listing may cost beside the data, in MiB.
+const LISTS: f64 = 64.0;
+
+/// What the watches may cost, in MiB.
+const WATCHES: f64 = 100.0;
+
+/// Until memory that was let go is given back.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// How long clients that read late wait.
+const LATE: Duration = Duration::from_secs(3);
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let plane = Plane::start(&programs()?, &[]).await?;
+    match Args::parse().subject {
+        Subject::Lists { objects, clients } => lists(&plane, objects, clients).await?,
+        Subject::Watches { connections, streams } => watches(&plane, connections, streams).await?,
+    }
+    plane.stop().await
+}
+
+async fn lists(plane: &Plane, count: u64, clients: usize) -> Result<(), Error> {
+    let apid = *plane.pids.first().ok_or("no process")?;
+    objects::fill(&plane.target, count).await?;
+    // The first list makes what the cache keeps of each object.
+    let bytes = list(&plane.target, "", Duration::ZERO).await?;
+    println!("a list has {count} objects and {:.0} MB", bytes as f64 / 1e6);
+    for (name, encoding, pause) in [
+        ("read at once", "", Duration::ZERO),
+        ("read late", "", LATE),
+        ("compressed", "gzip", Duration::ZERO),
+    ] {
+        tokio::time::sleep(SETTLE).await;
+        let before = process::resident_mib(apid).ok_or("apid ended")?;
+        process::forget_peak(apid)?;
+        let begun = Instant::now();
+        let mut tasks = Vec::new();
+        for _ in 0..clients {
+            let target = plane.target.clone();
+            tasks.push(tokio::spawn(async move { list(&target, encoding, pause).await }));
+        }
+        for task in tasks {
+            task.await??;
+        }
+        let peak = process::peak_mib(apid).ok_or("apid ended")?;
+        println!(
+            "{clients} lists {name}: {before:.0} MiB before, at most {peak:.0} MiB, {:.1} MiB more, in {:.1} s; \
+             bound {LISTS} MiB: {}",
+            peak - before,
+            begun.elapsed().as_secs_f64(),
+            verdict(peak - before <= LISTS),
+        );
+    }
+    Ok(())
+}
+
+/// Lists, and reads the answer to its end. Its bytes.
+async fn list(target: &Target, encoding: &'static str, pause: Duration) -> Result<usize, Error> {
+    let mut connection = target.connect().await?;
+    connection.accept_encoding = encoding;
+    let response = connection.open(Method::GET, &collection(), Bytes::new()).await?;
+    if response.status() != StatusCode::OK {
+        return Err(format!("list: {}", response.status()).into());
+    }
+    tokio::time::sleep(pause).await;
+    let mut body = response.into_body();
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        bytes += frame?.data_ref().map_or(0, Bytes::len);
+    }
+    Ok(bytes)
+}
+
+async fn watches(plane: &Plane, connections: usize, streams: usize) -> Result<(), Error> {
+    objects::fill(&plane.target, 10).await?;
+    let path = watch_from_now(&plane.target).await?;
+    tokio::time::sleep(SETTLE).await;
+    let before = resident(plane)?;
+    let mut open = Vec::new();
+    for _ in 0..connections {
+        let mut connection = plane.target.connect_http2().await?;
+        for _ in 0..streams {
+            let response = connection.open(&path).await?;
+            if response.status() != StatusCode::OK {
+                return Err(format!("watch: {}", response.status()).into());
+            }
+            open.push(response);
+        }
+    }
+    tokio::time::sleep(SETTLE).await;
+    let after = resident(plane)?;
+    println!(
+        "{} idle watches over {connections} connections: {before:.1} MiB before, {after:.1} MiB with them, \
+         {:.1} MiB or {:.1} kB each; bound {WATCHES} MiB: {}",
+        open.len(),
+        after - before,
+        (after - before) * 1048.576 / open.len() as f64,
+        verdict(after - before <= WATCHES),
+    );
+    Ok(())
+}
+
+/// MiB of both processes.
+fn resident(plane: &Plane) -> Result<f64, Error> {
+    plane.pids.iter().map(|pid| process::resident_mib(*pid).ok_or_else(|| "a process ended".into())).sum()
+}
+
+fn verdict(holds: bool) -> &'static str {
+    if holds { "holds" } else { "DOES NOT HOLD" }
+}
