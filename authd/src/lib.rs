@@ -9,7 +9,7 @@
 //!
 //! `grpc` (the wire) asks `review` (the review resources), `authn` (one file a method) and `authz` (one file a mode);
 //! those stand on `rules` (roles and bindings), `tokens` (signed ones) and `mirror` (the feed from apid). `controllers` say what
-//! authd wants written. `config` is the command line and the files it names; `live` is what is in force of it.
+//! authd wants written. `config` is the command line and the files it names, which `check` reads alone; `live` is what is in force of it.
 //!
 //! # Invariants
 //!
@@ -18,6 +18,7 @@
 
 pub mod authn;
 pub mod authz;
+pub mod check;
 pub mod config;
 pub mod controllers;
 pub mod grpc;
@@ -57,6 +58,10 @@ const DRAIN: Duration = Duration::from_millis(500);
 
 /// Runs the process until it is told to end. `words` is the command line with the program's name.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let words: Vec<OsString> = words.into_iter().collect();
+    if words.get(1).is_some_and(|word| word == "check") {
+        return check::run(words.into_iter().skip(2));
+    }
     let flags = match Flags::try_parse_from(words) {
         Ok(flags) => flags,
         Err(error) => {
@@ -142,8 +147,16 @@ async fn serve(config: Config, built: Built) -> Result<(), Box<dyn std::error::E
     if let Some(address) = config.metrics_address {
         monitoring::serve(address, Arc::clone(&mirror), Arc::clone(&meters)).await?;
     }
-    let Config { authentication, .. } = config;
+    let Config { authentication, authorization, .. } = config;
     let _authentication = authentication.follow(&config.authn, &mirror, &meters, &parts.live, &parts.clock);
+    let _authorization = authorization.follow(
+        &config.modes,
+        &config.authz,
+        &mirror,
+        &meters,
+        &parts.live,
+        &parts.clock,
+    );
     let _followed = config::followed::follow(config.followed, &config.authn, &parts.live, &parts.clock);
     let listener = serving::listener::unix(&config.socket)?;
     tracing::info!(

@@ -116,6 +116,11 @@ impl Document {
         self.value.get("kind").and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// The line of a field, from 1.
+    pub fn line(&self, path: &str) -> Option<usize> {
+        self.lines.at(path)
+    }
+
     /// Reads the document as an object of a kind, of one of these versions.
     ///
     /// # Errors
@@ -285,7 +290,7 @@ mod tests {
         let document = Document::read(text.as_bytes()).map_err(|fault| vec![fault.to_string()])?;
         let decoded = document.decode("Thing", &["a/v1".to_owned()], |fields| {
             let name = fields.object("spec", |spec| spec.text("name")).unwrap_or_default();
-            let items = fields.objects("items", |item| item.boolean("on"));
+            let items = fields.objects("items", |item| item.boolean("enabled"));
             (name, fields.texts("tags"), items)
         });
         decoded.map_err(|faults| faults.iter().map(ToString::to_string).collect())
@@ -293,7 +298,8 @@ mod tests {
 
     #[test]
     fn a_document_is_read_into_a_type() {
-        let text = "apiVersion: a/v1\nkind: Thing\nspec: {name: x}\ntags: [a, b]\nitems:\n- on: true\n- {}\n";
+        let text =
+            "apiVersion: a/v1\nkind: Thing\nspec: {name: x}\ntags: [a, b]\nitems:\n- enabled: true\n- {}\n";
         let want = ("x".to_owned(), vec!["a".to_owned(), "b".to_owned()], vec![Some(true), None]);
         assert_eq!(read(text), Ok(want));
         assert_eq!(read(r#"{"apiVersion":"a/v1","kind":"Thing","spec":null}"#), Ok(Default::default()));
@@ -309,7 +315,7 @@ spec:
   name: 4
 tags: x
 items:
-- on: maybe
+- enabled: maybe
 - {of: 1}
 - 5
 more: {}
@@ -321,7 +327,7 @@ more: {}
                 "line 5: spec.name: Invalid value: \"number\": must be a string",
                 "line 5: strict decoding error: duplicate field \"spec.name\"",
                 "line 6: tags: Invalid value: \"string\": must be a list of strings",
-                "line 8: items[0].on: Invalid value: \"string\": must be true or false",
+                "line 8: items[0].enabled: Invalid value: \"string\": must be true or false",
                 "line 9: strict decoding error: unknown field \"items[1].of\"",
                 "line 10: items[2]: Invalid value: \"number\": must be an object",
                 "line 11: strict decoding error: unknown field \"more\"",

@@ -56,10 +56,9 @@ pub struct Flags {
     /// mode is AlwaysAllow.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
     pub anonymous_auth: Option<bool>,
-    /// Ordered list of modes. AlwaysAllow (every request is allowed) and AlwaysDeny are for testing only. Left out, it
-    /// is AlwaysAllow.
-    #[arg(long, value_name = "MODE,...")]
-    pub authorization_mode: Option<String>,
+    /// The authorization modes.
+    #[command(flatten)]
+    pub authorization: authorization::source::Flags,
     /// The policies of mode ABAC: one JSON object a line. Read at start.
     #[arg(long, value_name = "FILE")]
     pub authorization_policy_file: Option<PathBuf>,
@@ -97,14 +96,13 @@ pub struct Flags {
 }
 
 fn after_help() -> String {
-    format!("Authorization modes: {}.", authz::help())
+    format!("Authorization modes: {}.\n\nauthd check FILE... checks configuration files without a server.", authz::help())
 }
 
 /// Flags of kube-apiserver that decide who may do what, and that are not built yet: naming one is a mistake, and the
 /// message says which.
 const NOT_BUILT: &[&str] = &[
     "authentication-token-webhook-",
-    "authorization-config",
     "authorization-webhook-",
     "show-hidden-metrics-for-version",
 ];
@@ -125,6 +123,8 @@ pub struct Config {
     pub names: Arc<Names>,
     /// What the authentication methods need.
     pub authn: Settings,
+    /// Where the authorization modes come from.
+    pub authorization: authorization::source::Source,
     /// The authorization modes.
     pub modes: Modes,
     /// What the authorization modes need.
@@ -156,8 +156,15 @@ impl Config {
             |preset| Names::new(preset, &flags.api_domain).map_err(|m| format!("--api-domain: {m}")),
         );
         let names = names.map_err(|mistake| mistakes.push(mistake)).ok();
-        let modes = Modes::parse(flags.authorization_mode.as_deref());
-        let modes = modes.map_err(|wrong| mistakes.extend(wrong)).ok();
+        // Under wrong names the rest is checked under others: all mistakes are told at once.
+        let others = || Names::new(Preset::Svc, DEFAULT_API_DOMAIN).ok();
+        let Some(names) = names.or_else(others).map(Arc::new) else { return Err(mistakes) };
+        let (authorization, modes) = authorization::source::Source::open(
+            &flags.authorization,
+            false,
+            Arc::clone(&names),
+            &mut mistakes,
+        );
         let (mut certificate_uids, mut proxy_uids) = (true, true);
         let (mut structured, mut anonymous_conditions) = (true, true);
         let mut nodes_by_selectors = true;
@@ -183,7 +190,7 @@ impl Config {
         if flags.socket.as_os_str().is_empty() {
             mistakes.push("--socket: the path is empty".to_owned());
         }
-        let (Some(names), Some(modes), true) = (names, modes, mistakes.is_empty()) else {
+        let (Some(modes), true) = (modes, mistakes.is_empty()) else {
             return Err(mistakes);
         };
 
@@ -195,7 +202,6 @@ impl Config {
             _ => (),
         }
         warnings.extend(modes.warnings.iter().cloned());
-        let names = Arc::new(names);
         let mut api_audiences = flags.api_audiences;
         if api_audiences.is_empty() {
             api_audiences = service_accounts::issuers(&flags.service_accounts, &names);
@@ -247,6 +253,7 @@ impl Config {
             names,
             authz,
             authn,
+            authorization,
             modes,
             authentication,
             followed: Followed { certificates, keys, key_files },

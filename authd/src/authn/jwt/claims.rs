@@ -27,12 +27,12 @@ const LEEWAY: f64 = 300.0;
 /// # Errors
 ///
 /// It is no object in JSON, or names several issuers.
-pub(super) fn issuer(payload: &[u8]) -> Result<Option<String>, String> {
+pub fn issuer(payload: &[u8]) -> Result<Option<String>, String> {
     #[derive(Deserialize)]
     struct Issuer {
         iss: Option<String>,
     }
-    // Tokens of Go's readers and ours are the same here: the nesting is bounded by the parser.
+    // The parser bounds the nesting.
     serde_json::from_slice::<Issuer>(payload).map(|named| named.iss).map_err(|error| error.to_string())
 }
 
@@ -41,7 +41,7 @@ pub(super) fn issuer(payload: &[u8]) -> Result<Option<String>, String> {
 /// # Errors
 ///
 /// They are no object, nest too deep, or one comes twice.
-pub(super) fn read(payload: &[u8]) -> Result<Map<String, Value>, String> {
+pub fn read(payload: &[u8]) -> Result<Map<String, Value>, String> {
     let decoded = json::decode(payload, LIMITS).map_err(|error| match error {
         DecodeError::TooDeep(depth) => format!("its claims nest deeper than {depth} levels"),
         other => format!("its claims cannot be read: {other}"),
@@ -61,7 +61,7 @@ pub(super) fn read(payload: &[u8]) -> Result<Map<String, Value>, String> {
 /// # Errors
 ///
 /// Which check failed.
-pub(super) fn check(
+pub fn check(
     claims: &Map<String, Value>,
     issuer: &str,
     audiences: &[String],

@@ -16,7 +16,7 @@
 //! for access, `logout+jwt` …) is refused (requirement A-OIDC-2).
 
 pub mod checked;
-mod claims;
+pub mod claims;
 pub mod discovery;
 mod identity;
 mod issuers;

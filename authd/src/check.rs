@@ -1,0 +1,146 @@
+//! `authd check FILE…`: whether configuration files would be taken, without a server and without asking anybody.
+//!
+//! # Contract
+//!
+//! The `kind` of a file says what it is; [`KINDS`] lists what is known. Each fault is a line `FILE:LINE: FIELD: REASON`
+//! on standard error; a file without faults is a line on standard output. Ends with 0 when all files are good, with 1
+//! when one is not, and with 64 when the command line is wrong. What only running can tell is not checked: whether an
+//! issuer or a webhook answers.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::USAGE;
+use crate::config::document::{Document, Fault};
+use crate::config::{authentication, authorization, reloaded};
+
+/// The command line after `authd check`.
+#[derive(Debug, Parser)]
+#[command(name = "authd check", about = "Checks configuration files without a server.")]
+struct Flags {
+    /// Files of kind AuthenticationConfiguration or AuthorizationConfiguration.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Names preset: `svc` or `kubernetes`.
+    #[arg(long, default_value = "svc")]
+    names: String,
+    /// Domain of API groups and labels under the `svc` preset.
+    #[arg(long, default_value = DEFAULT_API_DOMAIN)]
+    api_domain: String,
+    /// Issuers of service-account tokens, which no JWT authenticator may have.
+    #[arg(long, value_name = "ISSUER")]
+    service_account_issuer: Vec<String>,
+}
+
+/// Checks a file: what is in it, in words.
+type Check = fn(&Document, &authentication::Context) -> Result<String, Vec<Fault>>;
+
+/// What is known, by `kind`.
+const KINDS: &[(&str, Check)] = &[
+    (authentication::KIND, |document, context| {
+        let configuration = authentication::check(document, context)?;
+        Ok(format!("{} JWT authenticators", configuration.jwt.len()))
+    }),
+    (authorization::KIND, |document, context| {
+        authorization::read(document, &context.names).map(|_| "its modes can be made".to_owned())
+    }),
+];
+
+/// Checks the files that the words after `authd check` name.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let flags = match Flags::try_parse_from(std::iter::once("authd check".into()).chain(words)) {
+        Ok(flags) => flags,
+        Err(error) => {
+            drop(error.print());
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return if asked { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
+        }
+    };
+    let names = flags.names.parse::<Preset>().and_then(|preset| Names::new(preset, &flags.api_domain));
+    let names = match names {
+        Ok(names) => Arc::new(names),
+        Err(mistake) => {
+            eprintln!("authd check: {mistake}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let context = authentication::Context {
+        disallowed_issuers: flags.service_account_issuer,
+        anonymous_conditions: true,
+        names,
+    };
+    let mut good = true;
+    for path in &flags.files {
+        let shown = path.display();
+        match reloaded::read(path) {
+            Err(problem) => {
+                good = false;
+                eprintln!("{problem}");
+            }
+            Ok(content) => match one(&content, &context) {
+                Ok(summary) => drop(writeln!(std::io::stdout(), "{shown}: good: {summary}")),
+                Err(faults) => {
+                    good = false;
+                    for Fault { line, text } in faults {
+                        match line {
+                            Some(line) => eprintln!("{shown}:{line}: {text}"),
+                            None => eprintln!("{shown}: {text}"),
+                        }
+                    }
+                }
+            },
+        }
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Checks one file.
+fn one(content: &[u8], context: &authentication::Context) -> Result<String, Vec<Fault>> {
+    let document = Document::read(content).map_err(|fault| vec![fault])?;
+    let kind = document.kind();
+    match KINDS.iter().find(|(known, _)| *known == kind) {
+        Some((_, check)) => check(&document, context).map(|summary| format!("{kind}: {summary}")),
+        None => {
+            let known: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
+            let text = format!("kind: Unsupported value: \"{kind}\": supported values: {}", known.join(", "));
+            Err(vec![Fault { line: document.line("kind"), text }])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_says_what_a_file_is() {
+        let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+        let context =
+            authentication::Context { names, disallowed_issuers: Vec::new(), anonymous_conditions: true };
+        let check = |text: &str| {
+            one(text.as_bytes(), &context)
+                .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            check("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n"),
+            Ok("AuthenticationConfiguration: 0 JWT authenticators".to_owned())
+        );
+        let authorization = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n";
+        assert!(
+            check(authorization).unwrap_err()[0].contains("at least one authorization mode must be defined")
+        );
+        let known = "supported values: AuthenticationConfiguration, AuthorizationConfiguration";
+        assert_eq!(
+            check("apiVersion: v1\nkind: ConfigMap\n").unwrap_err(),
+            [format!("line 2: kind: Unsupported value: \"ConfigMap\": {known}")]
+        );
+        assert_eq!(check("").unwrap_err(), [format!("kind: Unsupported value: \"\": {known}")]);
+    }
+}
