@@ -195,7 +195,7 @@ pub(super) const FLAGS: &[Flag] = &[
         "authorization-mode",
         Words("MODES"),
         Authd,
-        "ordered modes: Node (gives no rights yet), RBAC; AlwaysAllow (default) and AlwaysDeny are for testing only",
+        "ordered modes: Node, RBAC, ABAC; AlwaysAllow (default) and AlwaysDeny are for testing only",
     ),
     flag(
         "service-account-issuer",
@@ -240,8 +240,13 @@ pub(super) const FLAGS: &[Flag] = &[
         Authd,
         "version of TokenReview it is sent",
     ),
-    missed("authorization-config", Value("FILE"), Authd, "AuthorizationConfiguration"),
-    missed("authorization-policy-file", Value("FILE"), Authd, "ABAC policies"),
+    flag(
+        "authorization-config",
+        Value("FILE"),
+        Authd,
+        "AuthorizationConfiguration, read again when it changes",
+    ),
+    flag("authorization-policy-file", Value("FILE"), Authd, "policies of mode ABAC, one JSON object a line"),
     missed(
         "authorization-webhook-config-file",
         Value("FILE"),
