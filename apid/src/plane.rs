@@ -5,7 +5,7 @@
 //! A [`Plane`] is made once, when the store is open and the registry known, and then only read. Everything that moves is
 //! behind its parts: the store, the watch cache, authorization, the audit log.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +13,9 @@ use apimachinery::clock::{Chance, Clock};
 use apimachinery::names::Names;
 use kinds::entry::Decoder;
 use kinds::{Registry, Resource};
-use parking_lot::Mutex;
 use serving::gates::FeatureGates;
 use serving::health::Checks;
-use storage::{Revision, Store};
+use storage::Store;
 use tokio::sync::watch;
 
 use crate::audit::AuditLog;
@@ -24,6 +23,7 @@ use crate::auth::Auth;
 use crate::discovery::Discovery;
 use crate::discovery::openapi::OpenApi;
 use crate::http::{Messages, RequestMetrics};
+use crate::verbs::{ReadMetrics, TokenKey};
 
 /// The watch cache of this process.
 pub type Cache = storage::cache::Cache<Decoder>;
@@ -35,6 +35,8 @@ pub type Item = storage::cache::Item<Decoder>;
 pub type Event = storage::cache::Event<Decoder>;
 /// All objects of a resource at one revision.
 pub type Snapshot = storage::cache::Snapshot<Decoder>;
+/// All objects of a resource at one revision, for a reader that may be slow.
+pub type Pin = storage::cache::Pin<Decoder>;
 /// The changes of a scope.
 pub type Watcher = storage::cache::Watcher<Decoder>;
 
@@ -46,8 +48,6 @@ pub struct Collection {
     pub served: Arc<Resource>,
     /// Its objects.
     pub items: Arc<Items>,
-    /// Snapshots that clients are paging through.
-    pub shelf: Shelf,
 }
 
 /// What a plane is made of.
@@ -64,6 +64,8 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     /// The cache, attached to the store.
     pub cache: Arc<Cache>,
+    /// Seals the tokens of lists: the key of the store.
+    pub token_key: TokenKey,
     /// Identities and decisions.
     pub auth: Arc<Auth>,
     /// The admission plugins.
@@ -107,6 +109,8 @@ pub struct Plane {
     pub openapi: Arc<OpenApi>,
     /// Counters of requests.
     pub request_metrics: RequestMetrics,
+    /// Counters of lists and watches.
+    pub read_metrics: ReadMetrics,
     /// Protobuf messages of objects.
     pub messages: Messages,
     collections: BTreeMap<String, Collection>,
@@ -121,7 +125,6 @@ impl Plane {
             resource: Arc::clone(resource),
             served: Arc::clone(served),
             items: parts.cache.resource(&resource.key_prefix, Decoder::new(resource)),
-            shelf: Shelf::default(),
         };
         let registry = &parts.registry;
         let collections = registry.stored().map(|r| (r.key_prefix.clone(), collection(r, r))).collect();
@@ -132,12 +135,14 @@ impl Plane {
         let discovery = Discovery::new(&parts.registry, &parts.names, &parts.server_address);
         let openapi = Arc::new(OpenApi::new(Arc::clone(&parts.registry), Arc::clone(&parts.names)));
         let request_metrics = RequestMetrics::new(&parts.metrics);
+        let read_metrics = ReadMetrics::new(&parts.metrics);
         parts.audit.count_in(&parts.metrics);
         Plane {
             parts,
             discovery,
             openapi,
             request_metrics,
+            read_metrics,
             messages: Messages::default(),
             collections,
             versions,
@@ -163,37 +168,5 @@ impl std::ops::Deref for Plane {
 
     fn deref(&self) -> &Parts {
         &self.parts
-    }
-}
-
-/// Snapshots of a resource whose lists clients read page by page: a later page is of the same version without reading
-/// the store's history.
-#[derive(Default)]
-pub struct Shelf(Mutex<VecDeque<(Duration, Snapshot)>>);
-
-/// Snapshots on one shelf.
-const SHELF_PLACES: usize = 16;
-
-/// How long a snapshot stays (requirements D-RV-45).
-const SHELF_LIFE: Duration = Duration::from_secs(75);
-
-impl Shelf {
-    /// Keeps a snapshot. `now` is monotonic.
-    pub fn put(&self, snapshot: &Snapshot, now: Duration) {
-        let mut places = self.0.lock();
-        places.retain(|(since, kept)| {
-            now.saturating_sub(*since) < SHELF_LIFE && kept.revision() != snapshot.revision()
-        });
-        if places.len() == SHELF_PLACES {
-            places.pop_front();
-        }
-        places.push_back((now, snapshot.clone()));
-    }
-
-    /// The snapshot of a revision, if it is still there.
-    pub fn take(&self, revision: Revision, now: Duration) -> Option<Snapshot> {
-        let mut places = self.0.lock();
-        places.retain(|(since, _)| now.saturating_sub(*since) < SHELF_LIFE);
-        places.iter().find(|(_, kept)| kept.revision() == revision).map(|(_, kept)| kept.clone())
     }
 }

@@ -34,14 +34,15 @@ use crate::audit::AuditLog;
 use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
 use crate::background::start_objects::Published;
 use crate::background::{self, AdmissionWrites};
-use crate::config::{Authd, Config, USAGE};
+use crate::config::{Authd, Config, STORE, USAGE};
 use crate::http::Api;
 use crate::plane::{Cache, Health, Parts, Plane};
 use crate::spawn::{self, Supervised};
-use crate::verbs::Surroundings;
+use crate::verbs::{Surroundings, TokenKey};
 
-/// How often certificate files are looked at.
-const RELOAD: Duration = Duration::from_secs(10);
+/// How often certificate files are looked at: clients send a certificate only when its authority is among those named to
+/// them, and a new authority counts within a second.
+const RELOAD: Duration = Duration::from_millis(500);
 /// How long to wait for authd before serving begins; one that refuses its command line has said so by then.
 const AUTHD_START: Duration = Duration::from_secs(5);
 /// How long answers under way may take once the process stops.
@@ -170,6 +171,9 @@ async fn serve(config: Config) -> Result<(), Failure> {
 
     let progress = Arc::new(Progress::default());
     let (stop, stopping) = watch::channel(false);
+    let token_key = TokenKey::of_store(&*store)
+        .await
+        .map_err(|error| format!("the key of continue tokens cannot be kept: {error}"))?;
     let plane = Arc::new(Plane::new(Parts {
         health: health(&config, &auth, &store, &progress, &clock),
         names: Arc::clone(&names),
@@ -178,6 +182,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
         registry,
         store: Arc::clone(&store),
         cache,
+        token_key,
         auth: Arc::clone(&auth),
         admission,
         audit,
@@ -189,6 +194,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
         delete_workers: config.delete_workers,
         min_watch_timeout: config.min_request_timeout,
     }));
+    auth.count_in(&plane.metrics);
     surroundings.attach(&plane);
     admission_writes.attach(&plane);
     let (drain, draining) = oneshot::channel::<()>();
@@ -257,7 +263,8 @@ async fn start_work(
     tokio::spawn(background::start_objects::run(Arc::clone(plane), published, move || {
         made.objects.store(true, Ordering::SeqCst);
     }));
-    background::start(plane, accounts, config.garbage_collector);
+    background::publish(plane, accounts, config.publications.clone());
+    background::start(plane, accounts, config.garbage_collector, config.event_ttl);
     Ok(())
 }
 
@@ -278,17 +285,13 @@ async fn ask_to_stop() -> Result<(), String> {
 }
 
 fn admission(config: &Config, environment: Environment) -> Result<Chain, Failure> {
-    let chain = Chain::new(
+    Chain::new(
         &config.enable_admission,
         &config.disable_admission,
         &config.admission_configuration,
         &environment,
     )
-    .map_err(|errors| Failure::Usage(errors.iter().map(ToString::to_string).collect()))?;
-    for plugin in chain.without_effect() {
-        tracing::warn!("admission plugin `{plugin}` is accepted and has no effect yet");
-    }
-    Ok(chain)
+    .map_err(|errors| Failure::Usage(errors.iter().map(ToString::to_string).collect()))
 }
 
 async fn open_store(
@@ -303,7 +306,7 @@ async fn open_store(
     let options = fjall::Options {
         history_retention: config.history_retention,
         quota_bytes: config.storage_quota,
-        ..fjall::Options::new(config.data_dir.join("store"), identity, Arc::clone(clock))
+        ..fjall::Options::new(config.data_dir.join(STORE), identity, Arc::clone(clock))
     };
     // The vector before the cache: an event is seen only after the policy writes below it have counted.
     let observers = Arc::new(Observers(vec![
@@ -367,7 +370,7 @@ fn start_authd(config: &Config, clock: &Arc<dyn Clock>, chance: &dyn Chance) -> 
 
 async fn load_tls(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<ServingTls>, String> {
     let (given, dir, clock) = (config.tls.clone(), config.cert_dir.clone(), Arc::clone(clock));
-    let (hosts, client_ca) = ([config.bind_address.to_string()], config.client_ca.clone());
+    let (hosts, client_cas) = ([config.bind_address.to_string()], config.client_cas.clone());
     let load = move || {
         let (cert, key) = match given {
             Some(pair) => pair,
@@ -377,7 +380,7 @@ async fn load_tls(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<Serving
                 (pair.cert, pair.key)
             }
         };
-        ServingTls::load(TlsFiles { cert, key, client_ca }).map_err(|error| error.to_string())
+        ServingTls::load(TlsFiles { cert, key, client_cas }).map_err(|error| error.to_string())
     };
     match tokio::task::spawn_blocking(load).await {
         Ok(loaded) => loaded,

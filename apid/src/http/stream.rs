@@ -70,7 +70,7 @@ enum EventType {
 }
 
 /// How many types there are: the forms of the encodings come one after another.
-const EVENT_TYPES: u32 = 3;
+const EVENT_TYPES: u64 = 3;
 
 impl EventType {
     fn as_str(self) -> &'static str {
@@ -81,13 +81,13 @@ impl EventType {
         }
     }
 
-    fn form(self, format: Format) -> u32 {
+    fn form(self, format: Format) -> u64 {
         let encoding = match format {
             Format::Json | Format::Yaml => 0,
             Format::Protobuf(_) => 1,
             Format::Cbor => 2,
         };
-        encoding * EVENT_TYPES + self as u32
+        encoding * EVENT_TYPES + self as u64
     }
 }
 

@@ -57,6 +57,11 @@ impl Alarm {
         Alarm { guard, stopping, end, bookmark, last_bookmark_sent: false, set: None }
     }
 
+    /// Whether the process stops or the time is over.
+    pub(super) fn is_over(&self) -> bool {
+        *self.stopping.borrow() || Instant::now() >= self.end
+    }
+
     /// Waits for the next.
     pub(super) async fn rings(&mut self) -> Ring {
         let (guard, stopping) = (&self.guard, &self.stopping);

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use apimachinery::status::Status;
+use serving::gates::Gate;
 use storage::{Error, Revision};
 
 use super::Call;
@@ -31,10 +32,10 @@ pub struct Listed {
     pub remaining: Option<usize>,
 }
 
-/// Objects read from history at a time.
+/// Objects read from the store at a time.
 const CHUNK: usize = 500;
 
-/// Objects counted in history for `remainingItemCount`; beyond, the field is left out.
+/// Objects counted in the store for `remainingItemCount`; beyond, the field is left out.
 const COUNTED: usize = 10_000;
 
 /// The objects that the options select.
@@ -53,19 +54,49 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<Listed, Stat
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let token = Token::decode(&options.continue_token, print(call, options))?;
-        return at(call, options, &selection, token.revision, &token.after).await;
+        let token = Token::decode(&options.continue_token, &call.plane.token_key, print(call, options))?;
+        let place = Place { after: token.after, remaining: token.remaining };
+        // A token of no version leads on in whatever is the newest.
+        return match token.revision {
+            Revision(0) => newest(call, options, &selection, options.limit, &place).await,
+            version => at(call, options, &selection, version, &place).await,
+        };
     }
+    let begin = Place::default();
     match (wanted, wanted_match) {
-        (Wanted::MostRecent, _) => newest(call, options, &selection, options.limit).await,
+        (Wanted::MostRecent, _) => {
+            let listed = newest(call, options, &selection, options.limit, &begin).await?;
+            call.plane.read_metrics.consistent(&call.collection.resource);
+            Ok(listed)
+        }
         // What is at hand is whole, so that it is answered whole (requirements, appendix (g) 16).
-        (Wanted::Any, _) => newest(call, options, &selection, 0).await,
-        (Wanted::At(version), Some(VersionMatch::Exact)) => at(call, options, &selection, version, "").await,
-        (Wanted::At(version), None) if options.limit > 0 => at(call, options, &selection, version, "").await,
+        (Wanted::Any, _) => newest(call, options, &selection, 0, &begin).await,
+        (Wanted::At(version), Some(VersionMatch::Exact)) => {
+            at(call, options, &selection, version, &begin).await
+        }
+        (Wanted::At(version), None) if options.limit > 0 => {
+            at(call, options, &selection, version, &begin).await
+        }
         (Wanted::At(version), _) => {
             call.reach(version).await?;
-            newest(call, options, &selection, options.limit).await
+            newest(call, options, &selection, options.limit, &begin).await
         }
+    }
+}
+
+/// Where a chunk begins.
+#[derive(Default)]
+struct Place {
+    /// The last key delivered, without the scope's own; `""` at the beginning.
+    after: String,
+    /// Objects after it, if they were counted.
+    remaining: Option<u64>,
+}
+
+impl Place {
+    /// The first key that may be in the chunk.
+    fn start(&self, call: &Call<'_>) -> String {
+        if self.after.is_empty() { String::new() } else { format!("{}{}\0", call.scope(), self.after) }
     }
 }
 
@@ -80,28 +111,28 @@ async fn newest(
     options: &ListOptions,
     selection: &Selection,
     limit: usize,
+    place: &Place,
 ) -> Result<Listed, Status> {
     let snapshot = call.collection.items.snapshot().await.map_err(|error| call.failure(error))?;
-    let listed = from_snapshot(call, options, selection, &snapshot, "", limit)?;
-    if !listed.continue_token.is_empty() {
-        call.collection.shelf.put(&snapshot, call.plane.clock.monotonic());
-    }
-    Ok(listed)
+    from_snapshot(call, options, selection, &snapshot, &place.start(call), limit)
 }
 
-/// The state of a version, after a place in the scope.
+/// The state of a version: from the store, or with its gate from what the cache still knows of it.
 async fn at(
     call: &Call<'_>,
     options: &ListOptions,
     selection: &Selection,
     version: Revision,
-    after: &str,
+    place: &Place,
 ) -> Result<Listed, Status> {
-    let start = if after.is_empty() { String::new() } else { format!("{}{after}\0", call.scope()) };
-    match call.collection.shelf.take(version, call.plane.clock.monotonic()) {
-        Some(snapshot) => from_snapshot(call, options, selection, &snapshot, &start, options.limit),
-        None => from_history(call, options, selection, version, start).await,
+    if call.plane.gates.enabled(Gate::ListFromCacheSnapshot) {
+        let snapshot = call.collection.items.snapshot_at(version).await;
+        if let Some(snapshot) = snapshot.map_err(|error| call.failure(error))? {
+            let start = place.start(call);
+            return from_snapshot(call, options, selection, &snapshot, &start, options.limit);
+        }
     }
+    from_history(call, options, selection, version, place).await
 }
 
 fn from_snapshot(
@@ -112,6 +143,7 @@ fn from_snapshot(
     start: &str,
     limit: usize,
 ) -> Result<Listed, Status> {
+    call.plane.read_metrics.from_cache(&call.collection.resource);
     let mut rest = snapshot.scope(&selection.keys, start);
     let mut items = Vec::new();
     let mut more = false;
@@ -125,10 +157,8 @@ fn from_snapshot(
         }
         items.push(Arc::clone(item));
     }
-    let revision = snapshot.revision();
     let remaining = (more && selection.is_everything()).then(|| rest.count() + 1);
-    let continue_token = token(call, options, &items, revision, more);
-    Ok(Listed { items, revision, continue_token, remaining })
+    Ok(listed(call, options, items, snapshot.revision(), more, remaining))
 }
 
 async fn from_history(
@@ -136,30 +166,24 @@ async fn from_history(
     options: &ListOptions,
     selection: &Selection,
     version: Revision,
-    mut start: String,
+    place: &Place,
 ) -> Result<Listed, Status> {
+    call.plane.read_metrics.from_store(&call.collection.resource);
     let resource = &call.collection.items;
     let limit = options.limit;
+    let mut start = place.start(call);
     let mut items: Vec<Arc<Item>> = Vec::new();
-    let mut more = false;
-    let mut remaining = None;
+    let mut next: Option<Arc<Item>> = None;
     'pages: loop {
         let chunk = if limit == 0 { CHUNK } else { (limit + 1).min(CHUNK) };
         let page = resource.page_at(&selection.keys, &start, chunk, version).await;
-        let page = page.map_err(|error| history_failure(call, options, error))?;
-        let read = page.items.len();
-        for (i, item) in page.items.iter().enumerate() {
+        let page = page.map_err(|error| history_failure(call, options, place, error))?;
+        for item in &page.items {
             if !selection.selects(item)? {
                 continue;
             }
             if limit > 0 && items.len() == limit {
-                more = true;
-                if selection.is_everything() {
-                    remaining = match page.remaining {
-                        Some(remaining) => Some(remaining + read - i),
-                        None => count(call, selection, item.key(), version).await?,
-                    };
-                }
+                next = Some(Arc::clone(item));
                 break 'pages;
             }
             items.push(Arc::clone(item));
@@ -169,8 +193,14 @@ async fn from_history(
             _ => break,
         }
     }
-    let continue_token = token(call, options, &items, version, more);
-    Ok(Listed { items, revision: version, continue_token, remaining })
+    let remaining = match &next {
+        Some(next) if selection.is_everything() => match place.remaining {
+            Some(before) => usize::try_from(before).ok().map(|before| before.saturating_sub(items.len())),
+            None => count(call, selection, next.key(), version).await?,
+        },
+        _ => None,
+    };
+    Ok(listed(call, options, items, version, next.is_some(), remaining))
 }
 
 /// How many objects follow from a key on; None when they are too many to count.
@@ -185,30 +215,41 @@ async fn count(
     Ok((!page.more).then_some(page.items.len()))
 }
 
-/// The token for what follows the last item.
-fn token(
+/// A chunk, with the token for what follows its last item.
+fn listed(
     call: &Call<'_>,
     options: &ListOptions,
-    items: &[Arc<Item>],
+    items: Vec<Arc<Item>>,
     revision: Revision,
     more: bool,
-) -> String {
-    match items.last() {
+    remaining: Option<usize>,
+) -> Listed {
+    let continue_token = match items.last() {
         Some(last) if more => {
             let scope = call.scope();
             let after = last.key().strip_prefix(scope.as_str()).unwrap_or_default().to_owned();
-            Token { revision, after }.encode(print(call, options))
+            let remaining = remaining.and_then(|count| u64::try_from(count).ok());
+            Token { revision, remaining, after }.encode(&call.plane.token_key, print(call, options))
         }
         _ => String::new(),
-    }
+    };
+    Listed { items, revision, continue_token, remaining }
 }
 
-fn history_failure(call: &Call<'_>, options: &ListOptions, error: Error) -> Status {
+fn history_failure(call: &Call<'_>, options: &ListOptions, place: &Place, error: Error) -> Status {
     match error {
-        Error::Compacted { .. } if !options.continue_token.is_empty() => Status::expired(
-            "The provided continue parameter is too old to display a consistent list result. \
-             You can start a new list without the continue parameter.",
-        ),
+        Error::Compacted { .. } if !options.continue_token.is_empty() => {
+            let mut status = Status::expired(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new \
+                 list without the continue parameter, or use the continue token in this response to retrieve the \
+                 remainder of the results. Continuing with the provided token results in an inconsistent list - \
+                 objects that were created, modified, or deleted between the time the first chunk was returned and \
+                 now may show up in the list.",
+            );
+            let rest = Token { revision: Revision(0), remaining: None, after: place.after.clone() };
+            status.continue_token = rest.encode(&call.plane.token_key, print(call, options));
+            status
+        }
         Error::Compacted { .. } => expired(),
         Error::Future { asked, current } => {
             // Nobody waits for it here, and coming again in a second does not help.

@@ -15,17 +15,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::status::{Reason, Status};
+use kinds::Resource;
 use storage::cache::{EventKind, WatchError};
 use storage::{Error, Revision};
 use tokio::time::Instant;
 
 use super::Call;
 use super::alarm::{Alarm, Ring};
+use super::metrics::ReadMetrics;
 use super::options::ListOptions;
 use super::selection::Selection;
 use super::version::{Wanted, parse_or_500};
 use crate::auth::WatchGuard;
-use crate::plane::{Event, Item, Watcher};
+use crate::plane::{Event, Item, Pin, Watcher};
 
 /// No watch lasts longer, whatever the client asks for: what it asks for may be beyond the end of the clock.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -71,17 +73,31 @@ pub struct Change {
 
 /// An open watch.
 pub struct Watching {
-    initial: Vec<Arc<Item>>,
-    initial_revision: Revision,
-    /// A bookmark follows what existed.
-    mark_initial: bool,
+    /// What existed at the beginning and is not told yet.
+    initial: Option<Initial>,
     watcher: Watcher,
+    /// The kind, its version and the namespace, for counting.
+    served: Arc<Resource>,
+    version: String,
+    namespace: String,
+    metrics: ReadMetrics,
     selection: Selection,
     guard: Arc<WatchGuard>,
     alarm: Alarm,
     /// One is sent as soon as no event waits.
     bookmark_due: bool,
     over: bool,
+}
+
+/// The objects that existed when a watch began. They are walked as the client reads; the cache takes them back from a
+/// client that reads so slowly that they would cost memory of their own.
+struct Initial {
+    pin: Pin,
+    /// The first key that is not told yet.
+    start: String,
+    /// A bookmark follows.
+    mark: bool,
+    began: Instant,
 }
 
 /// Opens a watch.
@@ -96,47 +112,41 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Stat
     let wanted = parse_or_500(&options.resource_version)?;
     let items = &call.collection.items;
     let initial_events = options.send_initial_events;
-    let (initial, initial_revision, watcher) = match wanted {
+    let now = Instant::now();
+    let (initial, watcher) = match wanted {
         Wanted::At(version) if initial_events != Some(true) => {
             match items.watch(&selection.keys, version).await {
-                Ok(watcher) => (Vec::new(), version, watcher),
-                Err(WatchError::Store(Error::Compacted { .. })) => {
+                Ok(watcher) => (None, watcher),
+                Err(WatchError::Lagged { .. } | WatchError::Store(Error::Compacted { .. })) => {
                     return Ok(Begin::Expired(Box::new(too_old(version))));
                 }
+                Err(WatchError::Retired) => return Err(Status::unknown_resource()),
                 Err(WatchError::Store(error)) => return Err(call.failure(error)),
-                Err(WatchError::Lagged { .. }) => return Ok(Begin::Expired(Box::new(too_old(version)))),
             }
         }
         wanted => {
             if let Wanted::At(version) = wanted {
                 call.reach(version).await?;
             }
-            let (snapshot, watcher) =
-                items.snapshot_and_watch(&selection.keys).await.map_err(|error| call.failure(error))?;
-            let mut initial = Vec::new();
+            let (pin, watcher) =
+                items.pin_and_watch(&selection.keys).await.map_err(|error| call.failure(error))?;
+            let mark = initial_events == Some(true) && options.allow_watch_bookmarks;
             // Without a version a watch begins with what exists, unless it says that it does not want to.
-            if initial_events != Some(false) {
-                for item in snapshot.scope(&selection.keys, "") {
-                    if selection.selects(item)? {
-                        initial.push(Arc::clone(item));
-                    }
-                }
-            }
-            // Told from the end, so that each can be taken off.
-            initial.reverse();
-            (initial, snapshot.revision(), watcher)
+            let wanted = initial_events != Some(false);
+            (wanted.then(|| Initial { pin, start: String::new(), mark, began: now }), watcher)
         }
     };
     let guard = Arc::new(plane.auth.guard(call.by));
-    let now = Instant::now();
     let end = now + options.timeout.unwrap_or_else(|| lifetime(call)).min(LONGEST);
     let bookmarks = options.allow_watch_bookmarks;
     let alarm = Alarm::new(Arc::clone(&guard), plane.stopping.clone(), now, end, bookmarks);
     Ok(Begin::Running(Box::new(Watching {
         initial,
-        initial_revision,
-        mark_initial: initial_events == Some(true) && options.allow_watch_bookmarks,
         watcher,
+        served: Arc::clone(&call.collection.served),
+        version: call.version.to_owned(),
+        namespace: call.namespace.to_owned(),
+        metrics: plane.read_metrics.clone(),
         selection,
         guard,
         alarm,
@@ -157,8 +167,18 @@ fn too_old(version: Revision) -> Status {
     Status::failure(Reason::Expired, format!("too old resource version: {version}"))
 }
 
-/// Objects of the beginning that are told at once.
-const INITIAL_BATCH: usize = 100;
+/// Bytes of the objects of the beginning that are told at once; one always is.
+const INITIAL_BYTES: usize = 128 << 10;
+
+/// How a watch goes on.
+enum Next {
+    /// With something to tell.
+    Tell(Vec<Notice>),
+    /// The history has left the client behind: it is closed, so that it comes again from where it is.
+    Lagged,
+    /// Not at all.
+    Over,
+}
 
 impl Watching {
     /// What to tell next: at least one notice, or None when the watch has ended. Cancel-safe.
@@ -167,7 +187,18 @@ impl Watching {
             return None;
         }
         match self.wait().await {
-            Ok(notices) => notices,
+            Ok(Next::Tell(notices)) => Some(notices),
+            Ok(Next::Lagged) => {
+                self.over = true;
+                self.metrics.terminated(&self.served);
+                None
+            }
+            Ok(Next::Over) => None,
+            // Its user may come again with the same credentials, and go on from here if they still count.
+            Err(_) if self.guard.is_outdated() => {
+                self.over = true;
+                None
+            }
             Err(status) => {
                 self.over = true;
                 Some(vec![Notice::Failed(status)])
@@ -175,16 +206,22 @@ impl Watching {
         }
     }
 
-    async fn wait(&mut self) -> Result<Option<Vec<Notice>>, Box<Status>> {
-        if !self.initial.is_empty() || self.mark_initial {
-            return self.begin().await.map(Some);
+    async fn wait(&mut self) -> Result<Next, Box<Status>> {
+        while self.initial.is_some() {
+            if self.alarm.is_over() {
+                return Ok(Next::Over);
+            }
+            match self.begin().await? {
+                Next::Tell(notices) if notices.is_empty() => tokio::task::consume_budget().await,
+                next => return Ok(next),
+            }
         }
         loop {
             tokio::select! {
                 // Before the events: where they never pause a watch ends all the same.
                 biased;
                 ring = self.alarm.rings() => match ring {
-                    Ring::Stopping | Ring::End => return Ok(None),
+                    Ring::Stopping | Ring::End => return Ok(Next::Over),
                     Ring::Doubt => {
                         let upto = self.watcher.progress();
                         self.guard.renew(upto).await?;
@@ -192,47 +229,66 @@ impl Watching {
                     Ring::Bookmark => self.bookmark_due = true,
                 },
                 events = self.watcher.next() => {
+                    let events = match events {
+                        Ok(events) => events,
+                        Err(WatchError::Lagged { .. }) => return Ok(Next::Lagged),
+                        Err(WatchError::Retired) => return Ok(Next::Over),
+                        // The client is behind the history that is kept: it reads anew.
+                        Err(WatchError::Store(Error::Compacted { asked, .. })) => {
+                            return Err(Box::new(too_old(asked)));
+                        }
+                        Err(WatchError::Store(error)) => {
+                            return Err(Box::new(Status::unavailable(error.to_string(), 1)));
+                        }
+                    };
                     let notices = self.tell(events).await?;
                     if !notices.is_empty() {
-                        return Ok(Some(notices));
+                        return Ok(Next::Tell(notices));
                     }
                 }
                 () = std::future::ready(()), if self.bookmark_due => {
                     self.bookmark_due = false;
-                    return self.bookmark(false).await.map(|notice| Some(vec![notice]));
+                    // A watch from a version that has not come has nothing to mark.
+                    if !self.watcher.is_ahead() {
+                        return self.bookmark().await.map(|notice| Next::Tell(vec![notice]));
+                    }
                 }
             }
         }
     }
 
-    /// What existed at the beginning, and the mark after it.
-    async fn begin(&mut self) -> Result<Vec<Notice>, Box<Status>> {
-        self.admit(self.initial_revision).await?;
+    /// Some of what existed at the beginning, and after the last of it the mark.
+    async fn begin(&mut self) -> Result<Next, Box<Status>> {
+        let Some(initial) = &self.initial else { return Ok(Next::Tell(Vec::new())) };
+        let revision = initial.pin.revision();
+        self.admit(revision).await?;
+        let Some(initial) = &mut self.initial else { return Ok(Next::Tell(Vec::new())) };
+        let Some(items) = initial.pin.items(&self.selection.keys, &initial.start, INITIAL_BYTES) else {
+            return Ok(Next::Lagged);
+        };
+        if let Some(last) = items.last() {
+            initial.start = format!("{}\0", last.key());
+        }
         let mut notices = Vec::new();
-        while let Some(item) = self.initial.pop() {
-            let revision = item.revision();
-            notices.push(Notice::Added(Change { item, revision, event: None }));
-            if notices.len() == INITIAL_BATCH {
-                return Ok(notices);
+        if items.is_empty() {
+            if initial.mark {
+                notices.push(Notice::Bookmark { revision, initial: true });
+                let (served, took) = (&self.served, initial.began.elapsed());
+                self.metrics.initial(served, &self.version, &self.namespace, took);
+            }
+            self.initial = None;
+        }
+        for item in items {
+            if self.selection.selects(&item)? {
+                let revision = item.revision();
+                notices.push(Notice::Added(Change { item, revision, event: None }));
             }
         }
-        if std::mem::take(&mut self.mark_initial) {
-            notices.push(Notice::Bookmark { revision: self.initial_revision, initial: true });
-        }
-        Ok(notices)
+        Ok(Next::Tell(notices))
     }
 
     /// What the events of a batch are to this client.
-    async fn tell(
-        &mut self,
-        events: Result<Vec<Arc<Event>>, WatchError>,
-    ) -> Result<Vec<Notice>, Box<Status>> {
-        let events = events.map_err(|error| match error {
-            // The client is behind the history that is kept for it: it reads anew.
-            WatchError::Lagged { position } => Box::new(too_old(position)),
-            WatchError::Store(Error::Compacted { asked, .. }) => Box::new(too_old(asked)),
-            WatchError::Store(error) => Box::new(Status::unavailable(error.to_string(), 1)),
-        })?;
+    async fn tell(&mut self, events: Vec<Arc<Event>>) -> Result<Vec<Notice>, Box<Status>> {
         let mut notices = Vec::new();
         for event in events {
             let Some(notice) = self.selection.notice(event)? else { continue };
@@ -245,10 +301,10 @@ impl Watching {
         Ok(notices)
     }
 
-    async fn bookmark(&mut self, initial: bool) -> Result<Notice, Box<Status>> {
+    async fn bookmark(&mut self) -> Result<Notice, Box<Status>> {
         let revision = self.watcher.progress();
         self.admit(revision).await?;
-        Ok(Notice::Bookmark { revision, initial })
+        Ok(Notice::Bookmark { revision, initial: false })
     }
 
     async fn admit(&mut self, revision: Revision) -> Result<(), Box<Status>> {

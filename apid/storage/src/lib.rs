@@ -134,6 +134,15 @@ pub struct Page {
     pub more: bool,
 }
 
+/// A stretch of the past of a prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// The changes, in revision order.
+    pub changes: Vec<Change>,
+    /// They are all at or before this revision.
+    pub through: Revision,
+}
+
 /// Why the store did not do it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -237,6 +246,11 @@ pub trait Store: Send + Sync + 'static {
     /// None is delivered before the observer has seen it. `Compacted` when the history after the revision is not kept
     /// whole any more, `Future` when the revision has not happened.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>>;
+
+    /// Changes of keys that begin with `prefix`, after a revision and at or before `upto`: at least the first of them, as
+    /// many as are read at once. Waits for none to come. [`Stretch::through`] is later than `after` unless nothing lies
+    /// between. `Compacted` and `Future` as for the two revisions in [`Store::get`].
+    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<Stretch>;
 
     /// Gives up history at and before a revision. Newest rows always stay. Never moves back: an older revision than
     /// the compacted one changes nothing. `Future` when the revision has not happened.

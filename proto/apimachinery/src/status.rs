@@ -143,12 +143,21 @@ pub struct Status {
     pub details: Option<Box<Details>>,
     /// Whether this is a `Success`.
     pub success: bool,
+    /// `metadata.continue`: a token that leads on where another one has expired; `""` is left out.
+    pub continue_token: String,
 }
 
 impl Status {
     /// A failure with a reason's own code.
     pub fn failure(reason: Reason, message: impl Into<String>) -> Self {
-        Status { code: reason.code(), reason, message: message.into(), details: None, success: false }
+        Status {
+            code: reason.code(),
+            reason,
+            message: message.into(),
+            details: None,
+            success: false,
+            continue_token: String::new(),
+        }
     }
 
     /// The result of a delete that returns no object.
@@ -159,6 +168,7 @@ impl Status {
             message: String::new(),
             details: Some(Box::new(details)),
             success: true,
+            continue_token: String::new(),
         }
     }
 
@@ -361,7 +371,11 @@ impl Status {
         let mut body = Map::new();
         body.insert("kind".into(), "Status".into());
         body.insert("apiVersion".into(), "v1".into());
-        body.insert("metadata".into(), json!({}));
+        let metadata = match self.continue_token.as_str() {
+            "" => json!({}),
+            token => json!({"continue": token}),
+        };
+        body.insert("metadata".into(), metadata);
         body.insert("status".into(), if self.success { "Success" } else { "Failure" }.into());
         if !self.message.is_empty() {
             body.insert("message".into(), self.message.as_str().into());

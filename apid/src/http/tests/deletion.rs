@@ -379,7 +379,7 @@ async fn a_deletion_that_stopped_between_two_writes_is_finished_after_the_start(
     // One that has time left is not cut short.
     server.delete(&format!("{PODS}/ends"), Value::Null).await;
 
-    crate::background::start(&server.plane, false, true);
+    crate::background::start(&server.plane, false, true, std::time::Duration::from_secs(3600));
     let gone = async {
         while server.get(&format!("{PODS}/cut")).await.code != 404 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -400,7 +400,7 @@ async fn what_cannot_be_read_keeps_its_namespace_and_nothing_else() {
         let key = server.plane.registry.find("", "v1", resource).unwrap().key("a", "bad");
         server.plane.store.commit(&key, Op::Create(torn.clone())).await.unwrap();
     }
-    crate::background::start(&server.plane, false, false);
+    crate::background::start(&server.plane, false, false, std::time::Duration::from_secs(3600));
     assert_eq!(server.delete("/api/v1/namespaces/a", Value::Null).await.code, 200);
     let told = async {
         loop {

@@ -43,7 +43,7 @@ use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::background::AdmissionWrites;
 use crate::plane::{Cache, Health, Parts, Plane};
-use crate::verbs::Surroundings;
+use crate::verbs::{Surroundings, TokenKey};
 
 /// A server without a socket, under the neutral names.
 pub(super) struct Server {
@@ -79,7 +79,7 @@ impl Server {
 
     /// As [`Server::start`], with feature gates.
     pub(super) async fn gated(gates: &str) -> Self {
-        Server::made(|clock| Auth::open_to_all(clock), AuditLog::off(), gates).with_namespaces().await
+        Server::made(|clock| Auth::open_to_all(clock), AuditLog::off(), gates).await.with_namespaces().await
     }
 
     async fn with_namespaces(self) -> Self {
@@ -92,22 +92,23 @@ impl Server {
         self
     }
 
-    pub(super) fn audited(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog) -> Self {
-        Server::made(auth, audit, "")
+    pub(super) async fn audited(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog) -> Self {
+        Server::made(auth, audit, "").await
     }
 
-    fn made(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog, gates: &str) -> Self {
-        Server::of(auth, audit, gates, Arc::new(SeededChance::new(7)), &[])
+    async fn made(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog, gates: &str) -> Self {
+        Server::of(auth, audit, gates, Arc::new(SeededChance::new(7)), &[]).await
     }
 
     /// As [`Server::start`], with chance and further kinds as a test says.
     pub(super) async fn made_of(chance: Arc<dyn Chance>, kinds: &[&'static [Kind]]) -> Self {
         Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, kinds)
+            .await
             .with_namespaces()
             .await
     }
 
-    fn of(
+    async fn of(
         auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
         audit: AuditLog,
         gates: &str,
@@ -134,6 +135,7 @@ impl Server {
         let admission = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
         let (stop, stopping) = watch::channel(false);
         let checks = || Checks::new().with("ping", || Ok(()));
+        let token_key = TokenKey::of_store(&*store).await.unwrap();
         let plane = Arc::new(Plane::new(Parts {
             names,
             clock: clock.clone(),
@@ -141,6 +143,7 @@ impl Server {
             registry,
             store,
             cache,
+            token_key,
             auth: auth(clock),
             admission,
             audit,
@@ -170,7 +173,7 @@ impl Server {
             request = request.header(HeaderName::from_bytes(name.as_bytes()).unwrap(), *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        self.api.answer(&head, RequestBody::Whole(body), &ConnectionInfo::default()).await
+        self.api.answer(head, RequestBody::Whole(body), &ConnectionInfo::default()).await
     }
 
     pub(super) async fn send(

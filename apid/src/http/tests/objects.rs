@@ -184,7 +184,7 @@ async fn a_request_that_nobody_waits_for_any_more_is_audited() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("audit.log");
     let audit = AuditLog::open(file.to_str().unwrap()).unwrap();
-    let server = Server::audited(|clock| Auth::open_to_all(clock), audit);
+    let server = Server::audited(|clock| Auth::open_to_all(clock), audit).await;
     // It waits for the version to come.
     let request = server.open("GET", "/api/v1/namespaces?resourceVersion=100000&left", &[], "".into());
     assert!(tokio::time::timeout(Duration::from_millis(50), request).await.is_err());

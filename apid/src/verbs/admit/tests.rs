@@ -56,6 +56,10 @@ impl Store for Counting {
         self.store.watch(prefix, after).await
     }
 
+    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<storage::Stretch> {
+        self.store.history(prefix, after, upto).await
+    }
+
     async fn compact(&self, upto: Revision) -> Result<()> {
         self.store.compact(upto).await
     }

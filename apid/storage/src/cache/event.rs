@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -26,7 +27,9 @@ pub struct Event<D: Decode> {
     revision: Revision,
     old: Option<Arc<Item<D>>>,
     new: Option<Arc<Item<D>>>,
-    forms: Mutex<Vec<(u32, Bytes)>>,
+    forms: Mutex<Vec<(u64, Bytes)>>,
+    /// The bytes of all forms of all events.
+    encoded: Arc<AtomicUsize>,
 }
 
 /// Encoded forms kept of one event: further ones are made for each who asks.
@@ -36,16 +39,25 @@ const FORMS: usize = 8;
 const OVERHEAD: usize = 512;
 
 impl<D: Decode> Event<D> {
-    pub(super) fn new(revision: Revision, old: Option<Arc<Item<D>>>, new: Option<Arc<Item<D>>>) -> Arc<Self> {
-        Arc::new(Event { revision, old, new, forms: Mutex::default() })
+    pub(super) fn new(
+        revision: Revision,
+        old: Option<Arc<Item<D>>>,
+        new: Option<Arc<Item<D>>>,
+        encoded: &Arc<AtomicUsize>,
+    ) -> Arc<Self> {
+        Arc::new(Event { revision, old, new, forms: Mutex::default(), encoded: Arc::clone(encoded) })
     }
 
-    /// From the engine's history.
-    pub(super) fn from_change(change: Change, decode: &Arc<D>) -> Arc<Self> {
+    /// From the engine's history. `item` makes the items.
+    pub(super) fn from_change(
+        change: Change,
+        encoded: &Arc<AtomicUsize>,
+        mut item: impl FnMut(Row) -> Arc<Item<D>>,
+    ) -> Arc<Self> {
         let Change { key, old, new, revision } = change;
-        let old = old.map(|row| Item::new(row, decode));
-        let new = new.map(|value| Item::new(Row { key, value, revision }, decode));
-        Event::new(revision, old, new)
+        let old = old.map(&mut item);
+        let new = new.map(|value| item(Row { key, value, revision }));
+        Event::new(revision, old, new, encoded)
     }
 
     /// The revision of the change, which clients are told with whichever item they see: `after` is of it, while
@@ -80,7 +92,7 @@ impl<D: Decode> Event<D> {
 
     /// The event encoded to a form, a number whose meaning is the caller's (event type, version, media type): made by
     /// the first who asks, while others wait, and kept as long as the event.
-    pub fn form<E>(&self, form: u32, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+    pub fn form<E>(&self, form: u64, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
         let mut forms = self.forms.lock();
         if let Some((_, bytes)) = forms.iter().find(|(kept, _)| *kept == form) {
             return Ok(bytes.clone());
@@ -91,14 +103,21 @@ impl<D: Decode> Event<D> {
         }
         let bytes = make()?;
         forms.push((form, bytes.clone()));
+        self.encoded.fetch_add(bytes.len(), Ordering::Relaxed);
         Ok(bytes)
     }
 
-    /// Bytes this event is booked with: both values, and one encoded form, which is about as large as the new value.
+    /// Bytes this event is booked with when it comes: itself and both values. Its forms are counted as they are made.
     pub(super) fn weight(&self) -> usize {
         let bytes = |item: &Option<Arc<Item<D>>>| item.as_ref().map_or(0, |item| item.value().len());
-        let (old, new) = (bytes(&self.old), bytes(&self.new));
-        OVERHEAD + old + new + old.max(new)
+        OVERHEAD + bytes(&self.old) + bytes(&self.new)
+    }
+}
+
+impl<D: Decode> Drop for Event<D> {
+    fn drop(&mut self) {
+        let bytes: usize = self.forms.get_mut().iter().map(|(_, bytes)| bytes.len()).sum();
+        self.encoded.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 

@@ -10,6 +10,11 @@
 //! - Items are decoded when somebody first asks for the entry, on the reader's thread, once for all readers; the store's
 //!   writer thread never decodes.
 //! - A *scope* names keys: one that ends with `/` is all keys below it, any other is that one key.
+//! - The past is read from memory as far as the ring reaches: a snapshot of an older revision is the newest one with the
+//!   events after it undone ([`Resource::snapshot_at`]). The first watch that begins before a resource was loaded extends
+//!   its ring by what the engine's history tells, once for all watches to come: they do not each walk the history of the
+//!   whole store.
+//! - [`Cache::unregister`] gives a prefix back; its watchers end with [`WatchError::Retired`].
 //!
 //! # Invariants
 //!
@@ -18,15 +23,17 @@
 //! it is the newest revision observed, so that lists of idle collections carry the store's newest revision.
 //! INVARIANT (read your writes): because commits are observed before they are answered, a read that begins after an
 //! answer shows that commit.
-//! INVARIANT (bounded): events take at most [`Limits::ring_bytes`] over all resources. A watcher owns no queue: it holds
-//! a position, so that a slow one costs nothing, and ends with [`WatchError::Lagged`] when the ring moved past it. What
-//! it reads at once is at most [`Limits::batch_bytes`].
+//! INVARIANT (bounded): events and what they are encoded to take at most [`Limits::ring_bytes`] over all resources. A
+//! watcher owns no queue: it holds a position, so that a slow one costs nothing, and ends with [`WatchError::Lagged`] when
+//! the ring moved past it. What it reads at once is at most [`Limits::batch_bytes`]. A snapshot that it walks is a
+//! [`Pin`]: taken back when the ring moved past it.
 //!
 //! # Concurrency
 //!
 //! Locks, in their order: the table of resources (readers only, but for registration), one resource's state, the ring's
-//! account, the list of whom to wake. None is held across an await, while decoding, or while tasks are woken. The observed revision advances while
-//! the state of the changed resource is locked: whoever holds that lock sees all changes of the resource at or before it.
+//! account, the list of whom to wake; a pin's and the timeline's are innermost. None is held across an await, while
+//! decoding, or while tasks are woken. The observed revision advances while the state of the changed resource is locked:
+//! whoever holds that lock sees all changes of the resource at or before it.
 //!
 //! # Reference
 //!
@@ -34,10 +41,12 @@
 
 mod event;
 mod item;
+mod pin;
 mod relay;
 mod resource;
 mod ring;
 mod snapshot;
+mod timeline;
 mod watcher;
 
 #[cfg(test)]
@@ -45,22 +54,26 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 pub use self::event::{Event, EventKind};
 pub use self::item::Item;
+pub use self::pin::Pin;
 pub use self::resource::Resource;
 pub use self::snapshot::{ItemPage, Snapshot};
 pub use self::watcher::{WatchError, Watcher};
 
 use self::relay::{Relay, Waiters};
 use self::ring::Account;
+use self::timeline::Timeline;
 use crate::{Change, Error, Observer, Result, Revision, Store};
 
 /// Makes the entry of a row: what the layers above know of an object. Given by `kinds`, one value a resource.
@@ -76,15 +89,18 @@ pub trait Decode: Send + Sync + 'static {
 /// What the cache may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of events kept for watchers, over all resources. The oldest event of any resource goes first.
+    /// Bytes of events kept for watchers, with their encoded forms, over all resources. The oldest event of any
+    /// resource goes first.
     pub ring_bytes: usize,
     /// Bytes of events (before and after) that one [`Watcher::next`] returns, except that one event always fits.
     pub batch_bytes: usize,
+    /// How long a state that was the newest can be read from memory, as far as the ring reaches (requirements D-RV-45).
+    pub snapshot_age: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { ring_bytes: 64 << 20, batch_bytes: 1 << 20 }
+        Limits { ring_bytes: 64 << 20, batch_bytes: 256 << 10, snapshot_age: Duration::from_secs(75) }
     }
 }
 
@@ -104,6 +120,8 @@ impl<D: Decode> Cache<D> {
             store: OnceLock::new(),
             limits,
             account: Mutex::new(Account::default()),
+            encoded: Arc::default(),
+            timeline: Mutex::new(Timeline::new(limits.snapshot_age)),
         };
         Cache { shared: Arc::new(shared), resources: RwLock::default(), relay: OnceLock::new() }
     }
@@ -116,6 +134,7 @@ impl<D: Decode> Cache<D> {
                 self.relay.get_or_init(|| Relay::start(&runtime));
             }
             self.shared.advance(store.revision());
+            self.shared.timeline.lock().mark(Instant::now(), store.revision());
             self.shared.progress.notify_waiters();
         }
     }
@@ -133,6 +152,16 @@ impl<D: Decode> Cache<D> {
         let resource = Arc::new(Resource::new(Arc::clone(&prefix), decode, Arc::clone(&self.shared)));
         resources.insert(prefix, Arc::clone(&resource));
         resource
+    }
+
+    /// Gives up a resource, if it is registered: it is not served any more, its watchers end, and its memory is freed with
+    /// the last of them. A later call of [`resource`](Cache::resource) registers the prefix anew.
+    pub fn unregister(&self, prefix: &str) -> bool {
+        let resource = self.resources.write().remove(prefix);
+        resource.is_some_and(|resource| {
+            resource.retire();
+            true
+        })
     }
 
     /// The newest revision observed: at least that of every commit answered by this process.
@@ -166,6 +195,9 @@ impl<D: Decode> Observer for Cache<D> {
                 }
             }
         }
+        if let Some(newest) = changes.last() {
+            self.shared.timeline.lock().mark(Instant::now(), newest.revision);
+        }
         self.shared.retain(retained);
         relay::wake(woken, self.relay.get());
         self.shared.progress.notify_waiters();
@@ -190,6 +222,9 @@ struct Shared<D: Decode> {
     store: OnceLock<Weak<dyn Store>>,
     limits: Limits,
     account: Mutex<Account<D>>,
+    /// Bytes of the encoded forms of events.
+    encoded: Arc<AtomicUsize>,
+    timeline: Mutex<Timeline>,
 }
 
 impl<D: Decode> Shared<D> {
@@ -220,9 +255,24 @@ impl<D: Decode> Shared<D> {
 
     /// Books new events, and drops the oldest ones of all resources while there are too many bytes.
     fn retain(&self, events: Vec<(Weak<Resource<D>>, Revision, usize)>) {
-        let victims = self.account.lock().book(events, self.limits.ring_bytes);
-        for (resource, revision) in victims {
-            resource.evict(revision);
+        let mut events = Some(events);
+        loop {
+            // What an event was encoded to goes with it, unless a reader still holds it.
+            let encoded = self.encoded.load(Ordering::Relaxed);
+            let limit = self.limits.ring_bytes.saturating_sub(encoded);
+            let victim = {
+                let mut account = self.account.lock();
+                events.take().into_iter().for_each(|events| account.book(events));
+                account.victim(limit)
+            };
+            match victim {
+                Some((resource, revision)) => {
+                    if let Some(resource) = resource.upgrade() {
+                        resource.evict(revision);
+                    }
+                }
+                None => return,
+            }
         }
     }
 }

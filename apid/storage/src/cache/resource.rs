@@ -5,20 +5,30 @@
 //! INVARIANT (exact load): rows are read at one revision, at or after all that was observed when the resource began to
 //! collect changes; collected changes at or before it are dropped, later ones applied. So none is missed or applied twice.
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
+use super::pin::{Pin, Pins};
 use super::relay::Waiters;
 use super::ring::Rings;
 use super::snapshot::Items;
 use super::{Decode, Event, Item, ItemPage, Shared, Snapshot, WatchError, Watcher};
-use crate::{Change, Error, Page, Result, Revision, Row};
+use crate::{Change, Error, Page, Result, Revision, Row, Stretch};
 
 /// Rows read at a time while loading.
 const LOAD_PAGE: usize = 10_000;
+
+/// Events undone, at most, for a snapshot of an older revision: some 2 µs each.
+const UNDONE: usize = 20_000;
+
+/// The part of the ring's bytes that the past of one resource may take.
+const PAST_PART: usize = 4;
 
 /// The items below one key prefix.
 pub struct Resource<D: Decode> {
@@ -38,6 +48,8 @@ enum State<D: Decode> {
     Loading(Vec<Change>),
     /// Changes are applied as they come.
     Loaded(Loaded<D>),
+    /// Nobody serves it any more.
+    Retired,
 }
 
 /// A resource that follows the store.
@@ -46,6 +58,9 @@ pub(super) struct Loaded<D: Decode> {
     /// The newest change applied, or the revision the rows were read at: what comes at or before it is in `items`.
     applied: Revision,
     pub(super) rings: Rings<D>,
+    pins: Pins<D>,
+    /// Whether the ring holds what it may of the time before the resource was loaded.
+    reached_back: bool,
 }
 
 impl<D: Decode> Resource<D> {
@@ -84,9 +99,37 @@ impl<D: Decode> Resource<D> {
         self.if_loaded(|loaded, revision| Snapshot::new(revision, loaded.items.clone()))
     }
 
-    /// Items of a scope, not before the key `start`, at most `limit` (0: all), at a revision that is now or past: the next
-    /// chunk of a list, or a list at an exact revision. Read from memory if the resource has not changed since, else
-    /// from the engine; `Compacted` and `Future` when the revision is not to be had.
+    /// The state of all keys at a revision, from memory: the newest state with the events after the revision undone.
+    /// None when memory does not tell: the revision has not been observed; it is older than [`Limits::snapshot_age`] or
+    /// than the ring; or the events are too many to undo.
+    ///
+    /// [`Limits::snapshot_age`]: super::Limits::snapshot_age
+    pub async fn snapshot_at(self: &Arc<Self>, at: Revision) -> Result<Option<Snapshot<D>>> {
+        let oldest = self.shared.timeline.lock().floor(Instant::now());
+        let found = self.loaded(|loaded, revision| {
+            if at > revision {
+                return None;
+            }
+            if loaded.applied <= at {
+                return Some((loaded.items.clone(), Vec::new()));
+            }
+            let events = if at < oldest { None } else { loaded.rings.since(at, UNDONE) };
+            events.map(|events| (loaded.items.clone(), events))
+        });
+        Ok(found.await?.map(|(mut items, events)| {
+            for event in events.iter().rev() {
+                match event.before() {
+                    Some(item) => drop(items.insert(Arc::clone(item.key()), Arc::clone(item))),
+                    None => drop(items.remove(event.key())),
+                }
+            }
+            Snapshot::new(at, items)
+        }))
+    }
+
+    /// Items of a scope, not before the key `start`, at most `limit` (0: all), at a revision that is now or past, read from
+    /// the engine: the next chunk of a list, or a list at an exact revision. `Compacted` and `Future` when the revision is
+    /// not to be had. Items that have not changed since are those of memory, which may be decoded already.
     pub async fn page_at(
         self: &Arc<Self>,
         scope: &str,
@@ -94,36 +137,39 @@ impl<D: Decode> Resource<D> {
         limit: usize,
         at: Revision,
     ) -> Result<ItemPage<D>> {
-        let unchanged = self
-            .loaded(|loaded, revision| {
-                (loaded.applied <= at && at <= revision).then(|| Snapshot::new(at, loaded.items.clone()))
-            })
-            .await?;
-        if let Some(snapshot) = unchanged {
-            let mut rest = snapshot.scope(scope, start);
-            let items: Vec<_> =
-                rest.by_ref().take(if limit == 0 { usize::MAX } else { limit }).map(Arc::clone).collect();
-            let remaining = rest.count();
-            return Ok(ItemPage { items, revision: at, more: remaining > 0, remaining: Some(remaining) });
+        if self.is_retired() {
+            return Err(retired());
         }
-        if !scope.ends_with('/') {
-            let row = self.shared.store()?.get(scope, Some(at)).await?.filter(|row| *row.key >= *start);
-            let items = row.into_iter().map(|row| Item::new(row, &self.decode)).collect();
-            return Ok(ItemPage { items, revision: at, more: false, remaining: Some(0) });
-        }
-        let Page { rows, more, .. } = self.shared.store()?.range(scope, start, limit, Some(at)).await?;
-        let items = rows.into_iter().map(|row| Item::new(row, &self.decode)).collect();
-        Ok(ItemPage { items, revision: at, more, remaining: (!more).then_some(0) })
+        let store = self.shared.store()?;
+        let (rows, more) = if scope.ends_with('/') {
+            let Page { rows, more, .. } = store.range(scope, start, limit, Some(at)).await?;
+            (rows, more)
+        } else {
+            let row = store.get(scope, Some(at)).await?.filter(|row| *row.key >= *start);
+            (row.into_iter().collect(), false)
+        };
+        let current = self.snapshot_now();
+        let items = rows.into_iter().map(|row| {
+            let held = current.as_ref().and_then(|current| current.item(&row.key));
+            match held.filter(|held| held.revision() == row.revision) {
+                Some(held) => Arc::clone(held),
+                None => Item::new(row, &self.decode),
+            }
+        });
+        Ok(ItemPage { items: items.collect(), revision: at, more })
     }
 
     /// Changes of a scope after a revision: those that have happened, then those to come. A revision that has not
     /// happened yet is waited for in silence. `Compacted` when the history does not reach so far back.
     pub async fn watch(self: &Arc<Self>, scope: &str, after: Revision) -> Result<Watcher<D>, WatchError> {
         let scope: Arc<str> = Arc::from(scope);
-        let mut watcher = self
+        if self.loaded(|loaded, _| after < loaded.rings.floor() && !loaded.reached_back).await? {
+            self.reach_back().await?;
+        }
+        let watcher = self
             .loaded(|loaded, _| Watcher::enter(Arc::clone(self), Arc::clone(&scope), after, loaded))
             .await?;
-        watcher.begin().await?;
+        watcher.begin()?;
         Ok(watcher)
     }
 
@@ -133,6 +179,16 @@ impl<D: Decode> Resource<D> {
         self.loaded(|loaded, revision| {
             let snapshot = Snapshot::new(revision, loaded.items.clone());
             (snapshot, Watcher::enter(Arc::clone(self), Arc::clone(&scope), revision, loaded))
+        })
+        .await
+    }
+
+    /// The same for a reader that may be slow.
+    pub async fn pin_and_watch(self: &Arc<Self>, scope: &str) -> Result<(Pin<D>, Watcher<D>)> {
+        let scope: Arc<str> = Arc::from(scope);
+        self.loaded(|loaded, revision| {
+            let pin = loaded.pins.pin(Snapshot::new(revision, loaded.items.clone()));
+            (pin, Watcher::enter(Arc::clone(self), Arc::clone(&scope), revision, loaded))
         })
         .await
     }
@@ -159,7 +215,20 @@ impl<D: Decode> Resource<D> {
                 let revision = self.shared.revision().max(loaded.applied);
                 Some(read(loaded, revision))
             }
-            State::Cold | State::Loading(_) => None,
+            State::Cold | State::Loading(_) | State::Retired => None,
+        }
+    }
+
+    /// Whether nobody serves it any more.
+    pub(super) fn is_retired(&self) -> bool {
+        matches!(*self.state.lock(), State::Retired)
+    }
+
+    /// Ends it: reads fail from now on, and watchers end.
+    pub(super) fn retire(&self) {
+        let was = mem::replace(&mut *self.state.lock(), State::Retired);
+        if let State::Loaded(loaded) = &was {
+            loaded.rings.waiters().for_each(|waiters| waiters.notify_waiters());
         }
     }
 
@@ -176,12 +245,12 @@ impl<D: Decode> Resource<D> {
     pub(super) fn apply(&self, change: &Change, woken: &mut Vec<Waiters>) -> Option<usize> {
         let mut state = self.state.lock();
         let weight = match &mut *state {
-            State::Cold => None,
+            State::Cold | State::Retired => None,
             State::Loading(collected) => {
                 collected.push(change.clone());
                 None
             }
-            State::Loaded(loaded) => loaded.apply(change, &self.decode, woken),
+            State::Loaded(loaded) => loaded.apply(change, &self.decode, &self.shared.encoded, woken),
         };
         self.shared.advance(change.revision);
         weight
@@ -191,6 +260,68 @@ impl<D: Decode> Resource<D> {
     pub(super) fn evict(&self, revision: Revision) {
         // Each event is freed after the lock is given back.
         while let Some(Some(_event)) = self.if_loaded(|loaded, _| loaded.rings.evict(revision)) {}
+        drop(self.if_loaded(|loaded, _| loaded.pins.take_back(loaded.rings.floor())));
+    }
+
+    /// Extends the ring to the past before the resource was loaded, unless somebody else just did: as far as the engine's
+    /// history goes and bytes allow.
+    async fn reach_back(self: &Arc<Self>) -> Result<()> {
+        let _loading = self.loading.lock().await;
+        let begin = |loaded: &mut Loaded<D>, _| (!loaded.reached_back).then(|| loaded.rings.floor());
+        let Some(upto) = self.if_loaded(begin).flatten() else { return Ok(()) };
+        let store = self.shared.store()?;
+        let upto = upto.min(store.revision());
+        let limit = self.shared.limits.ring_bytes / PAST_PART;
+        let mut floor = store.compacted();
+        let mut position = floor;
+        let mut bytes = 0;
+        let mut events: VecDeque<Arc<Event<D>>> = VecDeque::new();
+        // The newest item of each key so far: the next event of the key begins with it.
+        let mut newest: HashMap<Arc<str>, Arc<Item<D>>> = HashMap::new();
+        while position < upto {
+            let Stretch { changes, through } = match store.history(&self.prefix, position, upto).await {
+                Err(Error::Compacted { compacted, .. }) if compacted > position => {
+                    (position, floor, bytes) = (compacted, compacted, 0);
+                    events.clear();
+                    continue;
+                }
+                stretch => stretch?,
+            };
+            for change in changes {
+                let event = Event::from_change(change, &self.shared.encoded, |row| {
+                    let held = newest.get(&row.key).filter(|held| held.revision() == row.revision);
+                    held.map_or_else(|| Item::new(row, &self.decode), Arc::clone)
+                });
+                match event.after() {
+                    Some(item) => drop(newest.insert(Arc::clone(item.key()), Arc::clone(item))),
+                    None => drop(newest.remove(event.key())),
+                }
+                bytes += event.weight();
+                events.push_back(event);
+            }
+            while bytes > limit
+                && let Some(oldest) = events.pop_front()
+            {
+                bytes -= oldest.weight();
+                floor = oldest.revision();
+            }
+            position = through;
+        }
+        let events: Vec<_> = events.into();
+        let kept = self.if_loaded(|loaded, _| {
+            loaded.reached_back = true;
+            let kept = floor < upto && loaded.rings.prepend(&events, floor, upto);
+            if kept {
+                let weights = events.iter().rev();
+                let weights = weights.map(|event| (Arc::downgrade(self), event.revision(), event.weight()));
+                self.shared.account.lock().book_past(weights);
+            }
+            kept
+        });
+        if kept == Some(true) {
+            self.shared.retain(Vec::new());
+        }
+        Ok(())
     }
 
     /// Reads all rows, unless somebody else just did.
@@ -198,8 +329,10 @@ impl<D: Decode> Resource<D> {
         let _loading = self.loading.lock().await;
         let observed = {
             let mut state = self.state.lock();
-            if matches!(*state, State::Loaded(_)) {
-                return Ok(());
+            match *state {
+                State::Loaded(_) => return Ok(()),
+                State::Retired => return Err(retired()),
+                State::Cold | State::Loading(_) => {}
             }
             *state = State::Loading(Vec::new());
             self.shared.revision()
@@ -209,15 +342,19 @@ impl<D: Decode> Resource<D> {
         let (items, revision) = self.read(observed).await?;
         mem::forget(collecting);
 
-        let mut loaded =
-            Loaded { items, applied: revision, rings: Rings::new(Arc::clone(&self.prefix), revision) };
+        let mut loaded = Loaded {
+            items,
+            applied: revision,
+            rings: Rings::new(Arc::clone(&self.prefix), revision),
+            pins: Pins::default(),
+            reached_back: false,
+        };
         let mut retained = Vec::new();
         let mut state = self.state.lock();
-        if let State::Loading(collected) = mem::replace(&mut *state, State::Cold) {
-            for change in &collected {
-                if let Some(weight) = loaded.apply(change, &self.decode, &mut Vec::new()) {
-                    retained.push((Arc::downgrade(self), change.revision, weight));
-                }
+        let State::Loading(collected) = &mut *state else { return Err(retired()) };
+        for change in &mem::take(collected) {
+            if let Some(weight) = loaded.apply(change, &self.decode, &self.shared.encoded, &mut Vec::new()) {
+                retained.push((Arc::downgrade(self), change.revision, weight));
             }
         }
         *state = State::Loaded(loaded);
@@ -253,7 +390,13 @@ impl<D: Decode> Resource<D> {
 
 impl<D: Decode> Loaded<D> {
     /// The change as an event, unless the rows already held it.
-    fn apply(&mut self, change: &Change, decode: &Arc<D>, woken: &mut Vec<Waiters>) -> Option<usize> {
+    fn apply(
+        &mut self,
+        change: &Change,
+        decode: &Arc<D>,
+        encoded: &Arc<AtomicUsize>,
+        woken: &mut Vec<Waiters>,
+    ) -> Option<usize> {
         if change.revision <= self.applied {
             return None;
         }
@@ -267,7 +410,7 @@ impl<D: Decode> Loaded<D> {
             None => (self.items.remove(&*change.key), None),
         };
         self.applied = change.revision;
-        let event = Event::new(change.revision, old, new);
+        let event = Event::new(change.revision, old, new, encoded);
         self.rings.push(&event, woken);
         Some(event.weight())
     }
@@ -278,8 +421,16 @@ struct Collecting<'a, D: Decode>(&'a Resource<D>);
 
 impl<D: Decode> Drop for Collecting<'_, D> {
     fn drop(&mut self) {
-        *self.0.state.lock() = State::Cold;
+        let mut state = self.0.state.lock();
+        if matches!(*state, State::Loading(_)) {
+            *state = State::Cold;
+        }
     }
+}
+
+/// The answer of a resource that is not served any more.
+fn retired() -> Error {
+    Error::Unavailable("the resource is not served any more".to_owned())
 }
 
 impl<D: Decode> fmt::Debug for Resource<D> {

@@ -56,6 +56,13 @@ impl<D: Decode> Ring<D> {
         Some(events.map(|(_, event)| Arc::clone(event)).collect())
     }
 
+    /// The events after a revision, at most `limit`; None when they are more, or the revision is below the floor.
+    pub(super) fn since(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
+        let begin = self.events.partition_point(|event| event.revision() <= revision);
+        let held = revision >= self.floor && self.events.len() - begin <= limit;
+        held.then(|| self.events.range(begin..).map(Arc::clone).collect())
+    }
+
     /// Lowers the floor to one that is not below the whole ring's.
     fn reach_back(&mut self, floor: Revision, scope: &str, whole: &Ring<D>) {
         if floor >= self.floor {
@@ -114,6 +121,31 @@ impl<D: Decode> Rings<D> {
         ring.watchers += 1;
         ring.reach_back(after.max(whole.floor), scope, whole);
         ring
+    }
+
+    /// Puts events before all others, of which none is missing after `floor`; unless the ring has moved on from `upto`.
+    pub(super) fn prepend(&mut self, events: &[Arc<Event<D>>], floor: Revision, upto: Revision) -> bool {
+        if self.whole.floor != upto {
+            return false;
+        }
+        events.iter().rev().for_each(|event| self.whole.events.push_front(Arc::clone(event)));
+        self.whole.floor = floor;
+        true
+    }
+
+    /// The revision after which the resource's own ring is whole.
+    pub(super) fn floor(&self) -> Revision {
+        self.whole.floor
+    }
+
+    /// Everybody who waits for events.
+    pub(super) fn waiters(&self) -> impl Iterator<Item = &Arc<Notify>> {
+        std::iter::once(&self.whole).chain(self.scoped.values()).map(|ring| &ring.notify)
+    }
+
+    /// The events after a revision, if the ring holds them and they are at most `limit`.
+    pub(super) fn since(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
+        self.whole.since(revision, limit)
     }
 
     /// One watcher less.
@@ -178,24 +210,30 @@ impl<D: Decode> Default for Account<D> {
 }
 
 impl<D: Decode> Account<D> {
-    /// Books events; answers which ones must go.
-    pub(super) fn book(
-        &mut self,
-        events: Vec<(Weak<Resource<D>>, Revision, usize)>,
-        limit: usize,
-    ) -> Vec<(Arc<Resource<D>>, Revision)> {
+    /// Books events that are older than all others, newest first.
+    pub(super) fn book_past(&mut self, events: impl Iterator<Item = (Weak<Resource<D>>, Revision, usize)>) {
+        for event in events {
+            self.bytes += event.2;
+            self.events.push_front(event);
+        }
+    }
+
+    /// Books events.
+    pub(super) fn book(&mut self, events: Vec<(Weak<Resource<D>>, Revision, usize)>) {
         for event in events {
             self.bytes += event.2;
             self.events.push_back(event);
         }
-        let mut victims = Vec::new();
-        while self.bytes > limit
-            && let Some((resource, revision, weight)) = self.events.pop_front()
-        {
-            self.bytes -= weight;
-            victims.extend(resource.upgrade().map(|resource| (resource, revision)));
+    }
+
+    /// The oldest event, which must go for all others to take at most `limit` bytes, if it must.
+    pub(super) fn victim(&mut self, limit: usize) -> Option<(Weak<Resource<D>>, Revision)> {
+        if self.bytes <= limit {
+            return None;
         }
-        victims
+        let (resource, revision, weight) = self.events.pop_front()?;
+        self.bytes -= weight;
+        Some((resource, revision))
     }
 }
 

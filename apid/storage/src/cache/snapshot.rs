@@ -82,8 +82,6 @@ pub struct ItemPage<D: Decode> {
     pub revision: Revision,
     /// Whether items of the scope follow after the last one.
     pub more: bool,
-    /// How many follow; None when only the engine could count them.
-    pub remaining: Option<usize>,
 }
 
 impl<D: Decode> fmt::Debug for ItemPage<D> {

@@ -1,8 +1,8 @@
 //! A watcher: a position in the history of a scope.
 //!
-//! A position below the ring is moved up by reading the engine's history until it reaches the ring; from then on the
-//! watcher reads the ring only. The engine is read without a prefix: then the revision that the ring begins after is
-//! itself among the changes, so that the watcher knows that it arrived even when its own scope was quiet.
+//! A position below the ring is moved up by reading the engine's history, a stretch at a time, until it reaches the ring;
+//! from then on the watcher reads the ring only. It comes to that only where the ring, which reaches back when the first
+//! watcher needs it, had no room for so old events.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 use super::resource::Loaded;
 use super::ring::in_scope;
-use super::{Decode, Event, Resource};
-use crate::{Error, Revision, Watch};
+use super::{Decode, Event, Item, Resource};
+use crate::{Error, Revision, Stretch};
 
 /// Why a watcher ended.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -24,6 +24,9 @@ pub enum WatchError {
         /// All events at or before it were delivered.
         position: Revision,
     },
+    /// The resource was given up.
+    #[error("the resource is not served any more")]
+    Retired,
     /// The store cannot tell what happened; `Compacted` when its history does not reach back to the position.
     #[error(transparent)]
     Store(#[from] Error),
@@ -36,8 +39,8 @@ pub struct Watcher<D: Decode> {
     /// All events of the scope at or before it were delivered.
     position: Revision,
     notify: Arc<Notify>,
-    /// The engine's history, while the position is below the ring.
-    history: Option<Box<dyn Watch>>,
+    /// Whether the position is below the ring since the beginning.
+    behind: bool,
 }
 
 impl<D: Decode> Watcher<D> {
@@ -47,33 +50,42 @@ impl<D: Decode> Watcher<D> {
         position: Revision,
         loaded: &mut Loaded<D>,
     ) -> Self {
-        let notify = Arc::clone(loaded.rings.enter(&scope, position).notify());
-        Watcher { resource, scope, position, notify, history: None }
+        let ring = loaded.rings.enter(&scope, position);
+        let (notify, behind) = (Arc::clone(ring.notify()), position < ring.floor());
+        Watcher { resource, scope, position, notify, behind }
     }
 
-    /// Opens the engine's history if the position is below the ring.
-    pub(super) async fn begin(&mut self) -> Result<(), WatchError> {
-        if !self.in_ring() {
-            self.history = Some(self.resource.shared().store()?.watch("", self.position).await?);
+    /// Whether the history reaches back to the position. What the engine has given up is not told, even where the ring
+    /// still holds it: so how far back a watch begins depends on the store alone.
+    pub(super) fn begin(&self) -> Result<(), WatchError> {
+        let compacted = self.resource.shared().store()?.compacted();
+        if self.position < compacted {
+            return Err(Error::Compacted { asked: self.position, compacted }.into());
         }
         Ok(())
     }
 
     /// The next events, at least one; waits for them. Cancel-safe. After an error the watcher is over.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
-        while let Some(history) = &mut self.history {
-            let changes = history.next().await?;
-            let newest = changes.last().map(|change| change.revision);
-            let decode = self.resource.decode();
-            let events: Vec<_> = changes
-                .into_iter()
-                .filter(|change| in_scope(&self.scope, &change.key))
-                .map(|change| Event::from_change(change, decode))
-                .collect();
-            self.position = self.position.max(newest.unwrap_or_default());
-            if self.in_ring() {
-                self.history = None;
+        while self.behind {
+            let Some(floor) = self.floor()?.filter(|floor| *floor > self.position) else {
+                self.behind = false;
+                break;
+            };
+            let store = self.resource.shared().store()?;
+            let upto = floor.min(store.revision());
+            if upto <= self.position {
+                // The engine lets itself be observed before it lets itself be read.
+                tokio::task::yield_now().await;
+                continue;
             }
+            let Stretch { changes, through } = store.history(&self.scope, self.position, upto).await?;
+            self.position = through;
+            let (decode, encoded) = (self.resource.decode(), &self.resource.shared().encoded);
+            let changes = changes.into_iter().filter(|change| in_scope(&self.scope, &change.key));
+            let events: Vec<_> = changes
+                .map(|change| Event::from_change(change, encoded, |row| Item::new(row, decode)))
+                .collect();
             if !events.is_empty() {
                 return Ok(events);
             }
@@ -94,7 +106,7 @@ impl<D: Decode> Watcher<D> {
     /// Moves up to the newest revision if nothing is left to deliver. All events at or before the answer were delivered:
     /// what a bookmark may say.
     pub fn progress(&mut self) -> Revision {
-        if self.history.is_none() {
+        if !self.behind {
             let position = self.position;
             let newest = self.resource.if_loaded(|loaded, revision| {
                 let ring = loaded.rings.of(&self.scope)?;
@@ -106,19 +118,22 @@ impl<D: Decode> Watcher<D> {
         self.position
     }
 
-    /// Whether the ring holds all events after the position.
-    fn in_ring(&self) -> bool {
-        let at_floor = |loaded: &mut Loaded<D>, _| {
-            loaded.rings.of(&self.scope).map(|ring| self.position >= ring.floor())
-        };
-        self.resource.if_loaded(at_floor).flatten().unwrap_or(false)
+    /// Whether it waits for a revision that has not happened.
+    pub fn is_ahead(&self) -> bool {
+        self.position > self.resource.shared().revision()
+    }
+
+    /// The revision after which the ring of the scope is whole.
+    fn floor(&self) -> Result<Option<Revision>, WatchError> {
+        let floor = |loaded: &mut Loaded<D>, _| loaded.rings.of(&self.scope).map(|ring| ring.floor());
+        self.resource.if_loaded(floor).ok_or(WatchError::Retired)
     }
 
     fn pending(&self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
         let bytes = self.resource.shared().limits.batch_bytes;
         self.resource
             .if_loaded(|loaded, _| loaded.rings.of(&self.scope)?.after(self.position, bytes))
-            .flatten()
+            .ok_or(WatchError::Retired)?
             .ok_or(WatchError::Lagged { position: self.position })
     }
 }

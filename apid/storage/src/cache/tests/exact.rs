@@ -57,6 +57,21 @@ fn writer(fake: &Fake, mut random: SmallRng, batches: usize) {
     }
 }
 
+/// Reads the past from memory where it tells, and compares it with the history.
+async fn look_back(fake: &Fake, pods: &Arc<Resource<Text>>, random: &mut SmallRng) {
+    let newest = fake.newest();
+    let at = Revision(random.random_range(0..=newest.0));
+    let Some(snapshot) = pods.snapshot_at(at).await.unwrap() else { return };
+    let mut rows = fake.rows(Some(at));
+    rows.retain(|key, _| key.starts_with("/pods/"));
+    let told: Vec<Row> = snapshot.scope("/pods/", "").map(|item| item.row().clone()).collect();
+    assert_eq!(
+        (snapshot.revision(), told),
+        (at, rows.into_values().collect::<Vec<_>>()),
+        "the state at {at}"
+    );
+}
+
 /// Starts somewhere, watches until the writers are done, and begins anew wherever it lagged.
 async fn reader(
     fake: Arc<Fake>,
@@ -118,6 +133,7 @@ async fn reader(
             }
         }
         if random.random_bool(0.1) {
+            look_back(&fake, &pods, &mut random).await;
             tokio::task::yield_now().await;
         }
     }
@@ -129,8 +145,9 @@ async fn reader(
 async fn run(seed: u64) -> usize {
     let mut random = SmallRng::seed_from_u64(seed);
     let limits = Limits {
-        ring_bytes: [3_000, 20_000, 1 << 20][random.random_range(0..3)],
+        ring_bytes: [3_000, 40_000, 1 << 20][random.random_range(0..3)],
         batch_bytes: [1, 2_000, 1 << 20][random.random_range(0..3)],
+        ..Limits::default()
     };
     let Setup { fake, pods, cache, .. } = setup(limits);
     let nodes = cache.resource("/nodes/", Text::default());

@@ -21,7 +21,7 @@ pub(super) struct Fake {
     changed: Notify,
     failing: AtomicBool,
     gate: tokio::sync::Mutex<()>,
-    open: AtomicUsize,
+    read: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Fake {
             changed: Notify::new(),
             failing: AtomicBool::new(false),
             gate: tokio::sync::Mutex::new(()),
-            open: AtomicUsize::new(0),
+            read: AtomicUsize::new(0),
         })
     }
 
@@ -135,8 +135,9 @@ impl Fake {
         self.gate.try_lock().unwrap()
     }
 
-    pub(super) fn open_watches(&self) -> usize {
-        self.open.load(Ordering::SeqCst)
+    /// How many stretches of history were read.
+    pub(super) fn stretches(&self) -> usize {
+        self.read.load(Ordering::SeqCst)
     }
 
     fn check(&self, at: Option<Revision>) -> Result<Revision> {
@@ -186,9 +187,31 @@ impl Store for Fake {
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
         self.check(Some(after))?;
-        self.open.fetch_add(1, Ordering::SeqCst);
         let fake = self.this.upgrade().ok_or_else(|| Error::Unavailable("the store is gone".to_owned()))?;
         Ok(Box::new(FakeWatch { fake, prefix: prefix.to_owned(), position: after }))
+    }
+
+    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<Stretch> {
+        self.check(Some(after))?;
+        self.check(Some(upto))?;
+        self.read.fetch_add(1, Ordering::SeqCst);
+        let changes = self.changes();
+        let mut through = upto.max(after);
+        let mut found = Vec::new();
+        // Portions of five entries make catching up a matter of several reads.
+        for (looked_at, change) in
+            changes.into_iter().filter(|c| c.revision > after && c.revision <= upto).enumerate()
+        {
+            let revision = change.revision;
+            if change.key.starts_with(prefix) {
+                found.push(change);
+            }
+            if looked_at == 4 {
+                through = revision;
+                break;
+            }
+        }
+        Ok(Stretch { changes: found, through })
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {
@@ -225,11 +248,5 @@ impl Watch for FakeWatch {
             }
             changed.await;
         }
-    }
-}
-
-impl Drop for FakeWatch {
-    fn drop(&mut self) {
-        self.fake.open.fetch_sub(1, Ordering::SeqCst);
     }
 }

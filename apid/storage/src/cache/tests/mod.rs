@@ -210,35 +210,157 @@ async fn progress_is_what_was_delivered_and_all_of_it_when_idle() {
 }
 
 #[tokio::test]
-async fn a_start_below_the_ring_reads_the_history_and_then_the_ring() {
+async fn the_first_start_before_the_load_extends_the_ring_for_all() {
     let Setup { fake, pods, .. } = setup(Limits::default());
-    fake.write(&[("/pods/a/x", Some("1")), ("/nodes/n", Some("1")), ("/pods/b/x", Some("1"))]);
+    let nodes = "/nodes/n";
+    fake.write(&[("/pods/a/x", Some("1")), (nodes, Some("1")), ("/pods/b/x", Some("1")), (nodes, Some("2"))]);
+    fake.write(&[(nodes, Some("3")), (nodes, Some("4")), (nodes, Some("5")), ("/pods/a/x", Some("2"))]);
     pods.snapshot().await.unwrap();
-    fake.write(&[("/pods/a/x", Some("2"))]);
+    fake.write(&[("/pods/a/x", Some("3"))]);
+    assert_eq!(fake.stretches(), 0, "nobody asked for the past");
+    let of_one = [
+        (EventKind::Added, "/pods/a/x", 1),
+        (EventKind::Modified, "/pods/a/x", 8),
+        (EventKind::Modified, "/pods/a/x", 9),
+    ];
     let mut watcher = pods.watch("/pods/a/", Revision(0)).await.unwrap();
-    assert_eq!(watcher.progress(), Revision(0));
-    assert_eq!(told(&watcher.next().await.unwrap())[0], (EventKind::Added, "/pods/a/x", 1));
-    while watcher.progress() < Revision(4) {
-        watcher.next().await.unwrap();
+    let events = watcher.next().await.unwrap();
+    assert_eq!(told(&events), of_one);
+    assert_eq!((watcher.progress(), fake.stretches()), (Revision(9), 2), "two stretches of five");
+    assert!(Arc::ptr_eq(events[0].after().unwrap(), events[1].before().unwrap()), "an item is one");
+    for scope in ["/pods/a/x", "/pods/"] {
+        let mut other = pods.watch(scope, Revision(3)).await.unwrap();
+        assert_eq!(told(&other.next().await.unwrap()), of_one[1..], "{scope}");
     }
-    fake.write(&[("/pods/a/y", Some("1"))]);
-    assert_eq!(told(&watcher.next().await.unwrap()), [(EventKind::Added, "/pods/a/y", 5)]);
-    assert_eq!(fake.open_watches(), 0, "at the ring the engine is let go");
-
-    // A quiet scope arrives, too, without an event of its own.
     let mut quiet = pods.watch("/pods/q/", Revision(0)).await.unwrap();
-    assert_eq!(fake.open_watches(), 1);
     assert!(ready(&mut quiet).await.is_none());
-    assert_eq!((fake.open_watches(), quiet.progress()), (0, Revision(5)));
+    assert_eq!((quiet.progress(), fake.stretches()), (Revision(9), 2), "the past is read once");
 
     fake.compact_now(Revision(2));
     let error = pods.watch("/pods/a/", Revision(1)).await.unwrap_err();
     assert!(matches!(error, WatchError::Store(Error::Compacted { .. })), "{error}");
     pods.watch("/pods/a/", Revision(2)).await.unwrap();
 
-    let mut future = pods.watch("/pods/a/", Revision(7)).await.unwrap();
-    fake.write(&[("/pods/a/y", Some("2")), ("/pods/a/y", Some("3")), ("/pods/a/y", Some("4"))]);
-    assert_eq!(told(&future.next().await.unwrap()), [(EventKind::Modified, "/pods/a/y", 8)]);
+    let mut future = pods.watch("/pods/a/", Revision(10)).await.unwrap();
+    fake.write(&[("/pods/a/y", Some("1")), ("/pods/a/y", Some("2"))]);
+    assert_eq!(told(&future.next().await.unwrap()), [(EventKind::Modified, "/pods/a/y", 11)]);
+}
+
+#[tokio::test]
+async fn a_start_that_the_ring_has_no_room_for_reads_the_history_first() {
+    let Setup { fake, pods, .. } = setup(Limits { ring_bytes: 8_000, ..Limits::default() });
+    for _ in 0..40 {
+        fake.write(&[("/pods/a/x", Some("1")), ("/nodes/n", Some("1"))]);
+    }
+    pods.snapshot().await.unwrap();
+    let mut all = Vec::new();
+    let mut watcher = pods.watch("/pods/", Revision(1)).await.unwrap();
+    while watcher.progress() < fake.newest() {
+        all.extend(told(&watcher.next().await.unwrap()).into_iter().map(|(.., revision)| revision));
+    }
+    assert_eq!(all, (1..40).map(|i| 2 * i + 1).collect::<Vec<_>>());
+    let read = fake.stretches();
+    let mut late = pods.watch("/pods/", Revision(77)).await.unwrap();
+    assert_eq!(told(&late.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 79)]);
+    assert_eq!(fake.stretches(), read, "the newest of the past are in the ring");
+    let mut quiet = pods.watch("/pods/q/", Revision(0)).await.unwrap();
+    assert!(ready(&mut quiet).await.is_none(), "a quiet scope arrives without an event of its own");
+    assert_eq!(quiet.progress(), Revision(80));
+}
+
+#[tokio::test]
+async fn the_ring_is_bounded_with_what_events_are_encoded_to() {
+    let Setup { fake, pods, .. } = setup(Limits { ring_bytes: 100_000, ..Limits::default() });
+    let (_, mut watcher) = pods.snapshot_and_watch("/pods/").await.unwrap();
+    let held =
+        || pods.if_loaded(|loaded, _| loaded.rings.since(loaded.rings.floor(), usize::MAX).unwrap()).unwrap();
+    for _ in 0..50 {
+        fake.write(&[("/pods/a/x", Some("1"))]);
+        let event = watcher.next().await.unwrap().remove(0);
+        event.form(1, || Ok::<_, ()>(Bytes::from(vec![0; 20_000]))).unwrap();
+    }
+    assert_eq!(held().len(), 5);
+    let encoded = || pods.shared().encoded.load(Ordering::SeqCst);
+    assert_eq!(encoded(), 100_000, "the bound, before the next event comes");
+    fake.write(&[("/pods/a/x", Some("1"))]);
+    assert_eq!((held().len(), encoded()), (5, 80_000));
+}
+
+#[tokio::test]
+async fn the_past_is_read_from_memory_for_a_while() {
+    let all = [
+        vec![],
+        vec!["/pods/a/x"],
+        vec!["/pods/a/x", "/pods/a/y"],
+        vec!["/pods/a/y"],
+        vec!["/pods/a/y", "/pods/a/z"],
+    ];
+    for age in [std::time::Duration::from_secs(75), std::time::Duration::ZERO] {
+        let Setup { fake, pods, .. } = setup(Limits { snapshot_age: age, ..Limits::default() });
+        pods.snapshot().await.unwrap();
+        let keys = async |at| {
+            let snapshot = pods.snapshot_at(Revision(at)).await.unwrap()?;
+            assert_eq!(snapshot.revision(), Revision(at));
+            Some(snapshot.scope("/pods/", "").map(|item| item.key().to_string()).collect::<Vec<_>>())
+        };
+        fake.write(&[("/pods/a/x", Some("1")), ("/pods/a/y", Some("1"))]);
+        fake.write(&[("/pods/a/x", None), ("/pods/a/z", Some("1"))]);
+        for (at, want) in (0..4).zip(&all) {
+            let want = (!age.is_zero()).then(|| want.iter().map(ToString::to_string).collect());
+            assert_eq!(keys(at).await, want, "{at}");
+        }
+        assert_eq!(keys(4).await.unwrap(), all[4], "the newest state is always at hand");
+        fake.write(&[("/elsewhere", Some("1"))]);
+        assert_eq!(keys(4).await.unwrap(), all[4], "as long as nothing changed");
+        assert_eq!(keys(5).await.unwrap(), all[4]);
+        assert_eq!(keys(6).await, None, "it has not happened");
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_is_taken_back_when_the_ring_has_moved_past_it() {
+    let Setup { fake, pods, .. } = setup(Limits { ring_bytes: 4_000, ..Limits::default() });
+    fake.write(&[("/pods/a/x", Some("1")), ("/pods/a/y", Some("1"))]);
+    let (pin, mut watcher) = pods.pin_and_watch("/pods/").await.unwrap();
+    let old = Arc::downgrade(&pin.items("/pods/", "", 1).unwrap()[0]);
+    fake.write(&[("/pods/a/x", Some("2"))]);
+    let rest = pin.items("/pods/a/", "/pods/a/x\0", 1 << 20).unwrap();
+    assert_eq!((rest.len(), rest[0].value()), (1, &Bytes::from("1")));
+    assert_eq!(pin.items("/pods/", "", 200).unwrap().len(), 2, "as many as fit");
+    assert!(old.upgrade().is_some());
+    for _ in 0..10 {
+        fake.write(&[("/pods/a/z", Some("1"))]);
+    }
+    assert!(pin.items("/pods/", "", 1).is_none());
+    assert!(old.upgrade().is_none(), "nothing old is kept alive by a reader that does not read");
+    assert!(matches!(watcher.next().await, Err(WatchError::Lagged { .. })));
+    for _ in 0..1_000 {
+        fake.write(&[("/elsewhere", Some("1"))]);
+        pods.pin_and_watch("/pods/").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_resource_that_is_given_up_ends_its_watchers_and_may_come_again() {
+    let Setup { fake, cache, pods, .. } = setup(Limits::default());
+    fake.write(&[("/pods/a/x", Some("1"))]);
+    let (_, mut watcher) = pods.snapshot_and_watch("/pods/a/").await.unwrap();
+    let waiting = tokio::spawn(async move { watcher.next().await.map(|events| events.len()) });
+    tokio::task::yield_now().await;
+    assert!(cache.unregister("/pods/"));
+    assert!(!cache.unregister("/pods/"), "it is gone");
+    assert!(matches!(waiting.await.unwrap(), Err(WatchError::Retired)));
+    fake.write(&[("/pods/a/x", Some("2"))]);
+    assert!(matches!(pods.snapshot().await, Err(Error::Unavailable(_))));
+    assert!(matches!(pods.page_at("/pods/", "", 0, Revision(1)).await, Err(Error::Unavailable(_))));
+    assert!(matches!(pods.watch("/pods/", Revision(1)).await, Err(WatchError::Store(Error::Unavailable(_)))));
+    let again = cache.resource("/pods/", Text::default());
+    assert!(!Arc::ptr_eq(&pods, &again));
+    let snapshot = again.snapshot().await.unwrap();
+    assert_eq!(snapshot.item("/pods/a/x").unwrap().revision(), Revision(2));
+    let freed = Arc::downgrade(&pods);
+    drop(pods);
+    assert!(freed.upgrade().is_none());
 }
 
 #[tokio::test]
@@ -265,7 +387,7 @@ async fn a_watcher_that_the_ring_passed_ends_and_can_resume() {
 }
 
 #[tokio::test]
-async fn chunks_of_an_older_revision_come_from_memory_while_nothing_changed() {
+async fn chunks_of_a_revision_come_from_the_engine_with_what_is_decoded_already() {
     let Setup { fake, pods, .. } = setup(Limits::default());
     fake.write(&[
         ("/pods/a/x", Some("1")),
@@ -275,17 +397,16 @@ async fn chunks_of_an_older_revision_come_from_memory_while_nothing_changed() {
     ]);
     let keys =
         |page: &ItemPage<Text>| page.items.iter().map(|item| item.key().to_string()).collect::<Vec<_>>();
-    pods.snapshot().await.unwrap();
+    let now = pods.snapshot().await.unwrap();
     fake.write(&[("/elsewhere", Some("1"))]);
-    for (writes, remaining) in
-        [(&[][..], Some(1)), (&[("/pods/a/x", None), ("/pods/a/y", Some("2"))][..], None)]
-    {
+    for (writes, same) in [(&[][..], true), (&[("/pods/a/x", None), ("/pods/a/y", Some("2"))][..], false)] {
         fake.write(writes);
         let page = pods.page_at("/pods/a/", "/pods/a/x\0", 1, Revision(4)).await.unwrap();
-        assert_eq!((keys(&page), page.more, page.remaining), (vec!["/pods/a/y".to_owned()], true, remaining));
+        assert_eq!((keys(&page), page.more), (vec!["/pods/a/y".to_owned()], true));
         assert_eq!((page.revision, page.items[0].revision()), (Revision(4), Revision(2)));
+        assert_eq!(Arc::ptr_eq(&page.items[0], now.item("/pods/a/y").unwrap()), same);
         let page = pods.page_at("/pods/a/", "/pods/a/y\0", 0, Revision(5)).await.unwrap();
-        assert_eq!((keys(&page), page.more, page.remaining), (vec!["/pods/a/z".to_owned()], false, Some(0)));
+        assert_eq!((keys(&page), page.more), (vec!["/pods/a/z".to_owned()], false));
         let page = pods.page_at("/pods/a/x", "", 0, Revision(4)).await.unwrap();
         assert_eq!(keys(&page), ["/pods/a/x"]);
     }
