@@ -82,8 +82,10 @@ impl ServiceAccounts {
             ..Accepted::default()
         };
         if self.lookup {
+            let invalid = self.names.label_key("legacy-token-invalid-since");
             let identities = self.mirror.identities(at.at_least)?;
-            if let Err(check) = rests(&identities, claims, credentials.token, at.now, &mut accepted) {
+            if let Err(check) = rests(&identities, claims, credentials.token, at.now, &mut accepted, &invalid)
+            {
                 return Ok(Err(check));
             }
         }
@@ -136,6 +138,7 @@ fn rests(
     token: &str,
     now: Timestamp,
     accepted: &mut Accepted,
+    invalid: &str,
 ) -> Result<(), String> {
     let private = &claims.private;
     let namespace = private.namespace.as_str();
@@ -168,6 +171,9 @@ fn rests(
         let held = secret.data.get("token").map(Vec::as_slice).unwrap_or_default();
         if !bool::from(held.ct_eq(token.as_bytes())) {
             return Err("its Secret holds another token".to_owned());
+        }
+        if secret.annotations.contains_key(invalid) {
+            return Err(format!("its Secret is marked `{invalid}`: the token lay unused for long"));
         }
         let named = Named { uid: secret.anchor.uid.to_string(), ..named.clone() };
         return on("secrets", namespace, &named, Some(&secret.anchor));

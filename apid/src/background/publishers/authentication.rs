@@ -1,0 +1,63 @@
+//! `extension-apiserver-authentication`: whom a server that extends this one may believe (requirements A-PROXY-21).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use apimachinery::object::{Map, Value};
+use apimachinery::status::Status;
+use tokio::sync::mpsc;
+
+use super::super::actor::Actor;
+use super::super::follow::{Seen, follow};
+use super::super::stored;
+use super::{Publications, RETRY, put, text, when_changed};
+use crate::plane::Plane;
+
+/// The ConfigMap.
+const NAME: &str = "extension-apiserver-authentication";
+
+/// Keeps it, until the process ends.
+pub(super) async fn run(plane: Arc<Plane>, publications: Publications) {
+    let Ok(maps) = stored::core(&plane, "configmaps") else { return };
+    let namespace = plane.names.system_namespace;
+    let (wanted, mut queue) = mpsc::unbounded_channel();
+    let proxy = publications.proxy.as_ref().map(|proxy| proxy.client_ca.clone());
+    let files: Vec<PathBuf> = publications.client_ca.iter().cloned().chain(proxy).collect();
+    let _watch = when_changed(files, wanted.clone(), ());
+    let again = wanted.clone();
+    let follow = follow(maps.items.clone(), move |seen| {
+        let (Seen::There(map) | Seen::Gone(map)) = seen;
+        if map.name() == NAME && map.namespace() == namespace {
+            let _ = wanted.send(());
+        }
+    });
+    let actor = Actor::apiserver(plane.clone());
+    let keep = async {
+        while queue.recv().await.is_some() {
+            let kept = match data(&publications) {
+                Ok(data) => put(&actor, maps, (namespace, NAME), data, false).await,
+                Err(status) => Err(status),
+            };
+            if let Err(status) = kept {
+                tracing::warn!(name = NAME, reason = %status, "a ConfigMap cannot be published");
+                tokio::time::sleep(RETRY).await;
+                let _ = again.send(());
+            }
+        }
+    };
+    tokio::join!(follow, keep);
+}
+
+fn data(publications: &Publications) -> Result<Map<String, Value>, Status> {
+    let mut data = Map::new();
+    if let Some(file) = &publications.client_ca {
+        data.insert("client-ca-file".to_owned(), text(file)?.into());
+    }
+    if let Some(proxy) = &publications.proxy {
+        data.insert("requestheader-client-ca-file".to_owned(), text(&proxy.client_ca)?.into());
+        for (key, list) in &proxy.lists {
+            data.insert((*key).to_owned(), Value::from(list.clone()).to_string().into());
+        }
+    }
+    Ok(data)
+}

@@ -1,0 +1,222 @@
+//! Token Secrets that nobody uses: since when their use is noted, and the end of those that were made for an account by
+//! itself and lie unused.
+//!
+//! # Contract
+//!
+//! A ConfigMap of the system namespace says since when uses are noted. A year after that day, once a day, every token
+//! Secret that its account lists, that no pod mounts and that was not used for a year is marked invalid; authd refuses its
+//! token from then on. A year later it is deleted. Whoever takes the mark away has the token back. Secrets that somebody
+//! made by hand are listed by no account, and stay.
+//!
+//! # Reference
+//!
+//! Kubernetes' `legacy-serviceaccount-token-cleaner` with its default period, and the tracking of its API server.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::names::Names;
+use apimachinery::object::{Map, Object, Value};
+use apimachinery::status::Status;
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::super::actor::{Actor, Target};
+use super::super::stored;
+use super::put;
+use crate::plane::{Collection, Plane};
+use crate::verbs::deletion::options::DeleteOptions;
+
+/// The ConfigMap, under every preset, and its key.
+const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
+const SINCE: &str = "since";
+/// How long a token may lie unused, and then be marked.
+const PERIOD: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How often the Secrets are looked at.
+const EVERY: Duration = Duration::from_secs(24 * 3600);
+/// After a failure.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Tracks and cleans, until the process ends.
+pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool) {
+    let server = Actor::apiserver(plane.clone());
+    let cleaner = Actor::controller(plane.clone(), "legacy-service-account-token-cleaner", own_accounts);
+    loop {
+        let worked = match track(&plane, &server).await {
+            Ok(since) => clean(&plane, &cleaner, &since).await,
+            Err(status) => Err(status),
+        };
+        let pause = match worked {
+            Ok(()) => EVERY,
+            Err(status) => {
+                tracing::warn!(reason = %status, "unused token Secrets cannot be looked at");
+                RETRY
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// The day since which uses are noted: what the ConfigMap says, or today.
+async fn track(plane: &Plane, server: &Actor) -> Result<String, Status> {
+    let maps = stored::core(plane, "configmaps")?;
+    let namespace = plane.names.system_namespace;
+    let (item, _) = maps.items.get(&maps.resource.key(namespace, NAME)).await.map_err(stored::unavailable)?;
+    let today = day(plane.clock.now());
+    let held = item.as_deref().and_then(stored::object);
+    let held = held.as_ref().and_then(|map| map.str_at(&["data", SINCE])).filter(|since| is_day(since));
+    if let Some(since) = held.filter(|since| **since <= *today) {
+        return Ok(since.to_owned());
+    }
+    let data = Map::from_iter([(SINCE.to_owned(), Value::from(today.as_str()))]);
+    put(server, maps, (namespace, NAME), data, false).await?;
+    Ok(today)
+}
+
+async fn clean(plane: &Plane, cleaner: &Actor, since: &str) -> Result<(), Status> {
+    let now = plane.clock.now();
+    let limit = day(now.checked_sub(PERIOD).unwrap_or(Timestamp::MIN));
+    if *since > *limit {
+        return Ok(());
+    }
+    let (secrets, accounts, pods) = (
+        stored::core(plane, "secrets")?,
+        stored::core(plane, "serviceaccounts")?,
+        stored::core(plane, "pods")?,
+    );
+    let scope = |collection: &Collection| collection.items.prefix().to_string();
+    let listed = names_of(&stored::objects(accounts, &scope(accounts)).await?, |account| {
+        let list = account.get("secrets").and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(|reference| reference.get("name")?.as_str()).map(str::to_owned).collect()
+    });
+    let mounted = names_of(&stored::objects(pods, &scope(pods)).await?, |pod| {
+        let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
+        volumes
+            .filter_map(|volume| volume.get("secret")?.get("secretName")?.as_str())
+            .map(str::to_owned)
+            .collect()
+    });
+    for secret in stored::objects(secrets, &scope(secrets)).await? {
+        let key = (secret.namespace().to_owned(), secret.name().to_owned());
+        if !listed.contains(&key) || mounted.contains(&key) {
+            continue;
+        }
+        let target = Target { collection: secrets, namespace: &key.0, name: &key.1, subresource: "" };
+        let done = match verdict(&secret, &plane.names, &limit) {
+            Verdict::Stays => continue,
+            Verdict::IsMarked => {
+                let label = plane.names.label_key("legacy-token-invalid-since");
+                let patch =
+                    json!({"metadata": {"uid": secret.uid(), "labels": {label: day(now)}}}).to_string();
+                cleaner.merge(target, patch.as_bytes()).await.map(drop)
+            }
+            Verdict::Goes => {
+                let mut options = DeleteOptions::default();
+                options.preconditions.uid = Some(secret.uid().to_owned());
+                options.preconditions.resource_version = Some(secret.resource_version().to_owned());
+                cleaner.delete(target, &options).await.map(drop)
+            }
+        };
+        match done {
+            Err(status) if !matches!(status.code, 404 | 409) => return Err(status),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Namespace and name of what objects name.
+fn names_of(objects: &[Object], named: impl Fn(&Object) -> Vec<String>) -> HashSet<(String, String)> {
+    let of = |object: &Object| {
+        let namespace = object.namespace().to_owned();
+        named(object).into_iter().map(move |name| (namespace.clone(), name))
+    };
+    objects.iter().flat_map(of).collect()
+}
+
+/// What becomes of a Secret that an account lists and no pod mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Stays,
+    IsMarked,
+    Goes,
+}
+
+/// `limit`: the day before which a use is too long ago.
+fn verdict(secret: &Object, names: &Names, limit: &str) -> Verdict {
+    if secret.str_at(&["type"]) != Some(&names.label_key("service-account-token")) || secret.is_terminating()
+    {
+        return Verdict::Stays;
+    }
+    let created = secret.meta_str("creationTimestamp");
+    if created.get(..10).is_none_or(|created| created >= limit) {
+        return Verdict::Stays;
+    }
+    let used = secret.label(&names.label_key("legacy-token-last-used"));
+    if used.is_some_and(|used| !is_day(used) || used >= limit) {
+        return Verdict::Stays;
+    }
+    match secret.label(&names.label_key("legacy-token-invalid-since")) {
+        Some(marked) if is_day(marked) && marked >= limit => Verdict::Stays,
+        Some(marked) if is_day(marked) => Verdict::Goes,
+        _ => Verdict::IsMarked,
+    }
+}
+
+/// A day in UTC: days compare as texts.
+fn day(at: Timestamp) -> String {
+    at.to_string().get(..10).unwrap_or_default().to_owned()
+}
+
+fn is_day(text: &str) -> bool {
+    text.len() == 10 && format!("{text}T00:00:00Z").parse::<Timestamp>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+
+    #[test]
+    fn unused_for_a_year_is_marked_and_after_another_gone() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        for (kind, created, used, marked, want) in [
+            ("kubernetes.io/service-account-token", "2020-01-01", None, None, Verdict::IsMarked),
+            (
+                "kubernetes.io/service-account-token",
+                "2020-01-01",
+                Some("2023-12-31"),
+                None,
+                Verdict::IsMarked,
+            ),
+            ("kubernetes.io/service-account-token", "2020-01-01", Some("2024-01-01"), None, Verdict::Stays),
+            ("kubernetes.io/service-account-token", "2020-01-01", Some("no day"), None, Verdict::Stays),
+            ("kubernetes.io/service-account-token", "2024-01-01", None, None, Verdict::Stays),
+            ("kubernetes.io/service-account-token", "2020-01-01", None, Some("2024-06-01"), Verdict::Stays),
+            ("kubernetes.io/service-account-token", "2020-01-01", None, Some("2023-06-01"), Verdict::Goes),
+            ("kubernetes.io/service-account-token", "2020-01-01", None, Some("no day"), Verdict::IsMarked),
+            ("Opaque", "2020-01-01", None, None, Verdict::Stays),
+        ] {
+            let mut labels = Map::new();
+            for (label, day) in [("legacy-token-last-used", used), ("legacy-token-invalid-since", marked)] {
+                if let Some(day) = day {
+                    labels.insert(names.label_key(label), day.into());
+                }
+            }
+            let created = format!("{created}T10:00:00Z");
+            let value = json!({"type": kind, "metadata": {"creationTimestamp": created, "labels": labels}});
+            let secret = Object::from_value(value).unwrap();
+            assert_eq!(verdict(&secret, &names, "2024-01-01"), want, "{secret:?}");
+        }
+    }
+
+    #[test]
+    fn days_are_those_of_utc() {
+        assert_eq!(day(Timestamp::UNIX_EPOCH), "1970-01-01");
+        for (text, good) in [("2024-02-29", true), ("2023-02-29", false), ("2024-2-1", false), ("", false)] {
+            assert_eq!(is_day(text), good, "{text}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! `kube-root-ca.crt` in every namespace (requirements A-SA-26), and the same authority in Secrets that hold a token.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use apimachinery::object::Map;
+use apimachinery::status::Status;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::super::actor::{Actor, Target};
+use super::super::follow::{Seen, follow};
+use super::super::stored;
+use super::{RETRY, put, text, when_changed};
+use crate::plane::{Collection, Plane};
+
+/// The ConfigMap, under every preset, and its key.
+const NAME: &str = "kube-root-ca.crt";
+const KEY: &str = "ca.crt";
+
+/// What is to be looked at.
+#[derive(Clone, Debug)]
+enum Task {
+    /// Everything: the file has another content.
+    All,
+    /// The ConfigMap of a namespace.
+    Namespace(String),
+    /// A Secret that may hold a token.
+    Secret(String, String),
+}
+
+struct Publisher<'p> {
+    plane: &'p Plane,
+    namespaces: &'p Collection,
+    maps: &'p Collection,
+    secrets: &'p Collection,
+    /// Writes the ConfigMaps.
+    publisher: Actor,
+    /// Writes the Secrets.
+    tokens: Actor,
+    file: PathBuf,
+}
+
+/// Publishes the content of a file, until the process ends.
+pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool, file: PathBuf) {
+    let core = |resource| stored::core(&plane, resource);
+    let (Ok(namespaces), Ok(maps), Ok(secrets)) = (core("namespaces"), core("configmaps"), core("secrets"))
+    else {
+        return;
+    };
+    let (wanted, mut queue) = mpsc::unbounded_channel();
+    let _watch = when_changed(vec![file.clone()], wanted.clone(), Task::All);
+    let again = wanted.clone();
+    let tell = |wanted: &mpsc::UnboundedSender<Task>, task| drop(wanted.send(task));
+    let (of_namespaces, of_maps, of_secrets) = (wanted.clone(), wanted.clone(), wanted);
+    let follow_namespaces = follow(namespaces.items.clone(), move |seen| {
+        if let Seen::There(namespace) = seen
+            && !namespace.is_terminating()
+        {
+            tell(&of_namespaces, Task::Namespace(namespace.name().to_owned()));
+        }
+    });
+    let follow_maps = follow(maps.items.clone(), move |seen| {
+        let (Seen::There(map) | Seen::Gone(map)) = seen;
+        if map.name() == NAME {
+            tell(&of_maps, Task::Namespace(map.namespace().to_owned()));
+        }
+    });
+    let kind = plane.names.label_key("service-account-token");
+    let follow_secrets = follow(secrets.items.clone(), move |seen| {
+        if let Seen::There(secret) = seen
+            && secret.field("type") == kind
+        {
+            tell(&of_secrets, Task::Secret(secret.namespace().to_owned(), secret.name().to_owned()));
+        }
+    });
+    let publisher = Publisher {
+        plane: &plane,
+        namespaces,
+        maps,
+        secrets,
+        publisher: Actor::controller(plane.clone(), "root-ca-cert-publisher", own_accounts),
+        tokens: Actor::controller(plane.clone(), "tokens-controller", own_accounts),
+        file,
+    };
+    let work = async {
+        while let Some(task) = queue.recv().await {
+            if let Err(status) = publisher.perform(&task).await {
+                tracing::warn!(?task, reason = %status, "the authority of this server cannot be published");
+                let again = again.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(RETRY).await;
+                    let _ = again.send(task);
+                });
+            }
+        }
+    };
+    tokio::join!(follow_namespaces, follow_maps, follow_secrets, work);
+}
+
+impl Publisher<'_> {
+    async fn perform(&self, task: &Task) -> Result<(), Status> {
+        let authority = text(&self.file)?;
+        match task {
+            Task::Namespace(namespace) => self.namespace(namespace, &authority).await,
+            Task::Secret(namespace, name) => self.secret(namespace, name, &authority).await,
+            Task::All => {
+                let scope = |collection: &Collection| collection.items.prefix().to_string();
+                for namespace in stored::objects(self.namespaces, &scope(self.namespaces)).await? {
+                    self.namespace(namespace.name(), &authority).await?;
+                }
+                for secret in stored::objects(self.secrets, &scope(self.secrets)).await? {
+                    self.secret(secret.namespace(), secret.name(), &authority).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn namespace(&self, namespace: &str, authority: &str) -> Result<(), Status> {
+        let home = self.namespaces.items.get(&self.namespaces.resource.key("", namespace)).await;
+        let (home, _) = home.map_err(stored::unavailable)?;
+        let stays = home.as_deref().and_then(stored::entry).is_some_and(|entry| !entry.is_terminating());
+        if !stays {
+            return Ok(());
+        }
+        let data = Map::from_iter([(KEY.to_owned(), authority.into())]);
+        put(&self.publisher, self.maps, (namespace, NAME), data, true).await
+    }
+
+    /// Only where a token is: the two are used together.
+    async fn secret(&self, namespace: &str, name: &str, authority: &str) -> Result<(), Status> {
+        let item = self.secrets.items.get(&self.secrets.resource.key(namespace, name)).await;
+        let (item, _) = item.map_err(stored::unavailable)?;
+        let Some(secret) = item.as_deref().and_then(stored::object) else { return Ok(()) };
+        let encoded = STANDARD.encode(authority);
+        let is_token = secret.str_at(&["type"]) == Some(&self.plane.names.label_key("service-account-token"));
+        let filled = secret.str_at(&["data", "token"]).is_some();
+        if secret.is_terminating()
+            || !is_token
+            || !filled
+            || secret.str_at(&["data", KEY]) == Some(encoded.as_str())
+        {
+            return Ok(());
+        }
+        let target = Target { collection: self.secrets, namespace, name, subresource: "" };
+        let patch = json!({"metadata": {"uid": secret.uid()}, "data": {KEY: encoded}}).to_string();
+        match self.tokens.merge(target, patch.as_bytes()).await {
+            Err(status) if !matches!(status.code, 404 | 409) => Err(status),
+            _ => Ok(()),
+        }
+    }
+}
