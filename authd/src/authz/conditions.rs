@@ -6,11 +6,11 @@
 //! skipped, whatever the others say; if some fail and none is false, the failure policy decides; if all are true, or
 //! there are none, the webhook is asked. Each is metered, with the limits of the data API.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use apimachinery::attributes::Attributes;
 use apimachinery::user::UserInfo;
-use expressions::{Cost, Environment, Program, Type, Value, limits};
+use expressions::{Cost, Environment, Field, ObjectType, Program, Type, Value, limits};
 
 use super::access_review;
 
@@ -35,12 +35,12 @@ fn request_type() -> Type {
     let requirement = |of: &str| {
         let mut fields = texts(&["key", "operator"]);
         fields.push(("values".to_owned(), strings()));
-        Type::object(format!("kubernetes.{of}Requirement"), fields)
+        object(&format!("{of}Requirement"), fields)
     };
     let selector = |of: &str| {
         let mut fields = texts(&["rawSelector"]);
         fields.push(("requirements".to_owned(), Type::list(requirement(of))));
-        Type::object(format!("kubernetes.{of}Attributes"), fields)
+        object(&format!("{of}Attributes"), fields)
     };
     let mut resource = texts(&["namespace", "verb", "group", "version", "resource", "subresource", "name"]);
     resource.push(("fieldSelector".to_owned(), selector("FieldSelector")));
@@ -48,10 +48,16 @@ fn request_type() -> Type {
     let mut request = texts(&["user", "uid"]);
     request.push(("groups".to_owned(), strings()));
     request.push(("extra".to_owned(), Type::map(Type::String, strings())));
-    request.push(("resourceAttributes".to_owned(), Type::object("kubernetes.ResourceAttributes", resource)));
-    let path = Type::object("kubernetes.NonResourceAttributes", texts(&["path", "verb"]));
+    request.push(("resourceAttributes".to_owned(), object("ResourceAttributes", resource)));
+    let path = object("NonResourceAttributes", texts(&["path", "verb"]));
     request.push(("nonResourceAttributes".to_owned(), path));
-    Type::object("kubernetes.SubjectAccessReviewSpec", request)
+    object("SubjectAccessReviewSpec", request)
+}
+
+/// An object whose fields are called in expressions as in the review: `namespace` too, which schemas escape.
+fn object(name: &str, fields: Vec<(String, Type)>) -> Type {
+    let fields = fields.into_iter().map(|(name, ty)| (name.clone(), Field { name, ty })).collect();
+    Type::Object(Arc::new(ObjectType { name: format!("kubernetes.{name}"), fields }))
 }
 
 /// Compiled conditions.

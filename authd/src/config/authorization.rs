@@ -9,6 +9,8 @@
 //! A file that replaces one in force must keep its modes, [`missing`]: dropping all access by a slip of an editor is no
 //! way to change it. Webhooks may come, go and change.
 
+pub mod source;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +41,8 @@ pub const UNAUTHORIZED_TTL: Duration = Duration::from_secs(30);
 ///
 /// Every fault, by its line.
 pub fn read(document: &Document, names: &Names) -> Result<Modes, Vec<Fault>> {
-    let versions = ["v1", "v1beta1", "v1alpha1"].map(|version| format!("{}/{version}", names.group("apiserver.config")));
+    let versions =
+        ["v1", "v1beta1", "v1alpha1"].map(|version| format!("{}/{version}", names.group("apiserver.config")));
     let entries = document.decode(KIND, &versions, |fields| {
         let mut seen: Vec<Entry> = Vec::new();
         let entries = fields.objects("authorizers", |fields| {
@@ -49,7 +52,9 @@ pub fn read(document: &Document, names: &Names) -> Result<Modes, Vec<Fault>> {
         });
         if entries.is_empty() {
             let path = fields.path().child("authorizers");
-            fields.faults().note(&FieldError::required(&path, "at least one authorization mode must be defined"));
+            fields
+                .faults()
+                .note(&FieldError::required(&path, "at least one authorization mode must be defined"));
         }
         entries.into_iter().flatten().collect::<Vec<_>>()
     })?;
@@ -121,7 +126,8 @@ fn webhook(fields: &mut Fields<'_>) -> Webhook {
     }
     let authorized_ttl = duration(fields, "authorizedTTL").filter(|ttl| !ttl.is_zero());
     let unauthorized_ttl = duration(fields, "unauthorizedTTL").filter(|ttl| !ttl.is_zero());
-    let version = word(fields, "subjectAccessReviewVersion", &Version::NAMES).as_deref().and_then(Version::parse);
+    let version =
+        word(fields, "subjectAccessReviewVersion", &Version::NAMES).as_deref().and_then(Version::parse);
     word(fields, "matchConditionSubjectAccessReviewVersion", &["v1"]);
     let on_failure = word(fields, "failurePolicy", &OnFailure::NAMES).as_deref().and_then(OnFailure::parse);
     let client_config = fields.object("connectionInfo", connection);

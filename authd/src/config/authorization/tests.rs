@@ -7,7 +7,9 @@ const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationC
 
 fn parse(text: &str) -> Result<Modes, Vec<String>> {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let read = Document::read(text.as_bytes()).map_err(|fault| vec![fault]).and_then(|document| read(&document, &names));
+    let read = Document::read(text.as_bytes())
+        .map_err(|fault| vec![fault])
+        .and_then(|document| read(&document, &names));
     read.map_err(|faults| faults.iter().map(ToString::to_string).collect())
 }
 
@@ -16,14 +18,18 @@ fn webhook(file: &Path, field: &str, line: &str) -> String {
     let good = [
         ("timeout", "timeout: 3s".to_owned()),
         ("subjectAccessReviewVersion", "subjectAccessReviewVersion: v1".to_owned()),
-        ("matchConditionSubjectAccessReviewVersion", "matchConditionSubjectAccessReviewVersion: v1".to_owned()),
+        (
+            "matchConditionSubjectAccessReviewVersion",
+            "matchConditionSubjectAccessReviewVersion: v1".to_owned(),
+        ),
         ("failurePolicy", "failurePolicy: NoOpinion".to_owned()),
         (
             "connectionInfo",
             format!("connectionInfo: {{type: KubeConfigFile, kubeConfigFile: {}}}", file.display()),
         ),
     ];
-    let mut lines: Vec<String> = good.into_iter().filter(|(name, _)| *name != field).map(|(_, line)| line).collect();
+    let mut lines: Vec<String> =
+        good.into_iter().filter(|(name, _)| *name != field).map(|(_, line)| line).collect();
     if !line.is_empty() {
         lines.push(line.to_owned());
     }
@@ -39,7 +45,8 @@ fn file() -> (tempfile::TempDir, std::path::PathBuf) {
 
 #[test]
 fn modes_are_ordered_and_named() {
-    let text = format!("{HEAD}- {{type: RBAC, name: the-roles}}\n- {{type: AlwaysDeny, name: none.example}}\n");
+    let text =
+        format!("{HEAD}- {{type: RBAC, name: the-roles}}\n- {{type: AlwaysDeny, name: none.example}}\n");
     let modes = parse(&text).unwrap();
     let shown: Vec<(&str, &str)> =
         modes.entries().iter().map(|entry| (entry.kind, entry.name.as_str())).collect();
@@ -49,7 +56,7 @@ fn modes_are_ordered_and_named() {
 #[test]
 fn authorizers_are_checked() {
     for (authorizers, want) in [
-        ("", "authorizers: Required value: at least one authorization mode must be defined"),
+        ("", "line 3: authorizers: Required value: at least one authorization mode must be defined"),
         ("- {name: a}", "line 4: authorizers[0].type: Required value"),
         (
             "- {type: Foo, name: a}",
@@ -57,24 +64,38 @@ fn authorizers_are_checked() {
              \"AlwaysDeny\", \"Node\", \"RBAC\", \"Webhook\"",
         ),
         ("- {type: RBAC}", "line 4: authorizers[0].name: Required value"),
-        ("- {type: RBAC, name: a}\n- {type: RBAC, name: b}", "line 5: authorizers[1].type: Duplicate value: \"RBAC\""),
+        (
+            "- {type: RBAC, name: a}\n- {type: RBAC, name: b}",
+            "line 5: authorizers[1].type: Duplicate value: \"RBAC\"",
+        ),
         (
             "- {type: RBAC, name: a}\n- {type: AlwaysDeny, name: a}",
             "line 5: authorizers[1].name: Duplicate value: \"a\"",
         ),
-        ("- {type: RBAC, name: Bad_Name}", "line 4: authorizers[0].name: Invalid value: \"Bad_Name\": authorizer name is invalid"),
+        (
+            "- {type: RBAC, name: Bad_Name}",
+            "line 4: authorizers[0].name: Invalid value: \"Bad_Name\": authorizer name is invalid",
+        ),
         (
             "- {type: RBAC, name: a, webhook: {}}",
             "line 4: authorizers[0].webhook: Invalid value: \"non-null\": may only be specified when type=Webhook",
         ),
-        ("- {type: Webhook, name: a}", "line 4: authorizers[0].webhook: Required value: required when type=Webhook"),
-        ("- {type: RBAC, name: a, nmae: b}", "line 4: strict decoding error: unknown field \"authorizers[0].nmae\""),
+        (
+            "- {type: Webhook, name: a}",
+            "line 4: authorizers[0].webhook: Required value: required when type=Webhook",
+        ),
+        (
+            "- {type: RBAC, name: a, nmae: b}",
+            "line 4: strict decoding error: unknown field \"authorizers[0].nmae\"",
+        ),
     ] {
         let faults = parse(&format!("{HEAD}{authorizers}\n")).unwrap_err();
         assert!(faults.iter().any(|fault| fault.starts_with(want)), "{authorizers}: {faults:#?}");
     }
     for (version, kind) in [("v2", "AuthorizationConfiguration"), ("v1", "Foo")] {
-        let text = format!("apiVersion: apiserver.config.k8s.io/{version}\nkind: {kind}\nauthorizers: [{{type: RBAC, name: a}}]\n");
+        let text = format!(
+            "apiVersion: apiserver.config.k8s.io/{version}\nkind: {kind}\nauthorizers: [{{type: RBAC, name: a}}]\n"
+        );
         assert_eq!(parse(&text).unwrap_err().len(), 1, "{text}");
     }
 }
@@ -83,7 +104,8 @@ fn authorizers_are_checked() {
 fn webhooks_are_checked() {
     let (dir, file) = file();
     let connection = |text: &str| format!("connectionInfo: {text}");
-    let sixty_five = (0..65).map(|i| format!("{{expression: 'request.user == \"{i}\"'}}")).collect::<Vec<_>>().join(", ");
+    let sixty_five =
+        (0..65).map(|i| format!("{{expression: 'request.user == \"{i}\"'}}")).collect::<Vec<_>>().join(", ");
     for (field, line, want) in [
         ("timeout", String::new(), "timeout: Required value"),
         ("timeout", "timeout: 31s".into(), "timeout: Invalid value: \"31s\": must be > 0s and <= 30s"),
@@ -95,7 +117,11 @@ fn webhooks_are_checked() {
             "subjectAccessReviewVersion: v2".into(),
             "subjectAccessReviewVersion: Unsupported value: \"v2\": supported values: \"v1\", \"v1beta1\"",
         ),
-        ("matchConditionSubjectAccessReviewVersion", String::new(), "matchConditionSubjectAccessReviewVersion: Required value"),
+        (
+            "matchConditionSubjectAccessReviewVersion",
+            String::new(),
+            "matchConditionSubjectAccessReviewVersion: Required value",
+        ),
         (
             "matchConditionSubjectAccessReviewVersion",
             "matchConditionSubjectAccessReviewVersion: v1beta1".into(),
@@ -105,8 +131,16 @@ fn webhooks_are_checked() {
         ("failurePolicy", "failurePolicy: Allow".into(), "failurePolicy: Unsupported value: \"Allow\""),
         ("connectionInfo", String::new(), "connectionInfo.type: Required value"),
         ("connectionInfo", connection("{type: Other}"), "connectionInfo.type: Unsupported value: \"Other\""),
-        ("connectionInfo", connection("{type: InClusterConfig}"), "connectionInfo.type: Invalid value: \"InClusterConfig\": InClusterConfig is not allowed"),
-        ("connectionInfo", connection("{type: KubeConfigFile}"), "connectionInfo.kubeConfigFile: Required value"),
+        (
+            "connectionInfo",
+            connection("{type: InClusterConfig}"),
+            "connectionInfo.type: Invalid value: \"InClusterConfig\": InClusterConfig is not allowed",
+        ),
+        (
+            "connectionInfo",
+            connection("{type: KubeConfigFile}"),
+            "connectionInfo.kubeConfigFile: Required value",
+        ),
         (
             "connectionInfo",
             connection("{type: KubeConfigFile, kubeConfigFile: a/b}"),
@@ -122,12 +156,32 @@ fn webhooks_are_checked() {
             connection("{type: KubeConfigFile, kubeConfigFile: /no/such/file}"),
             "error loading file",
         ),
-        ("-", format!("matchConditions: [{sixty_five}]"), "matchConditions: Too many: 65: must have at most 64 items"),
-        ("-", "matchConditions: [{expression: request.user}]".into(), "matchConditions[0].expression: Invalid value: \"request.user\": must evaluate to bool"),
-        ("-", "matchConditions: [{expression: 'a.b == 1'}]".into(), "matchConditions[0].expression: Invalid value: \"a.b == 1\": compilation failed"),
+        (
+            "-",
+            format!("matchConditions: [{sixty_five}]"),
+            "matchConditions: Too many: 65: must have at most 64 items",
+        ),
+        (
+            "-",
+            "matchConditions: [{expression: request.user}]".into(),
+            "matchConditions[0].expression: Invalid value: \"request.user\": must evaluate to bool",
+        ),
+        (
+            "-",
+            "matchConditions: [{expression: 'a.b == 1'}]".into(),
+            "matchConditions[0].expression: Invalid value: \"a.b == 1\": compilation failed",
+        ),
         ("-", "matchConditions: [{}]".into(), "matchConditions[0].expression: Required value"),
-        ("-", "matchConditions: [{expression: 'true'}, {expression: 'true'}]".into(), "matchConditions[1].expression: Duplicate value"),
-        ("-", "matchConditions: [{expression: 'true', name: x}]".into(), "unknown field \"authorizers[0].webhook.matchConditions[0].name\""),
+        (
+            "-",
+            "matchConditions: [{expression: 'true'}, {expression: 'true'}]".into(),
+            "matchConditions[1].expression: Duplicate value",
+        ),
+        (
+            "-",
+            "matchConditions: [{expression: 'true', name: x}]".into(),
+            "unknown field \"authorizers[0].webhook.matchConditions[0].name\"",
+        ),
     ] {
         let faults = parse(&webhook(&file, field, &line)).unwrap_err();
         assert!(faults.iter().any(|fault| fault.contains(want)), "{field} {line}: {faults:#?}");
@@ -137,7 +191,8 @@ fn webhooks_are_checked() {
 #[test]
 fn a_good_webhook_has_the_defaults_of_the_specification() {
     let (_dir, file) = file();
-    let sixty_four = (0..64).map(|i| format!("{{expression: 'request.user == \"{i}\"'}}")).collect::<Vec<_>>().join(", ");
+    let sixty_four =
+        (0..64).map(|i| format!("{{expression: 'request.user == \"{i}\"'}}")).collect::<Vec<_>>().join(", ");
     for (line, (allow, deny), conditions) in [
         (String::new(), (300, 30), false),
         ("authorizedTTL: 1m\n    unauthorizedTTL: 5s".into(), (60, 5), false),
@@ -154,7 +209,8 @@ fn a_good_webhook_has_the_defaults_of_the_specification() {
 #[test]
 fn what_is_in_force_is_not_dropped_by_a_reload() {
     let modes = |types: &[&str]| {
-        let list: Vec<String> = types.iter().map(|kind| format!("- {{type: {kind}, name: {}}}\n", kind.to_lowercase())).collect();
+        let list: Vec<String> =
+            types.iter().map(|kind| format!("- {{type: {kind}, name: {}}}\n", kind.to_lowercase())).collect();
         parse(&format!("{HEAD}{}", list.concat())).unwrap()
     };
     for (before, after, want) in [
