@@ -14,6 +14,9 @@ use super::relay::Waiters;
 use super::{Decode, Event, Resource};
 use crate::Revision;
 
+/// Events looked at from the end before the ring is searched.
+const NEAR: usize = 8;
+
 /// The events of one scope.
 pub(super) struct Ring<D: Decode> {
     events: VecDeque<Arc<Event<D>>>,
@@ -47,7 +50,7 @@ impl<D: Decode> Ring<D> {
         if revision < self.floor {
             return None;
         }
-        let begin = self.events.partition_point(|event| event.revision() <= revision);
+        let begin = self.place_after(revision);
         let mut taken = 0;
         let events = self.events.range(begin..).enumerate().take_while(|(index, event)| {
             taken += event.weight();
@@ -56,9 +59,20 @@ impl<D: Decode> Ring<D> {
         Some(events.map(|(_, event)| Arc::clone(event)).collect())
     }
 
+    /// The place of the first event after a revision. Watchers that keep up ask for the last ones.
+    fn place_after(&self, revision: Revision) -> usize {
+        let newer =
+            self.events.iter().rev().take(NEAR).take_while(|event| event.revision() > revision).count();
+        if newer < NEAR {
+            self.events.len() - newer
+        } else {
+            self.events.partition_point(|event| event.revision() <= revision)
+        }
+    }
+
     /// The events after a revision, at most `limit`; None when they are more, or the revision is below the floor.
     pub(super) fn since(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
-        let begin = self.events.partition_point(|event| event.revision() <= revision);
+        let begin = self.place_after(revision);
         let held = revision >= self.floor && self.events.len() - begin <= limit;
         held.then(|| self.events.range(begin..).map(Arc::clone).collect())
     }
