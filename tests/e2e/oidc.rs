@@ -1,0 +1,55 @@
+//! OpenID Connect and other JWTs, from the outside (requirements A-OIDC, A-JWT).
+
+mod file;
+mod flags;
+mod hostile;
+mod issuer;
+mod keys;
+mod node;
+mod reload;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Plane, eventually};
+use issuer::Issuer;
+
+/// Who a token stands for; None: nobody, with 401.
+async fn who(plane: &Plane, token: &str) -> Option<Value> {
+    let group = plane.names().group("authentication");
+    let review = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"});
+    let answer = plane.token(token).post(&format!("/apis/{group}/v1/selfsubjectreviews"), &review).await;
+    (answer.status != 401).then(|| answer.expect(201)["status"]["userInfo"].clone())
+}
+
+/// The name that a token stands for; `""`: nobody.
+async fn name(plane: &Plane, token: &str) -> String {
+    let user = who(plane, token).await.unwrap_or_default();
+    user["username"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Waits until the log of the processes says something.
+async fn logged(plane: &Plane, text: &str) {
+    let plain = |log: String| log.replace("\\\"", "\"");
+    eventually(&format!("the log says: {text}"), || async {
+        plain(plane.log()).contains(text).then_some(())
+    })
+    .await;
+}
+
+/// A file with JWT authenticators: for each its issuer's name, and what follows `issuer` (indented by two spaces; `""`
+/// takes the username from `sub`).
+fn file(issuer: &Issuer, entries: &[(&str, &str)]) -> String {
+    let mut text =
+        "apiVersion: apiserver.config.svc.internal/v1beta1\nkind: AuthenticationConfiguration\njwt:\n"
+            .to_owned();
+    for (name, rest) in entries {
+        let rest =
+            if rest.is_empty() { "  claimMappings: {username: {claim: sub, prefix: ''}}\n" } else { rest };
+        text += &format!(
+            "- issuer:\n    url: {}\n    audiences: [x]\n    certificateAuthority: {}\n{rest}",
+            issuer.url(name),
+            issuer.ca(),
+        );
+    }
+    text
+}

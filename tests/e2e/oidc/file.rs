@@ -1,0 +1,283 @@
+//! The authentication configuration file: what its fields make of tokens.
+
+use serde_json::{Value, json};
+
+use super::issuer::{ALGORITHMS, Issuer, Key};
+use super::{file, logged, name, who};
+use crate::harness::{Options, Plane, eventually};
+
+/// What a token comes to.
+enum Want {
+    /// A user with these parts.
+    User(Value),
+    /// 401, and the log says why.
+    Refused(&'static str),
+}
+use Want::{Refused, User};
+
+/// A control plane with a configuration file.
+async fn plane(dir: &std::path::Path, text: &str) -> Plane {
+    let path = dir.join("authentication.yaml");
+    std::fs::write(&path, text).unwrap();
+    Plane::start(Options::default().flag(&format!("--authentication-config={}", path.display()))).await
+}
+
+/// For each authenticator its fields after `issuer`, and claims with what they come to.
+type Row = (&'static str, &'static str, Vec<(Value, Want)>);
+
+async fn check(rows: Vec<Row>) {
+    let key = Key::ec("k", "ES256");
+    let issuer = Issuer::start(&[&key]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let entries: Vec<(&str, &str)> = rows.iter().map(|(name, fields, _)| (*name, *fields)).collect();
+    let plane = plane(dir.path(), &file(&issuer, &entries)).await;
+    for (name, _, cases) in &rows {
+        for (claims, want) in cases {
+            let token = key.sign("ES256", &issuer.claims(name, claims.clone()));
+            let user = who(&plane, &token).await;
+            match want {
+                User(parts) => {
+                    let user = user.unwrap_or_else(|| panic!("{name}: {claims} is refused"));
+                    for (part, value) in parts.as_object().unwrap() {
+                        assert_eq!(&user[part], value, "{name}: {claims}: {part} of {user}");
+                    }
+                }
+                Refused(reason) => {
+                    assert_eq!(user, None, "{name}: {claims}");
+                    logged(&plane, &format!("issuer {}: {reason}", issuer.url(name))).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn claims_are_mapped_to_a_user() {
+    let groups = |groups: Value| json!({"groups": groups});
+    check(vec![
+        (
+            "prefix",
+            "  claimMappings: {username: {claim: sub, prefix: 'p:'}, groups: {claim: roles, prefix: 'g:'}, uid: {claim: oid}}\n",
+            vec![
+                (
+                    json!({"oid": "7", "roles": ["a", "b"]}),
+                    User(json!({"username": "p:jane", "groups": ["g:a", "g:b", "system:authenticated"], "uid": "7"})),
+                ),
+                (json!({"oid": "7", "roles": "a"}), User(groups(json!(["g:a", "system:authenticated"])))),
+                (json!({"oid": "7"}), User(groups(json!(["system:authenticated"])))),
+                (json!({"oid": "7", "roles": [1]}), Refused("groups: the claim `roles` is neither a text nor a list")),
+                (json!({}), Refused("uid: the claim `oid` is missing")),
+                (json!({"oid": "7", "sub": null}), Refused("username: the claim `sub` is missing")),
+                (json!({"oid": "7", "sub": 3}), Refused("username: the claim `sub` is not a text")),
+                (json!({"oid": "7", "sub": ""}), Refused("username: it is empty")),
+                (
+                    json!({"oid": "7", "_claim_names": {"roles": "s"}, "_claim_sources": {"s": {"endpoint": "https://x"}}}),
+                    Refused("groups: the claim `roles` is at another source, and those are not asked"),
+                ),
+            ],
+        ),
+        (
+            "expressions",
+            "  claimMappings:\n    username: {expression: '\"x:\" + claims.sub'}\n    groups: {expression: claims.roles}\n    uid: {expression: 'claims.oid + \"-x\"'}\n    extra:\n    - {key: example.org/tenant, valueExpression: claims.t}\n    - {key: example.org/more, valueExpression: 'has(claims.m) ? claims.m : []'}\n",
+            vec![
+                (
+                    json!({"oid": "7", "roles": ["a", "", "b"], "t": "one", "m": ["p", "q"]}),
+                    User(json!({
+                        "username": "x:jane", "uid": "7-x", "groups": ["a", "b", "system:authenticated"],
+                        "extra": {"example.org/tenant": ["one"], "example.org/more": ["p", "q"]},
+                    })),
+                ),
+                (
+                    json!({"oid": "7", "roles": "a", "t": "", "m": []}),
+                    User(json!({"groups": ["a", "system:authenticated"], "extra": null})),
+                ),
+                (
+                    json!({"oid": "7", "roles": [], "t": null, "m": null, "jti": "id"}),
+                    Refused("extra `example.org/tenant`: `claims.t`: no such key: t"),
+                ),
+                (
+                    json!({"oid": "7", "roles": [], "t": "a", "jti": "id"}),
+                    User(json!({"extra": {
+                        "example.org/tenant": ["a"], "authentication.svc.internal/credential-id": ["JTI=id"],
+                    }})),
+                ),
+                (json!({"oid": "7", "roles": {"a": "b"}, "t": "a"}), Refused("groups: `claims.roles`: must evaluate to string or list of strings")),
+                (json!({"oid": 7, "roles": [], "t": "a"}), Refused("uid: `claims.oid + \"-x\"`: ")),
+                (
+                    json!({"oid": "7", "t": "a", "_claim_names": {"roles": "s"}}),
+                    Refused("groups: `claims.roles`: no such key: roles"),
+                ),
+            ],
+        ),
+        (
+            "empty",
+            "  claimMappings: {username: {expression: 'claims.sub == \"jane\" ? \"\" : claims.sub'}}\n",
+            vec![
+                (json!({}), Refused("username: it is empty")),
+                (json!({"sub": "joe"}), User(json!({"username": "joe"}))),
+            ],
+        ),
+        (
+            "email",
+            "  claimMappings: {username: {claim: email, prefix: ''}}\n",
+            vec![
+                (json!({"email": "a@b"}), User(json!({"username": "a@b"}))),
+                (json!({"email": "a@b", "email_verified": true}), User(json!({"username": "a@b"}))),
+                (json!({"email": "a@b", "email_verified": false}), Refused("username: the email is not verified")),
+                (json!({"email": "a@b", "email_verified": "true"}), Refused("username: the claim `email_verified` is not true or false")),
+            ],
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn rules_on_claims_and_on_the_user_must_all_be_met() {
+    const USERNAME: &str =
+        "  claimMappings: {username: {claim: sub, prefix: ''}, groups: {claim: roles, prefix: ''}}\n";
+    let with = |rules: &str| -> &'static str { Box::leak(format!("{USERNAME}{rules}").into_boxed_str()) };
+    check(vec![
+        (
+            "claim-rules",
+            with("  claimValidationRules:\n  - {claim: hd, requiredValue: x}\n  - {expression: 'claims.n < 10', message: n is too large}\n"),
+            vec![
+                (json!({"hd": "x", "n": 9}), User(json!({"username": "jane"}))),
+                (json!({"hd": "y", "n": 9}), Refused("the claim `hd` has another value than the required one")),
+                (json!({"n": 9}), Refused("the required claim `hd` is missing")),
+                (json!({"hd": ["x"], "n": 9}), Refused("the required claim `hd` is not a text")),
+                (json!({"hd": "x", "n": 10}), Refused("claim rule `claims.n < 10` is not met: n is too large")),
+                (json!({"hd": "x"}), Refused("claim rule `claims.n < 10` cannot be evaluated: no such key: n")),
+            ],
+        ),
+        (
+            "user-rules",
+            with("  userValidationRules:\n  - {expression: '!user.username.startsWith(\"system:\")', message: reserved name}\n  - {expression: 'user.groups.all(g, !g.startsWith(\"system:\"))', message: reserved group}\n"),
+            vec![
+                (json!({"roles": ["a"]}), User(json!({"username": "jane"}))),
+                (json!({"sub": "system:admin"}), Refused("user rule `!user.username.startsWith(\"system:\")` is not met: reserved name")),
+                (json!({"roles": ["a", "system:masters"]}), Refused("user rule `user.groups.all(g, !g.startsWith(\"system:\"))` is not met: reserved group")),
+            ],
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn issuer_audience_time_and_signature() {
+    let now = jiff::Timestamp::now().as_second();
+    check(vec![(
+        "plain",
+        "",
+        vec![
+            (json!({}), User(json!({"username": "jane"}))),
+            (json!({"aud": ["y", "x"]}), User(json!({"username": "jane"}))),
+            (json!({"aud": "y"}), Refused("it is for another audience than x")),
+            (json!({"aud": null}), Refused("the claim `aud` is missing")),
+            (json!({"exp": null}), Refused("the claim `exp` is missing")),
+            (json!({"exp": now - 60}), Refused("it has expired ")),
+            (json!({"nbf": now + 3600}), Refused("by its claim `nbf` it will be valid only in ")),
+            (json!({"iat": now + 3600}), Refused("by its claim `iat` it will be issued only in ")),
+            (json!({"iat": now + 60, "nbf": now + 60}), User(json!({"username": "jane"}))),
+        ],
+    )])
+    .await;
+}
+
+#[tokio::test]
+async fn several_authenticators_audiences_and_all_algorithms() {
+    let (rsa, [p256, p384, p521]) =
+        (Key::rsa("rsa"), ["ES256", "ES384", "ES512"].map(|name| Key::ec(name, name)));
+    let issuer = Issuer::start(&[&rsa, &p256, &p384, &p521]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let text = file(&issuer, &[("one", ""), ("two", "")]).replacen(
+        "audiences: [x]",
+        "audiences: [x, z]\n    audienceMatchPolicy: MatchAny",
+        1,
+    );
+    let plane = plane(dir.path(), &text).await;
+    for algorithm in ALGORITHMS {
+        let key = match algorithm {
+            "ES256" => &p256,
+            "ES384" => &p384,
+            "ES512" => &p521,
+            _ => &rsa,
+        };
+        for (of, audience) in [("one", "x"), ("one", "z"), ("two", "x")] {
+            let claims = issuer.claims(of, json!({"aud": audience, "sub": algorithm}));
+            assert_eq!(name(&plane, &key.sign(algorithm, &claims)).await, algorithm, "{of}");
+        }
+    }
+    let other = rsa.sign("RS256", &issuer.claims("two", json!({"aud": "z"})));
+    assert_eq!(who(&plane, &other).await, None);
+    let nobody = rsa.sign("RS256", &issuer.claims("three", json!({})));
+    assert_eq!(who(&plane, &nobody).await, None);
+    logged(&plane, &format!("no authenticator is for its issuer `{}`", issuer.url("three"))).await;
+    // A token that is nobody's is no anonymous request, and an identified user has no rights by that alone.
+    let good = plane.token(&rsa.sign("RS256", &issuer.claims("one", json!({}))));
+    assert_eq!(good.get("/api/v1/namespaces/default/configmaps").await.status, 403);
+    assert_eq!(plane.token(&nobody).get("/api/v1/namespaces/default/configmaps").await.status, 401);
+    assert_eq!(plane.token(&nobody).get("/healthz").await.status, 401);
+}
+
+#[tokio::test]
+async fn metadata_comes_from_where_the_file_says() {
+    let key = Key::ec("k", "ES256");
+    let issuer = Issuer::start(&[&key]).await;
+    let dir = tempfile::tempdir().unwrap();
+    issuer.answer(
+        "/elsewhere/meta",
+        Some((
+            200,
+            json!({"issuer": "https://away.test", "jwks_uri": issuer.url("elsewhere/keys")}).to_string(),
+        )),
+    );
+    issuer.answer(
+        "/liar/.well-known/openid-configuration",
+        Some((200, json!({"issuer": issuer.url("other"), "jwks_uri": issuer.url("liar/keys")}).to_string())),
+    );
+    issuer.answer("/silent/.well-known/openid-configuration", Some((404, String::new())));
+    let mut text = file(&issuer, &[("override", ""), ("liar", ""), ("silent", ""), ("untrusted", "")])
+        .replace(
+            &issuer.url("override"),
+            &format!("https://away.test\n    discoveryURL: {}", issuer.url("elsewhere/meta")),
+        );
+    let at = text.rfind("    certificateAuthority").unwrap();
+    let end = at + text[at..].find('\n').unwrap() + 1;
+    text.replace_range(at..end, "");
+    let plane = plane(dir.path(), &text).await;
+    let token = |iss: &str| key.sign("ES256", &issuer.claims("", json!({"iss": iss})));
+    assert_eq!(name(&plane, &token("https://away.test")).await, "jane");
+    assert_eq!(issuer.asked("elsewhere"), ["/meta", "/keys"]);
+    for (of, reason) in [
+        ("liar", "it is of the issuer `"),
+        ("silent", "it answers 404 Not Found"),
+        ("untrusted", "cannot connect: "),
+    ] {
+        assert_eq!(who(&plane, &token(&issuer.url(of))).await, None, "{of}");
+        logged(&plane, &format!("issuer {}: nothing is known of its issuer yet: ", issuer.url(of))).await;
+        logged(&plane, reason).await;
+    }
+}
+
+#[tokio::test]
+async fn paths_that_anonymous_requests_may_ask_for() {
+    let key = Key::ec("k", "ES256");
+    let issuer = Issuer::start(&[&key]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let text = file(&issuer, &[("one", "")])
+        + "anonymous:\n  enabled: true\n  conditions:\n  - path: /livez\n  - path: /readyz\n";
+    let plane = plane(dir.path(), &text).await;
+    let nobody = plane.anonymous();
+    for (path, want) in
+        [("/livez", 200), ("/readyz", 200), ("/healthz", 401), ("/version", 401), ("/api", 401)]
+    {
+        assert_eq!(nobody.get(path).await.status, want, "{path}");
+    }
+    assert_eq!(name(&plane, &key.sign("ES256", &issuer.claims("one", json!({})))).await, "jane");
+    std::fs::write(dir.path().join("authentication.yaml"), text.replace("/livez", "/version")).unwrap();
+    eventually("/version may be asked for", || async {
+        (nobody.get("/version").await.status == 200).then_some(())
+    })
+    .await;
+    assert_eq!(nobody.get("/livez").await.status, 401);
+}

@@ -1,0 +1,237 @@
+//! The `oidc-*` flags: one issuer without a file.
+
+use serde_json::{Value, json};
+
+use super::issuer::{ALGORITHMS, Issuer, Key};
+use super::{logged, name, who};
+use crate::harness::{Options, Plane, program};
+
+/// A control plane with the issuer `one`, and further flags.
+async fn plane(issuer: &Issuer, flags: &[&str]) -> Plane {
+    let mut options = Options::default()
+        .flag(&format!("--oidc-issuer-url={}", issuer.url("one")))
+        .flag("--oidc-client-id=x")
+        .flag(&format!("--oidc-ca-file={}", issuer.ca_file().display()));
+    for flag in flags {
+        options = options.flag(flag);
+    }
+    Plane::start(options).await
+}
+
+#[tokio::test]
+async fn an_identity_token_is_a_user_with_the_issuers_prefix_and_no_rights() {
+    let key = Key::rsa("k");
+    let issuer = Issuer::start(&[&key]).await;
+    let plane = plane(&issuer, &[]).await;
+    let good = key.sign("RS256", &issuer.claims("one", json!({})));
+    let user = who(&plane, &good).await.expect("the token is good");
+    assert_eq!(user["username"], format!("{}#jane", issuer.url("one")));
+    assert_eq!(user["groups"], json!(["system:authenticated"]));
+    assert_eq!(plane.token(&good).get("/api/v1/namespaces/default/configmaps").await.status, 403);
+    assert_eq!(plane.token(&good).get("/login").await.status, 404, "nobody gives out tokens here");
+    assert_eq!(issuer.asked("one"), ["/.well-known/openid-configuration", "/keys"]);
+
+    let (head, tail) = good.rsplit_once('.').expect("three parts");
+    let bent = format!("{head}.{}{}", if tail.starts_with('A') { 'B' } else { 'A' }, &tail[1..]);
+    let claims = |more: Value| key.sign("RS256", &issuer.claims("one", more));
+    let now = jiff::Timestamp::now().as_second();
+    for (token, reason) in [
+        (bent, "no key of its issuer verifies the signature"),
+        (claims(json!({"exp": now - 60})), "it has expired "),
+        (claims(json!({"aud": "another"})), "it is for another audience than x"),
+        (
+            key.sign_text(
+                r#"{"alg":"RS256","kid":"k","typ":"at+jwt"}"#,
+                &issuer.claims("one", json!({})).to_string(),
+            ),
+            "its type is `at+jwt`, not `JWT`",
+        ),
+        (
+            Key::ec("k", "ES256").sign("ES256", &issuer.claims("one", json!({}))),
+            "its algorithm `ES256` is not among those accepted",
+        ),
+    ] {
+        assert_eq!(who(&plane, &token).await, None, "{reason}");
+        logged(&plane, &format!("issuer {}: {reason}", issuer.url("one"))).await;
+    }
+    assert_eq!(who(&plane, "an-opaque-access-token").await, None);
+    logged(&plane, "bearer: no configured method knows such a token").await;
+    // The tampered signature made us look for newer keys; nothing else did.
+    assert_eq!(issuer.asked("one"), ["/.well-known/openid-configuration", "/keys", "/keys"]);
+
+    issuer.away(true);
+    assert_eq!(name(&plane, &claims(json!({"sub": "joe"}))).await, format!("{}#joe", issuer.url("one")));
+    assert_eq!(issuer.asked("one").len(), 3, "a request asks nobody");
+}
+
+#[tokio::test]
+async fn claims_prefixes_and_required_claims() {
+    let key = Key::rsa("k");
+    let issuer = Issuer::start(&[&key]).await;
+    let one = issuer.url("one");
+    for (flags, cases) in [
+        (
+            &["--oidc-username-claim=name", "--oidc-groups-claim=roles", "--oidc-groups-prefix=g:"][..],
+            vec![
+                (json!({"name": "n", "roles": ["a", "b"]}), format!("{one}#n g:a g:b system:authenticated")),
+                (json!({"name": "n", "roles": "a"}), format!("{one}#n g:a system:authenticated")),
+                (json!({}), String::new()),
+            ],
+        ),
+        (
+            &["--oidc-username-claim=email", "--oidc-groups-claim=roles"],
+            vec![
+                (json!({"email": "a@b", "roles": ["r"]}), "a@b r system:authenticated".to_owned()),
+                (json!({"email": "a@b", "email_verified": false}), String::new()),
+            ],
+        ),
+        (
+            &["--oidc-username-prefix=oidc:", "--oidc-required-claim=hd=h", "--oidc-required-claim=of=o"],
+            vec![
+                (json!({"hd": "h", "of": "o"}), "oidc:jane system:authenticated".to_owned()),
+                (json!({"hd": "h", "of": "x"}), String::new()),
+                (json!({"hd": "h"}), String::new()),
+            ],
+        ),
+        (&["--oidc-username-prefix=-"], vec![(json!({}), "jane system:authenticated".to_owned())]),
+    ] {
+        let plane = plane(&issuer, flags).await;
+        for (claims, want) in cases {
+            let user = who(&plane, &key.sign("RS256", &issuer.claims("one", claims.clone()))).await;
+            let shown = user.map(|user| {
+                let groups = user["groups"].as_array().cloned().unwrap_or_default();
+                let words = std::iter::once(&user["username"]).chain(&groups);
+                words.filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+            });
+            assert_eq!(shown.unwrap_or_default(), want, "{flags:?} {claims}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_of_the_nine_algorithms_is_accepted_when_it_is_named() {
+    let rsa = Key::rsa("rsa");
+    let ec = ["ES256", "ES384", "ES512"].map(|name| Key::ec(name, name));
+    let issuer = Issuer::start(&[&rsa, &ec[0], &ec[1], &ec[2]]).await;
+    let token = |algorithm: &str| {
+        let key = ec.iter().find(|key| key.kid == algorithm).unwrap_or(&rsa);
+        key.sign(algorithm, &issuer.claims("one", json!({})))
+    };
+    for some in ALGORITHMS.chunks(3) {
+        let plane = plane(&issuer, &[&format!("--oidc-signing-algs={}", some.join(","))]).await;
+        for algorithm in ALGORITHMS {
+            let accepted = who(&plane, &token(algorithm)).await.is_some();
+            assert_eq!(accepted, some.contains(&algorithm), "{algorithm} of {some:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_issuers_certificate_is_vouched_for_by_an_authority_that_is_named() {
+    let key = Key::rsa("k");
+    let issuer = Issuer::start(&[&key]).await;
+    let token = key.sign("RS256", &issuer.claims("one", json!({})));
+    let dir = tempfile::tempdir().unwrap();
+    // The server's own certificate is no authority, and no root of this machine vouches for it.
+    let own = issuer.ca_file().with_file_name("serving.crt");
+    let leaf = dir.path().join("leaf.crt");
+    let pem = std::fs::read_to_string(own).unwrap();
+    let end = pem.find("-----END CERTIFICATE-----").unwrap() + "-----END CERTIFICATE-----\n".len();
+    std::fs::write(&leaf, &pem[..end]).unwrap();
+    for (flag, reason) in [
+        (
+            Some(format!("--oidc-ca-file={}", leaf.display())),
+            "no certificate of it is one of an authority (CA:TRUE)",
+        ),
+        (None, "invalid peer certificate"),
+    ] {
+        let mut options = Options::default()
+            .flag(&format!("--oidc-issuer-url={}", issuer.url("one")))
+            .flag("--oidc-client-id=x");
+        if let Some(flag) = &flag {
+            options = options.flag(flag);
+        }
+        let plane = Plane::start(options).await;
+        assert_eq!(who(&plane, &token).await, None, "{reason}");
+        logged(&plane, reason).await;
+    }
+}
+
+/// Runs apid until it ends by itself; what it says.
+fn refused(flags: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(program("authd"))
+        .arg(format!("--socket={}", dir.path().join("s").display()))
+        .args(["--service-account-issuer=https://own.test"])
+        .args(flags)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(64), "{flags:?}: {output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn mistakes_end_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("authentication.yaml");
+    let write = |text: &str| {
+        let head = "apiVersion: apiserver.config.svc.internal/v1beta1\nkind: AuthenticationConfiguration\n";
+        std::fs::write(&file, format!("{head}{text}")).unwrap();
+        format!("--authentication-config={}", file.display())
+    };
+    let one = "--oidc-issuer-url=https://a.test";
+    let config = write("");
+    for (flags, told) in [
+        (&[one][..], "--oidc-issuer-url and --oidc-client-id must be set"),
+        (&["--oidc-client-id=x"], "--oidc-issuer-url and --oidc-client-id must be set"),
+        (&["--oidc-issuer-url=http://a.test", "--oidc-client-id=x"], "URL scheme must be https"),
+        (
+            &["--oidc-issuer-url=https://own.test", "--oidc-client-id=x"],
+            "must not overlap with disallowed issuers",
+        ),
+        (&[one, "--oidc-client-id=x", "--oidc-signing-algs=HS256"], "`HS256` is none of RS256"),
+        (&[one, "--oidc-client-id=x", "--oidc-signing-algs=none"], "`none` is none of RS256"),
+        (&[one, "--oidc-client-id=x", &config], "exclude each other"),
+        (&[&config, "--feature-gates=StructuredAuthenticationConfiguration=false"], "needs --feature-gates"),
+        (&["--authentication-config=/nonexistent"], "/nonexistent: No such file"),
+    ] {
+        let said = refused(flags);
+        assert!(said.contains(told), "{flags:?}\n{said}");
+    }
+    let config = write("anonymous: {enabled: true}\n");
+    assert!(refused(&[&config, "--anonymous-auth=true"]).contains("excludes the flag --anonymous-auth"));
+    let config = write("jwt:\n- issuer: {url: https://own.test, audiences: [x]}\n  claimMappings: {}\n");
+    let said = refused(&[&config]);
+    for fault in ["line 4: jwt[0].issuer.url: ", "line 5: jwt[0].claimMappings.username: "] {
+        assert!(said.contains(fault), "{said}");
+    }
+}
+
+#[test]
+fn files_are_checked_without_a_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let (good, bad) = (dir.path().join("good.yaml"), dir.path().join("bad.yaml"));
+    let head = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n";
+    std::fs::write(&good, head).unwrap();
+    std::fs::write(&bad, format!("{head}jwt:\n- issuers: {{}}\n")).unwrap();
+    let check = |files: &[&std::path::Path]| {
+        let mut command = std::process::Command::new(program("authd"));
+        command.args(["check", "--names=kubernetes"]).args(files);
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    assert_eq!(
+        check(&[&good]),
+        (
+            Some(0),
+            format!("{}: good: AuthenticationConfiguration: 0 JWT authenticators\n", good.display()),
+            String::new()
+        )
+    );
+    let (code, said, faults) = check(&[&good, &bad, &dir.path().join("absent")]);
+    assert_eq!((code, said.lines().count()), (Some(1), 1));
+    let unknown = format!("{}:4: strict decoding error: unknown field \"jwt[0].issuers\"", bad.display());
+    assert!(faults.contains(&unknown) && faults.contains("absent: No such file"), "{faults}");
+    assert_eq!(check(&[]).0, Some(64));
+}

@@ -1,0 +1,152 @@
+//! The configuration file edited a hundred times while requests come: no request is answered by half a file, and none
+//! fails that should pass (requirements A-JWT-3 to A-JWT-5).
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use serde_json::json;
+
+use super::issuer::{Issuer, Key};
+use super::{file, logged, name};
+use crate::harness::{Options, Plane, eventually};
+
+/// Edits of the file.
+const EDITS: usize = 100;
+
+fn renamed(dir: &Path, content: &str) {
+    std::fs::write(dir.join("next"), content).unwrap();
+    std::fs::rename(dir.join("next"), dir.join("authentication.yaml")).unwrap();
+}
+
+fn written(dir: &Path, content: &str) {
+    std::fs::write(dir.join("authentication.yaml"), content).unwrap();
+}
+
+/// As volumes of ConfigMaps are changed: a link to a folder of its own.
+fn linked(dir: &Path, content: &str, at: usize) {
+    let folder = dir.join(format!("..{at}"));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("file"), content).unwrap();
+    symlink(folder.join("file"), dir.join("next")).unwrap();
+    std::fs::rename(dir.join("next"), dir.join("authentication.yaml")).unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
+    let key = Key::ec("k", "ES256");
+    let issuer = Issuer::start(&[&key]).await;
+    let dir = tempfile::tempdir().unwrap();
+    // Both parts of a mapping say the version: an answer of half a file would show two.
+    let version = |at: usize| {
+        let mapping = format!(
+            "  claimMappings:\n    username: {{expression: '\"v{at}:\" + claims.sub'}}\n    groups: {{expression: '[\"v{at}\"]'}}\n"
+        );
+        file(&issuer, &[("one", &mapping), ("two", "")])
+    };
+    written(dir.path(), &version(0));
+    let path = dir.path().join("authentication.yaml");
+    let plane = Arc::new(
+        Plane::start(Options::default().flag(&format!("--authentication-config={}", path.display()))).await,
+    );
+    let group = plane.names().group("authentication");
+    let review = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"});
+    let url = format!("/apis/{group}/v1/selfsubjectreviews");
+
+    let (done, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut load = Vec::new();
+    for worker in 0..3 {
+        let claims = issuer.claims("one", json!({"sub": format!("w{worker}")}));
+        let client = plane.token(&key.sign("ES256", &claims));
+        let (done, asked, review, url) = (Arc::clone(&done), Arc::clone(&asked), review.clone(), url.clone());
+        load.push(tokio::spawn(async move {
+            while !done.load(Ordering::SeqCst) {
+                let user = client.post(&url, &review).await.expect(201)["status"]["userInfo"].clone();
+                let (username, group) =
+                    (user["username"].as_str().unwrap(), user["groups"][0].as_str().unwrap());
+                assert_eq!(username, format!("{group}:w{worker}"), "an answer of two files");
+                asked.fetch_add(1, Ordering::SeqCst);
+            }
+        }));
+    }
+
+    let token = |sub: &str| key.sign("ES256", &issuer.claims("one", json!({"sub": sub})));
+    let mut good = 0;
+    let mut bad = 0;
+    for at in 1..=EDITS {
+        let text = version(at);
+        match at % 5 {
+            0 => renamed(dir.path(), &text),
+            1 => linked(dir.path(), &text, at),
+            // Half of a file: cut in the middle of the second authenticator.
+            2 => written(dir.path(), &text[..text.len() - 20]),
+            3 => renamed(dir.path(), &text.replace("claims.sub'", "claims.sub'}, nonsense: {")),
+            _ => {
+                std::fs::remove_file(&path).unwrap();
+                written(dir.path(), &text);
+            }
+        }
+        // Edits come faster than they are taken; now and then all of them are waited for.
+        if at % 10 == 0 {
+            good += 1;
+            let want = format!("v{at}:probe");
+            eventually(&want, || async { (name(&plane, &token("probe")).await == want).then_some(()) }).await;
+        }
+        if at % 25 == 3 {
+            bad += 1;
+            logged(&plane, "a changed file is not taken").await;
+            let ready = plane.admin();
+            eventually("the bad file is named", || async {
+                ready
+                    .get("/readyz?verbose")
+                    .await
+                    .text()
+                    .contains("authentication configuration: ")
+                    .then_some(())
+            })
+            .await;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    done.store(true, Ordering::SeqCst);
+    for worker in load {
+        worker.await.expect("no request fails that should pass");
+    }
+    assert_eq!((good, bad), (10, 4));
+    assert!(asked.load(Ordering::SeqCst) > 100, "{asked:?} requests");
+    eventually("nothing is wrong any more", || async {
+        let text = plane.admin().get("/readyz?verbose").await.text();
+        (!text.contains("authentication configuration: ")).then_some(())
+    })
+    .await;
+    // Issuers that stay were asked once, however often the file changed.
+    assert_eq!(issuer.asked("one"), ["/.well-known/openid-configuration", "/keys"]);
+}
+
+#[tokio::test]
+async fn an_issuer_that_comes_into_the_file_is_accepted_and_one_that_leaves_is_not() {
+    let key = Key::ec("k", "ES256");
+    let issuer = Issuer::start(&[&key]).await;
+    let dir = tempfile::tempdir().unwrap();
+    written(dir.path(), &file(&issuer, &[("one", "")]));
+    let flag = format!("--authentication-config={}", dir.path().join("authentication.yaml").display());
+    let plane = Plane::start(Options::default().flag(&flag)).await;
+    let token = |of: &str| key.sign("ES256", &issuer.claims(of, json!({"sub": of})));
+    assert_eq!(
+        (name(&plane, &token("one")).await, name(&plane, &token("two")).await),
+        ("one".into(), String::new())
+    );
+    renamed(dir.path(), &file(&issuer, &[("two", "")]));
+    eventually("the second is accepted", || async {
+        (name(&plane, &token("two")).await == "two").then_some(())
+    })
+    .await;
+    let first = token("one");
+    eventually("the first is not", || async { name(&plane, &first).await.is_empty().then_some(()) }).await;
+    renamed(
+        dir.path(),
+        "apiVersion: apiserver.config.svc.internal/v1beta1\nkind: AuthenticationConfiguration\n",
+    );
+    eventually("nobody is", || async { name(&plane, &token("two")).await.is_empty().then_some(()) }).await;
+}
