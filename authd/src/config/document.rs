@@ -340,7 +340,7 @@ more: {}
         for (text, want) in [
             ("", "line 1: the file must be an object"),
             ("- a", "line 1: the file must be an object"),
-            ("a: [", "line 2: yaml: line 2"),
+            ("a:\n- [", "line 2: yaml: line 2"),
             ("a: &a [*a]", "line 1: yaml: line 1"),
         ] {
             let faults = read(text).unwrap_err();

@@ -187,13 +187,13 @@ fn audiences_and_their_policy() {
         &[
             ("audiences: [x]", ""),
             ("audiences: [x], audienceMatchPolicy: MatchAny", ""),
-            ("audiences: [x, y], audienceMatchPolicy: MatchAny", ""),
+            ("audiences: [x, z], audienceMatchPolicy: MatchAny", ""),
             ("audiences: []", "jwt[0].issuer.audiences: Required value: at least one jwt[0].issuer.audiences is required"),
             ("", "jwt[0].issuer.audiences: Required value"),
             ("audiences: ['']", "jwt[0].issuer.audiences[0]: Required value"),
             ("audiences: [x, x], audienceMatchPolicy: MatchAny", "jwt[0].issuer.audiences[1]: Duplicate value: \"x\""),
-            ("audiences: [x, y]", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"\": audienceMatchPolicy must be MatchAny for multiple audiences"),
-            ("audiences: [x, y], audienceMatchPolicy: MatchAll", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"MatchAll\": audienceMatchPolicy must be MatchAny for multiple audiences"),
+            ("audiences: [x, z]", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"\": audienceMatchPolicy must be MatchAny for multiple audiences"),
+            ("audiences: [x, z], audienceMatchPolicy: MatchAll", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"MatchAll\": audienceMatchPolicy must be MatchAny for multiple audiences"),
             ("audiences: [x], audienceMatchPolicy: MatchAll", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"MatchAll\": audienceMatchPolicy must be empty or MatchAny for single audience"),
             ("audiences: x", "jwt[0].issuer.audiences: Invalid value: \"string\": must be a list of strings"),
         ]
@@ -248,7 +248,7 @@ fn claim_validation_rules() {
                 "jwt[0].claimValidationRules[0].requiredValue: Invalid value: \"x\": may not be specified when expression is set",
             ),
             (
-                "{claim: hd}, {claim: hd, requiredValue: y}",
+                "{claim: hd}, {claim: hd, requiredValue: z}",
                 "jwt[0].claimValidationRules[1].claim: Duplicate value: \"hd\"",
             ),
             (
@@ -526,12 +526,12 @@ jwt:
     let got = faults_of(text);
     let lines: Vec<&str> = got.iter().map(|fault| fault.split(": ").next().unwrap_or_default()).collect();
     let fields: Vec<&str> = got.iter().filter_map(|fault| fault.split(": ").nth(1)).collect();
-    assert_eq!(lines, ["line 5", "line 6", "line 8", "line 10", "line 13", "line 15"], "{got:#?}");
+    assert_eq!(lines, ["line 4", "line 5", "line 8", "line 10", "line 13", "line 15"], "{got:#?}");
     assert_eq!(
         fields,
         [
-            "jwt[0].issuer.url",
             "jwt[0].issuer.audienceMatchPolicy",
+            "jwt[0].issuer.url",
             "jwt[0].issuer.audiences[1]",
             "jwt[0].claimValidationRules[0].expression",
             "jwt[0].claimMappings.username.prefix",

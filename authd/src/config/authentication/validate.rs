@@ -445,7 +445,12 @@ impl Validation<'_> {
     ) -> Option<Expression> {
         match environment.compile(text) {
             Err(error) => {
-                self.invalid(path, text, &format!("compilation failed: {error}"));
+                // On one line, as all faults are.
+                let issues = error.issues.iter();
+                let issues =
+                    issues.map(|at| format!("ERROR: <input>:{}:{}: {}", at.line, at.column, at.message));
+                let issues: Vec<String> = issues.collect();
+                self.invalid(path, text, &format!("compilation failed: {}", issues.join("; ")));
                 None
             }
             Ok(program) if !wanted.fits(program.result_type()) => {
