@@ -22,6 +22,9 @@ const ROAMING: usize = 8;
 /// How long history is kept: so short that it is trimmed in the course of a chapter, or longer than one.
 const RETENTIONS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(600)];
 
+/// Lists of the past come from the store, or from what the cache still knows.
+const GATES: [&str; 2] = ["WatchList=true", "WatchList=true,ListFromCacheSnapshot=true"];
+
 /// A store and what happened on it.
 pub struct Chapter {
     /// Its choices.
@@ -32,6 +35,8 @@ pub struct Chapter {
     pub recorder: Arc<Recorder>,
     /// What happened before the server that runs now.
     pub history: History,
+    /// What happened to the store, for the report.
+    pub circumstance: String,
     cursors: Vec<Cursor>,
     /// The version at which each collection was empty.
     base: Vec<u64>,
@@ -42,11 +47,13 @@ impl Chapter {
     pub fn new(dir: &Path, seed: u64) -> Chapter {
         let mut random = SmallRng::seed_from_u64(seed);
         let retention = RETENTIONS[random.random_range(0..RETENTIONS.len())];
+        let gates = GATES[random.random_range(0..GATES.len())];
         Chapter {
             random,
-            home: Home::new(dir, retention),
+            home: Home::new(dir, retention, gates),
             recorder: Arc::new(Recorder::new()),
             history: History::default(),
+            circumstance: String::new(),
             cursors: Vec::new(),
             base: Vec::new(),
         }
@@ -61,7 +68,8 @@ impl Chapter {
         match self.home.start().await {
             Ok(server) => server,
             Err(refusal) => panic!(
-                "Durable: the server does not start on what the last one left ({:?}):\n{}",
+                "Start: the server does not start on what the last one left, {} ({:?}):\n{}",
+                self.circumstance,
                 refusal.status,
                 tail(&refusal.log)
             ),
@@ -114,7 +122,16 @@ impl Chapter {
     ///
     /// What is wrong with it, with the part of it that shows that.
     pub fn judge(&self) -> Result<(), String> {
-        check::all(&self.history, &self.base, self.home.retention).map_err(|violations| {
+        self.judge_of(&self.history)
+    }
+
+    /// Checks a history that goes on from this chapter's.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn judge_of(&self, history: &History) -> Result<(), String> {
+        check::all(history, &self.base, self.home.retention).map_err(|violations| {
             let shown = violations.iter().take(3).map(ToString::to_string).collect::<Vec<_>>();
             format!("{} violations\n{}", violations.len(), shown.join("\n"))
         })

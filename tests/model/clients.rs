@@ -226,7 +226,6 @@ impl Client {
     }
 
     /// Sends an operation on one object and takes down what came of it; answers the version if it is known.
-    #[expect(clippy::too_many_arguments, reason = "an operation and how it is sent")]
     async fn operate(
         &mut self,
         key: &Key,

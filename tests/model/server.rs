@@ -21,6 +21,8 @@ pub struct Home {
     dir: PathBuf,
     /// `--history-retention`
     pub retention: Duration,
+    /// `--feature-gates`
+    gates: &'static str,
     starts: usize,
 }
 
@@ -43,11 +45,11 @@ pub struct Refusal {
 
 impl Home {
     /// In an empty directory.
-    pub fn new(dir: &Path, retention: Duration) -> Home {
+    pub fn new(dir: &Path, retention: Duration, gates: &'static str) -> Home {
         fs::create_dir_all(dir.join("data/store")).expect("a data directory");
         let users = format!("{TOKEN},model,model-uid,system:masters\n");
         fs::write(dir.join("tokens.csv"), users).expect("a token file");
-        Home { dir: dir.to_owned(), retention, starts: 0 }
+        Home { dir: dir.to_owned(), retention, gates, starts: 0 }
     }
 
     /// The directory of the store: a file system may be mounted there.
@@ -79,7 +81,7 @@ impl Home {
             .arg("--token-auth-file")
             .arg(self.dir.join("tokens.csv"))
             .args(["--history-retention", &format!("{}s", self.retention.as_secs())])
-            .args(["--feature-gates", "WatchList=true"])
+            .args(["--feature-gates", self.gates])
             .stdin(Stdio::null())
             .stdout(out.try_clone().expect("a second handle"))
             .stderr(out);

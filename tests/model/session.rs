@@ -10,9 +10,9 @@ use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 
 use crate::clients::{Client, Knowledge, World};
-use crate::collections::{COLLECTIONS, GROUPS};
+use crate::collections::{COLLECTIONS, GROUPS, Scope};
 use crate::connection::{Address, Protocol};
-use crate::history::{History, Recorder, Time};
+use crate::history::{At, History, Recorder, Time};
 use crate::watchers::{Cursor, Progress, Watcher};
 
 /// Clients that read and write.
@@ -59,7 +59,8 @@ impl Session {
         let clients = clients.collect();
         let watchers = cursors.iter().map(|cursor| {
             let (cursor, world, progress) = (cursor.clone(), Arc::clone(&world), Arc::clone(&progress));
-            tokio::spawn(Watcher { cursor, world, progress, random: fork(&mut random) }.run())
+            let random = fork(&mut random);
+            tokio::spawn(Watcher { cursor, world, progress, random, shortest: false }.run())
         });
         let watchers = watchers.collect();
         Session { world, progress, random, clients, watchers }
@@ -134,6 +135,46 @@ impl Session {
         cursors.iter_mut().for_each(|cursor| cursor.recall(history));
         cursors
     }
+}
+
+/// Reads all that a server has, and its history: every collection, at the newest version, at versions of the past and by
+/// pages, and a watch of each from where it was empty.
+pub async fn inspect(
+    address: Address,
+    recorder: &Arc<Recorder>,
+    history: &History,
+    base: &[u64],
+    mut random: SmallRng,
+) -> History {
+    let world = Arc::new(World {
+        recorder: Arc::clone(recorder),
+        address,
+        knowledge: Mutex::new(Knowledge::new(history.revisions())),
+        stop: AtomicBool::new(false),
+        over: tokio::sync::watch::Sender::new(false),
+    });
+    let mut client = Client::new(Arc::clone(&world), fork(&mut random), Protocol::Http2);
+    client.survey().await;
+    for (collection, base) in base.iter().enumerate() {
+        for _ in 0..3 {
+            let known = world.knowledge.lock().some_revision(&mut random);
+            let at = known.filter(|known| known >= base).map_or(At::Any, At::Exact);
+            let limit = random.random_range(0..4);
+            let list = client.read_list(Scope::whole(collection), at, limit).await;
+            recorder.note(|part| part.lists.push(list));
+        }
+    }
+    let mut watches = Vec::new();
+    for (collection, base) in base.iter().enumerate() {
+        let cursor = Cursor::steady(collection, collection, Protocol::Http1, *base);
+        let (world, progress) = (Arc::clone(&world), Arc::new(Progress::default()));
+        let watcher = Watcher { cursor, world, progress, random: fork(&mut random), shortest: true };
+        watches.push(tokio::spawn(watcher.once(*base)));
+    }
+    for watch in watches {
+        watch.await.expect("a watcher");
+    }
+    recorder.take()
 }
 
 /// Another source of chance, that depends on this one.

@@ -73,6 +73,8 @@ pub struct Watcher {
     pub progress: Arc<Progress>,
     /// Its choices.
     pub random: SmallRng,
+    /// Its streams last a second, and say at their end how far they are.
+    pub shortest: bool,
 }
 
 impl Watcher {
@@ -89,6 +91,12 @@ impl Watcher {
             }
         }
         self.cursor
+    }
+
+    /// One watch from a revision to the bookmark before its end.
+    pub async fn once(mut self, after: u64) {
+        self.shortest = true;
+        self.follow(&mut None, Start::After(after), None).await;
     }
 
     /// Goes on where it is, or somewhere else.
@@ -117,7 +125,7 @@ impl Watcher {
     /// One stream, to its end; what was told before it was cut off is taken down, too.
     async fn follow(&mut self, connection: &mut Option<Connection>, start: Start, resumes: Option<u64>) {
         let recorder = Arc::clone(&self.world.recorder);
-        let bookmarks = start == Start::Streamed || self.random.random_bool(0.6);
+        let bookmarks = self.shortest || start == Start::Streamed || self.random.random_bool(0.6);
         let stream = Stream {
             id: recorder.id(),
             scope: self.cursor.scope.clone(),
@@ -155,7 +163,7 @@ impl Watcher {
             self.cursor.position = None;
             return;
         }
-        let leave = match self.random.random_bool(0.3) {
+        let leave = match !self.shortest && self.random.random_bool(0.3) {
             true => Duration::from_millis(self.random.random_range(20..1500)),
             false => Duration::from_secs(600),
         };
@@ -197,7 +205,8 @@ impl Watcher {
     fn query(&mut self, start: Start, bookmarks: bool) -> String {
         let mut parameters = self.cursor.scope.parameters();
         parameters.push("watch=1".to_owned());
-        parameters.push(format!("timeoutSeconds={}", self.random.random_range(2..7)));
+        let seconds = if self.shortest { 1 } else { self.random.random_range(2..7) };
+        parameters.push(format!("timeoutSeconds={seconds}"));
         if bookmarks {
             parameters.push("allowWatchBookmarks=true".to_owned());
         }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -28,6 +29,7 @@ const BLOCK: u32 = 4096;
 /// A mounted disk. Dropping it unmounts.
 pub struct Mount {
     disk: Arc<Mutex<Disk>>,
+    sync_takes: Arc<AtomicU64>,
     dir: PathBuf,
     session: Option<BackgroundSession>,
 }
@@ -38,8 +40,10 @@ impl Mount {
         let disk = Arc::new(Mutex::new(disk));
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("crash".to_owned()), MountOption::NoAtime];
-        let session = fuser::spawn_mount(Served(Arc::clone(&disk)), dir, &config)?;
-        Ok(Mount { disk, dir: dir.to_owned(), session: Some(session) })
+        let sync_takes = Arc::new(AtomicU64::new(0));
+        let served = Served { disk: Arc::clone(&disk), sync_takes: Arc::clone(&sync_takes) };
+        let session = fuser::spawn_mount(served, dir, &config)?;
+        Ok(Mount { disk, sync_takes, dir: dir.to_owned(), session: Some(session) })
     }
 
     /// Where it is mounted.
@@ -50,6 +54,11 @@ impl Mount {
     /// Sets how many bytes there is room for: [`Disk::limit`].
     pub fn limit(&self, bytes: Option<u64>) {
         self.disk.lock().limit(bytes);
+    }
+
+    /// Makes every sync take a while, as on a disk: what is not synced yet stays so for longer.
+    pub fn slow_syncs(&self, time: Duration) {
+        self.sync_takes.store(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// What a power cut now leaves, and the names that it took or brought back.
@@ -69,7 +78,11 @@ impl Mount {
     }
 }
 
-struct Served(Arc<Mutex<Disk>>);
+struct Served {
+    disk: Arc<Mutex<Disk>>,
+    /// Microseconds.
+    sync_takes: Arc<AtomicU64>,
+}
 
 fn attributes(id: u64, node: &Node) -> FileAttr {
     let (kind, perm) = match node {
@@ -116,14 +129,22 @@ fn empty(result: Result<(), Refusal>, reply: ReplyEmpty) {
 }
 
 impl Served {
+    fn sync(&self, id: INodeNo, reply: ReplyEmpty) {
+        let micros = self.sync_takes.load(Ordering::Relaxed);
+        if micros > 0 {
+            std::thread::sleep(Duration::from_micros(micros));
+        }
+        empty(self.disk.lock().sync(id.0), reply);
+    }
+
     fn attributes(&self, id: u64) -> Result<FileAttr, Refusal> {
-        self.0.lock().node(id).map(|node| attributes(id, node))
+        self.disk.lock().node(id).map(|node| attributes(id, node))
     }
 }
 
 impl Filesystem for Served {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.0.lock().lookup(parent.0, name);
+        let found = self.disk.lock().lookup(parent.0, name);
         match found.and_then(|id| self.attributes(id)) {
             Ok(found) => reply.entry(&TTL, &found, Generation(0)),
             Err(refusal) => reply.error(errno(refusal)),
@@ -155,7 +176,7 @@ impl Filesystem for Served {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let resized = size.map_or(Ok(()), |size| self.0.lock().resize(id.0, size as usize));
+        let resized = size.map_or(Ok(()), |size| self.disk.lock().resize(id.0, size as usize));
         match resized.and_then(|()| self.attributes(id.0)) {
             Ok(found) => reply.attr(&TTL, &found),
             Err(refusal) => reply.error(errno(refusal)),
@@ -163,7 +184,7 @@ impl Filesystem for Served {
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
-        let made = self.0.lock().make(parent.0, name, Node::Directory(Directory::default()));
+        let made = self.disk.lock().make(parent.0, name, Node::Directory(Directory::default()));
         match made.and_then(|id| self.attributes(id)) {
             Ok(made) => reply.entry(&TTL, &made, Generation(0)),
             Err(refusal) => reply.error(errno(refusal)),
@@ -180,10 +201,10 @@ impl Filesystem for Served {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let made = self.0.lock().make(parent.0, name, Node::File(File::default()));
+        let made = self.disk.lock().make(parent.0, name, Node::File(File::default()));
         match made.and_then(|id| self.attributes(id)) {
             Ok(made) => {
-                self.0.lock().open(made.ino.0);
+                self.disk.lock().open(made.ino.0);
                 reply.created(&TTL, &made, Generation(0), FileHandle(0), FopenFlags::empty());
             }
             Err(refusal) => reply.error(errno(refusal)),
@@ -191,7 +212,7 @@ impl Filesystem for Served {
     }
 
     fn open(&self, _: &Request, id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.0.lock().open(id.0);
+        self.disk.lock().open(id.0);
         reply.opened(FileHandle(0), FopenFlags::empty());
     }
 
@@ -205,16 +226,16 @@ impl Filesystem for Served {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.0.lock().release(id.0);
+        self.disk.lock().release(id.0);
         reply.ok();
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self.0.lock().remove(parent.0, name, false), reply);
+        empty(self.disk.lock().remove(parent.0, name, false), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self.0.lock().remove(parent.0, name, true), reply);
+        empty(self.disk.lock().remove(parent.0, name, true), reply);
     }
 
     fn rename(
@@ -231,7 +252,7 @@ impl Filesystem for Served {
             return reply.error(Errno::EINVAL);
         }
         let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
-        empty(self.0.lock().rename((parent.0, name), (new_parent.0, new_name), replace), reply);
+        empty(self.disk.lock().rename((parent.0, name), (new_parent.0, new_name), replace), reply);
     }
 
     fn read(
@@ -245,7 +266,7 @@ impl Filesystem for Served {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.0.lock().read(id.0, offset as usize, size as usize) {
+        match self.disk.lock().read(id.0, offset as usize, size as usize) {
             Ok(data) => reply.data(&data),
             Err(refusal) => reply.error(errno(refusal)),
         }
@@ -263,7 +284,7 @@ impl Filesystem for Served {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.0.lock().write(id.0, offset as usize, data) {
+        match self.disk.lock().write(id.0, offset as usize, data) {
             Ok(()) => reply.written(data.len() as u32),
             Err(refusal) => reply.error(errno(refusal)),
         }
@@ -274,15 +295,15 @@ impl Filesystem for Served {
     }
 
     fn fsync(&self, _: &Request, id: INodeNo, _fh: FileHandle, _data_only: bool, reply: ReplyEmpty) {
-        empty(self.0.lock().sync(id.0), reply);
+        self.sync(id, reply);
     }
 
     fn fsyncdir(&self, _: &Request, id: INodeNo, _fh: FileHandle, _data_only: bool, reply: ReplyEmpty) {
-        empty(self.0.lock().sync(id.0), reply);
+        self.sync(id, reply);
     }
 
     fn readdir(&self, _: &Request, id: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let disk = self.0.lock();
+        let disk = self.disk.lock();
         let names = match disk.list(id.0) {
             Ok(names) => names,
             Err(refusal) => return reply.error(errno(refusal)),
@@ -300,7 +321,7 @@ impl Filesystem for Served {
     }
 
     fn statfs(&self, _: &Request, _id: INodeNo, reply: ReplyStatfs) {
-        let (blocks, free) = match self.0.lock().room() {
+        let (blocks, free) = match self.disk.lock().room() {
             Some((capacity, free)) => (capacity as u64, free as u64),
             None => (BLOCKS, BLOCKS),
         };

@@ -11,7 +11,6 @@ mod lists;
 mod objects;
 mod revisions;
 mod story;
-#[cfg(test)]
 mod tests;
 mod watches;
 

@@ -109,9 +109,13 @@ fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Jud
             let what = format!("event {revision} is told after a bookmark of {marked}");
             return found(Check::Bookmarkable, what, revision);
         }
-        while let Some((missed, key, what)) = awaited.next_if(|(missed, ..)| *missed < revision) {
+        if let Some((missed, key, what)) = awaited.next_if(|(missed, ..)| *missed < revision) {
             let transition = stream.scope.groups.is_some() && is_transition(chronicle, missed, key, &what);
+            let late = stream.notices[at..]
+                .iter()
+                .any(|(_, later)| !matches!(later, Notice::Bookmark { .. }) && later.revision() == missed);
             let check = match () {
+                () if late => Check::Ordered,
                 () if transition => Check::Selected,
                 () if told == begin => Check::Resumable,
                 () => Check::Reliable,
@@ -120,12 +124,11 @@ fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Jud
             return found(check, what, told.min(missed));
         }
         match awaited.next_if(|(due, ..)| *due == revision) {
-            Some((_, key, due)) => {
-                if !fits(notice, key, &due) {
-                    let what = format!("event {revision} is not the change: {due:?} of {key} is due");
-                    return found(Check::Atomic, what, revision.saturating_sub(1));
-                }
+            Some((_, key, due)) if !fits(notice, key, &due) => {
+                let what = format!("event {revision} is not the change: {due:?} of {key} is due");
+                return found(Check::Atomic, what, revision.saturating_sub(1));
             }
+            Some(_) => {}
             None if revision <= covered => {
                 let what = format!("event {revision} of {} is no change of the scope", seen.key);
                 return found(Check::Atomic, what, revision.saturating_sub(1));
@@ -205,8 +208,12 @@ fn same(seen: &Seen, key: &Key, at: u64, content: &Content) -> bool {
 /// The state of some revision, and the changes after it: some revision must fit.
 fn from_state(chronicle: &Chronicle, stream: &Stream, at: At) -> Judged {
     let scope = &stream.scope;
-    let Some((_, newest)) = stream.notices.last() else { return Ok(()) };
+    let (Some((_, oldest)), Some((_, newest))) = (stream.notices.first(), stream.notices.last()) else {
+        return Ok(());
+    };
     let least = if at == At::Any { 0 } else { chronicle.told_before(stream.begin) };
+    // The first notice is of the state, or comes just after the state of nothing.
+    let least = least.max(oldest.revision().saturating_sub(1));
     let upto = chronicle.covered(scope);
     if newest.revision() > upto {
         return Ok(());

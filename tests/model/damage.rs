@@ -1,0 +1,178 @@
+//! Files that are not what was written: flipped bytes anywhere, and a journal without its end. A server on them either
+//! serves exactly what was written, or says so: it refuses to start, or refuses the reads that would show it.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rand::Rng as _;
+use rand::rngs::SmallRng;
+
+use crate::chapter::{Chapter, tail};
+use crate::plan;
+use crate::session::{fork, inspect};
+
+/// How many damages are tried on each state of the store.
+const TRIES: usize = 4;
+
+#[test]
+fn damage_is_harmless_or_told() {
+    plan::run("damage::damage_is_harmless_or_told", tell);
+}
+
+async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
+    let begun = Instant::now();
+    let mut chapter = Chapter::new(&dir, seed);
+    let (mut refused, mut told, mut harmless) = (0, 0, 0);
+    loop {
+        let mut server = chapter.start().await;
+        let mut session = chapter.session(&server).await;
+        tokio::time::sleep(Duration::from_millis(chapter.random.random_range(200..1200))).await;
+        session.quiesce().await;
+        server.kill();
+        chapter.close(session, None).await;
+        chapter.judge()?;
+        let (store, whole) = (chapter.home.store(), dir.join("whole"));
+        copy(&store, &whole);
+        for _ in 0..TRIES {
+            let damage = Damage::some(&store, &mut chapter.random).expect("the store has files");
+            damage.inflict().expect("a file is changed");
+            match verdict(&mut chapter, &damage).await? {
+                Verdict::Refused => refused += 1,
+                Verdict::Told => told += 1,
+                Verdict::Harmless => harmless += 1,
+            }
+            copy(&whole, &store);
+            if begun.elapsed() >= time {
+                break;
+            }
+        }
+        if begun.elapsed() >= time {
+            break;
+        }
+    }
+    Ok(format!(
+        "{} damages: {refused} refused at start, {told} told to readers, {harmless} harmless; {}",
+        refused + told + harmless,
+        chapter.size()
+    ))
+}
+
+/// What a server makes of a damage.
+enum Verdict {
+    Refused,
+    Told,
+    Harmless,
+}
+
+/// Starts a server on the damaged store and reads all that it has.
+async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, String> {
+    let mut server = match chapter.home.start().await {
+        Ok(server) => server,
+        Err(refusal) => {
+            // It says what is lost, or which part cannot be read.
+            let log = refusal.log.to_lowercase();
+            let says = ["missing", "corrupt", "checksum", "cannot be", "is gone", "damaged", "invalid"];
+            return if refusal.status.is_some() && says.iter().any(|word| log.contains(word)) {
+                Ok(Verdict::Refused)
+            } else {
+                Err(format!(
+                    "Damage: {damage:?} ends a start with {:?}:\n{}",
+                    refusal.status,
+                    tail(&refusal.log)
+                ))
+            };
+        }
+    };
+    let random = fork(&mut chapter.random);
+    let seen = inspect(server.address, &chapter.recorder, &chapter.history, chapter.base(), random).await;
+    server.kill();
+    // What is seen of a damaged store is judged with all that was seen before, and then forgotten.
+    let mut history = chapter.history.clone();
+    let troubles = seen.complaints.len();
+    let mut seen = seen;
+    seen.complaints.clear();
+    history.append(seen, None, chapter.recorder.now());
+    match chapter.judge_of(&history) {
+        Ok(()) if troubles > 0 => Ok(Verdict::Told),
+        Ok(()) => Ok(Verdict::Harmless),
+        Err(what) => Err(format!("Damage: {damage:?} is served in silence: {what}")),
+    }
+}
+
+/// A change of a file.
+#[derive(Debug)]
+enum Damage {
+    /// A byte is another one.
+    Flip { file: PathBuf, at: u64, bits: u8 },
+    /// Bytes are missing at the end of what was written to a journal.
+    Torn { file: PathBuf, keeps: u64 },
+    /// They are zero.
+    Zeroed { file: PathBuf, from: u64, to: u64 },
+}
+
+impl Damage {
+    /// One by chance, in a part of a file that was written.
+    fn some(store: &Path, random: &mut SmallRng) -> io::Result<Damage> {
+        let mut files = Vec::new();
+        collect(store, &mut files)?;
+        files.sort();
+        let journals: Vec<_> =
+            files.iter().filter(|(file, _)| file.extension().is_some_and(|e| e == "jnl")).collect();
+        if let Some((file, written)) = journals.last()
+            && random.random_bool(0.4)
+        {
+            let lost = random.random_range(1..=(*written).min(4000));
+            let (file, keeps) = (file.clone(), written - lost);
+            return Ok(match random.random_bool(0.5) {
+                true => Damage::Torn { file, keeps },
+                false => Damage::Zeroed { file, from: keeps, to: *written },
+            });
+        }
+        let (file, written) = files.swap_remove(random.random_range(0..files.len()));
+        Ok(Damage::Flip { file, at: random.random_range(0..written), bits: random.random_range(1..=255) })
+    }
+
+    fn inflict(&self) -> io::Result<()> {
+        match self {
+            Damage::Flip { file, at, bits } => {
+                let file = fs::File::options().read(true).write(true).open(file)?;
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, *at)?;
+                file.write_all_at(&[byte[0] ^ bits], *at)
+            }
+            Damage::Torn { file, keeps } => fs::File::options().write(true).open(file)?.set_len(*keeps),
+            Damage::Zeroed { file, from, to } => {
+                let zeros = vec![0; usize::try_from(to - from).unwrap_or_default()];
+                fs::File::options().write(true).open(file)?.write_all_at(&zeros, *from)
+            }
+        }
+    }
+}
+
+/// The files below a directory that have something, and how much of each was written.
+fn collect(dir: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, files)?;
+            continue;
+        }
+        let bytes = fs::read(&path)?;
+        // A journal is as large as it may become from the beginning.
+        if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+            files.push((path, last as u64 + 1));
+        }
+    }
+    Ok(())
+}
+
+/// Makes a directory what another one is.
+fn copy(from: &Path, to: &Path) {
+    drop(fs::remove_dir_all(to));
+    let status = Command::new("cp").args(["-a", "--sparse=always"]).arg(from).arg(to).status();
+    assert!(status.is_ok_and(|status| status.success()), "cp");
+}

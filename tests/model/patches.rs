@@ -1,0 +1,28 @@
+//! Known bugs, as patches of the product: `tests/patches/run.py` puts each back into a copy and demands that this model
+//! catches it. That takes long; here it is made sure that none of them rots.
+
+use std::path::Path;
+use std::process::Command;
+
+/// How many there are.
+const PATCHES: usize = 10;
+
+#[test]
+fn every_known_bug_still_applies() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root");
+    let folder = std::fs::read_dir(root.join("tests/patches")).expect("the patches");
+    let mut patches: Vec<_> = folder.map(|entry| entry.expect("a file").path()).collect();
+    patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
+    patches.sort();
+    assert_eq!(patches.len(), PATCHES);
+    for patch in patches {
+        let check = Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(root).output();
+        let output = check.expect("git runs");
+        assert!(
+            output.status.success(),
+            "{} does not apply any more: make the bug again against the code of today\n{}",
+            patch.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}

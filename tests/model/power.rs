@@ -1,0 +1,59 @@
+//! Power cuts: the store is on a file system that forgets what was not synced, keeps the rest in any order, and is cut in the
+//! midst of the work.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rand::Rng as _;
+use tests::disk::Disk;
+use tests::mount::Mount;
+use tests::namespace::run_inside;
+
+use crate::chapter::Chapter;
+use crate::plan;
+
+const TEST: &str = "power::histories_hold_under_power_cuts";
+
+/// How long a sync takes.
+const SYNC: Duration = Duration::from_millis(2);
+
+#[test]
+fn histories_hold_under_power_cuts() {
+    run_inside(TEST, || plan::run(TEST, tell));
+}
+
+async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
+    let begun = Instant::now();
+    let mut chapter = Chapter::new(&dir, seed);
+    let mut disk = Disk::new();
+    let mut cuts = 0;
+    loop {
+        let mount = Mount::new(disk, &chapter.home.store()).map_err(|error| format!("mount: {error}"))?;
+        mount.slow_syncs(SYNC);
+        let mut server = chapter.start().await;
+        let mut session = chapter.session(&server).await;
+        if chapter.random.random_bool(0.2) {
+            session.flood();
+        }
+        let load = Duration::from_millis(chapter.random.random_range(200..1500));
+        tokio::time::sleep(load).await;
+        let last = begun.elapsed() >= time;
+        if last {
+            session.quiesce().await;
+        }
+        // What clients are told from here on is told by a server without a disk.
+        let cut = chapter.recorder.now();
+        let (left, names) = mount.cut(&mut chapter.random);
+        server.kill();
+        chapter.close(session, Some(cut)).await;
+        mount.end().map_err(|error| format!("unmount: {error}"))?;
+        if last {
+            break;
+        }
+        chapter.circumstance = format!("after {cuts} power cuts, the last of which did {names:?}");
+        disk = left;
+        cuts += 1;
+    }
+    chapter.judge()?;
+    Ok(format!("{cuts} power cuts; {}", chapter.size()))
+}
