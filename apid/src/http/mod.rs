@@ -28,6 +28,7 @@ mod request_info;
 mod resources;
 mod respond;
 mod stream;
+mod websocket;
 
 #[cfg(test)]
 mod tests;

@@ -80,13 +80,16 @@ pub(super) fn list(api_version: &str, kind: &str, metadata: Object, items: &[Byt
     out
 }
 
-/// An event of a watch. `object` is in its envelope.
+/// Bytes of the length before an event.
+pub(super) const FRAME_HEAD: usize = 4;
+
+/// An event of a watch, its length before it. `object` is in its envelope.
 pub(super) fn frame(kind: &str, object: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(object.len() + 32);
-    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&[0; FRAME_HEAD]);
     write_message(1, &mut out, |out| out.extend_from_slice(kind.as_bytes()));
     write_message(2, &mut out, |out| write_message(1, out, |out| out.extend_from_slice(object)));
-    let length = u32::try_from(out.len() - 4).unwrap_or(u32::MAX).to_be_bytes();
+    let length = u32::try_from(out.len() - FRAME_HEAD).unwrap_or(u32::MAX).to_be_bytes();
     if let Some((head, _)) = out.split_first_chunk_mut() {
         *head = length;
     }

@@ -10,10 +10,11 @@ use kinds::{Resource, Storage, Subresource, Verb};
 
 use super::body::RequestBody;
 use super::handler::Exchange;
-use super::negotiate::{BodyFormat, Dialect, Negotiated, Offer, accept, body_format};
+use super::negotiate::{BodyFormat, Dialect, Format, Negotiated, Offer, accept, body_format};
 use super::represent::Representation;
 use super::respond::Answer;
 use super::stream::{self, Encoder, Finish};
+use super::websocket::Handshake;
 use super::{params, paths, protobuf};
 use crate::audit::{Event, Stage};
 use crate::auth::Authorized;
@@ -159,6 +160,7 @@ async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) 
     let negotiated = exchange.accept_for(call, Offer::Watch)?;
     exchange.represent(call, negotiated)?;
     let options = params::list_options(exchange.query, exchange.info)?;
+    let handshake = Handshake::of(exchange.head)?;
     let begin = verbs::watch(call, &options).await?;
 
     let plane = Arc::clone(exchange.plane);
@@ -172,21 +174,30 @@ async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) 
             plane.audit.write_now(line);
         });
     }
-    let body = match begin {
-        Begin::Expired(status) => stream::failed(&status, negotiated.format, finish),
-        Begin::Running(watching) => stream::watch(
-            watching,
-            Encoder {
-                plane,
-                resource: Arc::clone(&call.collection.served),
-                version: call.version.to_owned(),
-                negotiated,
-                include_object: exchange.query.text("includeObject").to_owned(),
-                _finish: finish,
-            },
-        ),
+    let encoder = |finish| Encoder {
+        plane,
+        resource: Arc::clone(&call.collection.served),
+        version: call.version.to_owned(),
+        negotiated,
+        include_object: exchange.query.text("includeObject").to_owned(),
+        _finish: finish,
     };
-    Ok(Answer::stream(body, negotiated.format))
+    let format = negotiated.format;
+    Ok(match (handshake, begin) {
+        (None, Begin::Expired(status)) => Answer::stream(stream::failed(&status, format, finish), format),
+        (None, Begin::Running(watching)) => Answer::stream(stream::watch(watching, encoder(finish)), format),
+        (Some(handshake), begin) => {
+            let answer = Answer::upgraded(handshake.headers.clone());
+            let text = !matches!(format, Format::Protobuf(_) | Format::Cbor);
+            match begin {
+                Begin::Expired(status) => {
+                    handshake.send(stream::failed_message(&status, format, finish), text)
+                }
+                Begin::Running(watching) => handshake.send(stream::messages(watching, encoder(finish)), text),
+            }
+            answer
+        }
+    })
 }
 
 async fn create(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {

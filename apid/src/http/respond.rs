@@ -43,6 +43,8 @@ enum Content {
     Text(Bytes, &'static str),
     /// A stream, with its encoding.
     Stream(Body, Format),
+    /// Something else than HTTP from here on.
+    Upgraded,
     Empty,
 }
 
@@ -86,6 +88,11 @@ impl Answer {
         Answer::new(200, Content::Stream(body, format))
     }
 
+    /// The connection becomes another one, with these headers.
+    pub(super) fn upgraded(headers: Vec<(HeaderName, HeaderValue)>) -> Self {
+        Answer { headers, ..Answer::new(101, Content::Upgraded) }
+    }
+
     /// Nothing but a code.
     pub(super) fn empty(code: u16) -> Self {
         Answer::new(code, Content::Empty)
@@ -127,7 +134,7 @@ impl Answer {
 
     /// Whether it goes on after the head.
     pub(super) fn is_stream(&self) -> bool {
-        matches!(self.content, Content::Stream(..))
+        matches!(self.content, Content::Stream(..) | Content::Upgraded)
     }
 
     /// The response.
@@ -148,7 +155,7 @@ impl Answer {
             headers.insert(name, value);
         }
         let (bytes, media_type) = match self.content {
-            Content::Empty => return response,
+            Content::Empty | Content::Upgraded => return response,
             Content::Chunks(chunks, format) => {
                 let asis = format == Format::Json && !delivery.pretty;
                 let begun = if asis {

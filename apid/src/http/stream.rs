@@ -14,7 +14,7 @@ use std::sync::Arc;
 use apimachinery::codec;
 use apimachinery::status::Status;
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{Stream, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use kinds::Resource;
@@ -43,6 +43,35 @@ pub(super) struct Encoder {
     pub(super) _finish: Finish,
 }
 
+impl Encoder {
+    /// What tells the encodings of one event apart: the kind and version that is shown, and the rest as a number. None for
+    /// what is made for one watch: the first Table, which has the columns. Others are shared within a second, since cells
+    /// show ages.
+    fn form(&self, kind: EventType, first: bool) -> Option<(usize, u64)> {
+        let encoding: u64 = match self.negotiated.format {
+            Format::Json | Format::Yaml => 0,
+            Format::Protobuf(_) => 1,
+            Format::Cbor => 2,
+        };
+        let (shape, second): (u64, u64) = match self.negotiated.shape {
+            Shape::Own => (0, 0),
+            Shape::Metadata("v1") => (1, 0),
+            Shape::Metadata(_) => (2, 0),
+            Shape::Table(version) if !first => {
+                let include = match self.include_object.as_str() {
+                    "None" => 0,
+                    "Object" => 1,
+                    _ => 2,
+                };
+                (3 + 3 * u64::from(version == "v1") + include, self.plane.clock.monotonic().as_secs())
+            }
+            Shape::Table(_) | Shape::AggregatedDiscovery(_) => return None,
+        };
+        let shown = Arc::as_ptr(&self.resource).addr();
+        Some((shown, (((second << 8) | shape) * 3 + encoding) * 3 + kind as u64))
+    }
+}
+
 /// Runs a closure when it is dropped.
 pub(super) struct Finish(Option<Box<dyn FnOnce() + Send>>);
 
@@ -61,16 +90,13 @@ impl Drop for Finish {
     }
 }
 
-/// The types of events of objects. Their numbers are those of the encoded forms that all watchers of the plain kind share.
+/// The types of events of objects.
 #[derive(Clone, Copy)]
 enum EventType {
     Added,
     Modified,
     Deleted,
 }
-
-/// How many types there are: the forms of the encodings come one after another.
-const EVENT_TYPES: u64 = 3;
 
 impl EventType {
     fn as_str(self) -> &'static str {
@@ -80,25 +106,43 @@ impl EventType {
             EventType::Deleted => "DELETED",
         }
     }
-
-    fn form(self, format: Format) -> u64 {
-        let encoding = match format {
-            Format::Json | Format::Yaml => 0,
-            Format::Protobuf(_) => 1,
-            Format::Cbor => 2,
-        };
-        encoding * EVENT_TYPES + self as u64
-    }
 }
 
 /// The stream of a watch.
 pub(super) fn watch(watching: Box<Watching>, encoder: Encoder) -> Body {
-    let state = State { watching, encoder, first: true, ready: VecDeque::new() };
+    let state = State::new(watching, encoder);
     let lines = stream::unfold(state, |mut state| async move {
         let line = state.next().await?;
         Some((Ok::<_, Infallible>(Frame::data(line)), state))
     });
     Body::stream(StreamBody::new(lines))
+}
+
+/// The events of a watch one by one, without what frames them in a body.
+pub(super) fn messages(watching: Box<Watching>, encoder: Encoder) -> impl Stream<Item = Bytes> + Send {
+    let state = State::new(watching, encoder);
+    stream::unfold(state, |mut state| async move {
+        let line = state.event().await?;
+        Some((message(line, state.encoder.negotiated.format), state))
+    })
+}
+
+/// The one message of a watch that cannot begin.
+pub(super) fn failed_message(
+    status: &Status,
+    format: Format,
+    finish: Finish,
+) -> impl Stream<Item = Bytes> + Send + use<> {
+    drop(finish);
+    stream::iter([message(error(status, format), format)])
+}
+
+/// An event without what frames it in a body.
+fn message(line: Bytes, format: Format) -> Bytes {
+    match format {
+        Format::Protobuf(_) => line.slice(protobuf::FRAME_HEAD.min(line.len())..),
+        Format::Json | Format::Yaml | Format::Cbor => line,
+    }
 }
 
 /// The stream of a watch that cannot begin.
@@ -119,10 +163,21 @@ struct State {
 const COALESCED: usize = 16 * 1024;
 
 impl State {
+    fn new(watching: Box<Watching>, encoder: Encoder) -> Self {
+        State { watching, encoder, first: true, ready: VecDeque::new() }
+    }
+
+    /// The next events, as large as is good to send at once.
     async fn next(&mut self) -> Option<Bytes> {
+        let line = self.event().await?;
+        Some(self.coalesce(line))
+    }
+
+    /// The next event.
+    async fn event(&mut self) -> Option<Bytes> {
         loop {
             if let Some(line) = self.ready.pop_front() {
-                return Some(self.coalesce(line));
+                return Some(line);
             }
             for notice in self.watching.next().await? {
                 let format = self.encoder.negotiated.format;
@@ -169,11 +224,9 @@ impl State {
             let object = self.representation()?.event_object(&shown, first)?;
             Ok(event(kind.as_str(), &object, format))
         };
-        match &change.event {
-            // Encoded once for all who watch it.
-            Some(event) if shape == Shape::Own && !self.encoder.resource.is_converted() => {
-                event.form(kind.form(format), encode)
-            }
+        match (&change.event, self.encoder.form(kind, first)) {
+            // Encoded once for all who see the same.
+            (Some(event), Some(form)) => event.form(form, encode),
             _ => encode(),
         }
     }

@@ -286,13 +286,15 @@ impl<H: Handler> Server<H> {
         let Builders { http1, http2, either } = &self.builders;
         match protocol {
             Protocol::Http1 => {
-                drive(http1.serve_connection(io, service), |c| c.graceful_shutdown(), phase).await
+                drive(http1.serve_connection(io, service).with_upgrades(), |c| c.graceful_shutdown(), phase)
+                    .await
             }
             Protocol::Http2 => {
                 drive(http2.serve_connection(io, service), |c| c.graceful_shutdown(), phase).await
             }
             Protocol::Either => {
-                drive(either.serve_connection(io, service), |c| c.graceful_shutdown(), phase).await
+                drive(either.serve_connection_with_upgrades(io, service), |c| c.graceful_shutdown(), phase)
+                    .await
             }
         }
     }

@@ -22,12 +22,15 @@ pub enum EventKind {
     Deleted,
 }
 
+/// What tells the encodings of one event apart.
+pub type Form = (usize, u64);
+
 /// One change of one key.
 pub struct Event<D: Decode> {
     revision: Revision,
     old: Option<Arc<Item<D>>>,
     new: Option<Arc<Item<D>>>,
-    forms: Mutex<Vec<(u64, Bytes)>>,
+    forms: Mutex<Vec<(Form, Bytes)>>,
     /// The bytes of all forms of all events.
     encoded: Arc<AtomicUsize>,
 }
@@ -90,9 +93,9 @@ impl<D: Decode> Event<D> {
         self.new.as_ref().or(self.old.as_ref()).map_or("", |item| item.key())
     }
 
-    /// The event encoded to a form, a number whose meaning is the caller's (event type, version, media type): made by
+    /// The event encoded to a form, whose meaning is the caller's (event type, version, media type): made by
     /// the first who asks, while others wait, and kept as long as the event.
-    pub fn form<E>(&self, form: u64, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+    pub fn form<E>(&self, form: Form, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
         let mut forms = self.forms.lock();
         if let Some((_, bytes)) = forms.iter().find(|(kept, _)| *kept == form) {
             return Ok(bytes.clone());

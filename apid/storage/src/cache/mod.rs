@@ -64,7 +64,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub use self::event::{Event, EventKind};
+pub use self::event::{Event, EventKind, Form};
 pub use self::item::Item;
 pub use self::pin::Pin;
 pub use self::resource::Resource;

@@ -148,6 +148,7 @@ macro_rules! conformance {
                 past_then_live_without_a_gap
                 only_the_prefix_is_delivered
                 changes_carry_old_and_new
+                stretches_of_the_past_are_whole
                 a_compacted_start_is_refused
                 a_start_to_come_is_refused
                 a_reader_that_falls_behind_loses_nothing

@@ -56,6 +56,34 @@ pub async fn only_the_prefix_is_delivered(subject: Subject) {
     assert_eq!(take(&mut watch, 1).await[0].revision, last);
 }
 
+/// Stretches put together are the changes of a prefix between two revisions, whichever they are.
+pub async fn stretches_of_the_past_are_whole(subject: Subject) {
+    for number in 0..3_000 {
+        subject.create(&format!("{}/{number}", if number % 7 == 0 { "a" } else { "b" }), "x").await;
+    }
+    for (prefix, after, upto) in
+        [("", 0, 3_000), ("a/", 0, 3_000), ("b/", 5, 2_999), ("c/", 0, 3_000), ("a/", 9, 9)]
+    {
+        let (mut position, mut told) = (Revision(after), Vec::new());
+        while position < Revision(upto) {
+            let stretch = subject.store.history(prefix, position, Revision(upto)).await.unwrap();
+            assert!(stretch.through > position && stretch.through <= Revision(upto), "it gets on");
+            assert!(stretch.changes.iter().all(|c| c.revision > position && c.revision <= stretch.through));
+            told.extend(stretch.changes.into_iter().map(|change| change.revision));
+            position = stretch.through;
+        }
+        let seen = subject.seen.changes().into_iter().filter(|change| change.key.starts_with(prefix));
+        let wanted = seen.map(|change| change.revision).filter(|r| (after + 1..=upto).contains(&r.0));
+        assert_eq!(told, wanted.collect::<Vec<_>>(), "`{prefix}` from {after} to {upto}");
+    }
+    assert_eq!(subject.store.history("", Revision(9), Revision(9)).await.unwrap().changes, []);
+    subject.store.compact(Revision(10)).await.unwrap();
+    let error = subject.store.history("", Revision(9), Revision(20)).await.unwrap_err();
+    assert!(matches!(error, Error::Compacted { .. }), "{error}");
+    let error = subject.store.history("", Revision(20), Revision(3_001)).await.unwrap_err();
+    assert!(matches!(error, Error::Future { .. }), "{error}");
+}
+
 /// Create, update, delete, create: each with the row before it and the bytes after it, live and from history.
 pub async fn changes_carry_old_and_new(subject: Subject) {
     let mut live = subject.store.watch("", Revision(0)).await.unwrap();

@@ -127,14 +127,14 @@ async fn an_event_is_encoded_once_for_each_form() {
     let event = watcher.next().await.unwrap().remove(0);
     let made = AtomicUsize::new(0);
     let form = |form| {
-        event.form(form, || {
+        event.form((0, form), || {
             made.fetch_add(1, Ordering::SeqCst);
-            Ok::<_, ()>(Bytes::from(form.to_string()))
+            Ok::<_, ()>(Bytes::from(format!("{form}")))
         })
     };
     assert_eq!((form(1), form(2), form(1)), (Ok("1".into()), Ok("2".into()), Ok("1".into())));
     assert_eq!(made.load(Ordering::SeqCst), 2);
-    assert_eq!(event.form(3, || Err("no")), Err("no"), "a failure is not kept");
+    assert_eq!(event.form((0, 3), || Err("no")), Err("no"), "a failure is not kept");
     assert_eq!(form(3), Ok("3".into()));
     for more in 10..30 {
         assert_eq!(form(more), Ok(more.to_string().into()), "forms beyond those kept are made anew");
@@ -277,7 +277,7 @@ async fn the_ring_is_bounded_with_what_events_are_encoded_to() {
     for _ in 0..50 {
         fake.write(&[("/pods/a/x", Some("1"))]);
         let event = watcher.next().await.unwrap().remove(0);
-        event.form(1, || Ok::<_, ()>(Bytes::from(vec![0; 20_000]))).unwrap();
+        event.form((1, 1), || Ok::<_, ()>(Bytes::from(vec![0; 20_000]))).unwrap();
     }
     assert_eq!(held().len(), 5);
     let encoded = || pods.shared().encoded.load(Ordering::SeqCst);
