@@ -58,9 +58,7 @@ pub fn read(document: &Document, names: &Names) -> Result<Modes, Vec<Fault>> {
         }
         entries.into_iter().flatten().collect::<Vec<_>>()
     })?;
-    Modes::of(entries).map_err(|mistakes| {
-        mistakes.into_iter().map(|text| Fault { line: None, text: format!("authorizers: {text}") }).collect()
-    })
+    Ok(Modes::of(entries))
 }
 
 /// The types of modes that a file in force has and the one that should replace it has not; webhooks do not count.
