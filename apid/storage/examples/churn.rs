@@ -1,13 +1,16 @@
-//! Writes to a fjall store at full speed and prints how it bears it: commits a second, the slowest of a hundred,
-//! flushes, journals, memory. Shows that flushing never stops and journals stay bounded.
+//! Writes to a fjall store, at full speed or at a rate, and prints how it bears it: commits a second, the slowest of a
+//! hundred, flushes, journals, memory, disk. Shows that flushing never stops, journals stay bounded, and memory and disk
+//! stay flat once the first history is given up: at the end it compares the second quarter of the time with the last.
 //!
-//! `churn [--writers 32] [--seconds 60] [--value 1000] [--keys 20000] [--retention 10] [--cache 4] [--dir DIR]`
+//! `churn [--writers 32] [--seconds 60] [--rate 0] [--every 5] [--value 1000] [--keys 20000] [--retention 10] [--cache 4]
+//! [--dir DIR]`. A rate of 0 is full speed.
 //!
 //! Every writer creates, updates and now and then deletes its own keys. Without `--dir` the store is in a new directory
 //! below the system's temporary one and is removed at the end.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,6 +23,8 @@ use storage::{Change, Observer, Op, Revision, Store};
 struct Settings {
     writers: u64,
     seconds: u64,
+    rate: u64,
+    every: u64,
     value: usize,
     keys: u64,
     retention: u64,
@@ -28,14 +33,25 @@ struct Settings {
 }
 
 fn settings() -> Result<Settings, Box<dyn Error>> {
-    let mut settings =
-        Settings { writers: 32, seconds: 60, value: 1000, keys: 20_000, retention: 10, cache: 4, dir: None };
+    let mut settings = Settings {
+        writers: 32,
+        seconds: 60,
+        rate: 0,
+        every: 5,
+        value: 1000,
+        keys: 20_000,
+        retention: 10,
+        cache: 4,
+        dir: None,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("`{name}` needs a value"))?;
         match name.as_str() {
             "--writers" => settings.writers = value.parse()?,
             "--seconds" => settings.seconds = value.parse()?,
+            "--rate" => settings.rate = value.parse()?,
+            "--every" => settings.every = value.parse()?,
             "--value" => settings.value = value.parse()?,
             "--keys" => settings.keys = value.parse()?,
             "--retention" => settings.retention = value.parse()?,
@@ -96,6 +112,29 @@ fn resident() -> u64 {
     (pages * 4096) >> 20
 }
 
+/// MiB that the files below a directory take on the disk.
+fn on_disk(dir: &Path) -> u64 {
+    fn blocks(dir: &Path) -> u64 {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let of_entry = |entry: std::fs::DirEntry| match entry.metadata() {
+            Ok(found) if found.is_dir() => blocks(&entry.path()),
+            Ok(found) => found.blocks(),
+            // It was removed meanwhile.
+            Err(_) => 0,
+        };
+        entries.map(of_entry).sum()
+    }
+    (blocks(dir) * 512) >> 20
+}
+
+/// The most there was of something in the second quarter of the time, and in the last.
+fn quarters(samples: &[u64]) -> (u64, u64) {
+    let quarter = samples.len() / 4;
+    let most =
+        |from: usize| samples.iter().skip(from).take(quarter.max(1)).copied().max().unwrap_or_default();
+    (most(quarter), most(samples.len().saturating_sub(quarter.max(1))))
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(churn(settings()?))
@@ -121,17 +160,22 @@ async fn churn(settings: Settings) -> Result<(), Box<dyn Error>> {
     for writer in 0..settings.writers {
         let (store, latencies, stop, clock) = (store.clone(), latencies.clone(), stop.clone(), clock.clone());
         let (value, keys) = (settings.value, settings.keys / settings.writers.max(1));
-        writers.spawn(
-            async move { write(&store, writer, value, keys.max(1), &latencies, &stop, &*clock).await },
-        );
+        let pause =
+            (settings.rate > 0).then(|| Duration::from_secs(settings.writers).div_f64(settings.rate as f64));
+        let pace = Pace { pause, keys: keys.max(1), value };
+        writers.spawn(async move { write(&store, writer, pace, &latencies, &stop, &*clock).await });
     }
     let began = clock.monotonic();
     let mut last = 0;
-    let step = 5.min(settings.seconds.max(1));
+    let (mut memory, mut disk) = (Vec::new(), Vec::new());
+    let step = settings.every.clamp(1, settings.seconds.max(1));
     for second in (step..=settings.seconds).step_by(step as usize) {
         tokio::time::sleep((began + Duration::from_secs(second)).saturating_sub(clock.monotonic())).await;
         let observed = count.0.load(Ordering::Relaxed);
-        println!("{second:4} s {:7}/s {}", (observed - last) / step, line(store.stats()));
+        memory.push(resident());
+        disk.push(on_disk(&dir));
+        let disk = disk.last().copied().unwrap_or_default();
+        println!("{second:4} s {:7}/s {} disk {disk} MiB", (observed - last) / step, line(store.stats()));
         last = observed;
     }
     stop.store(true, Ordering::Relaxed);
@@ -141,6 +185,10 @@ async fn churn(settings: Settings) -> Result<(), Box<dyn Error>> {
     let elapsed = clock.monotonic() - began;
     let observed = count.0.load(Ordering::Relaxed);
     println!("{observed} commits, {:.0}/s", observed as f64 / elapsed.as_secs_f64());
+    for (name, samples) in [("resident", &memory), ("disk", &disk)] {
+        let (second, last) = quarters(samples);
+        println!("{name}: at most {second} MiB in the second quarter, {last} MiB in the last");
+    }
     for (name, thousandths) in [("half", 500), ("99 %", 990), ("99.9 %", 999)] {
         println!("{name} of commits within {:?}", latencies.quantile(thousandths));
     }
@@ -175,11 +223,19 @@ fn line(stats: Stats) -> String {
     )
 }
 
+/// What a writer writes, and how often.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// From one write to the next; None: none.
+    pause: Option<Duration>,
+    keys: u64,
+    value: usize,
+}
+
 async fn write(
     store: &FjallStore,
     writer: u64,
-    value: usize,
-    keys: u64,
+    Pace { pause, keys, value }: Pace,
     latencies: &Latencies,
     stop: &AtomicBool,
     clock: &dyn Clock,
@@ -189,7 +245,12 @@ async fn write(
     // Not compressible, so that bytes on disk are bytes written.
     let noise: Bytes =
         std::iter::repeat_with(|| chance.bits().to_le_bytes()).flatten().take(value + 4096).collect();
+    let mut next = clock.monotonic();
     while !stop.load(Ordering::Relaxed) {
+        if let Some(pause) = pause {
+            next += pause;
+            tokio::time::sleep(next.saturating_sub(clock.monotonic())).await;
+        }
         let bits = chance.bits();
         let number = (bits % u128::from(keys)) as usize;
         let from = ((bits >> 64) % 4096) as usize;

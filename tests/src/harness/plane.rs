@@ -28,11 +28,13 @@ pub struct Options {
     pub mode: String,
     /// Further flags.
     pub flags: Vec<String>,
+    /// `--data-dir`, where it is not to be below [`Plane::dir`].
+    pub data_dir: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { preset: Preset::Svc, mode: "Node,RBAC".to_owned(), flags: Vec::new() }
+        Options { preset: Preset::Svc, mode: "Node,RBAC".to_owned(), flags: Vec::new(), data_dir: None }
     }
 }
 
@@ -209,7 +211,7 @@ impl Plane {
 
     /// `--data-dir`
     pub fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
+        self.options.data_dir.clone().unwrap_or_else(|| self.dir.path().join("data"))
     }
 
     /// What the processes wrote since the last start.

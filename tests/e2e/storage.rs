@@ -1,0 +1,302 @@
+//! The store from the outside: a full disk, a quota, Events that end, `apid store`, damage.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tests::disk::Disk;
+use tests::mount::Mount;
+use tests::namespace::run_inside;
+
+use crate::harness::{Client, Options, Plane, WatchStream, eventually, program};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const MIB: u64 = 1 << 20;
+
+fn map(name: &str, size: usize) -> Value {
+    json!({"metadata": {"name": name}, "data": {"value": "x".repeat(size)}})
+}
+
+/// The next event of a type.
+async fn event(watch: &mut WatchStream, kind: &str) -> Value {
+    let next = async {
+        loop {
+            let event = watch.next().await.expect("the watch goes on");
+            if event["type"] == kind {
+                return event["object"].clone();
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), next).await.unwrap_or_else(|_| panic!("no {kind} comes"))
+}
+
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number")
+}
+
+/// A refusal because there is no room: a Status that says so and when to come again.
+fn assert_full(answer: &crate::harness::Answer) {
+    let status = answer.expect(503);
+    assert_eq!(
+        (&status["kind"], &status["reason"]),
+        (&json!("Status"), &json!("ServiceUnavailable")),
+        "{status}"
+    );
+    assert!(status["message"].as_str().unwrap_or_default().contains("storage is full"), "{status}");
+    assert!(!answer.header("retry-after").is_empty());
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_goes_on_by_itself() {
+    run_inside("storage::a_full_disk_refuses_writes_and_goes_on_by_itself", || {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mount = Mount::new(Disk::new(), dir.path()).expect("a mount");
+        mount.limit(Some(2048 * MIB));
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(fill_and_free(&mount));
+        drop(runtime);
+        mount.end().expect("nothing is open");
+    });
+}
+
+async fn fill_and_free(mount: &Mount) {
+    let room = || {
+        let disk = rustix::fs::statvfs(mount.dir()).expect("the room there is");
+        (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
+    };
+    let options = Options { data_dir: Some(mount.dir().join("data")), ..Options::default() };
+    let mut plane = Plane::start(options).await;
+    let (client, pid) = (plane.admin(), plane.pid());
+    let mut watch = client.watch(&format!("{MAPS}?watch=1")).await;
+    client.post(MAPS, &map("first", 10)).await.expect(201);
+    client.post(MAPS, &map("second", 10)).await.expect(201);
+    event(&mut watch, "ADDED").await;
+    for free in [200 * MIB, 0] {
+        let (size, left) = room();
+        mount.limit(Some(size - left + free));
+        let refused = eventually("writes are refused", || async {
+            let name = format!("more-{free}");
+            let answer = client.post(MAPS, &map(&name, 10)).await;
+            if answer.status == 201 {
+                client.delete(&format!("{MAPS}/{name}")).await;
+                return None;
+            }
+            Some(answer)
+        })
+        .await;
+        assert_full(&refused);
+        assert_full(&client.put(&format!("{MAPS}/first"), &map("first", 20)).await);
+        client.get(&format!("{MAPS}/first")).await.expect(200);
+        let list = client.get(MAPS).await.expect(200);
+        assert!(list["items"].as_array().is_some_and(|items| items.len() >= 2), "{list}");
+        client.get(&format!("{MAPS}?resourceVersion=0")).await.expect(200);
+        assert_eq!(client.get("/livez").await.status, 200);
+        let deleted = client.delete(&format!("{MAPS}/second")).await;
+        if free > 0 {
+            deleted.expect(200);
+            assert_eq!(
+                event(&mut watch, "DELETED").await["metadata"]["name"],
+                "second",
+                "a delete makes room"
+            );
+        } else {
+            assert_full(&deleted);
+        }
+        mount.limit(Some(2048 * MIB));
+        eventually("writes go on", || async {
+            (client.post(MAPS, &map("second", 10)).await.status == 201).then_some(())
+        })
+        .await;
+        while event(&mut watch, "ADDED").await["metadata"]["name"] != "second" {}
+        assert_eq!(plane.pid(), pid);
+        if free == 0 {
+            continue;
+        }
+        client.delete(&format!("{MAPS}/more-{free}")).await;
+    }
+    plane.stop().await;
+    plane.launch().await;
+    plane.admin().get(&format!("{MAPS}/second")).await.expect(200);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_quota_refuses_writes_until_objects_are_deleted() {
+    let plane =
+        Plane::start(Options::default().flag("--storage-quota=12Mi").flag("--history-retention=1s")).await;
+    let client = plane.admin();
+    let mut made = 0;
+    let refused = loop {
+        let answer = client.post(MAPS, &map(&format!("large-{made}"), 900_000)).await;
+        if answer.status != 201 {
+            break answer;
+        }
+        made += 1;
+        assert!(made < 40, "the quota is not held");
+    };
+    assert_full(&refused);
+    assert!(made > 4, "{made} objects are the quota");
+    client.get(&format!("{MAPS}/large-0")).await.expect(200);
+    let mut watch = client.watch(&format!("{MAPS}?watch=1")).await;
+    for number in 0..made {
+        client.delete(&format!("{MAPS}/large-{number}")).await.expect(200);
+        event(&mut watch, "DELETED").await;
+    }
+    eventually("there is room again", || async {
+        (client.post(MAPS, &map("again", 900_000)).await.status == 201).then_some(())
+    })
+    .await;
+    assert_eq!(event(&mut watch, "ADDED").await["metadata"]["name"], "again");
+}
+
+fn about() -> Value {
+    json!({"kind": "Namespace", "namespace": "default", "name": "default"})
+}
+
+#[tokio::test]
+async fn events_end_with_a_deletion_in_both_versions_also_after_a_restart() {
+    let mut plane = Plane::start(Options::kubernetes().flag("--event-ttl=3s")).await;
+    let core = "/api/v1/namespaces/default/events";
+    let newer = format!("{}/namespaces/default/events", plane.api("events", "v1"));
+    let post = async |client: &Client, name: &str| {
+        let event = json!({"metadata": {"name": name}, "involvedObject": about(), "reason": "Tested", "type": "Normal"});
+        client.post(core, &event).await.expect(201)
+    };
+    let client = plane.admin();
+    let mut watches = Vec::new();
+    for path in [core, &newer] {
+        watches.push(client.watch(&format!("{path}?watch=1&fieldSelector=metadata.name=old")).await);
+    }
+    let old = post(&client, "old").await;
+    client.post("/api/v1/namespaces/default/configmaps", &map("stays", 10)).await.expect(201);
+    for (watch, api) in watches.iter_mut().zip(["v1", "events.k8s.io/v1"]) {
+        event(watch, "ADDED").await;
+        let deleted = event(watch, "DELETED").await;
+        assert_eq!((&deleted["metadata"]["name"], &deleted["apiVersion"]), (&json!("old"), &json!(api)));
+        assert!(version(&deleted) > version(&old), "the revision of the deletion");
+    }
+    client.get(&format!("{core}/old")).await.expect(404);
+    post(&client, "before-restart").await;
+    plane.kill();
+    plane.launch().await;
+    let client = plane.admin();
+    eventually("it ends after a restart", || async {
+        (client.get(&format!("{core}/before-restart")).await.status == 404).then_some(())
+    })
+    .await;
+    client.get("/api/v1/namespaces/default/configmaps/stays").await.expect(200);
+}
+
+/// `apid store` on a data directory.
+fn store(word: &str, data: &Path, flags: &[String]) -> Output {
+    Command::new(program("apid"))
+        .args(["store", word, "--data-dir"])
+        .arg(data)
+        .args(flags)
+        .output()
+        .expect("the program runs")
+}
+
+fn told(output: &Output) -> (Option<i32>, String) {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// An informer lists and watches. Its objects came from a store that has been lost and restored since: it is told to list
+/// anew, and sees no number again.
+#[tokio::test]
+async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
+    let mut plane = Plane::start(Options::default()).await;
+    let (data, file) = (plane.data_dir(), plane.dir().join("backup"));
+    let client = plane.admin();
+    for number in 0..5 {
+        client.post(MAPS, &map(&format!("kept-{number}"), 100)).await.expect(201);
+    }
+    let (code, text) = told(&store("check", &data, &[]));
+    assert_eq!(code, Some(1), "a server has it: {text}");
+    assert!(text.contains("in use"), "{text}");
+    plane.stop().await;
+    let (code, text) = told(&store("check", &data, &[]));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.ends_with("sound\n"), "{text}");
+    let to = [format!("--to={}", file.display())];
+    let (code, text) = told(&store("backup", &data, &to));
+    assert_eq!(code, Some(0), "{text}");
+    // What is written after the backup is seen by clients, and lost.
+    plane.launch().await;
+    let client = plane.admin();
+    for number in 0..20 {
+        client.post(MAPS, &map(&format!("lost-{number}"), 10)).await.expect(201);
+    }
+    let seen = client.get(&format!("{MAPS}?limit=3")).await.expect(200);
+    let newest = version(&seen);
+    let token = seen["metadata"]["continue"].as_str().expect("a token").to_owned();
+    plane.stop().await;
+    std::fs::remove_dir_all(data.join("store")).expect("the store was there");
+    let from = [format!("--from={}", file.display())];
+    let (code, text) = told(&store("restore", &data, &from));
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = told(&store("restore", &data, &from));
+    assert_eq!(code, Some(1), "there is a store: {text}");
+    plane.launch().await;
+    let client = plane.admin();
+    let continued = client.get(&format!("{MAPS}?limit=3&continue={token}")).await;
+    assert_eq!(continued.expect(410)["reason"], "Expired");
+    let stale = client.request("GET", &format!("{MAPS}?watch=1&resourceVersion={newest}"), &[], b"").await;
+    assert!(stale.status == 410 || stale.text().contains("\"code\":410"), "{}", stale.text());
+    let list = client.get(MAPS).await.expect(200);
+    let names: Vec<_> =
+        list["items"].as_array().expect("items").iter().map(|item| &item["metadata"]["name"]).collect();
+    assert!(names.contains(&&json!("kept-4")) && !names.contains(&&json!("lost-0")), "{names:?}");
+    assert!(version(&list) > newest + 1_000_000, "{} after {newest}", version(&list));
+    let mut watch = client.watch(&format!("{MAPS}?watch=1&resourceVersion={}", version(&list))).await;
+    let made = client.post(MAPS, &map("anew", 10)).await.expect(201);
+    let added = event(&mut watch, "ADDED").await;
+    assert_eq!((version(&added), &added["metadata"]["name"]), (version(&made), &json!("anew")));
+    assert!(version(&made) > version(&list));
+    let kept = client.get(&format!("{MAPS}/kept-0")).await.expect(200);
+    let mut changed = kept.clone();
+    changed["data"] = json!({"value": "changed"});
+    client.put(&format!("{MAPS}/kept-0"), &changed).await.expect(200);
+    plane.stop().await;
+    assert_eq!(store("check", &data, &[]).status.code(), Some(0));
+}
+
+/// A byte of the journal is flipped: the start is refused with what is lost, and `repair` keeps the rest.
+#[tokio::test]
+async fn a_damaged_store_is_refused_and_repaired() {
+    let mut plane = Plane::start(Options::default()).await;
+    let data = plane.data_dir();
+    for number in 0..20 {
+        plane.admin().post(MAPS, &map(&format!("m-{number:02}"), 3000)).await.expect(201);
+    }
+    plane.stop().await;
+    let journal = data.join("store/fjall/0.jnl");
+    let mut bytes = std::fs::read(&journal).expect("the journal");
+    let written = bytes.iter().rposition(|byte| *byte != 0).expect("something is written");
+    bytes[written - 8000] ^= 1;
+    std::fs::write(&journal, &bytes).expect("written");
+    let refused = plane.command().output().expect("the program runs");
+    let (code, text) = told(&refused);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("revisions") && text.contains("are missing"), "{text}");
+    assert_eq!(
+        std::fs::read(&journal).expect("the journal"),
+        bytes,
+        "a start that is refused changes nothing"
+    );
+    let (code, text) = told(&store("check", &data, &[]));
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("lost: changes among revisions"), "{text}");
+    let backup = store("backup", &data, &[format!("--to={}", data.join("file").display())]);
+    assert_eq!(told(&backup).0, Some(2), "a damaged store is not backed up");
+    let (code, text) = told(&store("repair", &data, &[]));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(data.join("store.damaged").is_dir());
+    plane.launch().await;
+    let client = plane.admin();
+    client.get(&format!("{MAPS}/m-00")).await.expect(200);
+    client.get(&format!("{MAPS}/m-19")).await.expect(404);
+    client.post(MAPS, &map("m-19", 10)).await.expect(201);
+}
