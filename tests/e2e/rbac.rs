@@ -266,6 +266,14 @@ async fn a_rule_covers_what_it_says_and_nothing_else() {
             assert_eq!(ask(&client, request, "a").await.status, 403, "{user}: {request}");
         }
     }
+    // Verbs that no request has are rights all the same.
+    for verb in ["proxy", "redirect"] {
+        let attributes = json!({"namespace": "a", "resource": "pods", "name": "x", "verb": verb});
+        let review = json!({"spec": {"user": "empty", "resourceAttributes": attributes}});
+        let path = format!("{}/subjectaccessreviews", world.plane.api("authorization", "v1"));
+        let answer = world.admin.post(&path, &review).await.expect(201);
+        assert_eq!(answer["status"]["allowed"], true, "{verb}");
+    }
     let nobody = world.client("nobody");
     for request in ["GET :pods", "GET :configmaps/x", "POST :configmaps", "GET /metrics"] {
         assert_eq!(ask(&nobody, request, "a").await.status, 403, "{request}");
@@ -319,9 +327,20 @@ async fn bindings_reach_whom_and_where_they_say() {
         ("mail", world.plane.certificate("jane@example.com", &[])),
         ("anonymous", world.plane.anonymous()),
     ]);
-    for (name, namespace) in [("a:x", "a"), ("b:x", "b")] {
-        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/x/token");
-        let issued = world.admin.post(&path, &json!({"spec": {}})).await.expect(201);
+    let default = "/api/v1/namespaces/a/serviceaccounts/default";
+    eventually("the default account is there", || async {
+        (world.admin.get(default).await.status == 200).then_some(())
+    })
+    .await;
+    // A pod that names no account has the default one.
+    let pod = world.admin.get("/api/v1/namespaces/a/pods/x").await.expect(200);
+    assert_eq!(pod["spec"]["serviceAccountName"], "default");
+    let bound = json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "x", "uid": pod["metadata"]["uid"]}});
+    for (name, namespace, account, spec) in
+        [("a:x", "a", "x", json!({})), ("b:x", "b", "x", json!({})), ("a:default", "a", "default", bound)]
+    {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let issued = world.admin.post(&path, &json!({"spec": spec})).await.expect(201);
         clients.insert(name, world.plane.token(issued["status"]["token"].as_str().expect("a token")));
     }
     // What somebody does, by the last word: read a map in `a` (here) or `b` (there), or the cluster's nodes.
@@ -338,7 +357,7 @@ async fn bindings_reach_whom_and_where_they_say() {
         |name: &str| world.user(name),
         |name: &str| json!({"kind": "Group", "apiGroup": world.group, "name": name}),
     );
-    let account = json!({"kind": "ServiceAccount", "namespace": "a", "name": "x"});
+    let account = |name: &str| json!({"kind": "ServiceAccount", "namespace": "a", "name": name});
     // The subject; a Role, a ClusterRole in the namespace, or one everywhere; who then may, and who still may not.
     for (subject, to, may, may_not) in [
         (
@@ -358,7 +377,8 @@ async fn bindings_reach_whom_and_where_they_say() {
         (group("system:serviceaccounts"), "everywhere", &["a:x here", "b:x there"], &["jane here"]),
         (group("system:authenticated"), "Role", &["b:x here", "odd here"], &["anonymous here"]),
         (group("system:unauthenticated"), "Role", &["anonymous here"], &["jane here"]),
-        (account, "everywhere", &["a:x here", "a:x there", "a:x nodes"], &["b:x here", "jane here"]),
+        (account("default"), "Role", &["a:default here"], &["a:x here", "b:x here"]),
+        (account("x"), "everywhere", &["a:x here", "a:x there", "a:x nodes"], &["b:x here", "jane here"]),
     ] {
         let all = || may.iter().chain(may_not);
         for deed in all() {
