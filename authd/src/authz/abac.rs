@@ -293,6 +293,28 @@ mod tests {
     }
 
     #[test]
+    fn the_example_is_a_policy_file() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples/abac.jsonl");
+        let names = Names::new(Preset::Svc, apimachinery::names::DEFAULT_API_DOMAIN).unwrap();
+        let mode = Abac { policies: read(&file, &names).unwrap() };
+        let may = |who: &str, text: &str| {
+            let (user, attributes) = (user(who), request(text));
+            mode.policies.iter().any(|policy| policy.matches(&user, &attributes))
+        };
+        for (who, text, allowed) in [
+            ("alice", "delete apps:deployments team", true),
+            ("alice", "post /metrics", true),
+            ("bob", "list pods team", true),
+            ("bob", "delete pods team", false),
+            ("bob", "get /apis/apps", true),
+            ("system:anonymous", "get /readyz", true),
+            ("system:anonymous", "get /apis", false),
+        ] {
+            assert_eq!(may(who, text), allowed, "{who} {text}");
+        }
+    }
+
+    #[test]
     fn every_wrong_line_is_named() {
         let good = file(&[r#"{"user":"alice"}"#]);
         let text = [

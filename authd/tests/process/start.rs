@@ -32,6 +32,7 @@ fn mistakes_end_it_with_64_before_anything_is_bound() {
     assert_eq!(run(&["--help"]).status.code(), Some(0));
     let help = String::from_utf8(run(&["--help"]).stdout).unwrap();
     assert!(help.contains("AlwaysAllow: allows every request; for testing only"), "{help}");
+    assert!(help.contains("AlwaysDeny: refuses every request; for testing only"), "{help}");
 }
 
 #[tokio::test]

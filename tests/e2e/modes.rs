@@ -1,0 +1,127 @@
+//! Authorization modes by flag (requirements A-MODE): which there are, in which order they decide, and ABAC's file.
+
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::harness::{Options, Plane};
+
+fn mode(mode: &str) -> Options {
+    Options { mode: mode.to_owned(), ..Options::kubernetes() }
+}
+
+/// A policy file of these specifications.
+fn policies(specs: &[&str]) -> tempfile::NamedTempFile {
+    let line = |spec: &&str| {
+        format!(r#"{{"apiVersion":"abac.authorization.k8s.io/v1beta1","kind":"Policy","spec":{spec}}}"#)
+    };
+    let text = format!("# who may what\n\n{}\n", specs.iter().map(line).collect::<Vec<_>>().join("\n"));
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), text).expect("the policy file");
+    file
+}
+
+fn with_policies(modes: &str, file: &tempfile::NamedTempFile) -> Options {
+    mode(modes).flag(&format!("--authorization-policy-file={}", file.path().display()))
+}
+
+#[tokio::test]
+async fn always_allow_lets_everybody_do_everything() {
+    // Without the flag nobody unknown gets in, and so not the harness, which asks whether it is ready.
+    let plane = Plane::start(mode("AlwaysAllow").flag("--anonymous-auth=true")).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for (client, name) in [(plane.user("carol"), "m"), (plane.anonymous(), "n")] {
+        client.post(maps, &json!({"metadata": {"name": name}})).await.expect(201);
+        client.delete(&format!("{maps}/{name}")).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn rbac_and_node_decide_for_their_own() {
+    for (modes, node, bound) in [("RBAC", 403, 200), ("Node,RBAC", 200, 200)] {
+        let plane = Plane::start(mode(modes)).await;
+        let admin = plane.admin();
+        let group = "rbac.authorization.k8s.io";
+        let rules = json!([{"apiGroups": [""], "resources": ["services"], "verbs": ["list"]}]);
+        let roles = format!("/apis/{group}/v1/clusterroles");
+        admin.post(&roles, &json!({"metadata": {"name": "services"}, "rules": rules})).await.expect(201);
+        let binding = json!({
+            "metadata": {"name": "services"}, "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "services"},
+            "subjects": [{"kind": "User", "apiGroup": group, "name": "alice"}],
+        });
+        admin.post(&roles.replace("clusterroles", "clusterrolebindings"), &binding).await.expect(201);
+        let agent = plane.certificate("system:node:n1", &["system:nodes"]);
+        agent.get("/api/v1/services").await.expect(node);
+        plane.user("alice").get("/api/v1/services").await.expect(bound);
+        plane.user("bob").get("/api/v1/services").await.expect(403);
+        assert!(!plane.log().contains("is not built"), "{}", plane.log());
+    }
+}
+
+#[tokio::test]
+async fn abac_decides_by_the_lines_of_its_file() {
+    let file = policies(&[
+        r#"{"user":"alice","namespace":"a","resource":"configmaps","readonly":true}"#,
+        r#"{"group":"team-b","namespace":"*","resource":"configmaps"}"#,
+        r#"{"user":"carol","nonResourcePath":"/version"}"#,
+        r#"{"group":"system:unauthenticated","nonResourcePath":"/readyz","readonly":true}"#,
+    ]);
+    let plane = Plane::start(with_policies("ABAC", &file)).await;
+    let admin = plane.admin();
+    for name in ["a", "b"] {
+        admin.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.expect(201);
+    }
+    let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps");
+    let map = json!({"metadata": {"name": "m"}});
+    for (user, in_a, write_a, in_b) in
+        [("alice", 200, 403, 403), ("bob", 200, 201, 200), ("carol", 403, 403, 403)]
+    {
+        let client = plane.user(user);
+        client.get(&maps("a")).await.expect(in_a);
+        client.post(&maps("a"), &map).await.expect(write_a);
+        client.get(&maps("b")).await.expect(in_b);
+    }
+    plane.user("carol").get("/version").await.expect(200);
+    plane.user("alice").get("/version").await.expect(403);
+}
+
+/// Moving from ABAC to RBAC: both at once, and either's allow is enough.
+#[tokio::test]
+async fn with_rbac_and_abac_either_allows() {
+    let file = policies(&[r#"{"user":"alice","namespace":"*","resource":"configmaps"}"#]);
+    let plane = Plane::start(with_policies("RBAC,ABAC", &file)).await;
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": {"name": "bob"}, "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "apiGroup": group, "name": "bob"}],
+    });
+    plane.admin().post(&format!("/apis/{group}/v1/clusterrolebindings"), &binding).await.expect(201);
+    for (user, maps, pods) in [("alice", 200, 403), ("bob", 200, 200), ("carol", 403, 403)] {
+        plane.user(user).get("/api/v1/namespaces/default/configmaps").await.expect(maps);
+        plane.user(user).get("/api/v1/namespaces/default/pods").await.expect(pods);
+    }
+}
+
+/// What is wrong with modes and with ABAC's file ends the start, and says so.
+#[tokio::test]
+async fn what_is_wrong_with_modes_ends_the_start() {
+    let bad = policies(&[r#"{"user":"alice"}"#, r#"{"usr":"bob"}"#]);
+    let file = format!("--authorization-policy-file={}", bad.path().display());
+    for (modes, flag, expected) in [
+        ("ABAC", None, "--authorization-policy-file"),
+        ("RBAC,ABAC", Some(file.as_str()), "line 4"),
+        ("RBAC", Some(file.as_str()), "--authorization-policy-file"),
+        ("RBAC,RBAC", None, "`RBAC` comes twice"),
+        ("Foo", None, "unknown mode `Foo`"),
+    ] {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut command = std::process::Command::new(crate::harness::program("authd"));
+        command.arg("--socket").arg(dir.path().join("s")).args(["--authorization-mode", modes]).args(flag);
+        command.args(["--names", "kubernetes"]).stdin(Stdio::null());
+        let output = command.output().expect("authd runs");
+        let said =
+            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(64), "{modes} {flag:?}: {said}");
+        assert!(said.contains(expected), "{modes} {flag:?}: {said}");
+    }
+}

@@ -1,0 +1,437 @@
+//! Node agents (requirements A-NODE): what they read while their pods run, what they may change, and who is one.
+//!
+//! `ROUNDS` says how often the race below gives and takes a right (default 400); the seed is printed, `SEED` repeats a run.
+
+use std::sync::Arc;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Options, Plane};
+
+const GROUP: &str = "system:nodes";
+const MERGE: &str = "application/merge-patch+json";
+const TEAM: &str = "/api/v1/namespaces/team";
+
+fn options() -> Options {
+    Options::kubernetes().flag("--enable-admission-plugins=NodeRestriction")
+}
+
+fn agent(plane: &Plane, node: &str) -> Client {
+    plane.certificate(&format!("system:node:{node}"), &[GROUP])
+}
+
+async fn namespace(admin: &Client, name: &str) {
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.expect(201);
+    let account = json!({"metadata": {"name": "robot"}});
+    admin.post(&format!("/api/v1/namespaces/{name}/serviceaccounts"), &account).await.expect(201);
+}
+
+/// A pod that runs as `robot` and ends at once when it is deleted.
+fn pod(name: &str, node: &str, volumes: Value) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": node, "serviceAccountName": "robot", "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": false, "volumes": volumes,
+            "containers": [{"name": "c", "image": "registry.example/c:1"}],
+        },
+    })
+}
+
+async fn check(client: &Client, rows: &[(&str, u16)]) {
+    for (path, status) in rows {
+        let answer = client.get(path).await;
+        assert_eq!(answer.status, *status, "GET {path}: {}", answer.text());
+    }
+}
+
+async fn code(client: &Client, method: &str, path: &str, body: &Value, status: u16) -> Value {
+    let kind = if method == "PATCH" { MERGE } else { "application/json" };
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let answer = client.request(method, path, &[("content-type", kind)], &body).await;
+    assert_eq!(answer.status, status, "{method} {path}: {}", answer.text());
+    answer.json()
+}
+
+/// Every path from a node's pod to what it must read opens with the pod and closes with it.
+#[tokio::test]
+async fn a_node_reads_what_its_pods_refer_to_while_they_are_there() {
+    let plane = Plane::start(options()).await;
+    let admin = plane.admin();
+    namespace(&admin, "team").await;
+    for name in ["used", "other"] {
+        let named = json!({"metadata": {"name": name}});
+        admin.post(&format!("{TEAM}/secrets"), &named).await.expect(201);
+        admin.post(&format!("{TEAM}/configmaps"), &named).await.expect(201);
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}});
+        admin
+            .post(
+                &format!("{TEAM}/persistentvolumeclaims"),
+                &json!({"metadata": {"name": name}, "spec": spec}),
+            )
+            .await
+            .expect(201);
+        let spec = json!({
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "claimRef": {"namespace": "team", "name": name},
+            "csi": {"driver": "d.example.com", "volumeHandle": name, "nodePublishSecretRef": {"namespace": "default", "name": name}},
+        });
+        admin
+            .post("/api/v1/persistentvolumes", &json!({"metadata": {"name": name}, "spec": spec}))
+            .await
+            .expect(201);
+        admin.post("/api/v1/namespaces/default/secrets", &named).await.expect(201);
+    }
+    let reads = |name: &str| {
+        [
+            format!("{TEAM}/secrets/{name}"),
+            format!("{TEAM}/secrets?fieldSelector=metadata.name={name}"),
+            format!("{TEAM}/configmaps/{name}"),
+            format!("{TEAM}/persistentvolumeclaims/{name}"),
+            format!("/api/v1/persistentvolumes/{name}"),
+            format!("/api/v1/namespaces/default/secrets/{name}"),
+        ]
+    };
+    let (n1, n2) = (agent(&plane, "n1"), agent(&plane, "n2"));
+    let all = |client: Client, name: &'static str, status: u16| async move {
+        let reads = reads(name);
+        check(&client, &reads.iter().map(|path| (path.as_str(), status)).collect::<Vec<_>>()).await;
+    };
+    all(n1.clone(), "used", 403).await;
+    let volumes = json!([
+        {"name": "s", "secret": {"secretName": "used"}}, {"name": "c", "configMap": {"name": "used"}},
+        {"name": "d", "persistentVolumeClaim": {"claimName": "used"}},
+    ]);
+    for _ in 0..3 {
+        let created = admin.post(&format!("{TEAM}/pods"), &pod("p", "n1", volumes.clone())).await.expect(201);
+        all(n1.clone(), "used", 200).await;
+        all(n1.clone(), "other", 403).await;
+        all(n2.clone(), "used", 403).await;
+        check(&n1, &[(&format!("{TEAM}/pods/p"), 200)]).await;
+        check(&n2, &[(&format!("{TEAM}/pods/p"), 403)]).await;
+        let bound =
+            json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": created["metadata"]["uid"]});
+        let request = json!({"spec": {"boundObjectRef": bound, "audiences": ["unnamed"]}});
+        let token = format!("{TEAM}/serviceaccounts/robot/token");
+        code(&n1, "POST", &token, &request, 403).await;
+        admin.delete(&format!("{TEAM}/pods/p")).await.expect(200);
+        all(n1.clone(), "used", 403).await;
+    }
+    // Scheduling a pod that waits opens the paths, too.
+    admin.post(&format!("{TEAM}/pods"), &pod("late", "", volumes)).await.expect(201);
+    all(n1.clone(), "used", 403).await;
+    let binding = json!({"metadata": {"name": "late"}, "target": {"kind": "Node", "name": "n1"}});
+    admin.post(&format!("{TEAM}/pods/late/binding"), &binding).await.expect(201);
+    all(n1.clone(), "used", 200).await;
+    // And so does a volume: it goes, and its Secret with it.
+    let finalizers = json!({"metadata": {"finalizers": null}});
+    admin.patch("/api/v1/persistentvolumes/used", MERGE, &finalizers).await.expect(200);
+    admin.delete("/api/v1/persistentvolumes/used").await.expect(200);
+    check(&n1, &[("/api/v1/namespaces/default/secrets/used", 403), (&format!("{TEAM}/secrets/used"), 200)])
+        .await;
+    // What belongs to a node by its own field.
+    for (name, node) in [("mine", "n1"), ("theirs", "n2")] {
+        let spec = json!({"attacher": "d.example.com", "nodeName": node, "source": {"persistentVolumeName": "other"}});
+        let attachments = "/apis/storage.k8s.io/v1/volumeattachments";
+        admin.post(attachments, &json!({"metadata": {"name": name}, "spec": spec})).await.expect(201);
+        check(&n1, &[(&format!("{attachments}/{name}"), if node == "n1" { 200 } else { 403 })]).await;
+    }
+}
+
+/// The rights that do not hang on a pod.
+#[tokio::test]
+async fn every_node_may_do_what_nodes_do() {
+    let plane = Plane::start(options()).await;
+    let admin = plane.admin();
+    namespace(&admin, "team").await;
+    let n1 = agent(&plane, "n1");
+    admin.post("/api/v1/nodes", &json!({"metadata": {"name": "n2"}})).await.expect(201);
+    admin.post(&format!("{TEAM}/pods"), &pod("mine", "n1", json!([]))).await.expect(201);
+    admin.post(&format!("{TEAM}/pods"), &pod("theirs", "n2", json!([]))).await.expect(201);
+
+    code(&n1, "POST", "/api/v1/nodes", &json!({"metadata": {"name": "n1"}}), 201).await;
+    code(&n1, "PATCH", "/api/v1/nodes/n1", &json!({"metadata": {"labels": {"rack": "7"}}}), 200).await;
+    code(&n1, "PATCH", "/api/v1/nodes/n1/status", &json!({"status": {"capacity": {"cpu": "1"}}}), 200).await;
+    code(&n1, "DELETE", "/api/v1/nodes/n1", &Value::Null, 403).await;
+    let event = json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "mine", "namespace": "team"}, "reason": "Started", "type": "Normal"});
+    code(&n1, "POST", &format!("{TEAM}/events"), &event, 201).await;
+    let review = json!({"spec": {"token": "alice-token"}});
+    code(&n1, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", &review, 201).await;
+    let review =
+        json!({"spec": {"user": "alice", "resourceAttributes": {"verb": "get", "resource": "nodes"}}});
+    code(&n1, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", &review, 201).await;
+    let status = json!({"status": {"phase": "Running"}});
+    code(&n1, "PATCH", &format!("{TEAM}/pods/mine/status"), &status, 200).await;
+
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    code(&n1, "POST", leases, &json!({"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}}), 201)
+        .await;
+    code(&n1, "POST", leases, &json!({"metadata": {"name": "n2"}, "spec": {"holderIdentity": "n2"}}), 403)
+        .await;
+    code(&n1, "PATCH", &format!("{leases}/n1"), &json!({"spec": {"leaseDurationSeconds": 40}}), 200).await;
+    let csi_nodes = "/apis/storage.k8s.io/v1/csinodes";
+    let csi = |name: &str| json!({"metadata": {"name": name}, "spec": {"drivers": [{"name": "d.example.com", "nodeID": name}]}});
+    code(&n1, "POST", csi_nodes, &csi("n1"), 201).await;
+    code(&n1, "POST", csi_nodes, &csi("n2"), 403).await;
+
+    check(
+        &n1,
+        &[
+            ("/api/v1/services", 200),
+            ("/api/v1/endpoints", 200),
+            ("/api/v1/namespaces/default/endpoints/kubernetes", 200),
+            ("/apis/node.k8s.io/v1/runtimeclasses", 200),
+            ("/apis/storage.k8s.io/v1/csidrivers", 200),
+            ("/apis/certificates.k8s.io/v1/certificatesigningrequests", 200),
+            ("/api/v1/nodes/n1", 200),
+            ("/api/v1/nodes/n2", 403),
+            ("/api/v1/nodes", 403),
+            ("/api/v1/nodes?fieldSelector=metadata.name=n1", 200),
+            ("/api/v1/nodes?fieldSelector=metadata.name=n2", 403),
+            ("/api/v1/pods", 403),
+            ("/api/v1/pods?fieldSelector=spec.nodeName=n1", 200),
+            ("/api/v1/pods?fieldSelector=spec.nodeName=n2", 403),
+            (&format!("{TEAM}/pods/mine"), 200),
+            (&format!("{TEAM}/pods/theirs"), 403),
+            (&format!("{leases}/n1"), 200),
+            (&format!("{leases}/n2"), 403),
+            (leases, 403),
+            (&format!("{csi_nodes}/n1"), 200),
+            (&format!("{csi_nodes}/n2"), 403),
+            ("/api/v1/namespaces", 403),
+            (&format!("{TEAM}/secrets"), 403),
+            ("/apis/apps/v1/deployments", 403),
+        ],
+    )
+    .await;
+    let certificates = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let request = certificate_request("system:node:n1");
+    let of = |request: &str| {
+        json!({"metadata": {"generateName": "node-"}, "spec": {
+        "request": request, "signerName": "kubernetes.io/kube-apiserver-client-kubelet", "usages": ["client auth"]}})
+    };
+    let made = code(&n1, "POST", certificates, &of(&request), 201).await;
+    let name = made["metadata"]["name"].as_str().unwrap_or_default();
+    check(&n1, &[(&format!("{certificates}/{name}"), 200)]).await;
+    code(&n1, "POST", certificates, &of(&certificate_request("system:node:n2")), 403).await;
+}
+
+/// A request for a certificate of a node agent, as the API carries it.
+fn certificate_request(name: &str) -> String {
+    use base64::Engine as _;
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, GROUP);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let pem = params.serialize_request(&key).and_then(|request| request.pem()).expect("a request");
+    base64::engine::general_purpose::STANDARD.encode(pem)
+}
+
+#[tokio::test]
+async fn without_the_gates_a_node_reads_all_nodes_and_pods() {
+    let gates = "--feature-gates=AuthorizeNodeWithSelectors=false,AuthorizeWithSelectors=false";
+    let plane = Plane::start(options().flag(gates)).await;
+    let admin = plane.admin();
+    namespace(&admin, "team").await;
+    admin.post("/api/v1/nodes", &json!({"metadata": {"name": "n2"}})).await.expect(201);
+    admin.post(&format!("{TEAM}/pods"), &pod("theirs", "n2", json!([]))).await.expect(201);
+    admin.post(&format!("{TEAM}/secrets"), &json!({"metadata": {"name": "s"}})).await.expect(201);
+    check(
+        &agent(&plane, "n1"),
+        &[
+            ("/api/v1/nodes/n2", 200),
+            ("/api/v1/nodes", 200),
+            ("/api/v1/pods", 200),
+            (&format!("{TEAM}/pods/theirs"), 200),
+            (&format!("{TEAM}/secrets/s"), 403),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn only_the_right_name_in_the_right_group_is_a_node_agent() {
+    let plane = Plane::start(options()).await;
+    let admin = plane.admin();
+    namespace(&admin, "team").await;
+    admin.post(&format!("{TEAM}/secrets"), &json!({"metadata": {"name": "s"}})).await.expect(201);
+    let volumes = json!([{"name": "s", "secret": {"secretName": "s"}}]);
+    admin.post(&format!("{TEAM}/pods"), &pod("p", "n1", volumes)).await.expect(201);
+    admin.post("/api/v1/nodes", &json!({"metadata": {"name": "n2"}})).await.expect(201);
+    let secret = format!("{TEAM}/secrets/s");
+    for (user, group, services, of_secret) in [
+        ("system:node:n1", GROUP, 200, 200),
+        ("system:node:n1.example.com", GROUP, 200, 403),
+        ("system:node:N1", GROUP, 200, 403),
+        ("system:node:n1", "others", 403, 403),
+        ("n1", GROUP, 403, 403),
+        ("system:nodes:n1", GROUP, 403, 403),
+    ] {
+        let client = plane.certificate(user, &[group]);
+        check(&client, &[("/api/v1/services", services), (&secret, of_secret)]).await;
+    }
+    // Who is no node agent by name and group needs another right, and has it unrestricted.
+    let rules = json!([{"apiGroups": [""], "resources": ["nodes", "secrets"], "verbs": ["*"]}]);
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    admin
+        .post(&format!("{rbac}/clusterroles"), &json!({"metadata": {"name": "old-agents"}, "rules": rules}))
+        .await
+        .expect(201);
+    let subjects = ["system:node:n1", "n1"]
+        .map(|name| json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name}));
+    let binding = json!({
+        "metadata": {"name": "old-agents"}, "subjects": subjects,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "old-agents"},
+    });
+    admin.post(&format!("{rbac}/clusterrolebindings"), &binding).await.expect(201);
+    let label = json!({"metadata": {"labels": {"node-restriction.kubernetes.io/x": "y"}}});
+    for (user, group, status) in
+        [("system:node:n1", "others", 200), ("n1", GROUP, 200), ("system:node:n1", GROUP, 403)]
+    {
+        let client = plane.certificate(user, &[group]);
+        check(&client, &[(&secret, 200)]).await;
+        code(&client, "PATCH", "/api/v1/nodes/n2", &label, status).await;
+    }
+}
+
+/// The plugin refuses what authorization lets through since it sees no object; without it nothing does.
+#[tokio::test]
+async fn node_restriction_keeps_a_node_to_its_own_objects() {
+    for restricted in [true, false] {
+        let plane = Plane::start(if restricted { options() } else { Options::kubernetes() }).await;
+        let refused = |status: u16| if restricted { 403 } else { status };
+        let admin = plane.admin();
+        namespace(&admin, "team").await;
+        let (n1, label) = (agent(&plane, "n1"), json!({"metadata": {"labels": {"a": "b"}}}));
+        for name in ["n1", "n2"] {
+            admin.post("/api/v1/nodes", &json!({"metadata": {"name": name}})).await.expect(201);
+        }
+        for (name, node) in [("mine", "n1"), ("theirs", "n2")] {
+            admin.post(&format!("{TEAM}/pods"), &pod(name, node, json!([]))).await.expect(201);
+        }
+        code(&n1, "PATCH", "/api/v1/nodes/n1", &label, 200).await;
+        code(&n1, "PATCH", "/api/v1/nodes/n2", &label, refused(200)).await;
+        code(
+            &n1,
+            "PATCH",
+            "/api/v1/nodes/n2/status",
+            &json!({"status": {"capacity": {"cpu": "1"}}}),
+            refused(200),
+        )
+        .await;
+        let own = json!({"metadata": {"labels": {"node-restriction.kubernetes.io/x": "y"}}});
+        code(&n1, "PATCH", "/api/v1/nodes/n1", &own, refused(200)).await;
+        code(&n1, "PATCH", "/api/v1/nodes/n1", &json!({"spec": {"taints": null}}), refused(200)).await;
+        let status = json!({"status": {"phase": "Running"}});
+        code(&n1, "PATCH", &format!("{TEAM}/pods/theirs/status"), &status, refused(200)).await;
+        code(&n1, "DELETE", &format!("{TEAM}/pods/theirs"), &Value::Null, refused(200)).await;
+        code(&n1, "DELETE", &format!("{TEAM}/pods/mine"), &Value::Null, 200).await;
+        let not_a_mirror = pod("made", "n1", json!([]));
+        code(&n1, "POST", &format!("{TEAM}/pods"), &not_a_mirror, refused(201)).await;
+        let node = admin.get("/api/v1/nodes/n1").await.expect(200);
+        let mirror = json!({
+            "metadata": {"name": "static", "annotations": {"kubernetes.io/config.mirror": "h"}, "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": node["metadata"]["uid"], "controller": true}]},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "registry.example/c:1"}]},
+        });
+        code(&n1, "POST", &format!("{TEAM}/pods"), &mirror, 201).await;
+    }
+}
+
+/// The pods of a mirror that a node makes itself open nothing, even where no plugin refuses them.
+#[tokio::test]
+async fn a_node_cannot_give_itself_rights_by_a_mirror_pod() {
+    let plane = Plane::start(Options::kubernetes().flag("--disable-admission-plugins=ServiceAccount")).await;
+    let admin = plane.admin();
+    namespace(&admin, "team").await;
+    admin.post(&format!("{TEAM}/configmaps"), &json!({"metadata": {"name": "c"}})).await.expect(201);
+    let n1 = agent(&plane, "n1");
+    let mut mirror = pod("static", "n1", json!([{"name": "c", "configMap": {"name": "c"}}]));
+    mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "h"});
+    code(&n1, "POST", &format!("{TEAM}/pods"), &mirror, 201).await;
+    check(&n1, &[(&format!("{TEAM}/configmaps/c"), 403), (&format!("{TEAM}/pods/static"), 200)]).await;
+}
+
+/// A stream that was opened while a pod named the Secret ends with the pod.
+#[tokio::test]
+async fn a_watch_of_a_secret_ends_with_the_pod_that_named_it() {
+    let plane = Plane::start(options()).await;
+    let admin = plane.admin();
+    namespace(&admin, "team").await;
+    let secrets = format!("{TEAM}/secrets");
+    admin.post(&secrets, &json!({"metadata": {"name": "s"}})).await.expect(201);
+    let volumes = json!([{"name": "s", "secret": {"secretName": "s"}}]);
+    for name in ["p", "q"] {
+        admin.post(&format!("{TEAM}/pods"), &pod(name, "n1", volumes.clone())).await.expect(201);
+    }
+    let n1 = agent(&plane, "n1");
+    let mut events = n1.watch(&format!("{secrets}?watch=1&fieldSelector=metadata.name=s")).await;
+    assert_eq!(events.next().await.expect("the Secret")["type"], "ADDED");
+    let label = |value: &str| json!({"metadata": {"labels": {"seen": value}}});
+    admin.delete(&format!("{TEAM}/pods/p")).await.expect(200);
+    admin.patch(&format!("{secrets}/s"), MERGE, &label("while-q-is-there")).await.expect(200);
+    let event = events.next().await.expect("another pod names it");
+    assert_eq!(event["object"]["metadata"]["labels"]["seen"], "while-q-is-there");
+    admin.delete(&format!("{TEAM}/pods/q")).await.expect(200);
+    admin.patch(&format!("{secrets}/s"), MERGE, &label("after")).await.expect(200);
+    while let Some(event) = events.next().await {
+        assert_ne!(event["type"], "MODIFIED", "no event after the pod is gone: {event}");
+    }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Pods come and go on several nodes at once; each answer after an acknowledged write is by the pods that are there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_answer_is_older_than_the_last_pod() {
+    let seed = number("SEED", rand::random());
+    println!("SEED={seed}");
+    let plane = Arc::new(Plane::start(options()).await);
+    let rounds = number("ROUNDS", 400) / 4;
+    let workers = (0..4).map(|worker| {
+        let plane = Arc::clone(&plane);
+        tokio::spawn(race(plane, worker, rounds, SmallRng::seed_from_u64(seed.wrapping_add(worker))))
+    });
+    for worker in futures_util::future::join_all(workers).await {
+        worker.expect("no stale answer");
+    }
+}
+
+/// One node with a namespace of its own.
+async fn race(plane: Arc<Plane>, worker: u64, rounds: u64, mut random: SmallRng) {
+    let name = format!("w{worker}");
+    let admin = plane.admin();
+    namespace(&admin, &name).await;
+    let place = format!("/api/v1/namespaces/{name}");
+    admin.post(&format!("{place}/secrets"), &json!({"metadata": {"name": "s"}})).await.expect(201);
+    let mut admin = admin.connect().await.expect("a connection");
+    let mut agent = agent(&plane, &name).connect().await.expect("a connection");
+    let volumes = json!([{"name": "s", "secret": {"secretName": "s"}}]);
+    // Pods that name the Secret, of three.
+    let mut there = [false; 3];
+    for round in 0..rounds {
+        let i = random.random_range(0..there.len());
+        let (method, path, body, done) = if there[i] {
+            ("DELETE", format!("{place}/pods/p{i}"), String::new(), 200)
+        } else {
+            ("POST", format!("{place}/pods"), pod(&format!("p{i}"), &name, volumes.clone()).to_string(), 201)
+        };
+        let answer = admin.request(method, &path, body.as_bytes()).await.expect("an answer");
+        assert_eq!(answer.status, done, "{method} {path}: {}", answer.text());
+        there[i] = !there[i];
+        let wanted = if there.contains(&true) { 200 } else { 403 };
+        for _ in 0..2 {
+            let answer = agent.request("GET", &format!("{place}/secrets/s"), b"").await.expect("an answer");
+            assert_eq!(
+                answer.status,
+                wanted,
+                "worker {worker}, round {round}, pods {there:?}: {}",
+                answer.text()
+            );
+        }
+    }
+}
