@@ -187,7 +187,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
         admission,
         audit,
         gates: config.gates.clone(),
-        metrics: Arc::new(Metrics::new()),
+        metrics: Arc::new(Metrics::showing_hidden(&config.hidden_metrics)?),
         server_address: dialled(address).to_string(),
         stopping,
         request_timeout: config.request_timeout,

@@ -121,16 +121,24 @@ async fn a_bound_token_dies_with_its_object() {
     let pod = admin.post(pods, &pod).await.expect(201);
     let secrets = "/api/v1/namespaces/default/secrets";
     admin.post(secrets, &json!({"metadata": {"name": "s"}})).await.expect(201);
-    for (kind, name, path) in
-        [("Pod", "p", format!("{pods}/p?gracePeriodSeconds=0")), ("Secret", "s", format!("{secrets}/s"))]
-    {
+    let node = admin.post("/api/v1/nodes", &json!({"metadata": {"name": "n"}})).await.expect(201);
+    for (kind, name, path) in [
+        ("Pod", "p", format!("{pods}/p?gracePeriodSeconds=0")),
+        ("Secret", "s", format!("{secrets}/s")),
+        ("Node", "n", "/api/v1/nodes/n".to_owned()),
+    ] {
         let reference = json!({"apiVersion": "v1", "kind": kind, "name": name});
         let token = issue(&admin, json!({"boundObjectRef": reference})).await;
         let client = plane.token(&token);
         let user = who(&plane, &client, &[]).await.expect(kind);
-        if kind == "Pod" {
-            for (key, value) in [("pod-name", &json!("p")), ("pod-uid", &pod["metadata"]["uid"])] {
-                let key = plane.names().label_sub_key("authentication", key);
+        let (one, uid) = match kind {
+            "Pod" => ("pod", &pod["metadata"]["uid"]),
+            "Node" => ("node", &node["metadata"]["uid"]),
+            _ => ("", &Value::Null),
+        };
+        if !one.is_empty() {
+            for (part, value) in [("name", &json!(name)), ("uid", uid)] {
+                let key = plane.names().label_sub_key("authentication", &format!("{one}-{part}"));
                 assert_eq!(user["extra"][key.as_str()], json!([value]), "{user}");
             }
         }

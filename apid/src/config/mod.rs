@@ -66,6 +66,8 @@ pub struct Config {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Authorities of client certificates: those of clients, and those of proxies.
     pub client_cas: Vec<PathBuf>,
+    /// `--show-hidden-metrics-for-version`.
+    pub hidden_metrics: String,
     /// What the server tells about itself.
     pub publications: Publications,
     /// How authd is reached.
@@ -242,6 +244,11 @@ impl Config {
             ));
         }
         let without_effect = in_state(line, State::Later);
+        let hidden =
+            line.value("show-hidden-metrics-for-version").map(serving::metrics::Metrics::showing_hidden);
+        if let Some(Err(why)) = hidden {
+            line.mistakes.push(format!("`--show-hidden-metrics-for-version`: {why}"));
+        }
         let modes = line.list("authorization-mode");
         let allows_everything = (modes.is_empty() && line.value("authorization-config").is_none())
             || modes.iter().any(|mode| mode == "AlwaysAllow");
@@ -263,6 +270,7 @@ impl Config {
                 .filter_map(path)
                 .collect(),
             publications: publications(line),
+            hidden_metrics: line.value("show-hidden-metrics-for-version").unwrap_or_default().to_owned(),
             authd: authd?,
             authd_socket: path("authd-socket"),
             authd_timeout,

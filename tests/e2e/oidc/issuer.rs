@@ -150,8 +150,8 @@ impl Issuer {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let pair =
             ensure_serving_pair(&dir.path().join("tls"), &[], Timestamp::now()).expect("a certificate");
-        let tls =
-            ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_ca: None }).expect("TLS");
+        let tls = ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() })
+            .expect("TLS");
         let listener = Listener::tcp([127, 0, 0, 1].into(), 0).await.expect("a port");
         let port = listener.address().expect("an address").port();
         let state = Arc::new(State::default());

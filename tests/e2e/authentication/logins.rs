@@ -1,0 +1,149 @@
+//! What becomes of credentials that nobody accepts: the log says which method tried and which check failed, under the id
+//! that the client got; the client learns 401 and nothing else (requirements A-PRIN-13).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::json;
+
+use super::{Ca, path_flag, who};
+use crate::harness::{Client, Options, Plane};
+
+#[tokio::test]
+async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (proxies, strangers) = (Ca::new(dir.path(), "proxies"), Ca::new(dir.path(), "strangers"));
+    let options = Options::default()
+        .flag("--enable-bootstrap-token-auth")
+        .flag("--requestheader-allowed-names=front")
+        .flag("--requestheader-username-headers=X-Remote-User")
+        .flag(&path_flag("requestheader-client-ca-file", &proxies.cert));
+    let plane = Plane::start(options).await;
+    let admin = plane.admin();
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    admin.post(accounts, &json!({"metadata": {"name": "robot"}})).await.expect(201);
+    let issued = async |spec| {
+        let answer = admin.post(&format!("{accounts}/robot/token"), &json!({"spec": spec})).await.expect(201);
+        answer["status"]["token"].as_str().expect("a token").to_owned()
+    };
+    let good = issued(json!({})).await;
+    let elsewhere = issued(json!({"audiences": ["elsewhere"]})).await;
+    let mut parts: Vec<String> = good.split('.').map(str::to_owned).collect();
+    let unsigned = [URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#), parts[1].clone(), String::new()].join(".");
+    parts[2] = URL_SAFE_NO_PAD.encode([0; 64]);
+    let forged = parts.join(".");
+    let token = |token: &str| plane.token(token);
+    let upgrade = |protocols: &'static str| {
+        vec![("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-protocol", protocols)]
+    };
+    let many = "x".repeat(100_000);
+    let cases: Vec<(&str, Client, Vec<(&str, &str)>, &str, &str)> = vec![
+        ("a token of nobody", token("nonsense"), vec![], "token-file", "the token is not in the file"),
+        ("a token of another key", token(&forged), vec![], "service-account", "verifies the signature"),
+        ("a token without a signature", token(&unsigned), vec![], "", ""),
+        ("a token for somebody else", token(&elsewhere), vec![], "service-account", "audiences"),
+        ("a very long token", token(&many), vec![], "token-file", "the token is not in the file"),
+        (
+            "a bootstrap token without its Secret",
+            token("abcdef.0123456789abcdef"),
+            vec![],
+            "bootstrap-token",
+            "there is no token Secret",
+        ),
+        (
+            "a certificate of a stranger",
+            strangers.client(&plane, "jane", &[]),
+            vec![],
+            "x509",
+            "UnknownIssuer",
+        ),
+        (
+            "a proxy of another name",
+            proxies.client(&plane, "back", &[]),
+            vec![("x-remote-user", "jane")],
+            "request-header",
+            "is not among the names that a proxy may bear",
+        ),
+        (
+            "a proxy of a stranger",
+            strangers.client(&plane, "front", &[]),
+            vec![("x-remote-user", "jane")],
+            "request-header",
+            "UnknownIssuer",
+        ),
+        (
+            "a token alone among the sub-protocols",
+            plane.anonymous(),
+            upgrade("base64url.bearer.authorization.svc.internal.YWRtaW4tdG9rZW4"),
+            "bearer",
+            "stands alone",
+        ),
+        (
+            "a token that is none among the sub-protocols",
+            plane.anonymous(),
+            upgrade("a, base64url.bearer.authorization.svc.internal.*"),
+            "bearer",
+            "not base64url",
+        ),
+    ];
+    for (what, client, headers, method, check) in cases {
+        // Open to the anonymous user, too: a bad credential is not the absence of one.
+        let answer = client.request("GET", "/livez", &headers, b"").await;
+        if what == "a very long token" && answer.status == 431 {
+            continue;
+        }
+        let status = answer.expect(401);
+        let want = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "Unauthorized", "reason": "Unauthorized", "code": 401});
+        assert_eq!(status, want, "{what}");
+        let id = answer.header("audit-id").to_owned();
+        assert!(!id.is_empty(), "{what}");
+        let log = crate::harness::eventually("the log", || async {
+            let log = plane.log();
+            let mut lines = log.lines().filter(|line| line.contains(&id) && line.contains("login failed"));
+            lines.next().map(|_| log.clone())
+        })
+        .await;
+        let told = |line: &str| {
+            line.contains(&id)
+                && line.contains("login failed")
+                && (method.is_empty() || line.contains(&format!("method=\"{method}\"")))
+                && line.contains(check)
+        };
+        let about: Vec<&str> = log.lines().filter(|line| line.contains(&id)).collect();
+        assert!(log.lines().any(told), "{what}: {about:#?}");
+    }
+    let log = plane.log();
+    for secret in ["nonsense", "0123456789abcdef", parts[2].as_str(), good.as_str()] {
+        assert!(!log.contains(secret), "{secret} is in the log");
+    }
+}
+
+#[tokio::test]
+async fn a_token_comes_in_the_header_or_among_the_protocols_of_a_websocket() {
+    let plane = Plane::start(Options::default()).await;
+    let anonymous = plane.anonymous();
+    let header = |value: &'static str| vec![("authorization", value)];
+    let protocols = |value: &'static str| {
+        vec![("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-protocol", value)]
+    };
+    for (headers, code) in [
+        (header("Bearer admin-token"), 200),
+        (header("bearer admin-token"), 200),
+        (header("BEARER   admin-token"), 403),
+        (header("Bearer "), 403),
+        (header("Bearer"), 403),
+        (header("Basic admin-token"), 403),
+        (header("Bearer nobody"), 401),
+        (protocols("v4.channel.k8s.io, base64url.bearer.authorization.svc.internal.YWRtaW4tdG9rZW4"), 200),
+        (protocols("v4.channel.k8s.io"), 403),
+        (protocols("base64url.bearer.authorization.svc.internal.YWRtaW4tdG9rZW4"), 401),
+    ] {
+        let answer = anonymous.request("GET", "/api/v1/namespaces", &headers, b"").await;
+        assert_eq!(answer.status, code, "{headers:?}: {}", answer.text());
+    }
+    // Whoever shows two credentials is one of the two, and only one.
+    let both =
+        who(&plane, &plane.certificate("jane", &[]), &header("Bearer alice-token")).await.expect("an answer");
+    let name = both["username"].as_str().unwrap_or_default();
+    assert!(["jane", "alice"].contains(&name), "{both}");
+}

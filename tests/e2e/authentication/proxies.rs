@@ -1,0 +1,135 @@
+//! Authenticating proxies (requirements A-PROXY).
+
+use serde_json::{Value, json};
+
+use super::{Ca, path_flag, who};
+use crate::harness::{Client, Options, Plane};
+
+const FLAGS: [&str; 5] = [
+    "--requestheader-allowed-names=front,other-front",
+    "--requestheader-username-headers=X-Remote-User,X-Second-User",
+    "--requestheader-uid-headers=X-Remote-Uid",
+    "--requestheader-group-headers=X-Remote-Group,X-Second-Group",
+    "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+];
+
+#[tokio::test]
+async fn a_proxy_says_who_is_meant() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (proxies, strangers) = (Ca::new(dir.path(), "proxies"), Ca::new(dir.path(), "strangers"));
+    let options = FLAGS.iter().fold(Options::default(), |options, flag| options.flag(flag));
+    let plane = Plane::start(options.flag(&path_flag("requestheader-client-ca-file", &proxies.cert))).await;
+    let front = proxies.client(&plane, "front", &["ignored"]);
+    let user = |name: &str, uid: Option<&str>, groups: &[&str], extra: Value| {
+        let groups: Vec<&str> = groups.iter().copied().chain(["system:authenticated"]).collect();
+        let mut user = json!({"username": name, "groups": groups});
+        if let Some(uid) = uid {
+            user["uid"] = json!(uid);
+        }
+        if extra != Value::Null {
+            user["extra"] = extra;
+        }
+        Some(user)
+    };
+    for (what, headers, want) in [
+        ("a user", vec![("x-remote-user", "jane")], user("jane", None, &[], Value::Null)),
+        ("in any case", vec![("X-REMOTE-User", "jane")], user("jane", None, &[], Value::Null)),
+        (
+            "the first header with a value",
+            vec![("x-remote-user", ""), ("x-second-user", "joe")],
+            user("joe", None, &[], Value::Null),
+        ),
+        (
+            "in the order of the flag",
+            vec![("x-second-user", "joe"), ("x-remote-user", "jane")],
+            user("jane", None, &[], Value::Null),
+        ),
+        (
+            "a uid and all groups of all headers",
+            vec![
+                ("x-remote-user", "jane"),
+                ("x-remote-uid", "u-1"),
+                ("X-Remote-Group", "a"),
+                ("x-remote-group", "b"),
+                ("x-second-group", "c"),
+            ],
+            user("jane", Some("u-1"), &["a", "b", "c"], Value::Null),
+        ),
+        (
+            "further attributes",
+            vec![
+                ("x-remote-user", "jane"),
+                ("X-Remote-Extra-FOO", "v"),
+                ("x-remote-extra-foo", "w"),
+                ("x-remote-extra-example.org%2Ffoo", "x"),
+            ],
+            user("jane", None, &[], json!({"foo": ["v", "w"], "example.org/foo": ["x"]})),
+        ),
+    ] {
+        assert_eq!(who(&plane, &front, &headers).await, want, "{what}");
+    }
+    assert_eq!(who(&plane, &front, &[]).await, None, "the proxy itself is no client");
+
+    // Everybody else says in vain who they are.
+    let root = [("x-remote-user", "root"), ("x-remote-group", "system:masters")];
+    let alice = who(&plane, &plane.user("alice"), &root).await.expect("an answer");
+    assert_eq!(alice["username"], "alice", "a token decides, not headers of its bearer");
+    let jane = who(&plane, &plane.certificate("jane", &["dev"]), &root).await.expect("an answer");
+    assert_eq!(
+        (&jane["username"], &jane["groups"]),
+        (&json!("jane"), &json!(["dev", "system:authenticated"]))
+    );
+    for (what, client) in [
+        ("a name that is not allowed", proxies.client(&plane, "back", &[])),
+        ("somebody else's authority", strangers.client(&plane, "front", &[])),
+    ] {
+        assert_eq!(who(&plane, &client, &root).await, None, "{what}");
+    }
+    let refused = plane.anonymous().request("GET", "/api/v1/namespaces", &root, b"").await.expect(403);
+    let message = refused["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains("system:anonymous"), "{message}");
+    assert!(!plane.log().contains("\"root\""), "what an untrusted client says of itself is in no log");
+
+    // For servers that extend this one.
+    let published = format!(
+        "/api/v1/namespaces/{}/configmaps/extension-apiserver-authentication",
+        plane.names().system_namespace
+    );
+    let data = crate::harness::eventually("the settings are published", || async {
+        let map = plane.admin().get(&published).await;
+        (map.status == 200).then(|| map.json()["data"].clone())
+    })
+    .await;
+    assert_eq!(data["requestheader-client-ca-file"], proxies.pem().as_str());
+    assert!(data["client-ca-file"].as_str().is_some_and(|pem| pem.contains("BEGIN CERTIFICATE")), "{data}");
+    for (key, want) in [
+        ("requestheader-allowed-names", r#"["front","other-front"]"#),
+        ("requestheader-username-headers", r#"["X-Remote-User","X-Second-User"]"#),
+        ("requestheader-uid-headers", r#"["X-Remote-Uid"]"#),
+        ("requestheader-group-headers", r#"["X-Remote-Group","X-Second-Group"]"#),
+        ("requestheader-extra-headers-prefix", r#"["X-Remote-Extra-"]"#),
+    ] {
+        assert_eq!(data[key], want, "{key}");
+    }
+    plane.admin().delete(&published).await.expect(200);
+    crate::harness::eventually("it comes back", || async {
+        (plane.admin().get(&published).await.status == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_names_any_proxy_is_believed_and_without_headers_none() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let proxies = Ca::new(dir.path(), "proxies");
+    let headers = [("x-remote-user", "jane")];
+    let name = async |flags: &[&str]| {
+        let options = flags.iter().fold(Options::default(), |options, flag| options.flag(flag));
+        let plane =
+            Plane::start(options.flag(&path_flag("requestheader-client-ca-file", &proxies.cert))).await;
+        let client: Client = proxies.client(&plane, "whoever", &[]);
+        who(&plane, &client, &headers).await.map(|user| user["username"].clone())
+    };
+    assert_eq!(name(&["--requestheader-username-headers=X-Remote-User"]).await, Some(json!("jane")));
+    assert_eq!(name(&["--requestheader-group-headers=X-Remote-Group"]).await, None);
+}

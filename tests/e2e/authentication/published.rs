@@ -1,0 +1,115 @@
+//! What the server tells about itself: its authority, and what it counts of logins (requirements A-SA-26, D-METRIC-14, -15,
+//! -29).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use super::{Ca, path_flag};
+use crate::harness::{Options, Plane, eventually};
+
+#[tokio::test]
+async fn the_authority_of_the_server_is_in_every_namespace_and_beside_every_token() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let ca = Ca::new(dir.path(), "root");
+    let plane = Plane::start(Options::default().flag(&path_flag("root-ca-file", &ca.cert))).await;
+    let (admin, names) = (plane.admin(), plane.names());
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.expect(201);
+    let published = async |namespace: &str, want: &str| {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt");
+        eventually("the authority is published", || async {
+            let map = admin.get(&path).await;
+            (map.status == 200 && map.json()["data"] == json!({"ca.crt": want})).then_some(())
+        })
+        .await;
+        path
+    };
+    for namespace in ["default", names.system_namespace] {
+        published(namespace, &ca.pem()).await;
+    }
+    let path = published("team", &ca.pem()).await;
+    admin.delete(&path).await.expect(200);
+    published("team", &ca.pem()).await;
+    let patch = json!({"data": {"ca.crt": "mine", "more": "mine"}});
+    admin.patch(&path, "application/merge-patch+json", &patch).await.expect(200);
+    published("team", &ca.pem()).await;
+
+    let accounts = "/api/v1/namespaces/team/serviceaccounts";
+    admin.post(accounts, &json!({"metadata": {"name": "robot"}})).await.expect(201);
+    let secret = json!({"metadata": {"name": "s", "annotations": {names.label_key("service-account.name"): "robot"}},
+        "type": names.label_key("service-account-token")});
+    admin.post("/api/v1/namespaces/team/secrets", &secret).await.expect(201);
+    let beside = async |want: &str| {
+        eventually("the authority stands beside the token", || async {
+            let data = admin.get("/api/v1/namespaces/team/secrets/s").await.expect(200)["data"].clone();
+            (data["token"].is_string() && data["ca.crt"] == STANDARD.encode(want)).then_some(())
+        })
+        .await;
+    };
+    beside(&ca.pem()).await;
+    let other = Ca::new(dir.path(), "other").pem();
+    std::fs::write(&ca.cert, &other).expect("another authority");
+    published("team", &other).await;
+    beside(&other).await;
+}
+
+#[tokio::test]
+async fn since_when_the_use_of_tokens_is_noted_is_told() {
+    let plane = Plane::start(Options::default()).await;
+    let path = format!(
+        "/api/v1/namespaces/{}/configmaps/kube-apiserver-legacy-service-account-token-tracking",
+        plane.names().system_namespace
+    );
+    let since = eventually("the day is told", || async {
+        plane.admin().get(&path).await.json()["data"]["since"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert_eq!((since.len(), since.matches('-').count()), (10, 2), "{since}");
+}
+
+#[tokio::test]
+async fn logins_are_counted_by_both_processes_for_who_may_see_it() {
+    let plane = Plane::start(Options::default().flag("--metrics-address=127.0.0.1:0")).await;
+    plane.anonymous().get("/metrics").await.expect(403);
+    assert_eq!(plane.token("nobody").get("/metrics").await.status, 401);
+    let member = plane.certificate("prometheus", &["system:monitoring"]).get("/metrics").await;
+    assert_eq!(member.status, 200);
+    let log = plane.log();
+    let line =
+        log.lines().find(|line| line.contains("metrics and health are served")).expect("where authd serves");
+    let address = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect(line);
+    let ours = plain(address, "/metrics").await;
+    for text in [&member.text(), &ours] {
+        let helps: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# HELP ")).collect();
+        assert!(helps.len() > 5, "{text}");
+        for help in helps {
+            let class = help.split_once(' ').map(|(_, rest)| rest).unwrap_or_default();
+            assert!(
+                ["[ALPHA] ", "[BETA] ", "[STABLE] "].iter().any(|known| class.starts_with(known)),
+                "{help}"
+            );
+        }
+    }
+    let shown = member.text();
+    for name in [
+        "authentication_attempts{result=\"success\"}",
+        "authentication_attempts{result=\"failure\"} 1",
+        "authentication_duration_seconds_count{result=\"failure\"} 1",
+        "authenticated_user_requests{username=\"other\"}",
+    ] {
+        assert!(shown.lines().any(|line| line.starts_with(name)), "{name} in\n{shown}");
+    }
+    assert!(ours.contains("authentication_attempts_total{result=\"failure\",method=\"\"} 1"), "{ours}");
+    assert!(plain(address, "/livez").await.contains("ok") && plain(address, "/readyz").await.contains("ok"));
+}
+
+/// The body of a plain HTTP answer.
+async fn plain(address: &str, path: &str) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("authd listens");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("the request is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("the answer");
+    answer
+}

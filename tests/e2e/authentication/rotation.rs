@@ -1,0 +1,88 @@
+//! Keys of service-account tokens that change while tokens are used, and the file of static tokens, which does not.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{name, path_flag, who};
+use crate::harness::{Client, Options, Plane, eventually};
+
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+const ROBOT: &str = "system:serviceaccount:default:robot";
+
+async fn issue(admin: &Client) -> String {
+    let answer = admin.post(&format!("{ACCOUNTS}/robot/token"), &json!({"spec": {}})).await.expect(201);
+    answer["status"]["token"].as_str().expect("a token").to_owned()
+}
+
+#[tokio::test]
+async fn keys_of_tokens_rotate_without_an_outage_and_what_they_signed_ends_with_them() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let keys = dir.path().join("keys.pem");
+    let (old, new) = (rcgen::KeyPair::generate().expect("a key"), rcgen::KeyPair::generate().expect("a key"));
+    fs::write(&keys, old.serialize_pem()).expect("the keys");
+    let plane = Plane::start(Options::default().flag(&path_flag("service-account-key-file", &keys))).await;
+    let admin = plane.admin();
+    admin.post(ACCOUNTS, &json!({"metadata": {"name": "robot"}})).await.expect(201);
+    let before = issue(&admin).await;
+    let published = async || -> Vec<Value> {
+        let keys = admin.get("/openid/v1/jwks").await.expect(200)["keys"].clone();
+        keys.as_array().expect("keys").iter().map(|key| key["kid"].clone()).collect()
+    };
+    assert_eq!(published().await.len(), 1);
+
+    // The new key signs, the old one still verifies: nobody is refused meanwhile.
+    fs::write(&keys, new.serialize_pem() + &old.public_key_pem()).expect("the keys");
+    eventually("both keys are published", || async {
+        assert_eq!(name(&plane, &plane.token(&before)).await.as_deref(), Some(ROBOT));
+        (published().await.len() == 2).then_some(())
+    })
+    .await;
+    let after = issue(&admin).await;
+    for token in [&before, &after] {
+        assert_eq!(name(&plane, &plane.token(token)).await.as_deref(), Some(ROBOT));
+    }
+    let rbac = plane.names().group("rbac.authorization");
+    let binding = json!({"metadata": {"name": "robot"},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": "default"}]});
+    admin.post(&format!("/apis/{rbac}/v1/clusterrolebindings"), &binding).await.expect(201);
+    let mut watch = plane.token(&before).watch("/api/v1/namespaces/default/configmaps?watch=1").await;
+
+    fs::write(&keys, new.serialize_pem()).expect("the keys");
+    let ended = tokio::time::timeout(crate::harness::DEADLINE, watch.next()).await.expect("the watch ends");
+    assert_eq!(ended, None);
+    assert_eq!(name(&plane, &plane.token(&before)).await, None, "signed with a key that is gone");
+    assert_eq!(name(&plane, &plane.token(&after)).await.as_deref(), Some(ROBOT));
+    assert_eq!(published().await.len(), 1);
+}
+
+#[tokio::test]
+async fn static_tokens_are_read_at_the_start_and_never_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("tokens.csv");
+    let lines = "admin-token,admin,admin-uid,system:masters\n\
+                 t-1._~+/=,a b/ü:x,u-1,\"g1,g2\"\n\
+                 t-2,joe,u-2,g1,g2\n";
+    fs::write(&file, lines).expect("the tokens");
+    let mut plane = Plane::start(Options::default().flag(&path_flag("token-auth-file", &file))).await;
+    for (token, user) in [("t-1._~+/=", "a b/ü:x"), ("t-2", "joe")] {
+        let said = who(&plane, &plane.token(token), &[]).await.expect("an answer");
+        assert_eq!(said["username"], user);
+        assert_eq!(said["groups"], json!(["g1", "g2", "system:authenticated"]), "both forms of the column");
+    }
+    fs::write(&file, "t-3,eve,u-3\nadmin-token,admin,admin-uid,system:masters\n").expect("the tokens");
+    // A key that is made new shows that changed files have been looked at since.
+    let key = plane.data_dir().join("service-account.key");
+    fs::write(&key, rcgen::KeyPair::generate().expect("a key").serialize_pem()).expect("the key");
+    eventually("changed files are in force", || async {
+        plane.log().contains("changed files are in force").then_some(())
+    })
+    .await;
+    assert_eq!(name(&plane, &plane.token("t-2")).await.as_deref(), Some("joe"));
+    assert_eq!(name(&plane, &plane.token("t-3")).await, None);
+    plane.stop().await;
+    plane.launch().await;
+    assert_eq!(name(&plane, &plane.token("t-2")).await, None);
+    assert_eq!(name(&plane, &plane.token("t-3")).await.as_deref(), Some("eve"));
+}
