@@ -44,7 +44,7 @@ fn run_and_kill(
         thread::sleep(Duration::from_millis(random.random_range(0..60)));
     } else {
         session.wait_until_open(model)?;
-        thread::sleep(Duration::from_millis(random.random_range(1..300)));
+        thread::sleep(Plan::while_written(random));
     }
     session.kill(model)?;
     model.must_survive();

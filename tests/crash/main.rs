@@ -24,6 +24,9 @@ mod workload;
 
 use std::time::{Duration, Instant};
 
+use rand::Rng;
+use rand::rngs::SmallRng;
+
 /// How long each kind of crash is tried unless a number of cycles is given.
 const BUDGET: Duration = Duration::from_secs(20);
 
@@ -39,6 +42,13 @@ impl Plan {
         let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
         let seed = number("CRASH_SEED").unwrap_or_else(|| rand::random::<u32>().into());
         Plan { cycles: number("CRASH_CYCLES"), begun: Instant::now(), seed }
+    }
+
+    /// How long a store is written to before it crashes: mostly so short that many crashes are soon over, and at times
+    /// long enough that memtables were flushed, merged and trimmed.
+    fn while_written(random: &mut SmallRng) -> Duration {
+        let most = if random.random_bool(0.2) { 400 } else { 50 };
+        Duration::from_millis(random.random_range(1..most))
     }
 
     fn goes_on(&self, cycle: u64) -> bool {

@@ -63,7 +63,7 @@ impl Run {
             thread::sleep(Duration::from_millis(self.random.random_range(0..80)));
         } else {
             session.wait_until_open(&mut self.model)?;
-            thread::sleep(Duration::from_millis(self.random.random_range(1..400)));
+            thread::sleep(Plan::while_written(&mut self.random));
         }
         session.take(&mut self.model)?;
         self.model.must_survive();

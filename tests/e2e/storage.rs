@@ -65,8 +65,11 @@ async fn fill_and_free(mount: &Mount) {
         let disk = rustix::fs::statvfs(mount.dir()).expect("the room there is");
         (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
     };
+    // The disk holds no sockets.
+    let sockets = tempfile::tempdir().expect("a folder");
     let options = Options { data_dir: Some(mount.dir().join("data")), ..Options::default() };
-    let mut plane = Plane::start(options).await;
+    let socket = format!("--authd-socket={}", sockets.path().join("authd").display());
+    let mut plane = Plane::start(options.flag(&socket)).await;
     let (client, pid) = (plane.admin(), plane.pid());
     let mut watch = client.watch(&format!("{MAPS}?watch=1")).await;
     client.post(MAPS, &map("first", 10)).await.expect(201);
