@@ -73,17 +73,15 @@ async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, Stri
     let mut server = match chapter.home.start().await {
         Ok(server) => server,
         Err(refusal) => {
-            // It says what is lost, or which part cannot be read.
-            let log = refusal.log.to_lowercase();
-            let says = ["missing", "corrupt", "checksum", "cannot be", "is gone", "damaged", "invalid"];
-            return if refusal.status.is_some() && says.iter().any(|word| log.contains(word)) {
+            let reason = refusal.log.lines().last().unwrap_or_default();
+            println!("{damage:?}: {reason}");
+            // It says which revisions are lost, or that none is.
+            let says = ["revisions ", "no change is lost"].iter().any(|words| reason.contains(words));
+            return if refusal.status.is_some() && says {
                 Ok(Verdict::Refused)
             } else {
-                Err(format!(
-                    "Damage: {damage:?} ends a start with {:?}:\n{}",
-                    refusal.status,
-                    tail(&refusal.log)
-                ))
+                let log = tail(&refusal.log);
+                Err(format!("Damage: {damage:?} ends a start with {:?}:\n{log}", refusal.status))
             };
         }
     };
