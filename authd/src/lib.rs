@@ -28,7 +28,9 @@ pub mod mirror;
 mod monitoring;
 pub mod review;
 pub mod rules;
+mod remembered;
 pub mod tokens;
+pub mod webhook;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -66,10 +68,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(flags) => flags,
         Err(error) => {
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            match config::not_built(&error) {
-                Some(mistake) => eprintln!("authd: {mistake}"),
-                None => drop(error.print()),
-            }
+            drop(error.print());
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
         }
     };
@@ -118,7 +117,12 @@ struct Built {
 fn configure(flags: Flags) -> Result<(Config, Built), Vec<String>> {
     let config = Config::check(flags, &SystemClock::new())?;
     let mirror = Mirror::new(Arc::clone(&config.names));
-    let meters = Meters::new(authn::Union::methods());
+    let metrics = serving::metrics::Metrics::showing_hidden(&config.hidden_metrics).map_err(|why| vec![why])?;
+    let meters = Meters::in_registry(metrics, authn::Union::methods());
+    config.authz.webhooks.measure(meters.webhooks.clone());
+    if let Some(webhook) = &config.authn.token_webhook {
+        webhook.measure(meters.token_webhook.clone());
+    }
     let authn = authn::Union::build(&config.authn, &mirror);
     let authz = authz::Union::build(&config.modes, &config.authz, &mirror, &meters);
     let (authn, authz) = match (authn, authz) {

@@ -6,11 +6,14 @@
 //! start; counting is one atomic addition.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::authn::webhook::TokenWebhookMeters;
+use crate::authz::webhook::{self, WebhookMeters};
 use crate::authn::jwt::{FetchLabels, JwtMeters, LatencyLabels};
 use crate::config::reloaded::{ReloadLabels, ReloadMeters};
 use apimachinery::decision::Verdict;
-use serving::metrics::{Counter, Counters, Definition, Gauge, Metrics, Stability};
+use serving::metrics::{Counter, Counters, Definition, Gauge, Histogram, Histograms, Metrics, Stability};
 
 /// Label names with their values.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
@@ -42,6 +45,40 @@ const CONDITION_ERRORS: Definition = Definition::new(
     Stability::Alpha,
     "Questions whose match conditions failed, by type and name of the mode.",
 );
+const CONDITION_SECONDS: Definition = Definition::new(
+    "apiserver_authorization_match_condition_evaluation_seconds",
+    Stability::Alpha,
+    "Seconds to evaluate the match conditions of a mode, by its type and name.",
+);
+const WEBHOOK_EVALUATIONS: Definition = Definition::new(
+    "apiserver_authorization_webhook_evaluations_total",
+    Stability::Beta,
+    "Questions that were sent to a webhook, by its name and the result: success, timeout or error.",
+);
+const WEBHOOK_DURATION: Definition = Definition::new(
+    "apiserver_authorization_webhook_duration_seconds",
+    Stability::Beta,
+    "Seconds until a webhook answered or was given up, all attempts together, by its name and the result.",
+);
+const WEBHOOK_FAIL_OPEN: Definition = Definition::new(
+    "apiserver_authorization_webhook_evaluations_fail_open_total",
+    Stability::Beta,
+    "Questions that a webhook failed to answer and the next mode decided, by its name and the result.",
+);
+const TOKEN_WEBHOOK_REQUESTS: Definition = Definition::new(
+    "authd_token_webhook_requests_total",
+    Stability::Alpha,
+    "Tokens that were sent to the token webhook, by result: success, refused, timeout or error.",
+);
+const TOKEN_WEBHOOK_DURATION: Definition = Definition::new(
+    "authd_token_webhook_duration_seconds",
+    Stability::Alpha,
+    "Seconds until the token webhook answered or was given up, all attempts together, by result.",
+);
+/// Upper bounds of the seconds that another service takes.
+const SERVICE_SECONDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Upper bounds of [`CONDITION_SECONDS`].
+const CONDITION_BOUNDS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
 const ROLES: Definition =
     Definition::new("authd_mirror_roles", Stability::Alpha, "Roles and ClusterRoles in the mirror.");
 const BINDINGS: Definition = Definition::new(
@@ -103,6 +140,11 @@ pub struct Meters {
     decisions: Counters<DecisionLabels>,
     exclusions: Counters<ModeLabels>,
     condition_errors: Counters<ModeLabels>,
+    condition_seconds: Histograms<ModeLabels>,
+    /// Authorization webhooks.
+    pub webhooks: WebhookMeters,
+    /// The token webhook.
+    pub token_webhook: TokenWebhookMeters,
     /// Reloads of the authentication configuration.
     pub authn_reloads: ReloadMeters,
     /// Reloads of the authorization configuration.
@@ -127,6 +169,7 @@ pub struct ModeCounters {
     denied: Counter,
     excluded: Counter,
     condition_failed: Counter,
+    condition_seconds: Histogram,
 }
 
 /// The mirror as the metrics show it.
@@ -145,7 +188,11 @@ pub struct MirrorState {
 impl Meters {
     /// All at zero. `methods` are the authentication methods that can accept.
     pub fn new(methods: impl IntoIterator<Item = &'static str>) -> Arc<Self> {
-        let metrics = Metrics::new();
+        Meters::in_registry(Metrics::new(), methods)
+    }
+
+    /// The same in a registry that may show what is hidden.
+    pub fn in_registry(metrics: Metrics, methods: impl IntoIterator<Item = &'static str>) -> Arc<Self> {
         let attempts = metrics.counter::<Labels<2>>(&AUTHENTICATIONS);
         let of = |method: &'static str, result: &'static str| {
             attempts.get_or_create(&[("result", result), ("method", method)]).clone()
@@ -160,6 +207,16 @@ impl Meters {
         let decisions = metrics.counter::<DecisionLabels>(&DECISIONS);
         let exclusions = metrics.counter::<ModeLabels>(&EXCLUSIONS);
         let condition_errors = metrics.counter::<ModeLabels>(&CONDITION_ERRORS);
+        let condition_seconds = metrics.histogram::<ModeLabels>(&CONDITION_SECONDS, CONDITION_BOUNDS);
+        let webhooks = WebhookMeters {
+            evaluations: metrics.counter::<webhook::Labels>(&WEBHOOK_EVALUATIONS),
+            duration: metrics.histogram::<webhook::Labels>(&WEBHOOK_DURATION, SERVICE_SECONDS),
+            fail_open: metrics.counter::<webhook::Labels>(&WEBHOOK_FAIL_OPEN),
+        };
+        let token_webhook = TokenWebhookMeters {
+            requests: metrics.counter::<Labels<1>>(&TOKEN_WEBHOOK_REQUESTS),
+            duration: metrics.histogram::<Labels<1>>(&TOKEN_WEBHOOK_DURATION, SERVICE_SECONDS),
+        };
         let reloads = |total, last| ReloadMeters {
             total: metrics.counter::<ReloadLabels>(total),
             last: metrics.float_gauge::<ReloadLabels>(last),
@@ -186,6 +243,9 @@ impl Meters {
             decisions,
             exclusions,
             condition_errors,
+            condition_seconds,
+            webhooks,
+            token_webhook,
             authn_reloads,
             authz_reloads,
             jwt,
@@ -205,6 +265,7 @@ impl Meters {
             denied: of("denied"),
             excluded: self.exclusions.get_or_create(&labels).clone(),
             condition_failed: self.condition_errors.get_or_create(&labels).clone(),
+            condition_seconds: self.condition_seconds.get_or_create(&labels).clone(),
         }
     }
 
@@ -245,6 +306,11 @@ impl ModeCounters {
     /// A match condition was false.
     pub fn excluded(&self) {
         self.excluded.inc();
+    }
+
+    /// Match conditions were evaluated.
+    pub fn matched(&self, took: Duration) {
+        self.condition_seconds.observe(took.as_secs_f64());
     }
 
     /// Match conditions failed.

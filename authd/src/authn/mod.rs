@@ -18,9 +18,11 @@ pub mod jwt;
 mod request_header;
 mod service_account;
 mod token_file;
+pub mod webhook;
 mod x509;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::names::Names;
 use apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
@@ -54,6 +56,8 @@ pub struct Settings {
     pub anonymous: Anonymous,
     /// OpenID Connect and other JWT authenticators.
     pub jwt: JwtSettings,
+    /// The service that reviews tokens.
+    pub token_webhook: Option<Arc<webhook::TokenWebhook>>,
     /// The audiences of the API itself: a token without an audience of its own is valid for these.
     pub api_audiences: Vec<String>,
     /// Issues and reads service-account tokens. None: there are no keys.
@@ -99,6 +103,8 @@ pub enum Outcome {
     NotMine,
     /// Something was shown and a check failed: which one, for the log.
     Rejected(String),
+    /// The same, and the refusal holds for no longer than this: another service said so, or could not be asked.
+    RejectedFor(String, Duration),
 }
 
 /// An identity.
@@ -114,6 +120,8 @@ pub struct Accepted {
     pub anonymous: bool,
     /// The stored objects with which it ends.
     pub rests_on: Vec<ObjectRef>,
+    /// How long it may be kept, where nothing tells when it ends (another service vouched for it).
+    pub ttl: Option<Duration>,
 }
 
 /// Nobody accepted the credentials.
@@ -121,6 +129,8 @@ pub struct Accepted {
 pub struct Refused {
     /// Method and failed check, one each; empty when no credentials were shown.
     pub checks: Vec<(&'static str, String)>,
+    /// How long the refusal may be kept; None: until something changes.
+    pub ttl: Option<Duration>,
 }
 
 impl std::fmt::Display for Refused {
@@ -154,6 +164,7 @@ const METHODS: &[(&str, Build)] = &[
     ("service-account", service_account::build),
     ("bootstrap-token", bootstrap_token::build),
     ("jwt", jwt::build),
+    ("webhook", webhook::build),
 ];
 
 /// All configured methods.
@@ -217,6 +228,7 @@ impl Union {
         at: Moment,
     ) -> Result<Result<(Accepted, &'static str), Refused>, NotYet> {
         let mut checks = Vec::new();
+        let mut ttl: Option<Duration> = None;
         for (name, method) in &self.methods {
             match method.authenticate(credentials, at).await? {
                 Outcome::Accepted(mut accepted) => {
@@ -228,6 +240,10 @@ impl Union {
                 }
                 Outcome::NotMine => (),
                 Outcome::Rejected(check) => checks.push((*name, check)),
+                Outcome::RejectedFor(check, time) => {
+                    checks.push((*name, check));
+                    ttl = Some(ttl.map_or(time, |least| least.min(time)));
+                }
             }
         }
         if !credentials.unreadable.is_empty() {
@@ -236,7 +252,7 @@ impl Union {
         if checks.is_empty() && !credentials.token.is_empty() {
             checks.push(("bearer", "no configured method knows such a token".to_owned()));
         }
-        if checks.is_empty() { Ok(self.nobody(credentials.path)) } else { Ok(Err(Refused { checks })) }
+        if checks.is_empty() { Ok(self.nobody(credentials.path)) } else { Ok(Err(Refused { checks, ttl })) }
     }
 
     /// Who asks for a path and shows no credentials at all.
@@ -248,7 +264,7 @@ impl Union {
         if self.anonymous.admits(path) {
             Ok((anonymous::accept(), anonymous::NAME))
         } else {
-            Err(Refused { checks: Vec::new() })
+            Err(Refused { checks: Vec::new(), ttl: None })
         }
     }
 }

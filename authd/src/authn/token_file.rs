@@ -252,7 +252,7 @@ mod tests {
             match file.check(credentials) {
                 Outcome::Accepted(accepted) => format!("{:?}", accepted.audiences),
                 Outcome::NotMine => "not mine".to_owned(),
-                Outcome::Rejected(check) => check,
+                Outcome::Rejected(check) | Outcome::RejectedFor(check, _) => check,
             }
         };
         assert_eq!(ask("", &[]), "not mine");

@@ -20,12 +20,14 @@ pub mod entry;
 pub mod escalation;
 mod node;
 mod rbac;
+pub mod webhook;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::attributes::Attributes;
+use apimachinery::clock::Clock;
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::names::Names;
 use apimachinery::user::{MASTERS, UserInfo};
@@ -36,7 +38,8 @@ use crate::meters::{Meters, ModeCounters};
 use crate::mirror::{Mirror, NotYet};
 use crate::rules::PolicyRule;
 use conditions::{Conditions, Match};
-use entry::{Entry, OnFailure};
+use entry::{Entry, OnFailure, Webhook};
+use webhook::Webhooks;
 
 /// One question.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +90,8 @@ pub struct Settings {
     pub nodes_by_selectors: bool,
     /// The policies of mode ABAC.
     pub policy_file: Option<PathBuf>,
+    /// What webhooks stand on.
+    pub webhooks: Webhooks,
 }
 
 /// A configured mode. One that decides from memory answers without waiting; one that asks another service waits for it.
@@ -99,31 +104,19 @@ trait Authorizer: Send + Sync {
 /// Makes a mode, or says which flag or file is wrong.
 type Build = fn(&Settings, &Entry, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String>;
 
-/// Whether a mode can be used.
-enum Support {
-    Built(Build),
-    NotBuilt,
-}
-
 /// The modes by name, with what `--help` says of them.
-const MODES: &[(&str, &str, Support)] = &[
-    ("AlwaysAllow", "allows every request; for testing only", Support::Built(always::allow)),
-    ("AlwaysDeny", "refuses every request; for testing only", Support::Built(always::deny)),
-    ("RBAC", "roles and bindings", Support::Built(rbac::build)),
-    ("Node", "what node agents need of the pods on their nodes", Support::Built(node::build)),
-    ("ABAC", "attribute policies from a file", Support::Built(abac::build)),
-    ("Webhook", "asks a remote service", Support::NotBuilt),
+const MODES: &[(&str, &str, Build)] = &[
+    ("AlwaysAllow", "allows every request; for testing only", always::allow),
+    ("AlwaysDeny", "refuses every request; for testing only", always::deny),
+    ("RBAC", "roles and bindings", rbac::build),
+    ("Node", "what node agents need of the pods on their nodes", node::build),
+    ("ABAC", "attribute policies from a file", abac::build),
+    ("Webhook", "asks a remote service", webhook::build),
 ];
 
 /// The modes for `--help`: a line each.
 pub fn help() -> String {
-    let lines = MODES.iter().map(|(name, about, support)| {
-        let note = match support {
-            Support::Built(_) => "",
-            Support::NotBuilt => " (not built yet)",
-        };
-        format!("{name}: {about}{note}")
-    });
+    let lines = MODES.iter().map(|(name, about, _)| format!("{name}: {about}"));
     lines.collect::<Vec<_>>().join("; ")
 }
 
@@ -170,34 +163,23 @@ impl Modes {
                 Some(kind) => entries.push(Entry::of(kind)),
             }
         }
-        match Modes::of(entries) {
-            Ok(modes) if mistakes.is_empty() => Ok(modes),
-            Ok(_) => Err(mistakes),
-            Err(more) => {
-                mistakes.extend(more.into_iter().map(|mistake| format!("--authorization-mode: {mistake}")));
-                Err(mistakes)
-            }
-        }
+        if mistakes.is_empty() { Ok(Modes::of(entries)) } else { Err(mistakes) }
     }
 
     /// These modes in this order.
-    ///
-    /// # Errors
-    ///
-    /// Each that is not built.
-    pub fn of(entries: Vec<Entry>) -> Result<Self, Vec<String>> {
-        let mut warnings = Vec::new();
-        let mut mistakes = Vec::new();
-        for Entry { kind, .. } in &entries {
-            match MODES.iter().find(|(name, ..)| name == kind) {
-                Some((.., Support::NotBuilt)) | None => mistakes.push(format!("`{kind}` is not built yet")),
-                Some((.., Support::Built(_))) if *kind == "AlwaysAllow" => {
-                    warnings.push("authorization mode AlwaysAllow: every request is allowed".to_owned());
-                }
-                Some((.., Support::Built(_))) => (),
-            }
+    pub fn of(entries: Vec<Entry>) -> Self {
+        let allows = entries.iter().any(|entry| entry.kind == "AlwaysAllow");
+        let warning = || "authorization mode AlwaysAllow: every request is allowed".to_owned();
+        Modes { entries, warnings: allows.then(warning).into_iter().collect() }
+    }
+
+    /// Webhooks that a flag names and nobody has told yet how they are asked are asked so.
+    #[must_use]
+    pub fn with_webhook(mut self, how: Option<Webhook>) -> Self {
+        for entry in self.entries.iter_mut().filter(|entry| entry.kind == "Webhook" && entry.webhook.is_none()) {
+            entry.webhook.clone_from(&how);
         }
-        if mistakes.is_empty() { Ok(Modes { entries, warnings }) } else { Err(mistakes) }
+        self
     }
 
     /// The modes in order.
@@ -227,6 +209,7 @@ struct Mode {
     /// Which questions it is asked, and what is decided when that cannot be told; of a webhook.
     conditions: Option<(Arc<Conditions>, OnFailure)>,
     counters: ModeCounters,
+    clock: Arc<dyn Clock>,
 }
 
 impl Mode {
@@ -235,7 +218,10 @@ impl Mode {
             return self.authorizer.authorize(question).await;
         };
         let mut skipped = Answer::default();
-        match conditions.check(question.user, question.attributes) {
+        let begun = self.clock.monotonic();
+        let matched = conditions.check(question.user, question.attributes);
+        self.counters.matched(self.clock.monotonic().saturating_sub(begun));
+        match matched {
             Match::Matches => return self.authorizer.authorize(question).await,
             Match::Skipped => {
                 self.counters.excluded();
@@ -268,7 +254,7 @@ impl Union {
         let mut mistakes = Vec::new();
         for entry in &modes.entries {
             let Entry { kind, name, webhook } = entry;
-            let Some((.., Support::Built(build))) = MODES.iter().find(|(known, ..)| known == kind) else {
+            let Some((.., build)) = MODES.iter().find(|(known, ..)| known == kind) else {
                 continue;
             };
             match build(settings, entry, mirror) {
@@ -280,6 +266,7 @@ impl Union {
                         .filter(|webhook| !webhook.conditions.is_empty())
                         .map(|webhook| (Arc::clone(&webhook.conditions), webhook.on_failure)),
                     counters: meters.mode(kind, name),
+                    clock: Arc::clone(&settings.webhooks.ground.clock),
                 }),
                 Err(mistake) => mistakes.push(mistake),
             }
@@ -298,7 +285,16 @@ impl Union {
     pub(crate) fn of(flag: &str, mirror: &Arc<Mirror>) -> Self {
         let modes = Modes::parse(Some(flag)).expect("a good flag");
         let settings =
-            Settings { names: Arc::new(tests::names()), nodes_by_selectors: true, policy_file: None };
+            Settings {
+                names: Arc::new(tests::names()),
+                nodes_by_selectors: true,
+                policy_file: None,
+                webhooks: Webhooks::new(crate::webhook::Ground {
+                    names: Arc::new(tests::names()),
+                    clock: Arc::new(apimachinery::clock::SystemClock::new()),
+                    chance: Arc::new(apimachinery::clock::SystemChance),
+                }),
+            };
         Union::build(&modes, &settings, mirror, &Meters::new([])).expect("modes that can be made")
     }
 
@@ -401,7 +397,7 @@ mod tests {
             (Some("RBAC,AlwaysDeny"), Ok((vec!["RBAC", "AlwaysDeny"], 0))),
             (Some("RBAC,RBAC"), Err(1)),
             (Some("RBAC,ABAC"), Ok((vec!["RBAC", "ABAC"], 0))),
-            (Some("ABAC,Webhook"), Err(1)),
+            (Some("ABAC,Webhook"), Ok((vec!["ABAC", "Webhook"], 0))),
             (Some("rbac"), Err(1)),
             (Some(""), Err(1)),
             (Some("Foo,RBAC,Bar"), Err(2)),

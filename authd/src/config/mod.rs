@@ -13,21 +13,24 @@ pub mod followed;
 pub mod oidc;
 pub mod reloaded;
 mod service_accounts;
+pub mod webhooks;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use apimachinery::clock::Clock;
+use apimachinery::clock::{Clock, SystemChance, SystemClock};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
-use clap::error::{ContextKind, ContextValue};
 use serving::gates::{FeatureGates, Gate};
 use serving::{flags, log};
 
+use crate::authn::webhook::TokenWebhook;
 use crate::authn::{JwtSettings, Settings, TokenFile};
 use crate::authz::{self, Modes};
+use crate::authz::webhook::Webhooks;
 use crate::controllers::tokens::Enabled;
+use crate::webhook::Ground;
 use authentication::Context;
 use authentication::source::{Read, Source};
 use followed::Followed;
@@ -68,6 +71,9 @@ pub struct Flags {
     /// OpenID Connect and other JWT authenticators.
     #[command(flatten)]
     pub authentication: authentication::source::Flags,
+    /// Services that are asked.
+    #[command(flatten)]
+    pub webhooks: webhooks::Flags,
     /// Service-account tokens.
     #[command(flatten)]
     pub service_accounts: service_accounts::Flags,
@@ -84,6 +90,9 @@ pub struct Flags {
     /// Address of the listener for /metrics and health; loopback only; left out, there is none.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_address: Option<String>,
+    /// Also show the metrics that were hidden since this version: the one before the present.
+    #[arg(long, value_name = "VERSION", default_value = "")]
+    pub show_hidden_metrics_for_version: String,
     /// End when standard input ends: a parent that holds the other end of a pipe leaves no orphan.
     #[arg(long)]
     pub exit_on_stdin_eof: bool,
@@ -97,21 +106,6 @@ pub struct Flags {
 
 fn after_help() -> String {
     format!("Authorization modes: {}.\n\nauthd check FILE... checks configuration files without a server.", authz::help())
-}
-
-/// Flags of kube-apiserver that decide who may do what, and that are not built yet: naming one is a mistake, and the
-/// message says which.
-const NOT_BUILT: &[&str] = &[
-    "authentication-token-webhook-",
-    "authorization-webhook-",
-    "show-hidden-metrics-for-version",
-];
-
-/// What to say of an unknown flag that Kubernetes knows; None for other mistakes.
-pub fn not_built(error: &clap::Error) -> Option<String> {
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
-    let name = word.strip_prefix("--")?.split('=').next()?;
-    NOT_BUILT.iter().any(|known| name.starts_with(known)).then(|| format!("--{name} is not built yet"))
 }
 
 /// A checked command line.
@@ -137,6 +131,8 @@ pub struct Config {
     pub token_controllers: Enabled,
     /// The listener for metrics and health.
     pub metrics_address: Option<SocketAddr>,
+    /// `--show-hidden-metrics-for-version`.
+    pub hidden_metrics: String,
     /// End at the end of standard input.
     pub exit_on_stdin_eof: bool,
     /// What the log says at start.
@@ -161,7 +157,7 @@ impl Config {
         let Some(names) = names.or_else(others).map(Arc::new) else { return Err(mistakes) };
         let (authorization, modes) = authorization::source::Source::open(
             &flags.authorization,
-            false,
+            flags.webhooks.any_of_authorization(),
             Arc::clone(&names),
             &mut mistakes,
         );
@@ -185,11 +181,22 @@ impl Config {
                 mistakes.extend(wrong.0.into_iter().map(|mistake| format!("--feature-gates: {mistake}")))
             }
         }
+        let hidden_metrics = flags.show_hidden_metrics_for_version;
+        if let Err(mistake) = serving::metrics::Metrics::showing_hidden(&hidden_metrics) {
+            mistakes.push(format!("--show-hidden-metrics-for-version: {mistake}"));
+        }
         let metrics_address = flags.metrics_address.as_deref().map(loopback).transpose();
         let metrics_address = metrics_address.map_err(|mistake| mistakes.push(mistake)).ok().flatten();
         if flags.socket.as_os_str().is_empty() {
             mistakes.push("--socket: the path is empty".to_owned());
         }
+        let modes = modes.map(|modes| match flags.authorization.authorization_config {
+            Some(_) => modes,
+            None => {
+                let used = modes.has("Webhook");
+                modes.with_webhook(flags.webhooks.authorization(used, &names, &mut mistakes))
+            }
+        });
         let (Some(modes), true) = (modes, mistakes.is_empty()) else {
             return Err(mistakes);
         };
@@ -216,6 +223,17 @@ impl Config {
             mistakes.push(mistake);
             None
         });
+        let ground = Ground {
+            names: Arc::clone(&names),
+            clock: Arc::new(SystemClock::new()),
+            chance: Arc::new(SystemChance),
+        };
+        let token_webhook = flags.webhooks.tokens(&api_audiences, &mut mistakes);
+        let token_webhook = token_webhook.map(|settings| TokenWebhook::open(settings, &ground)).transpose();
+        let token_webhook = token_webhook.unwrap_or_else(|mistake| {
+            mistakes.push(mistake);
+            None
+        });
         let context = Context {
             names: Arc::clone(&names),
             disallowed_issuers: service_accounts::issuers(&flags.service_accounts, &names),
@@ -238,6 +256,7 @@ impl Config {
             certificate_uids,
             anonymous,
             jwt: JwtSettings { authenticators, ..JwtSettings::none() },
+            token_webhook,
             api_audiences,
             issuer,
             lookup: flags.service_accounts.service_account_lookup.unwrap_or(true),
@@ -247,6 +266,7 @@ impl Config {
             names: Arc::clone(&names),
             nodes_by_selectors,
             policy_file: flags.authorization_policy_file,
+            webhooks: Webhooks::new(ground),
         };
         Ok(Config {
             socket: flags.socket,
@@ -259,6 +279,7 @@ impl Config {
             followed: Followed { certificates, keys, key_files },
             token_controllers: Enabled::parse(&flags.controllers),
             metrics_address,
+            hidden_metrics,
             exit_on_stdin_eof: flags.exit_on_stdin_eof,
             warnings,
         })
@@ -311,7 +332,7 @@ mod tests {
             "--metrics-address=0.0.0.0:0",
         ];
         let mistakes = check(&flags).unwrap_err();
-        assert_eq!(mistakes.len(), 5, "{mistakes:#?}");
+        assert_eq!(mistakes.len(), 4, "{mistakes:#?}");
         for bad in [
             &["--names=svc", "--api-domain=x"][..],
             &["--metrics-address=nonsense"],
@@ -324,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn later_flags_are_accepted_with_a_warning() {
+    fn flags_are_taken_or_refused() {
         let config = check(&[
             "--authorization-mode=Node,RBAC",
             "--service-account-issuer=https://x.test",
@@ -334,15 +355,12 @@ mod tests {
         let config = config.unwrap();
         assert!(config.warnings.is_empty(), "{:?}", config.warnings);
         assert_eq!(config.authn.api_audiences, ["https://x.test"]);
-        for (flag, want) in [
-            (
-                "--authentication-token-webhook-version=v1",
-                Some("--authentication-token-webhook-version is not built yet"),
-            ),
-            ("--nonsense=x", None),
+        for (flag, good) in [
+            ("--show-hidden-metrics-for-version=1.32", true),
+            ("--show-hidden-metrics-for-version=1.20", false),
         ] {
-            let error = Flags::try_parse_from(["authd", "--socket=/tmp/s", flag]).unwrap_err();
-            assert_eq!(not_built(&error).as_deref(), want, "{flag}");
+            assert_eq!(check(&[flag]).is_ok(), good, "{flag}");
         }
+        assert!(Flags::try_parse_from(["authd", "--socket=/tmp/s", "--nonsense=x"]).is_err());
     }
 }

@@ -152,6 +152,11 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
     }
 }
 
+/// A time to live on the wire, where zero stands for none.
+fn milliseconds(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
 /// An answer with the epoch it was made under.
 fn told(id: u64, in_force: &InForce, answer: Answer) -> auth::DecideResponse {
     auth::DecideResponse { id, epoch: Some(in_force.epoch.clone()), answer: Some(answer) }
@@ -226,7 +231,6 @@ async fn authorize(
             Verdict::NoOpinion => auth::Verdict::NoOpinion,
         };
         let covers = if answer.any_name { auth::Covers::AnyName } else { auth::Covers::This };
-        let milliseconds = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1);
         answers.push(auth::AuthorizeResponse {
             verdict: verdict.into(),
             reason: answer.decision.reason,
@@ -277,6 +281,10 @@ fn identified(
     outcome: Result<(Accepted, &'static str), Refused>,
     request_id: &str,
 ) -> auth::AuthenticateResponse {
+    let ttl = match &outcome {
+        Ok((accepted, _)) => accepted.ttl,
+        Err(refused) => refused.ttl,
+    };
     let outcome = match outcome {
         Ok((accepted, method)) => {
             parts.meters.authenticated(Some(method));
@@ -299,5 +307,9 @@ fn identified(
     };
     // Every answer may rest on stored objects: an account that comes makes a good token of a bad one.
     let depends_on = auth::Dependencies { identity: true, ..auth::Dependencies::default() };
-    auth::AuthenticateResponse { outcome: Some(outcome), depends_on: Some(depends_on) }
+    auth::AuthenticateResponse {
+        outcome: Some(outcome),
+        depends_on: Some(depends_on),
+        ttl_ms: ttl.map_or(0, milliseconds),
+    }
 }

@@ -72,6 +72,7 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         certificate_uids: true,
         anonymous: crate::authn::Anonymous { enabled: true, paths: Vec::new() },
         jwt: crate::authn::JwtSettings::none(),
+        token_webhook: None,
         api_audiences: vec!["api".into()],
         issuer: None,
         lookup: true,

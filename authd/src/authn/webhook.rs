@@ -1,0 +1,246 @@
+//! Bearer tokens that another service reviews (requirements A-TWH).
+//!
+//! # Contract
+//!
+//! A token that earlier methods did not accept is posted as a TokenReview with the audiences it must be valid for: those
+//! asked for, else the API's own. What the service vouches for is kept for [`Settings::ttl`]; what it refuses and what
+//! fails is not. An answer without audiences holds for the API's own; one with audiences must name one of those asked
+//! for. `status.error` counts only when the token was not accepted, and goes to the log.
+//!
+//! # Invariants
+//!
+//! INVARIANT (tokens are not kept): memory holds a keyed digest of each token with its audiences.
+//! INVARIANT (fail closed): whatever is not a well-formed acceptance of a named user is a refusal.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use apimachinery::object::{Map, Value};
+use apimachinery::user::UserInfo;
+use async_trait::async_trait;
+use aws_lc_rs::hmac;
+use serving::metrics::{Counters, Histograms};
+
+use super::{Accepted, Authenticator, Credentials, Moment, Outcome, agnostic_audiences};
+use crate::authz::access_review::Version;
+use crate::mirror::{Mirror, NotYet};
+use crate::remembered::Remembered;
+use crate::webhook::{Failure, Ground, WHOLE, Webhook, field, texts, words};
+
+/// How the service is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `--authentication-token-webhook-config-file`
+    pub client_config: PathBuf,
+    /// `--authentication-token-webhook-version`
+    pub version: Version,
+    /// `--authentication-token-webhook-cache-ttl`; zero: nothing is kept.
+    pub ttl: Duration,
+    /// The audiences of the API itself.
+    pub api_audiences: Vec<String>,
+}
+
+/// Label of the metrics: what came of a question.
+pub type Labels = [(&'static str, &'static str); 1];
+
+/// Counts of questions that were sent.
+#[derive(Clone, Debug)]
+pub struct TokenWebhookMeters {
+    /// By result.
+    pub requests: Counters<Labels>,
+    /// Seconds, all attempts together, by result.
+    pub duration: Histograms<Labels>,
+}
+
+/// What the service says of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    /// It is this user's, for these audiences; none named: the API's own.
+    Accepted(Arc<UserInfo>, Vec<String>),
+    /// It is nobody's; why, for the log.
+    Refused(String),
+    /// Nothing that can be believed; why, for the log.
+    Failed(String),
+}
+
+/// The service with what it said. Outlives changes of other methods' configuration.
+pub struct TokenWebhook {
+    settings: Settings,
+    api_version: String,
+    webhook: Webhook,
+    key: hmac::Key,
+    said: Remembered<[u8; 32], Said>,
+    ground: Ground,
+    meters: OnceLock<TokenWebhookMeters>,
+}
+
+impl std::fmt::Debug for TokenWebhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("TokenWebhook").field(&self.webhook).finish()
+    }
+}
+
+pub(super) fn build(
+    settings: &super::Settings,
+    _: &Arc<Mirror>,
+) -> Result<Option<Box<dyn Authenticator>>, String> {
+    let method = settings.token_webhook.as_ref().map(|webhook| Reviewed(Arc::clone(webhook)));
+    Ok(method.map(|method| Box::new(method) as Box<dyn Authenticator>))
+}
+
+struct Reviewed(Arc<TokenWebhook>);
+
+#[async_trait]
+impl Authenticator for Reviewed {
+    async fn authenticate(&self, credentials: Credentials<'_>, _: Moment) -> Result<Outcome, NotYet> {
+        if credentials.token.is_empty() {
+            return Ok(Outcome::NotMine);
+        }
+        Ok(self.0.authenticate(credentials.token, credentials.audiences).await)
+    }
+}
+
+impl TokenWebhook {
+    /// Reads the client configuration and asks nobody yet.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, with the flag.
+    pub fn open(settings: Settings, ground: &Ground) -> Result<Arc<Self>, String> {
+        let flag = |problem| format!("--authentication-token-webhook-config-file: {problem}");
+        let webhook = Webhook::open(&settings.client_config, WHOLE, ground).map_err(flag)?;
+        TokenWebhook::over(webhook, settings, ground)
+    }
+
+    fn over(webhook: Webhook, settings: Settings, ground: &Ground) -> Result<Arc<Self>, String> {
+        let mut random = [0; 32];
+        aws_lc_rs::rand::fill(&mut random).map_err(|_| "no random numbers".to_owned())?;
+        let group = ground.names.group("authentication");
+        Ok(Arc::new(TokenWebhook {
+            api_version: format!("{group}/{}", settings.version.as_str()),
+            webhook,
+            key: hmac::Key::new(hmac::HMAC_SHA256, &random),
+            said: Remembered::new(settings.ttl, |_| 32, Arc::clone(&ground.clock)),
+            ground: ground.clone(),
+            meters: OnceLock::new(),
+            settings,
+        }))
+    }
+
+    /// Counts from now on.
+    pub fn measure(&self, meters: TokenWebhookMeters) {
+        // A second registry would be a second process.
+        let _ = self.meters.set(meters);
+    }
+
+    async fn authenticate(&self, token: &str, asked: &[String]) -> Outcome {
+        let own = &self.settings.api_audiences;
+        let wanted = if asked.is_empty() { own } else { asked };
+        let (said, left) = self.said.get(&self.digest(token, wanted), || self.ask(token, wanted)).await;
+        match said {
+            Said::Accepted(user, named) => {
+                let audiences = if named.is_empty() {
+                    agnostic_audiences(asked, own)
+                } else {
+                    let meant = wanted.is_empty() || named.iter().any(|audience| wanted.contains(audience));
+                    meant.then(|| asked.iter().filter(|audience| named.contains(audience)).cloned().collect())
+                };
+                let Some(audiences) = audiences else {
+                    let check = "the webhook accepted the token for other audiences".to_owned();
+                    return Outcome::RejectedFor(check, left);
+                };
+                let user = Arc::unwrap_or_clone(user);
+                Outcome::Accepted(Box::new(Accepted {
+                    user,
+                    audiences,
+                    ttl: Some(left),
+                    ..Accepted::default()
+                }))
+            }
+            // Who is let in later shall not wait longer than who is thrown out.
+            Said::Refused(check) => Outcome::RejectedFor(check, self.settings.ttl),
+            Said::Failed(check) => Outcome::RejectedFor(check, Duration::ZERO),
+        }
+    }
+
+    /// What stands for a token with the audiences it must be for. Lengths go in too: no two lists are one text.
+    fn digest(&self, token: &str, audiences: &[String]) -> [u8; 32] {
+        let mut context = hmac::Context::with_key(&self.key);
+        for part in std::iter::once(token).chain(audiences.iter().map(String::as_str)) {
+            context.update(&part.len().to_le_bytes());
+            context.update(part.as_bytes());
+        }
+        let mut digest = [0; 32];
+        digest.copy_from_slice(context.sign().as_ref());
+        digest
+    }
+
+    async fn ask(&self, token: &str, audiences: &[String]) -> (Said, Duration) {
+        let mut spec = Map::new();
+        spec.insert("token".to_owned(), token.into());
+        if !audiences.is_empty() {
+            let list = audiences.iter().map(|audience| Value::from(audience.as_str())).collect();
+            spec.insert("audiences".to_owned(), Value::Array(list));
+        }
+        let begun = self.ground.clock.monotonic();
+        let reviewed = self.webhook.review(&self.api_version, "TokenReview", spec).await;
+        let seconds = self.ground.clock.monotonic().saturating_sub(begun).as_secs_f64();
+        let (said, result) = match reviewed.map(|status| read(&status, token)) {
+            Ok(Ok(said @ Said::Accepted(..))) => (said, "success"),
+            Ok(Ok(said)) => (said, "refused"),
+            Ok(Err(problem)) => (Said::Failed(format!("the webhook: {problem}")), "error"),
+            Err(failure @ Failure { .. }) => (Said::Failed(failure.problem.clone()), failure.result()),
+        };
+        if let Some(meters) = self.meters.get() {
+            meters.requests.get_or_create(&[("result", result)]).inc();
+            meters.duration.get_or_create(&[("result", result)]).observe(seconds);
+        }
+        let ttl = if matches!(said, Said::Accepted(..)) { self.settings.ttl } else { Duration::ZERO };
+        (said, ttl)
+    }
+}
+
+/// Reads a status.
+///
+/// # Errors
+///
+/// A field of another type.
+fn read(status: &Map<String, Value>, token: &str) -> Result<Said, String> {
+    let accepted = field(status, "authenticated", Value::as_bool)?.unwrap_or(false);
+    let error = field(status, "error", Value::as_str)?.unwrap_or_default();
+    if !accepted {
+        let why = if error.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", words(&error.replace(token, "[token]")))
+        };
+        return Ok(Said::Refused(format!("the webhook did not accept the token{why}")));
+    }
+    let audiences = field(status, "audiences", texts)?.unwrap_or_default();
+    let nobody = Map::new();
+    let user = field(status, "user", Value::as_object)?.unwrap_or(&nobody);
+    let text = |name| field(user, name, Value::as_str).map(|text| text.unwrap_or_default().to_owned());
+    let lists = |value: &Value| -> Option<BTreeMap<String, Vec<String>>> {
+        value
+            .as_object()?
+            .iter()
+            .map(|(key, list)| Some((key.clone(), if list.is_null() { Vec::new() } else { texts(list)? })))
+            .collect()
+    };
+    let user = UserInfo {
+        name: text("username")?,
+        uid: text("uid")?,
+        groups: field(user, "groups", texts)?.unwrap_or_default(),
+        extra: field(user, "extra", lists)?.unwrap_or_default(),
+    };
+    if user.name.is_empty() {
+        return Ok(Said::Refused("the webhook accepted the token and named no user".to_owned()));
+    }
+    Ok(Said::Accepted(Arc::new(user), audiences))
+}
+
+#[cfg(test)]
+#[path = "webhook/tests.rs"]
+mod tests;

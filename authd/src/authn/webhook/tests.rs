@@ -1,0 +1,247 @@
+//! The token webhook against a service of this process.
+
+use super::*;
+use crate::webhook::mock::{Asked, Mock};
+use serde_json::json;
+
+const V1: &str = "authentication.k8s.io/v1";
+const V1BETA1: &str = "authentication.k8s.io/v1beta1";
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn method(mock: &Mock, version: Version, ttl: Duration, audiences: &[&str]) -> Arc<TokenWebhook> {
+    let settings = Settings {
+        client_config: PathBuf::new(),
+        version,
+        ttl,
+        api_audiences: audiences.iter().map(|a| (*a).to_owned()).collect(),
+    };
+    TokenWebhook::over(mock.webhook(MINUTE), settings, &mock.ground()).unwrap()
+}
+
+fn review(version: &str, status: serde_json::Value) -> serde_json::Value {
+    json!({"apiVersion": version, "kind": "TokenReview", "status": status})
+}
+
+fn jane() -> serde_json::Value {
+    json!({"authenticated": true, "user": {"username": "jane"}})
+}
+
+/// The name and the audiences, or why not.
+fn short(outcome: Outcome) -> Result<String, String> {
+    match outcome {
+        Outcome::Accepted(accepted) => Ok(format!("{} {:?}", accepted.user.name, accepted.audiences)),
+        Outcome::RejectedFor(check, _) => Err(check),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_posted_in_the_version_that_is_configured() {
+    let mock = Mock::start().await;
+    for (version, api_version) in [(Version::V1, V1), (Version::V1Beta1, V1BETA1)] {
+        mock.says(200, review(api_version, jane()));
+        let method = method(&mock, version, MINUTE, &["a", "b"]).await;
+        assert_eq!(short(method.authenticate("opaque", &[]).await).unwrap(), "jane []");
+        let [Asked { method, path, body, certificate }] = &mock.asked()[..] else { panic!("one question") };
+        assert_eq!((method.as_str(), path.as_str(), *certificate), ("POST", "/hook", true));
+        let want = json!({
+            "apiVersion": api_version, "kind": "TokenReview", "metadata": {},
+            "spec": {"token": "opaque", "audiences": ["a", "b"]},
+        });
+        assert_eq!(*body, want);
+    }
+    let method = method(&mock, Version::V1Beta1, MINUTE, &[]).await;
+    assert!(short(method.authenticate("opaque", &[]).await).is_ok());
+    assert_eq!(mock.asked()[0].body["spec"], json!({"token": "opaque"}), "no audiences, no field");
+}
+
+#[tokio::test]
+async fn the_status_makes_the_user_or_the_reason() {
+    let mock = Mock::start().await;
+    let method = method(&mock, Version::V1, Duration::ZERO, &["api"]).await;
+    let user =
+        json!({"username": "jane", "uid": "u1", "groups": ["a", "b"], "extra": {"K": ["v"], "e": null}});
+    let spec = json!({"token": "other", "audiences": ["x"]});
+    let full = json!({"apiVersion": V1, "kind": "TokenReview", "spec": spec,
+        "status": {"authenticated": true, "user": user, "audiences": ["api"], "error": "ignored"}});
+    mock.says(200, full);
+    let Outcome::Accepted(accepted) = method.authenticate("t", &[]).await else { panic!() };
+    let want = UserInfo {
+        name: "jane".into(),
+        uid: "u1".into(),
+        groups: vec!["a".into(), "b".into()],
+        extra: [("K".to_owned(), vec!["v".to_owned()]), ("e".to_owned(), vec![])].into(),
+    };
+    assert_eq!((accepted.user, accepted.ttl), (want, Some(Duration::ZERO)));
+    let other = "the webhook accepted the token for other audiences";
+    for (status, body, want) in [
+        (200, review(V1, jane()).to_string(), Ok("jane []")),
+        (201, review(V1, jane()).to_string(), Ok("jane []")),
+        (200, json!({"status": jane()}).to_string(), Ok("jane []")),
+        (
+            200,
+            review(V1, json!({"authenticated": false})).to_string(),
+            Err("the webhook did not accept the token"),
+        ),
+        (200, review(V1, json!({})).to_string(), Err("the webhook did not accept the token")),
+        (
+            200,
+            review(V1, json!({"user": {"username": "jane"}})).to_string(),
+            Err("the webhook did not accept the token"),
+        ),
+        (
+            200,
+            review(V1, json!({"authenticated": false, "error": "t is\nold"})).to_string(),
+            Err("the webhook did not accept the token: [token] is old"),
+        ),
+        (
+            200,
+            review(V1, json!({"authenticated": true})).to_string(),
+            Err("the webhook accepted the token and named no user"),
+        ),
+        (
+            200,
+            review(V1, json!({"authenticated": true, "user": {"username": ""}})).to_string(),
+            Err("the webhook accepted the token and named no user"),
+        ),
+        (
+            200,
+            review(V1, json!({"authenticated": true, "user": {"username": "j"}, "audiences": ["other"]}))
+                .to_string(),
+            Err(other),
+        ),
+        (200, review(V1BETA1, jane()).to_string(), Err("answer has the apiVersion")),
+        (
+            200,
+            json!({"apiVersion": V1, "kind": "Pod", "status": jane()}).to_string(),
+            Err("answer has the kind"),
+        ),
+        (
+            200,
+            review(V1, json!({"authenticated": "yes"})).to_string(),
+            Err("has a authenticated of another type"),
+        ),
+        (
+            200,
+            review(V1, json!({"authenticated": true, "user": {"username": 5}})).to_string(),
+            Err("has a username of another type"),
+        ),
+        (
+            200,
+            review(V1, json!({"authenticated": true, "user": {"username": "j", "groups": "a"}})).to_string(),
+            Err("has a groups of another type"),
+        ),
+        (200, "hunter2".to_owned(), Err("what it answered is no JSON")),
+        (200, String::new(), Err("what it answered is no JSON")),
+        (200, "[".repeat(100_000), Err("what it answered is no JSON")),
+        (200, format!("\"{}\"", "x".repeat(1 << 20)), Err("the answer is larger than 1048576 bytes")),
+        (403, review(V1, jane()).to_string(), Err("it answered 403")),
+        (302, review(V1, jane()).to_string(), Err("it answered 302")),
+    ] {
+        mock.says(status, &body);
+        let got = short(method.authenticate("t", &[]).await);
+        match (got, want) {
+            (Ok(got), Ok(want)) => assert_eq!(got, want),
+            (Err(got), Err(want)) => {
+                assert!(got.contains(want) && !got.contains("hunter2"), "{got}: {want}");
+            }
+            (got, want) => panic!("{body:.200}: {got:?}, not {want:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn audiences_are_those_in_common() {
+    let mock = Mock::start().await;
+    let method = method(&mock, Version::V1, Duration::ZERO, &["api", "own"]).await;
+    let list = |words: &str| -> Vec<String> { words.split_whitespace().map(str::to_owned).collect() };
+    // Asked for, said by the service, kept; None: refused.
+    for (asked, said, want) in [
+        ("", "", Some("")),
+        ("", "api", Some("")),
+        ("", "api other", Some("")),
+        ("", "other", None),
+        ("api x", "", Some("api")),
+        ("x", "", None),
+        ("x y", "y z", Some("y")),
+        ("x", "api", None),
+    ] {
+        let mut status = jane();
+        status["audiences"] = list(said).into();
+        mock.says(200, review(V1, status));
+        mock.asked();
+        let outcome = method.authenticate("t", &list(asked)).await;
+        let got = match outcome {
+            Outcome::Accepted(accepted) => Some(accepted.audiences),
+            _ => None,
+        };
+        assert_eq!(got, want.map(list), "{asked} of {said}");
+        let sent = if asked.is_empty() { "api own" } else { asked };
+        assert_eq!(mock.asked()[0].body["spec"]["audiences"], json!(list(sent)));
+    }
+}
+
+#[tokio::test]
+async fn acceptances_are_kept_and_nothing_else() {
+    let mock = Mock::start().await;
+    let method = method(&mock, Version::V1, 2 * MINUTE, &["api"]).await;
+    mock.says(200, review(V1, jane()));
+    let ask = |token: &'static str, audiences: Vec<String>| {
+        let (method, mock) = (Arc::clone(&method), &mock);
+        async move {
+            let outcome = method.authenticate(token, &audiences).await;
+            let ttl = match &outcome {
+                Outcome::Accepted(accepted) => accepted.ttl,
+                Outcome::RejectedFor(_, ttl) => Some(*ttl),
+                _ => None,
+            };
+            (matches!(outcome, Outcome::Accepted(_)), ttl.unwrap().as_secs(), mock.asked().len())
+        }
+    };
+    assert_eq!(ask("t", vec![]).await, (true, 120, 1));
+    mock.clock.advance(Duration::from_secs(119));
+    assert_eq!(ask("t", vec![]).await, (true, 1, 0), "what is left of the time");
+    assert_eq!(ask("u", vec![]).await, (true, 120, 1), "another token");
+    assert_eq!(ask("t", vec!["api".into()]).await, (true, 1, 0), "the same question in other words");
+    assert_eq!(ask("t", vec!["x".into(), "y".into()]).await, (false, 120, 1), "for other audiences");
+    assert_eq!(ask("t", vec!["xy".into()]).await, (false, 120, 1), "no two lists are one");
+    mock.clock.advance(Duration::from_secs(1));
+    mock.says(200, review(V1, json!({"authenticated": false})));
+    assert_eq!(ask("t", vec![]).await, (false, 120, 1), "the time is over");
+    assert_eq!(ask("t", vec![]).await.2, 1, "a refusal is not kept");
+    mock.says(500, "");
+    assert_eq!(ask("t", vec![]).await, (false, 0, 5), "tried again, and not kept anywhere");
+    assert_eq!(ask("t", vec![]).await, (false, 0, 5));
+    mock.says(429, "");
+    assert_eq!(ask("t", vec![]).await, (false, 0, 5));
+    mock.says(400, "");
+    assert_eq!(ask("t", vec![]).await, (false, 0, 1), "final");
+    mock.says(200, review(V1, jane()));
+    assert_eq!(ask("t", vec![]).await, (true, 120, 1));
+}
+
+#[tokio::test]
+async fn who_asks_together_asks_once_and_a_service_that_hangs_is_given_up() {
+    let mock = Mock::start().await;
+    mock.says(200, review(V1, jane()));
+    let many = method(&mock, Version::V1, MINUTE, &[]).await;
+    let all = futures_util::future::join_all((0..40).map(|_| many.authenticate("t", &[]))).await;
+    assert!(all.into_iter().all(|outcome| short(outcome).is_ok()));
+    assert_eq!(mock.asked().len(), 1);
+    mock.hangs();
+    let settings = Settings { ttl: MINUTE, ..many.settings.clone() };
+    let webhook = mock.webhook(Duration::from_millis(30));
+    let method = TokenWebhook::over(webhook, settings, &mock.ground()).unwrap();
+    let check = short(method.authenticate("hunter2", &[]).await).unwrap_err();
+    assert!(check.contains("no answer within 30ms") && !check.contains("hunter2"), "{check}");
+    assert!(!format!("{method:?}").contains("hunter2"));
+}
+
+#[tokio::test]
+async fn requests_without_a_token_are_not_for_it() {
+    let mock = Mock::start().await;
+    let method = Reviewed(method(&mock, Version::V1, MINUTE, &[]).await);
+    let at = Moment { now: jiff::Timestamp::UNIX_EPOCH, at_least: 0 };
+    let outcome = method.authenticate(Credentials::default(), at).await.unwrap();
+    assert!(matches!(outcome, Outcome::NotMine) && mock.asked().is_empty());
+}

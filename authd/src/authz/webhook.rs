@@ -1,0 +1,216 @@
+//! Mode Webhook: another service decides (requirements A-AZW, A-AZC).
+//!
+//! # Contract
+//!
+//! A question is posted as a SubjectAccessReview. An allow is kept for one time, every other answer for another, and what
+//! fails for none: then the failure policy decides. An answer tells how much longer it holds, so that apid keeps it no
+//! longer. `allowed` and `denied` together refuse. Nobody can list what such a service allows.
+//!
+//! # Invariants
+//!
+//! INVARIANT (the whole question): two questions share an answer only when user, groups in their order, extra, and every
+//! attribute with its selectors are equal.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use apimachinery::attributes::{Attributes, ParsedSelector};
+use apimachinery::decision::{Decision, Verdict};
+use apimachinery::object::{Map, Value};
+use apimachinery::user::UserInfo;
+use async_trait::async_trait;
+use serving::metrics::{Counters, Histograms};
+
+use super::access_review::spec;
+use super::entry::{Entry, OnFailure, Webhook as How};
+use super::{Answer, Authorizer, Question, Rules, Settings};
+use crate::mirror::{Mirror, NotYet};
+use crate::remembered::Remembered;
+use crate::webhook::{Ground, Webhook, field, words};
+
+/// Name of the mode, and what came of a question.
+pub type Labels = [(&'static str, String); 2];
+
+/// Counts of questions that were sent.
+#[derive(Clone, Debug)]
+pub struct WebhookMeters {
+    /// By name and result.
+    pub evaluations: Counters<Labels>,
+    /// Seconds, all attempts together, by name and result.
+    pub duration: Histograms<Labels>,
+    /// Failures that left the decision to the next mode, by name and result.
+    pub fail_open: Counters<Labels>,
+}
+
+/// What all webhooks of the process share.
+#[derive(Clone, Debug)]
+pub struct Webhooks {
+    /// What they stand on.
+    pub ground: Ground,
+    meters: Arc<OnceLock<WebhookMeters>>,
+}
+
+impl Webhooks {
+    /// Nothing is counted yet.
+    pub fn new(ground: Ground) -> Self {
+        Webhooks { ground, meters: Arc::default() }
+    }
+
+    /// Counts from now on.
+    pub fn measure(&self, meters: WebhookMeters) {
+        // A second registry would be a second process.
+        let _ = self.meters.set(meters);
+    }
+}
+
+/// The service with what it said.
+struct Remote {
+    name: String,
+    how: How,
+    api_version: String,
+    webhook: Webhook,
+    said: Remembered<Arc<Asked>, Said>,
+    webhooks: Webhooks,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Asked {
+    user: UserInfo,
+    attributes: Attributes,
+}
+
+/// A decision, or what failed.
+type Said = Result<Arc<Decision>, Arc<str>>;
+
+pub(super) fn build(
+    settings: &Settings,
+    entry: &Entry,
+    _: &Arc<Mirror>,
+) -> Result<Box<dyn Authorizer>, String> {
+    let Some(how) = &entry.webhook else {
+        return Err("mode Webhook: --authorization-webhook-config-file is missing".to_owned());
+    };
+    let webhook = Webhook::open(&how.client_config, how.timeout, &settings.webhooks.ground)
+        .map_err(|problem| format!("webhook `{}`: {problem}", entry.name))?;
+    Ok(Box::new(over(webhook, &entry.name, how, &settings.webhooks)))
+}
+
+fn over(webhook: Webhook, name: &str, how: &How, webhooks: &Webhooks) -> Remote {
+    let Ground { names, clock, .. } = &webhooks.ground;
+    let longest = how.authorized_ttl.max(how.unauthorized_ttl);
+    Remote {
+        name: name.to_owned(),
+        api_version: format!("{}/{}", names.group("authorization"), how.version.as_str()),
+        how: how.clone(),
+        webhook,
+        said: Remembered::new(longest, |asked| asked.bytes(), Arc::clone(clock)),
+        webhooks: webhooks.clone(),
+    }
+}
+
+#[async_trait]
+impl Authorizer for Remote {
+    async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
+        let asked = Arc::new(Asked { user: question.user.clone(), attributes: question.attributes.clone() });
+        let (said, left) = self.said.get(&asked, || self.ask(&asked)).await;
+        let (decision, ttl) = match said {
+            Ok(decision) => (Arc::unwrap_or_clone(decision), left),
+            Err(problem) => {
+                let verdict = self.how.on_failure.verdict();
+                let evaluation_error = problem.to_string();
+                (Decision { verdict, evaluation_error, ..Decision::default() }, Duration::ZERO)
+            }
+        };
+        Ok(Answer { decision, ttl: Some(ttl), ..Answer::default() })
+    }
+
+    fn rules(&self, _: &UserInfo, _: &str, _: u64) -> Result<Rules, NotYet> {
+        let problem = "webhook authorizer does not support user rule resolution".to_owned();
+        Ok(Rules { incomplete: true, problems: vec![problem], ..Rules::default() })
+    }
+}
+
+impl Remote {
+    async fn ask(&self, asked: &Asked) -> (Said, Duration) {
+        let clock = &self.webhooks.ground.clock;
+        let begun = clock.monotonic();
+        let spec = spec(&asked.user, &asked.attributes, self.how.version);
+        let reviewed = self.webhook.review(&self.api_version, "SubjectAccessReview", spec).await;
+        let seconds = clock.monotonic().saturating_sub(begun).as_secs_f64();
+        let (said, result): (Said, _) = match reviewed.map(|status| read(&status)) {
+            Ok(Ok(decision)) => (Ok(Arc::new(decision)), "success"),
+            Ok(Err(problem)) => (Err(format!("webhook `{}`: {problem}", self.name).into()), "error"),
+            Err(failure) => {
+                let result = failure.result();
+                (Err(format!("webhook `{}`: {}", self.name, failure.problem).into()), result)
+            }
+        };
+        if let Err(problem) = &said {
+            tracing::warn!(mode = self.name, %problem, "an authorization webhook failed");
+        }
+        if let Some(meters) = self.webhooks.meters.get() {
+            let labels = [("name", self.name.clone()), ("result", result.to_owned())];
+            meters.evaluations.get_or_create(&labels).inc();
+            meters.duration.get_or_create(&labels).observe(seconds);
+            if said.is_err() && self.how.on_failure == OnFailure::NoOpinion {
+                meters.fail_open.get_or_create(&labels).inc();
+            }
+        }
+        let ttl = match &said {
+            Ok(decision) if decision.allowed() => self.how.authorized_ttl,
+            Ok(_) => self.how.unauthorized_ttl,
+            Err(_) => Duration::ZERO,
+        };
+        (said, ttl)
+    }
+}
+
+/// Reads a status.
+///
+/// # Errors
+///
+/// A field of another type.
+fn read(status: &Map<String, Value>) -> Result<Decision, String> {
+    let flag = |name| field(status, name, Value::as_bool).map(Option::unwrap_or_default);
+    let text = |name| field(status, name, Value::as_str).map(|text| text.map(words).unwrap_or_default());
+    let (allowed, denied) = (flag("allowed")?, flag("denied")?);
+    let (reason, mut evaluation_error) = (text("reason")?, text("evaluationError")?);
+    let verdict = match (allowed, denied) {
+        (true, true) => {
+            evaluation_error = "the webhook both allowed and denied".to_owned();
+            Verdict::Deny
+        }
+        (true, false) => Verdict::Allow,
+        (false, true) => Verdict::Deny,
+        (false, false) => Verdict::NoOpinion,
+    };
+    Ok(Decision { verdict, reason, evaluation_error })
+}
+
+impl Asked {
+    /// About what it takes in memory.
+    fn bytes(&self) -> usize {
+        let Asked { user, attributes: a } = self;
+        let list = |list: &[String]| list.iter().map(|text| text.len() + 24).sum::<usize>();
+        let selector = |selector: &ParsedSelector| match selector {
+            ParsedSelector::Unparsable(text) => text.len(),
+            ParsedSelector::Requirements(all) => {
+                all.iter().map(|one| one.key.len() + list(&one.values) + 48).sum()
+            }
+        };
+        let texts =
+            [&a.verb, &a.group, &a.version, &a.resource, &a.subresource, &a.namespace, &a.name, &a.path];
+        size_of::<Asked>()
+            + texts.iter().map(|text| text.len()).sum::<usize>()
+            + selector(&a.field_selector)
+            + selector(&a.label_selector)
+            + user.name.len()
+            + user.uid.len()
+            + list(&user.groups)
+            + user.extra.iter().map(|(key, values)| key.len() + list(values) + 48).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+#[path = "webhook/tests.rs"]
+mod tests;

@@ -1,0 +1,231 @@
+//! Mode Webhook against a service of this process.
+
+use super::*;
+use crate::authz::access_review::Version;
+use crate::webhook::mock::Mock;
+use apimachinery::attributes::{Operator, Requirement};
+use serde_json::json;
+
+const V1: &str = "authorization.k8s.io/v1";
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn how(version: Version, on_failure: OnFailure) -> How {
+    How {
+        client_config: std::path::PathBuf::new(),
+        version,
+        authorized_ttl: 5 * MINUTE,
+        unauthorized_ttl: MINUTE / 2,
+        timeout: MINUTE,
+        on_failure,
+        conditions: Arc::default(),
+    }
+}
+
+fn mode(mock: &Mock, how: &How) -> Remote {
+    over(mock.webhook(how.timeout), "hook", how, &Webhooks::new(mock.ground()))
+}
+
+fn review(status: serde_json::Value) -> serde_json::Value {
+    json!({"apiVersion": V1, "kind": "SubjectAccessReview", "status": status})
+}
+
+fn jane() -> UserInfo {
+    UserInfo { name: "jane".into(), groups: vec!["a".into(), "b".into()], ..UserInfo::default() }
+}
+
+fn pods() -> Attributes {
+    Attributes {
+        verb: "get".into(),
+        resource_request: true,
+        version: "v1".into(),
+        resource: "pods".into(),
+        namespace: "n".into(),
+        name: "p".into(),
+        ..Attributes::default()
+    }
+}
+
+async fn ask(mode: &Remote, user: &UserInfo, attributes: &Attributes) -> Answer {
+    mode.authorize(Question { user, attributes, at_least: 0, explain: false }).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_question_is_a_review_in_the_version_that_is_configured() {
+    let mock = Mock::start().await;
+    let mut listed = pods();
+    listed.field_selector = ParsedSelector::Requirements(vec![Requirement {
+        key: "spec.nodeName".into(),
+        operator: Operator::In,
+        values: vec!["n1".into()],
+    }]);
+    for (version, groups) in [(Version::V1, "groups"), (Version::V1Beta1, "group")] {
+        let api_version = format!("authorization.k8s.io/{}", version.as_str());
+        mock.says(
+            200,
+            json!({"apiVersion": api_version, "kind": "SubjectAccessReview", "status": {"allowed": true}}),
+        );
+        let mode = mode(&mock, &how(version, OnFailure::NoOpinion));
+        assert!(ask(&mode, &jane(), &listed).await.decision.allowed());
+        let asked = &mock.asked()[0];
+        assert_eq!((asked.method.as_str(), asked.path.as_str(), asked.certificate), ("POST", "/hook", true));
+        let requirement = json!({"key": "spec.nodeName", "operator": "In", "values": ["n1"]});
+        let want = json!({
+            "apiVersion": api_version, "kind": "SubjectAccessReview", "metadata": {},
+            "spec": {"user": "jane", groups: ["a", "b"], "resourceAttributes": {
+                "namespace": "n", "verb": "get", "version": "v1", "resource": "pods", "name": "p",
+                "fieldSelector": {"requirements": [requirement]}}},
+        });
+        assert_eq!(asked.body, want);
+    }
+}
+
+#[tokio::test]
+async fn the_status_decides_and_failures_follow_the_policy() {
+    let mock = Mock::start().await;
+    let lie = json!({"allowed": true, "denied": true, "reason": "r"});
+    let foreign = json!({"apiVersion": "authorization.k8s.io/v1beta1", "kind": "SubjectAccessReview", "status": {"allowed": true}});
+    // What is said; the verdict, None: what the policy says; and how often it was asked.
+    for (status, body, want, asked) in [
+        (200, review(json!({"allowed": true, "reason": "r"})).to_string(), Some(Verdict::Allow), 1),
+        (201, review(json!({"allowed": true, "reason": "r"})).to_string(), Some(Verdict::Allow), 1),
+        (200, review(json!({"denied": true, "reason": "r"})).to_string(), Some(Verdict::Deny), 1),
+        (200, review(json!({"allowed": false, "reason": "r"})).to_string(), Some(Verdict::NoOpinion), 1),
+        (200, review(lie).to_string(), Some(Verdict::Deny), 1),
+        (200, "garbage".to_owned(), None, 1),
+        (200, foreign.to_string(), None, 1),
+        (200, review(json!({"allowed": "true"})).to_string(), None, 1),
+        (404, String::new(), None, 1),
+        (500, String::new(), None, 5),
+        (503, String::new(), None, 5),
+        (429, String::new(), None, 5),
+    ] {
+        for on_failure in [OnFailure::NoOpinion, OnFailure::Deny] {
+            mock.says(status, &body);
+            let mode = mode(&mock, &how(Version::V1, on_failure));
+            let answer = ask(&mode, &jane(), &pods()).await;
+            assert_eq!(answer.decision.verdict, want.unwrap_or(on_failure.verdict()), "{status} {body}");
+            assert_eq!(mock.asked().len(), asked, "{status} {body}");
+            assert!(!answer.any_name && answer.depends_on == Default::default());
+            match want {
+                Some(_) => assert_eq!(answer.decision.reason, "r"),
+                None => {
+                    assert!(answer.decision.evaluation_error.starts_with("webhook `hook`: "), "{answer:?}");
+                    assert_eq!(answer.ttl, Some(Duration::ZERO), "a failure is not kept");
+                    mock.asked();
+                    ask(&mode, &jane(), &pods()).await;
+                    assert_eq!(mock.asked().len(), asked, "it is asked again");
+                }
+            }
+        }
+    }
+    mock.hangs();
+    let slow = How { timeout: Duration::from_millis(30), ..how(Version::V1, OnFailure::Deny) };
+    let answer = ask(&mode(&mock, &slow), &jane(), &pods()).await;
+    assert_eq!(answer.decision.verdict, Verdict::Deny);
+    assert!(answer.decision.evaluation_error.contains("no answer within 30ms"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn answers_are_kept_for_the_time_of_their_kind() {
+    let mock = Mock::start().await;
+    let remote = mode(&mock, &how(Version::V1, OnFailure::NoOpinion));
+    for (status, ttl) in
+        [(json!({"allowed": true}), 300), (json!({"denied": true}), 30), (json!({"allowed": false}), 30)]
+    {
+        mock.says(200, review(status));
+        for (passed, left, asked) in [(0, ttl, 1), (ttl - 1, 1, 0), (1, ttl, 1)] {
+            mock.clock.advance(Duration::from_secs(passed));
+            let answer = ask(&remote, &jane(), &pods()).await;
+            assert_eq!((answer.ttl.unwrap().as_secs(), mock.asked().len()), (left, asked));
+        }
+        mock.clock.advance(Duration::from_secs(ttl));
+    }
+    let never = How { authorized_ttl: Duration::ZERO, ..how(Version::V1, OnFailure::NoOpinion) };
+    mock.says(200, review(json!({"allowed": true})));
+    let remote = mode(&mock, &never);
+    for _ in 0..2 {
+        assert_eq!(ask(&remote, &jane(), &pods()).await.ttl, Some(Duration::ZERO));
+        assert_eq!(mock.asked().len(), 1);
+    }
+}
+
+/// Everything that could be mistaken for something else, were keys joined, sorted or shortened.
+#[tokio::test]
+async fn questions_that_look_alike_do_not_share_an_answer() {
+    let mock = Mock::start().await;
+    mock.says(200, review(json!({"allowed": true})));
+    let mode = mode(&mock, &how(Version::V1, OnFailure::NoOpinion));
+    let user = |name: &str, groups: &[&str], extra: &[(&str, &[&str])]| UserInfo {
+        name: name.into(),
+        groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+        extra: extra
+            .iter()
+            .map(|(key, values)| ((*key).to_owned(), values.iter().map(|v| (*v).to_owned()).collect()))
+            .collect(),
+        ..UserInfo::default()
+    };
+    let users = [
+        user("jane", &["a", "b"], &[]),
+        user("jane", &["b", "a"], &[]),
+        user("jane", &["a,b"], &[]),
+        user("jane", &["a", "b", ""], &[]),
+        user("jane,a", &["b"], &[]),
+        user("jane", &["a"], &[("b", &[])]),
+        user("jane", &["a", "b"], &[("k", &["v", "w"])]),
+        user("jane", &["a", "b"], &[("k", &["v,w"])]),
+        user("jane", &["a", "b"], &[("k", &["v"]), ("w", &[])]),
+    ];
+    for user in &users {
+        ask(&mode, user, &pods()).await;
+    }
+    assert_eq!(mock.asked().len(), users.len());
+    let change = |change: fn(&mut Attributes)| {
+        let mut attributes = pods();
+        change(&mut attributes);
+        attributes
+    };
+    let requirement = |values: &[&str]| {
+        let values = values.iter().map(|v| (*v).to_owned()).collect();
+        ParsedSelector::Requirements(vec![Requirement { key: "k".into(), operator: Operator::In, values }])
+    };
+    let mut attributes = vec![
+        change(|a| a.name = "p2".into()),
+        change(|a| (a.namespace, a.name) = ("n/p".into(), String::new())),
+        change(|a| (a.namespace, a.name) = ("n/".into(), "p".into())),
+        change(|a| a.subresource = "log".into()),
+        change(|a| a.resource = "pods/log".into()),
+        change(|a| a.group = "v1".into()),
+        change(|a| a.version = "v2".into()),
+        change(|a| a.verb = "list".into()),
+        change(|a| a.resource_request = false),
+        change(|a| a.path = "/api".into()),
+        change(|a| a.label_selector = ParsedSelector::Unparsable("x".into())),
+    ];
+    for (field, values) in
+        [(true, &["a", "b"][..]), (true, &["a,b"]), (false, &["a", "b"]), (true, &["b", "a"])]
+    {
+        let mut one = pods();
+        *(if field { &mut one.field_selector } else { &mut one.label_selector }) = requirement(values);
+        attributes.push(one);
+    }
+    for one in &attributes {
+        ask(&mode, &users[0], one).await;
+    }
+    assert_eq!(mock.asked().len(), attributes.len());
+    for (user, one) in
+        users.iter().map(|user| (user, pods())).chain(attributes.iter().map(|a| (&users[0], a.clone())))
+    {
+        ask(&mode, user, &one).await;
+    }
+    assert_eq!(mock.asked().len(), 0, "each has its own answer");
+}
+
+#[test]
+fn what_it_allows_cannot_be_listed() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mock = runtime.block_on(Mock::start());
+    let mode = mode(&mock, &how(Version::V1, OnFailure::Deny));
+    let rules = mode.rules(&jane(), "n", 0).unwrap();
+    assert!(rules.incomplete && rules.rules.is_empty());
+    assert_eq!(rules.problems, ["webhook authorizer does not support user rule resolution"]);
+}

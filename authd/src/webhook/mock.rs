@@ -1,0 +1,137 @@
+//! A service that reviews, in this process, over TLS on loopback; for tests.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::Value;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serving::body::{self, Body};
+use serving::certs::{Authority, ensure_serving_pair};
+use serving::client::retry::Backoff;
+use serving::listener::Listener;
+use serving::server::{ConnectionInfo, ServerOptions, serve};
+use serving::tls::{ServingTls, TlsFiles};
+use tempfile::TempDir;
+
+use super::{Ground, Webhook};
+
+/// Pauses that take no time.
+pub(crate) const QUICK: Backoff =
+    Backoff { first: Duration::from_micros(1), factor: 1.0, jitter: 0.0, attempts: 5 };
+
+/// A status and a body; None: the client waits for ever.
+type Reply = Option<(u16, String)>;
+
+/// The service, with what it was asked.
+pub(crate) struct Mock {
+    dir: TempDir,
+    port: u16,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    reply: Arc<Mutex<Reply>>,
+    /// The time of whoever asks.
+    pub(crate) clock: Arc<ManualClock>,
+}
+
+/// One question.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) body: Value,
+    /// Whether the client showed a certificate.
+    pub(crate) certificate: bool,
+}
+
+impl Mock {
+    pub(crate) async fn start() -> Mock {
+        let now = SystemTime::now();
+        let dir = tempfile::tempdir().unwrap();
+        let pair = ensure_serving_pair(dir.path(), &["127.0.0.1".to_owned()], now).unwrap();
+        let users =
+            Authority::ensure(&dir.path().join("u.crt"), &dir.path().join("u.key"), "users", now).unwrap();
+        let me = users.client("authd", &[], Duration::from_secs(3600), now).unwrap();
+        std::fs::write(dir.path().join("me.crt"), me.cert).unwrap();
+        std::fs::write(dir.path().join("me.key"), me.key).unwrap();
+        let tls =
+            ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() }).unwrap();
+        let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
+        let port = listener.address().unwrap().port();
+        let (asked, reply): (Arc<Mutex<Vec<Asked>>>, Arc<Mutex<Reply>>) = Default::default();
+        let (log, says) = (Arc::clone(&asked), Arc::clone(&reply));
+        let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
+            let (log, says) = (Arc::clone(&log), Arc::clone(&says));
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body::read(body, 1 << 20, Duration::from_secs(60)).await.unwrap();
+                log.lock().push(Asked {
+                    method: head.method.to_string(),
+                    path: head.uri.path_and_query().unwrap().to_string(),
+                    body: serde_json::from_slice(&body).unwrap(),
+                    certificate: connection.client_fingerprint.is_some(),
+                });
+                let reply = says.lock().clone();
+                match reply {
+                    Some((status, body)) => {
+                        Response::builder().status(status).body(Body::from(body)).unwrap()
+                    }
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        let options = ServerOptions::default();
+        tokio::spawn(serve(listener, Some(tls), Arc::new(handler), options, std::future::pending::<()>()));
+        let clock = Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH));
+        Mock { dir, port, asked, reply, clock }
+    }
+
+    /// Answers so from now on.
+    pub(crate) fn says(&self, status: u16, body: impl ToString) {
+        *self.reply.lock() = Some((status, body.to_string()));
+    }
+
+    /// Answers nothing from now on.
+    pub(crate) fn hangs(&self) {
+        *self.reply.lock() = None;
+    }
+
+    /// The questions since this was last called.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.asked.lock())
+    }
+
+    pub(crate) fn names(&self) -> Arc<Names> {
+        Arc::new(Names::new(Preset::Kubernetes, "").unwrap())
+    }
+
+    pub(crate) fn ground(&self) -> Ground {
+        Ground { names: self.names(), clock: self.clock.clone(), chance: Arc::new(SeededChance::new(1)) }
+    }
+
+    /// A client of it.
+    pub(crate) fn webhook(&self, within: Duration) -> Webhook {
+        let file = self.dir.path().join("config");
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{}/hook', certificate-authority: ca.crt}}}}]\n\
+             users: [{{name: u, user: {{client-certificate: me.crt, client-key: me.key}}}}]\n",
+            self.port
+        );
+        std::fs::write(&file, text).unwrap();
+        Webhook::open(&file, within, &self.ground()).unwrap().with_backoff(QUICK)
+    }
+}
+
+/// The machine's time, for certificates.
+struct SystemTime;
+
+impl SystemTime {
+    #[expect(clippy::disallowed_methods, reason = "certificates are checked against the machine's clock")]
+    fn now() -> Timestamp {
+        Timestamp::now()
+    }
+}
