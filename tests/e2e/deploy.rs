@@ -4,7 +4,10 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use apimachinery::names::Preset;
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
 
 use crate::harness::{Client, eventually, program};
 
@@ -86,6 +89,8 @@ async fn one_command_starts_it_and_says_what_to_type() {
         admin.get("/api/v1/namespaces").await.expect(200);
         Client::new(port, None).get("/api/v1/namespaces").await.expect(403);
 
+        joins(&admin, port, preset, &read("certs/ca.crt")).await;
+
         up.signal();
         let ended = eventually("the script ends", || {
             let ended = up.child.try_wait().expect("the child is ours");
@@ -95,6 +100,39 @@ async fn one_command_starts_it_and_says_what_to_type() {
         assert!(ended.success(), "{ended}");
         assert!(admin.try_request("GET", "/livez", &[], b"").await.is_err(), "nobody listens any more");
     }
+}
+
+/// Whoever knows a bootstrap token finds the server, and its authority, without credentials.
+async fn joins(admin: &Client, port: u16, preset: Preset, authority: &str) {
+    let names = Names::new(preset, DEFAULT_API_DOMAIN).expect("valid names");
+    let info = format!("/api/v1/namespaces/{}/configmaps/cluster-info", names.public_namespace);
+    let secret = json!({"metadata": {"name": "bootstrap-token-abcdef"},
+        "type": names.label_sub_key("bootstrap", "token"),
+        "stringData": {"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-signing": "true"}});
+    let secrets = format!("/api/v1/namespaces/{}/secrets", names.system_namespace);
+    admin.post(&secrets, &secret).await.expect(201);
+    let anybody = Client::new(port, None);
+    let data = eventually("cluster-info is published and signed", || async {
+        let info = anybody.get(&info).await;
+        (info.status == 200)
+            .then(|| info.json()["data"].clone())
+            .filter(|data| data["jws-kubeconfig-abcdef"].is_string())
+    })
+    .await;
+    let config = data["kubeconfig"].as_str().expect("a configuration");
+    assert!(
+        config.contains("kind: Config\n") && config.contains(&format!("server: https://127.0.0.1:{port}\n")),
+        "{config}"
+    );
+    assert!(
+        config.contains(&format!("certificate-authority-data: {}", STANDARD.encode(authority))),
+        "{config}"
+    );
+    let root = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt";
+    eventually("the authority is published", || async {
+        (admin.get(root).await.json()["data"]["ca.crt"] == authority).then_some(())
+    })
+    .await;
 }
 
 #[test]

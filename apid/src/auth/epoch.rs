@@ -50,26 +50,28 @@ impl Epochs {
     /// An epoch came with an answer or over the mirror. The number under which an answer of it may be kept; None when it
     /// is an older configuration of the same process: its answer serves the one request that asked.
     pub(super) fn observe(&self, epoch: Option<&Epoch>) -> Option<u64> {
+        self.place(epoch).map(|(count, _)| count)
+    }
+
+    /// The same with the number of its era: both are of one moment.
+    pub(super) fn place(&self, epoch: Option<&Epoch>) -> Option<(u64, u64)> {
         let epoch = epoch?;
         let mut current = self.current.lock();
-        match current.as_ref() {
-            Some(known) if known == epoch => return Some(self.count()),
+        let same_era = match current.as_ref() {
+            Some(known) if known == epoch => return Some((self.count(), self.era())),
             Some(known) if known.instance == epoch.instance && known.generation > epoch.generation => {
                 return None;
             }
-            _ => {}
-        }
+            Some(known) => known.instance == epoch.instance && known.identities == epoch.identities,
+            None => false,
+        };
         tracing::info!(instance = %epoch.instance, generation = epoch.generation, "authd's configuration changed");
-        let same_era = current
-            .as_ref()
-            .is_some_and(|known| known.instance == epoch.instance && known.identities == epoch.identities);
-        if !same_era {
-            self.eras.fetch_add(1, Ordering::SeqCst);
-        }
         *current = Some(epoch.clone());
+        // The era first: who sees the new count sees it, too.
+        let era = self.eras.fetch_add(u64::from(!same_era), Ordering::SeqCst) + u64::from(!same_era);
         let count = self.count.fetch_add(1, Ordering::SeqCst) + 1;
         self.changed.send_replace(count);
-        Some(count)
+        Some((count, era))
     }
 }
 

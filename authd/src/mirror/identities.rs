@@ -73,7 +73,9 @@ pub(super) enum Change {
 #[derive(Debug, Default)]
 pub struct Identities {
     accounts: HashMap<Box<str>, Anchor>,
-    secrets: BTreeMap<Box<str>, Arc<TokenSecret>>,
+    secrets: HashMap<Box<str>, Arc<TokenSecret>>,
+    /// Those of them that hold a token, and so may concern a controller: few among many.
+    tokens: BTreeMap<Box<str>, Arc<TokenSecret>>,
     pods: HashMap<Box<str>, Anchor>,
     nodes: HashMap<Box<str>, Anchor>,
     config_maps: BTreeMap<Box<str>, BTreeMap<String, String>>,
@@ -90,14 +92,14 @@ impl Identities {
         self.accounts.get(key(namespace, name).as_str())
     }
 
-    /// A token Secret.
+    /// A Secret; one that holds no token has no data here.
     pub fn secret(&self, namespace: &str, name: &str) -> Option<&Arc<TokenSecret>> {
         self.secrets.get(key(namespace, name).as_str())
     }
 
-    /// All token Secrets, as (namespace, name, Secret).
+    /// The Secrets that hold a token, as (namespace, name, Secret).
     pub fn secrets(&self) -> impl Iterator<Item = (&str, &str, &Arc<TokenSecret>)> {
-        self.secrets.iter().filter_map(|(key, secret)| {
+        self.tokens.iter().filter_map(|(key, secret)| {
             let (namespace, name) = key.split_once('/')?;
             Some((namespace, name, secret))
         })
@@ -129,8 +131,18 @@ impl Identities {
             Change::Account(key, anchor) => put(&mut self.accounts, key, anchor),
             Change::Pod(key, anchor) => put(&mut self.pods, key, anchor),
             Change::Node(key, anchor) => put(&mut self.nodes, key, anchor),
-            Change::Secret(key, Some(secret)) => drop(self.secrets.insert(key.into(), secret)),
-            Change::Secret(key, None) => drop(self.secrets.remove(key.as_str())),
+            Change::Secret(key, Some(secret)) => {
+                if secret.data.is_empty() && secret.annotations.is_empty() {
+                    self.tokens.remove(key.as_str());
+                } else {
+                    self.tokens.insert(key.as_str().into(), Arc::clone(&secret));
+                }
+                self.secrets.insert(key.into(), secret);
+            }
+            Change::Secret(key, None) => {
+                self.tokens.remove(key.as_str());
+                self.secrets.remove(key.as_str());
+            }
             Change::ConfigMap(key, Some(data)) => drop(self.config_maps.insert(key.into(), data)),
             Change::ConfigMap(key, None) => drop(self.config_maps.remove(key.as_str())),
         }

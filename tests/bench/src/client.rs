@@ -87,7 +87,8 @@ impl Target {
 /// One connection.
 pub struct Connection {
     send: SendRequest<Full<Bytes>>,
-    token: String,
+    /// Shown by the next requests.
+    pub token: String,
     /// `""` for none.
     pub accept_encoding: &'static str,
 }

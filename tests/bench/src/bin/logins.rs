@@ -1,0 +1,121 @@
+//! What it takes to identify callers: requests with service-account tokens that were never seen, against the same requests
+//! with one that is known.
+//!
+//! ```text
+//! logins [--tokens 4000] [--connections 16] [--programs target/release]
+//! ```
+//!
+//! The tokens are issued by the plane itself beforehand. Each is used once: first one after the other on one connection,
+//! which gives the latency of an unknown one; then the rest on many connections, which gives how many are verified a
+//! second. The difference to the known token is what identifying adds.
+
+#![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bench::client::{Connection, Error, Target};
+use bench::plane::Plane;
+use bytes::Bytes;
+use clap::Parser;
+use futures_util::future::try_join_all;
+use http::{Method, StatusCode};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+/// What is asked for: everybody may, and it costs next to nothing.
+const ASKED: &str = "/version";
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+
+#[derive(Parser)]
+struct Args {
+    /// Distinct tokens
+    #[arg(long, default_value_t = 4000)]
+    tokens: usize,
+    /// Connections that use them at the same time
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    /// Folder of apid and authd
+    #[arg(long, default_value = "target/release")]
+    programs: PathBuf,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let args = Args::parse();
+    let plane = Plane::start(&args.programs, &[]).await?;
+    let mut tokens = issue(&plane.target, args.tokens).await?;
+    let alone = tokens.split_off(tokens.len() - tokens.len() / 4);
+
+    let mut connection = plane.target.connect().await?;
+    let known: Vec<String> = alone.iter().map(|_| plane.target.token.clone()).collect();
+    let known = one_by_one(&mut connection, &known).await?;
+    let unknown = one_by_one(&mut connection, &alone).await?;
+    println!("one connection, known token:    p50 {:.0} us, p99 {:.0} us", at(&known, 50), at(&known, 99));
+    println!(
+        "one connection, unknown tokens: p50 {:.0} us, p99 {:.0} us",
+        at(&unknown, 50),
+        at(&unknown, 99)
+    );
+
+    let count = tokens.len();
+    let queue = Arc::new(Mutex::new(tokens));
+    let begun = Instant::now();
+    try_join_all((0..args.connections).map(|_| drain(plane.target.clone(), Arc::clone(&queue)))).await?;
+    let rate = count as f64 / begun.elapsed().as_secs_f64();
+    println!("{} connections, unknown tokens:  {rate:.0} tokens/s", args.connections);
+    plane.stop().await
+}
+
+/// Tokens of one account.
+async fn issue(target: &Target, count: usize) -> Result<Vec<String>, Error> {
+    let mut connection = target.connect().await?;
+    let account = json!({"metadata": {"name": "robot"}}).to_string();
+    connection.call(Method::POST, ACCOUNTS, account.into()).await?;
+    let path = format!("{ACCOUNTS}/robot/token");
+    let body = Bytes::from(json!({"spec": {}}).to_string());
+    let mut tokens = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (_, answer) = connection.call(Method::POST, &path, body.clone()).await?;
+        let answer: Value = serde_json::from_slice(&answer)?;
+        let token = answer.pointer("/status/token").and_then(Value::as_str).ok_or("no token was issued")?;
+        tokens.push(token.to_owned());
+    }
+    Ok(tokens)
+}
+
+/// How long a request with each token took, sorted.
+async fn one_by_one(connection: &mut Connection, tokens: &[String]) -> Result<Vec<Duration>, Error> {
+    let mut took = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        connection.token.clone_from(token);
+        let begun = Instant::now();
+        ask(connection).await?;
+        took.push(begun.elapsed());
+    }
+    took.sort_unstable();
+    Ok(took)
+}
+
+async fn drain(target: Target, queue: Arc<Mutex<Vec<String>>>) -> Result<(), Error> {
+    let mut connection = target.connect().await?;
+    loop {
+        let Some(token) = queue.lock().pop() else { return Ok(()) };
+        connection.token = token;
+        ask(&mut connection).await?;
+    }
+}
+
+async fn ask(connection: &mut Connection) -> Result<(), Error> {
+    match connection.call(Method::GET, ASKED, Bytes::new()).await? {
+        (StatusCode::OK, _) => Ok(()),
+        (status, _) => Err(format!("{ASKED} was answered with {status}").into()),
+    }
+}
+
+/// Microseconds of a percentile.
+fn at(sorted: &[Duration], percent: usize) -> f64 {
+    let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(index).map_or(0.0, |took| took.as_secs_f64() * 1e6)
+}
