@@ -27,7 +27,8 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// How events are asked for and made.
 pub struct Feed {
     side: Side,
-    watch: String,
+    /// None: that of the objects, from now on.
+    watch: Option<String>,
     create: String,
     /// The body that makes the event of a number.
     make: Arc<dyn Fn(u64) -> Bytes + Send + Sync>,
@@ -35,13 +36,8 @@ pub struct Feed {
 
 impl Feed {
     /// Creates of objects, watched in their namespace.
-    ///
-    /// # Errors
-    ///
-    /// No connection.
-    pub async fn of_objects(side: Side) -> Result<Feed, Error> {
-        let watch = watch_from_now(&side.target).await?;
-        Ok(Feed { side, watch, create: collection(), make: Arc::new(|number| config_map(&name(number))) })
+    pub fn of_objects(side: Side) -> Feed {
+        Feed { side, watch: None, create: collection(), make: Arc::new(|number| config_map(&name(number))) }
     }
 
     /// The bare server, which sends on what it gets: lines as long as `sample`.
@@ -60,7 +56,14 @@ impl Feed {
             }
             Bytes::from(line)
         };
-        Ok(Feed { side, watch: "/?watch=1".to_owned(), create: "/".to_owned(), make: Arc::new(make) })
+        Ok(Feed { side, watch: Some("/?watch=1".to_owned()), create: "/".to_owned(), make: Arc::new(make) })
+    }
+
+    async fn watch(&self) -> Result<String, Error> {
+        match &self.watch {
+            Some(watch) => Ok(watch.clone()),
+            None => watch_from_now(&self.side.target).await,
+        }
     }
 
     /// One event as it is delivered.
@@ -70,7 +73,7 @@ impl Feed {
     /// None comes.
     pub async fn sample(&self, number: u64) -> Result<Bytes, Error> {
         let mut connection = self.side.target.connect().await?;
-        let mut response = connection.open(Method::GET, &self.watch, Bytes::new()).await?;
+        let mut response = connection.open(Method::GET, &self.watch().await?, Bytes::new()).await?;
         create(&self.side.target, &self.create, (self.make)(number)).await?;
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
@@ -92,7 +95,11 @@ fn mark(line: &[u8]) -> Option<usize> {
 
 async fn create(target: &Target, path: &str, body: Bytes) -> Result<(), Error> {
     let (status, _) = target.connect().await?.call(Method::POST, path, body).await?;
-    if status == StatusCode::CREATED { Ok(()) } else { Err(format!("an event was not made: {status}").into()) }
+    if status == StatusCode::CREATED {
+        Ok(())
+    } else {
+        Err(format!("an event was not made: {status}").into())
+    }
 }
 
 /// Events as fast as four writers make them, to both feeds in turn.
@@ -109,9 +116,9 @@ pub async fn at_full_speed(
     let mut prepared = Vec::new();
     for feed in feeds {
         let delivered = Arc::new(AtomicU64::new(0));
-        let mut tasks = Vec::new();
+        let (mut tasks, path) = (Vec::new(), feed.watch().await?);
         for _ in 0..watchers {
-            tasks.push(watch(feed, Arc::new(Counted(delivered.clone()))).await?);
+            tasks.push(watch(&feed.side.target, &path, Arc::new(Counted(delivered.clone()))).await?);
         }
         prepared.push((feed, delivered, tasks, Figure::default()));
     }
@@ -186,10 +193,10 @@ pub async fn at_rate(
     let sent: Arc<Vec<AtomicU64>> = Arc::new((0..events).map(|_| AtomicU64::new(0)).collect());
     let ignored = rate * WARM_UP.as_secs();
     let times = Arc::new(Mutex::new(Vec::<Duration>::new()));
-    let mut tasks = Vec::new();
+    let (mut tasks, path) = (Vec::new(), feed.watch().await?);
     for _ in 0..watchers {
         let timed = Timed { begun, first, ignored, sent: sent.clone(), times: times.clone() };
-        tasks.push(watch(feed, Arc::new(timed)).await?);
+        tasks.push(watch(&feed.side.target, &path, Arc::new(timed)).await?);
     }
     let (counted_from, cpu) = (Instant::now(), feed.side.cpu()?);
     let mut writers = Vec::new();
@@ -279,9 +286,9 @@ impl Reader for Timed {
 }
 
 /// A watcher on a connection of its own.
-async fn watch(feed: &Feed, reader: Arc<dyn Reader>) -> Result<JoinHandle<()>, Error> {
-    let mut connection = feed.side.target.connect().await?;
-    let response = connection.open(Method::GET, &feed.watch, Bytes::new()).await?;
+async fn watch(target: &Target, path: &str, reader: Arc<dyn Reader>) -> Result<JoinHandle<()>, Error> {
+    let mut connection = target.connect().await?;
+    let response = connection.open(Method::GET, path, Bytes::new()).await?;
     if response.status() != StatusCode::OK {
         return Err(format!("watch: {}", response.status()).into());
     }
