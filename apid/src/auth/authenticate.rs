@@ -74,20 +74,22 @@ impl Auth {
         let reading = self.revisions.identity_reading();
         let ask = decide_request::Ask::Authenticate(credentials.ask(reading.at_least));
         let answer = self.authority.decide(request_id, ask).await?;
-        let epoch = self.epochs.observe(answer.epoch.as_ref());
-        let outcome = match answer.answer {
-            Some(decide_response::Answer::Authenticate(response)) => response.outcome,
+        let place = self.epochs.place(answer.epoch.as_ref());
+        let (outcome, until) = match answer.answer {
+            Some(decide_response::Answer::Authenticate(response)) => {
+                (response.outcome, self.kept_until(response.ttl_ms))
+            }
             other => return Err(undecided(other).into()),
         };
         match outcome {
             Some(authenticate_response::Outcome::Identity(identity)) => {
-                self.establish(identity, &digests, reading.as_of, epoch, request_id)
+                self.establish(identity, &digests, reading.as_of, place, until, request_id)
             }
             Some(authenticate_response::Outcome::Rejected(rejected)) => {
                 let detail: Arc<str> = rejected.detail.into();
                 tracing::info!(request_id, %detail, "authentication failed");
-                if let Some(epoch) = epoch {
-                    let brief = Brief { outcome: Err(detail), as_of: reading.as_of, epoch };
+                if let Some((epoch, _)) = place {
+                    let brief = Brief { outcome: Err(detail), as_of: reading.as_of, epoch, until };
                     self.identities.note(&digests, brief);
                 }
                 Err(Status::unauthorized())
@@ -101,13 +103,24 @@ impl Auth {
         self.identities.find(digests, self.epochs.count(), self.clock.now(), unchanged)
     }
 
-    /// Keeps the identity authd gave, unless something it rests on may have changed meanwhile.
+    /// The end of a time to live; None: there is none.
+    fn kept_until(&self, ttl_ms: u64) -> Option<Timestamp> {
+        if ttl_ms == 0 {
+            return None;
+        }
+        let ttl = std::time::Duration::from_millis(ttl_ms);
+        Some(self.clock.now().checked_add(ttl).unwrap_or(Timestamp::MAX))
+    }
+
+    /// Keeps the identity authd gave, unless something it rests on may have changed meanwhile. `place`: the numbers of the
+    /// epoch and era that said so.
     pub(super) fn establish(
         &self,
         identity: Identity,
         digests: &Digests<'_>,
         as_of: u64,
-        epoch: Option<u64>,
+        place: Option<(u64, u64)>,
+        until: Option<Timestamp>,
         request_id: &str,
     ) -> Result<Authenticated, Status> {
         let Some(user) = identity.user else { return Err(Undecided::Malformed.into()) };
@@ -122,21 +135,21 @@ impl Auth {
             ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MIN)),
         };
         // What an older configuration said serves this request alone: no era is its.
-        let era = Some(epoch.map_or(0, |_| self.epochs.era()));
+        let era = Some(place.map_or(0, |(_, era)| era));
         let tenure = Arc::new(Tenure { expires, foundations, era });
         if !tenure.lasts(self.clock.now()) {
             tracing::info!(request_id, "authentication failed: the credential has expired");
             return Err(Status::unauthorized());
         }
-        if let Some(epoch) = epoch {
+        if let Some((epoch, _)) = place {
             if identity.anonymous {
                 let outcome = Ok((Arc::clone(&user), Arc::clone(&tenure)));
-                self.identities.note(digests, Brief { outcome, as_of, epoch });
+                self.identities.note(digests, Brief { outcome, as_of, epoch, until });
             } else if identity.rests_on.iter().all(|o| self.revisions.table().mirrors(&o.group, &o.resource))
                 && (identity.rests_on.is_empty() || self.revisions.identity_unchanged(as_of))
             {
                 // The foundations are laid and `identity` has not moved since the question: no change can be missed.
-                let known = Known { user: Arc::clone(&user), tenure: Arc::clone(&tenure), epoch };
+                let known = Known { user: Arc::clone(&user), tenure: Arc::clone(&tenure), epoch, until };
                 self.identities.accept(digests, known);
             }
         }

@@ -57,6 +57,8 @@ pub(super) struct Known {
     pub(super) tenure: Arc<Tenure>,
     /// The epoch that said so.
     pub(super) epoch: u64,
+    /// When it must be asked about again, though it may still last.
+    pub(super) until: Option<Timestamp>,
 }
 
 /// Anonymous access to a path, or a refusal.
@@ -68,6 +70,8 @@ pub(super) struct Brief {
     pub(super) as_of: u64,
     /// The epoch that said so.
     pub(super) epoch: u64,
+    /// When it must be asked about again.
+    pub(super) until: Option<Timestamp>,
 }
 
 /// What the cache knows of a credential.
@@ -104,6 +108,7 @@ impl IdentityCache {
         if let Some(known) = self.accepted.get(digests.credential())
             && known.epoch == epoch
             && known.tenure.lasts(now)
+            && known.until.is_none_or(|until| now < until)
         {
             return Some(Recalled::Caller(Authenticated {
                 user: known.user,
@@ -112,7 +117,10 @@ impl IdentityCache {
             }));
         }
         let brief = self.brief.get(&digests.with_path())?;
-        (brief.epoch == epoch && identity_unchanged(brief.as_of)).then(|| match brief.outcome {
+        let holds = brief.epoch == epoch
+            && brief.until.is_none_or(|until| now < until)
+            && identity_unchanged(brief.as_of);
+        holds.then(|| match brief.outcome {
             Ok((user, tenure)) => Recalled::Caller(Authenticated { user, tenure, by_right: Vec::new() }),
             Err(detail) => Recalled::Refused(detail),
         })

@@ -1,7 +1,7 @@
 //! An authority that answers as a test says, for tests of everything above the wire.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use apimachinery::clock::Clock;
 use async_trait::async_trait;
@@ -26,6 +26,8 @@ pub(crate) struct Script {
     pub(super) authorize: Mutex<Authorizer>,
     /// What identities say besides the user.
     pub(crate) identity: Mutex<Identity>,
+    /// How long identities and refusals may be kept, in milliseconds.
+    pub(super) ttl: AtomicU64,
     /// The configuration that answers.
     pub(crate) epoch: Mutex<Epoch>,
     /// Questions asked so far.
@@ -40,6 +42,7 @@ impl Script {
         Arc::new(Script {
             authorize: Mutex::new(Box::new(authorize)),
             identity: Mutex::default(),
+            ttl: AtomicU64::new(0),
             epoch: Mutex::new(Epoch { instance: "one".into(), generation: 1, identities: 1 }),
             asked: AtomicUsize::new(0),
         })
@@ -80,6 +83,7 @@ impl Authority for Script {
                 decide_response::Answer::Authenticate(AuthenticateResponse {
                     outcome: Some(outcome),
                     depends_on: None,
+                    ttl_ms: self.ttl.load(Ordering::SeqCst),
                 })
             }
             Ask::Authorize(request) => decide_response::Answer::Authorize((self.authorize.lock())(&request)?),

@@ -195,7 +195,7 @@ pub(super) const FLAGS: &[Flag] = &[
         "authorization-mode",
         Words("MODES"),
         Authd,
-        "ordered modes: Node, RBAC, ABAC; AlwaysAllow (default) and AlwaysDeny are for testing only",
+        "ordered modes: Node, RBAC, ABAC, Webhook; AlwaysAllow (default) and AlwaysDeny are for testing only",
     ),
     flag(
         "service-account-issuer",
@@ -227,18 +227,23 @@ pub(super) const FLAGS: &[Flag] = &[
         Authd,
         "JWT authenticators and paths of anonymous requests; read again when it changes",
     ),
-    missed(
+    flag(
         "authentication-token-webhook-config-file",
         Value("FILE"),
         Authd,
         "client configuration of a token webhook",
     ),
-    missed("authentication-token-webhook-cache-ttl", Value("TIME"), Authd, "how long its answers are kept"),
-    missed(
+    flag(
+        "authentication-token-webhook-cache-ttl",
+        Value("TIME"),
+        Authd,
+        "how long tokens that it accepts are kept (default 2m)",
+    ),
+    flag(
         "authentication-token-webhook-version",
         Value("VERSION"),
         Authd,
-        "version of TokenReview it is sent",
+        "version of TokenReview it is sent: v1 or v1beta1 (default)",
     ),
     flag(
         "authorization-config",
@@ -247,29 +252,29 @@ pub(super) const FLAGS: &[Flag] = &[
         "AuthorizationConfiguration, read again when it changes",
     ),
     flag("authorization-policy-file", Value("FILE"), Authd, "policies of mode ABAC, one JSON object a line"),
-    missed(
+    flag(
         "authorization-webhook-config-file",
         Value("FILE"),
         Authd,
         "client configuration of an authorization webhook",
     ),
-    missed(
+    flag(
         "authorization-webhook-cache-authorized-ttl",
         Value("TIME"),
         Authd,
-        "how long its allows are kept",
+        "how long what it allows is kept (default 5m)",
     ),
-    missed(
+    flag(
         "authorization-webhook-cache-unauthorized-ttl",
         Value("TIME"),
         Authd,
-        "how long its refusals are kept",
+        "how long its other answers are kept (default 30s)",
     ),
-    missed(
+    flag(
         "authorization-webhook-version",
         Value("VERSION"),
         Authd,
-        "version of SubjectAccessReview it is sent",
+        "version of SubjectAccessReview it is sent: v1 or v1beta1 (default)",
     ),
     flag("oidc-issuer-url", Value("URL"), Authd, "OpenID Connect issuer"),
     flag("oidc-client-id", Value("ID"), Authd, "audience of its tokens"),
