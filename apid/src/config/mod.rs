@@ -406,6 +406,8 @@ mod tests {
         assert_eq!((config.bind_address.to_string().as_str(), config.secure_port), ("0.0.0.0", 6443));
         assert_eq!(config.cert_dir, PathBuf::from("/d/certs"));
         assert_eq!(config.request_timeout, Duration::from_secs(60));
+        assert_eq!(config.history_retention, Duration::from_secs(300));
+        assert_eq!(config.event_ttl, Duration::from_secs(3600));
         assert_eq!(config.names.preset(), Preset::Svc);
         assert!(config.allows_everything, "no mode means AlwaysAllow");
         assert!(
