@@ -26,9 +26,9 @@ pub mod live;
 pub mod meters;
 pub mod mirror;
 mod monitoring;
+mod remembered;
 pub mod review;
 pub mod rules;
-mod remembered;
 pub mod tokens;
 pub mod webhook;
 
@@ -117,7 +117,8 @@ struct Built {
 fn configure(flags: Flags) -> Result<(Config, Built), Vec<String>> {
     let config = Config::check(flags, &SystemClock::new())?;
     let mirror = Mirror::new(Arc::clone(&config.names));
-    let metrics = serving::metrics::Metrics::showing_hidden(&config.hidden_metrics).map_err(|why| vec![why])?;
+    let metrics =
+        serving::metrics::Metrics::showing_hidden(&config.hidden_metrics).map_err(|why| vec![why])?;
     let meters = Meters::in_registry(metrics, authn::Union::methods());
     config.authz.webhooks.measure(meters.webhooks.clone());
     if let Some(webhook) = &config.authn.token_webhook {
@@ -153,14 +154,8 @@ async fn serve(config: Config, built: Built) -> Result<(), Box<dyn std::error::E
     }
     let Config { authentication, authorization, .. } = config;
     let _authentication = authentication.follow(&config.authn, &mirror, &meters, &parts.live, &parts.clock);
-    let _authorization = authorization.follow(
-        &config.modes,
-        &config.authz,
-        &mirror,
-        &meters,
-        &parts.live,
-        &parts.clock,
-    );
+    let _authorization =
+        authorization.follow(&config.modes, &config.authz, &mirror, &meters, &parts.live, &parts.clock);
     let _followed = config::followed::follow(config.followed, &config.authn, &parts.live, &parts.clock);
     let listener = serving::listener::unix(&config.socket)?;
     tracing::info!(

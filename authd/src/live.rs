@@ -92,11 +92,7 @@ impl Live {
     }
 
     /// `identities`: a credential may stand for somebody else now, or for nobody.
-    fn replace(
-        &self,
-        identities: bool,
-        parts: impl Fn(&InForce) -> (Arc<authn::Union>, Arc<authz::Union>),
-    ) {
+    fn replace(&self, identities: bool, parts: impl Fn(&InForce) -> (Arc<authn::Union>, Arc<authz::Union>)) {
         let _one_at_a_time = self.notes.lock();
         let old = self.now();
         let (authn, authz) = parts(&old);

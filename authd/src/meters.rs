@@ -8,9 +8,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::authn::jwt::{FetchLabels, JwtMeters, LatencyLabels};
 use crate::authn::webhook::TokenWebhookMeters;
 use crate::authz::webhook::{self, WebhookMeters};
-use crate::authn::jwt::{FetchLabels, JwtMeters, LatencyLabels};
 use crate::config::reloaded::{ReloadLabels, ReloadMeters};
 use apimachinery::decision::Verdict;
 use serving::metrics::{Counter, Counters, Definition, Gauge, Histogram, Histograms, Metrics, Stability};

@@ -113,8 +113,8 @@ impl<K: Eq + Hash, V> Drop for Here<'_, K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::FutureExt as _;
     use apimachinery::clock::ManualClock;
+    use futures_util::FutureExt as _;
     use jiff::Timestamp;
     use std::sync::atomic::{AtomicUsize, Ordering};
 

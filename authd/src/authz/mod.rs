@@ -176,7 +176,9 @@ impl Modes {
     /// Webhooks that a flag names and nobody has told yet how they are asked are asked so.
     #[must_use]
     pub fn with_webhook(mut self, how: Option<Webhook>) -> Self {
-        for entry in self.entries.iter_mut().filter(|entry| entry.kind == "Webhook" && entry.webhook.is_none()) {
+        for entry in
+            self.entries.iter_mut().filter(|entry| entry.kind == "Webhook" && entry.webhook.is_none())
+        {
             entry.webhook.clone_from(&how);
         }
         self
@@ -284,17 +286,16 @@ impl Union {
     #[cfg(test)]
     pub(crate) fn of(flag: &str, mirror: &Arc<Mirror>) -> Self {
         let modes = Modes::parse(Some(flag)).expect("a good flag");
-        let settings =
-            Settings {
+        let settings = Settings {
+            names: Arc::new(tests::names()),
+            nodes_by_selectors: true,
+            policy_file: None,
+            webhooks: Webhooks::new(crate::webhook::Ground {
                 names: Arc::new(tests::names()),
-                nodes_by_selectors: true,
-                policy_file: None,
-                webhooks: Webhooks::new(crate::webhook::Ground {
-                    names: Arc::new(tests::names()),
-                    clock: Arc::new(apimachinery::clock::SystemClock::new()),
-                    chance: Arc::new(apimachinery::clock::SystemChance),
-                }),
-            };
+                clock: Arc::new(apimachinery::clock::SystemClock::new()),
+                chance: Arc::new(apimachinery::clock::SystemChance),
+            }),
+        };
         Union::build(&modes, &settings, mirror, &Meters::new([])).expect("modes that can be made")
     }
 

@@ -27,8 +27,8 @@ use serving::{flags, log};
 
 use crate::authn::webhook::TokenWebhook;
 use crate::authn::{JwtSettings, Settings, TokenFile};
-use crate::authz::{self, Modes};
 use crate::authz::webhook::Webhooks;
+use crate::authz::{self, Modes};
 use crate::controllers::tokens::Enabled;
 use crate::webhook::Ground;
 use authentication::Context;
@@ -105,7 +105,10 @@ pub struct Flags {
 }
 
 fn after_help() -> String {
-    format!("Authorization modes: {}.\n\nauthd check FILE... checks configuration files without a server.", authz::help())
+    format!(
+        "Authorization modes: {}.\n\nauthd check FILE... checks configuration files without a server.",
+        authz::help()
+    )
 }
 
 /// A checked command line.

@@ -91,7 +91,8 @@ impl Source {
         clock: &Arc<dyn Clock>,
     ) -> Option<Watch> {
         let (path, before) = self.file.take()?;
-        let file = reloaded::File { subject: SUBJECT, path: path.clone(), meters: meters.authz_reloads.clone() };
+        let file =
+            reloaded::File { subject: SUBJECT, path: path.clone(), meters: meters.authz_reloads.clone() };
         let (first, settings, mirror) = (first.clone(), settings.clone(), Arc::clone(mirror));
         let (meters, replaced) = (Arc::clone(meters), Arc::clone(live));
         Some(reloaded::watch(file, before, Arc::clone(live), Arc::clone(clock), move |content| {
@@ -110,4 +111,3 @@ impl Source {
         }))
     }
 }
-
