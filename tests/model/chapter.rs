@@ -17,7 +17,7 @@ use crate::session::{Session, fork};
 use crate::watchers::Cursor;
 
 /// Watchers that come and go.
-const ROAMING: usize = 8;
+const ROAMING: usize = 10;
 
 /// How long history is kept: so short that it is trimmed in the course of a chapter, or longer than one.
 const RETENTIONS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(600)];

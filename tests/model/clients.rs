@@ -26,7 +26,7 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Writes of a flood, and the bytes of each: together more than the events that a server keeps in memory.
-const FLOOD: (usize, usize) = (28, 900_000);
+const FLOOD: (usize, usize) = (32, 1_390_000);
 
 /// What clients of one server share.
 pub struct World {

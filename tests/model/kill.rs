@@ -20,10 +20,13 @@ async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String>
     loop {
         let mut server = chapter.start().await;
         let mut session = chapter.session(&server).await;
-        if chapter.random.random_bool(0.4) {
+        let flooded = chapter.random.random_bool(0.4);
+        if flooded {
             session.flood();
         }
-        let load = Duration::from_millis(chapter.random.random_range(300..2500));
+        // A flood takes its time, and is of interest when it has passed.
+        let least = if flooded { 1500 } else { 300 };
+        let load = Duration::from_millis(chapter.random.random_range(least..least + 2200));
         tokio::time::sleep(load).await;
         let last = begun.elapsed() >= time;
         if last {

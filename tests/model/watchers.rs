@@ -104,7 +104,7 @@ impl Watcher {
         let cursor = &mut self.cursor;
         let resumes = cursor.streams.last().copied();
         if let Some(position) = cursor.position
-            && (cursor.steady || self.random.random_bool(0.6))
+            && (cursor.steady || self.random.random_bool(0.5))
         {
             return (Start::After(position), resumes);
         }
@@ -112,7 +112,7 @@ impl Watcher {
             cursor.scope = some_scope(&mut self.random);
         }
         let known = self.world.knowledge.lock().some_revision(&mut self.random);
-        let start = match (self.random.random_range(0..7), known) {
+        let start = match (self.random.random_range(0..8), known) {
             (0, _) => Start::State(At::MostRecent),
             (1, _) => Start::State(At::Any),
             (2 | 3, _) => Start::Streamed,
@@ -163,8 +163,8 @@ impl Watcher {
             self.cursor.position = None;
             return;
         }
-        let leave = match !self.shortest && self.random.random_bool(0.3) {
-            true => Duration::from_millis(self.random.random_range(20..1500)),
+        let leave = match !self.shortest && self.random.random_bool(0.4) {
+            true => Duration::from_millis(self.random.random_range(20..1000)),
             false => Duration::from_secs(600),
         };
         let leave = tokio::time::sleep(leave);
