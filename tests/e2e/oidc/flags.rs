@@ -28,7 +28,7 @@ async fn an_identity_token_is_a_user_with_the_issuers_prefix_and_no_rights() {
     assert_eq!(user["username"], format!("{}#jane", issuer.url("one")));
     assert_eq!(user["groups"], json!(["system:authenticated"]));
     assert_eq!(plane.token(&good).get("/api/v1/namespaces/default/configmaps").await.status, 403);
-    assert_eq!(plane.token(&good).get("/login").await.status, 404, "nobody gives out tokens here");
+    assert_eq!(plane.admin().get("/login").await.status, 404, "nobody gives out tokens here");
     assert_eq!(issuer.asked("one"), ["/.well-known/openid-configuration", "/keys"]);
 
     let (head, tail) = good.rsplit_once('.').expect("three parts");
@@ -133,7 +133,7 @@ async fn the_issuers_certificate_is_vouched_for_by_an_authority_that_is_named() 
     let token = key.sign("RS256", &issuer.claims("one", json!({})));
     let dir = tempfile::tempdir().unwrap();
     // The server's own certificate is no authority, and no root of this machine vouches for it.
-    let own = issuer.ca_file().with_file_name("serving.crt");
+    let own = issuer.certificate_file();
     let leaf = dir.path().join("leaf.crt");
     let pem = std::fs::read_to_string(own).unwrap();
     let end = pem.find("-----END CERTIFICATE-----").unwrap() + "-----END CERTIFICATE-----\n".len();

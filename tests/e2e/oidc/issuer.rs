@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use serving::body::Body;
-use serving::certs::ensure_serving_pair;
+use serving::certs::{ServingPair, ensure_serving_pair};
 use serving::listener::Listener;
 use serving::server::{ConnectionInfo, ServerOptions, serve};
 use serving::tls::{ServingTls, TlsFiles};
@@ -134,7 +134,9 @@ struct State {
 /// The server. Each first segment of a path is an issuer; all have the same keys.
 pub struct Issuer {
     port: u16,
-    dir: TempDir,
+    /// Goes with the issuer.
+    _dir: TempDir,
+    tls: ServingPair,
     state: Arc<State>,
     task: JoinHandle<()>,
 }
@@ -150,8 +152,12 @@ impl Issuer {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let pair =
             ensure_serving_pair(&dir.path().join("tls"), &[], Timestamp::now()).expect("a certificate");
-        let tls = ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() })
-            .expect("TLS");
+        let tls = ServingTls::load(TlsFiles {
+            cert: pair.cert.clone(),
+            key: pair.key.clone(),
+            client_cas: Vec::new(),
+        })
+        .expect("TLS");
         let listener = Listener::tcp([127, 0, 0, 1].into(), 0).await.expect("a port");
         let port = listener.address().expect("an address").port();
         let state = Arc::new(State::default());
@@ -173,15 +179,20 @@ impl Issuer {
             std::future::pending::<()>(),
         );
         let task = tokio::spawn(async move { drop(served.await) });
-        Issuer { port, dir, state, task }
+        Issuer { port, _dir: dir, tls: pair, state, task }
     }
 
     /// The authority of the server's certificate.
     pub fn ca_file(&self) -> PathBuf {
-        self.dir.path().join("tls/serving-ca.crt")
+        self.tls.ca.clone()
     }
 
-    /// The same as text, quoted for YAML.
+    /// The server's own certificate.
+    pub fn certificate_file(&self) -> PathBuf {
+        self.tls.cert.clone()
+    }
+
+    /// The authority as text, quoted for YAML.
     pub fn ca(&self) -> String {
         let pem = std::fs::read_to_string(self.ca_file()).expect("the authority");
         serde_json::to_string(&pem).expect("JSON")
