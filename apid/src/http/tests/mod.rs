@@ -18,6 +18,7 @@ mod streams;
 mod subresources;
 mod validity;
 mod versions;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,12 +98,21 @@ impl Server {
     }
 
     async fn made(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog, gates: &str) -> Self {
-        Server::of(auth, audit, gates, Arc::new(SeededChance::new(7)), &[]).await
+        Server::of(auth, audit, gates, Arc::new(SeededChance::new(7)), &[], Limits::default()).await
     }
 
     /// As [`Server::start`], with chance and further kinds as a test says.
     pub(super) async fn made_of(chance: Arc<dyn Chance>, kinds: &[&'static [Kind]]) -> Self {
-        Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, kinds)
+        Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, kinds, Limits::default())
+            .await
+            .with_namespaces()
+            .await
+    }
+
+    /// As [`Server::start`], with a cache of other bounds.
+    pub(super) async fn bounded(limits: Limits) -> Self {
+        let chance = Arc::new(SeededChance::new(7));
+        Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, &[], limits)
             .await
             .with_namespaces()
             .await
@@ -114,11 +124,12 @@ impl Server {
         gates: &str,
         chance: Arc<dyn Chance>,
         kinds: &[&'static [Kind]],
+        limits: Limits,
     ) -> Self {
         let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
         let registry = Arc::new(Registry::with(&names, kinds));
-        let cache = Arc::new(Cache::new(Limits::default()));
+        let cache = Arc::new(Cache::new(limits));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
         cache.attach(&store);
         let surroundings = Arc::new(Surroundings::new(&registry, &cache));

@@ -132,6 +132,231 @@ async fn a_watch_ends_by_itself_after_a_bookmark() {
 }
 
 #[tokio::test]
+async fn each_type_of_event_with_the_version_of_its_change() {
+    let server = Server::start().await;
+    let one = format!("{MAPS}/a");
+    let begin = server.plane.cache.revision();
+    let mut lines = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion={begin}")).await;
+    server.post(MAPS, map("a", "1")).await;
+    server.put(&one, map("a", "2")).await;
+    server.merge(&one, json!({"data": {"k": "3"}})).await;
+    server.merge(&one, json!({"data": {"k": "3"}})).await;
+    server.delete(&one, Value::Null).await;
+    let mut versions = Vec::new();
+    for (kind, content) in [("ADDED", "1"), ("MODIFIED", "2"), ("MODIFIED", "3"), ("DELETED", "3")] {
+        let event = lines.next().await.unwrap();
+        assert_eq!((&event["type"], &event["object"]["data"]["k"]), (&json!(kind), &json!(content)));
+        assert_eq!(event.as_object().unwrap().len(), 2, "type and object, nothing else");
+        assert_eq!(event["object"]["kind"], "ConfigMap");
+        versions
+            .push(event["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap());
+    }
+    assert_eq!(versions, (1..=4).map(|i| begin.0 + i).collect::<Vec<_>>(), "that of the deletion, too");
+}
+
+#[tokio::test]
+async fn a_watch_of_0_or_none_begins_with_what_exists() {
+    let server = Server::start().await;
+    for name in ["a", "b", "c"] {
+        server.post(MAPS, map(name, "1")).await;
+    }
+    for query in ["", "&resourceVersion=0", "&resourceVersion="] {
+        let mut lines = Lines::open(&server, &format!("{MAPS}?watch=1{query}")).await;
+        let all = [("ADDED", "a", "1"), ("ADDED", "b", "1"), ("ADDED", "c", "1")];
+        assert_eq!(lines.take(3).await, events(&all), "{query}");
+        server.put(&format!("{MAPS}/b"), map("b", query)).await;
+        assert_eq!(lines.take(1).await, events(&[("MODIFIED", "b", query)]));
+        server.put(&format!("{MAPS}/b"), map("b", "1")).await;
+    }
+}
+
+#[tokio::test]
+async fn changes_are_told_once_and_in_order_also_after_a_disconnect() {
+    let server = std::sync::Arc::new(Server::start().await);
+    let mut from = server.plane.cache.revision().0;
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let server = std::sync::Arc::clone(&server);
+            tokio::spawn(async move {
+                for i in 0..250 {
+                    server.post(MAPS, map(&format!("w{writer}-{i}"), "1")).await;
+                }
+            })
+        })
+        .collect();
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 1_000 {
+        let mut lines = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion={from}")).await;
+        for _ in 0..100.min(1_000 - seen.len()) {
+            let event = lines.next().await.unwrap();
+            let meta = &event["object"]["metadata"];
+            let version = meta["resourceVersion"].as_str().unwrap().parse().unwrap();
+            assert!(version > from, "in order");
+            from = version;
+            assert!(seen.insert(meta["name"].as_str().unwrap().to_owned()), "once");
+        }
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn selectors_of_fields_have_transitions_too() {
+    let server = Server::start().await;
+    let pods = "/api/v1/namespaces/a/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let begin = server.plane.cache.revision();
+    let open = async |phase: &str| {
+        let url = format!("{pods}?watch=1&resourceVersion={begin}&fieldSelector=status.phase%3D{phase}");
+        Lines::open(&server, &url).await
+    };
+    let (mut pending, mut running) = (open("Pending").await, open("Running").await);
+    assert_eq!(server.post(pods, pod).await.code, 201);
+    for phase in ["Running", "Failed"] {
+        let status = json!({"status": {"phase": phase}});
+        assert_eq!(server.merge(&format!("{pods}/p/status"), status).await.code, 200);
+    }
+    for (lines, phase) in [(&mut pending, "Pending"), (&mut running, "Running")] {
+        for kind in ["ADDED", "DELETED"] {
+            let event = lines.next().await.unwrap();
+            assert_eq!((&event["type"], &event["object"]["status"]["phase"]), (&json!(kind), &json!(phase)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bookmark_of_a_quiet_collection_is_where_the_store_is() {
+    let server = Server::start().await;
+    let begin = server.plane.cache.revision();
+    let url = |from: &str| {
+        format!("{MAPS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=1&resourceVersion={from}")
+    };
+    let mut quiet = Lines::open(&server, &url(&begin.to_string())).await;
+    for i in 0..3 {
+        server.post("/api/v1/namespaces/a/secrets", json!({"metadata": {"name": format!("s{i}")}})).await;
+    }
+    let bookmark = quiet.next().await.unwrap();
+    let at = bookmark["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    assert_eq!((&bookmark["type"], at.parse().unwrap()), (&json!("BOOKMARK"), begin.0 + 3));
+    assert_eq!(bookmark["object"]["apiVersion"], "v1");
+    server.plane.store.compact(server.plane.store.revision()).await.unwrap();
+    let mut again = Lines::open(&server, &url(&at)).await;
+    server.post(MAPS, map("a", "1")).await;
+    assert_eq!(again.take(1).await, events(&[("ADDED", "a", "1")]), "nothing was missed");
+    let mut expired = Lines::open(&server, &url(&begin.to_string())).await;
+    assert_eq!(expired.next().await.unwrap()["object"]["code"], 410);
+}
+
+#[tokio::test]
+async fn a_version_that_has_not_come_is_waited_for_in_silence() {
+    let server = Server::start().await;
+    let next = server.plane.cache.revision().0 + 2;
+    let mut waiting = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion={next}")).await;
+    let url = format!("{MAPS}?watch=1&resourceVersion=99999&timeoutSeconds=1&allowWatchBookmarks=true");
+    let mut never = Lines::open(&server, &url).await;
+    for name in ["a", "b", "c"] {
+        server.post(MAPS, map(name, "1")).await;
+    }
+    assert_eq!(waiting.take(1).await, events(&[("ADDED", "c", "1")]), "what came after the version");
+    assert_eq!(never.next().await, None, "not even a bookmark");
+}
+
+#[tokio::test]
+async fn initial_events_end_with_a_bookmark_and_changes_follow() {
+    let server = Server::gated("WatchList=true").await;
+    for name in ["a", "b"] {
+        server.post(MAPS, map(name, "1")).await;
+    }
+    let now = server.plane.cache.revision();
+    let initial = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    for (query, marked) in [
+        ("&allowWatchBookmarks=true".to_owned(), true),
+        ("&allowWatchBookmarks=true&resourceVersion=0".to_owned(), true),
+        (format!("&allowWatchBookmarks=true&resourceVersion={now}"), true),
+        ("&allowWatchBookmarks=true&resourceVersion=1".to_owned(), true),
+        (String::new(), false),
+    ] {
+        let mut lines = Lines::open(&server, &format!("{MAPS}?{initial}{query}")).await;
+        assert_eq!(lines.take(2).await, events(&[("ADDED", "a", "1"), ("ADDED", "b", "1")]), "{query}");
+        if marked {
+            let mark = lines.next().await.unwrap();
+            let meta = &mark["object"]["metadata"];
+            assert_eq!(
+                (&mark["type"], &meta["annotations"]["example.test/initial-events-end"]),
+                (&json!("BOOKMARK"), &json!("true"))
+            );
+            let at: u64 = meta["resourceVersion"].as_str().unwrap().parse().unwrap();
+            assert!(at >= now.0, "{query}");
+        }
+        server.put(&format!("{MAPS}/a"), map("a", "2")).await;
+        assert_eq!(lines.take(1).await, events(&[("MODIFIED", "a", "2")]), "{query}");
+        server.put(&format!("{MAPS}/a"), map("a", "1")).await;
+        assert_eq!(lines.take(1).await, events(&[("MODIFIED", "a", "1")]), "no repetition");
+    }
+    let metrics = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
+    let count = r#"apiserver_watch_list_duration_seconds_count{group="",version="v1",resource="configmaps",scope="namespace"} 4"#;
+    assert!(metrics.contains(count), "{metrics}");
+}
+
+#[tokio::test]
+async fn streams_take_every_representation() {
+    let server = Server::start().await;
+    let begin = server.plane.cache.revision();
+    let meta = "g=meta.example.test;v=v1";
+    let table = format!("application/json;as=Table;{meta}");
+    let partial = format!("application/json;as=PartialObjectMetadata;{meta}");
+    server.post(MAPS, map("a", "1")).await;
+    server.put(&format!("{MAPS}/a"), map("a", "2")).await;
+    server.delete(&format!("{MAPS}/a"), Value::Null).await;
+    let end = server.plane.cache.revision();
+    for (accept, query, kind) in [
+        ("application/json", "", "ConfigMap"),
+        (partial.as_str(), "", "PartialObjectMetadata"),
+        (table.as_str(), "", "Table"),
+        (table.as_str(), "&includeObject=Object", "Table"),
+        (table.as_str(), "&includeObject=None", "Table"),
+    ] {
+        let url = format!(
+            "{MAPS}?watch=1&resourceVersion={begin}&timeoutSeconds=1{query}&allowWatchBookmarks=true"
+        );
+        // Twice: the second is told what the first encoded.
+        let [first, second] = [
+            server.send("GET", &url, &[("accept", accept)], "").await,
+            server.send("GET", &url, &[("accept", accept)], "").await,
+        ];
+        assert_eq!(first.header("content-type"), "application/json", "{accept}");
+        if kind != "Table" {
+            assert_eq!(first.body, second.body, "{accept}");
+        }
+        let lines = second.body.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+        let told: Vec<Value> = lines.map(|line| serde_json::from_slice(line).unwrap()).collect();
+        let types: Vec<_> = told.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        assert_eq!(types, ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"], "{accept}");
+        for (i, event) in told.iter().enumerate() {
+            let object = &event["object"];
+            assert_eq!(object["kind"], kind, "{accept}");
+            if i == 3 {
+                assert_eq!(object["metadata"]["resourceVersion"], json!(end.to_string()));
+            } else if kind == "Table" {
+                assert_eq!(object["columnDefinitions"].is_array(), i == 0, "the first has the columns");
+                let row = &object["rows"][0];
+                assert_eq!(row["cells"][0], "a");
+                let shown = match query {
+                    "" => json!("PartialObjectMetadata"),
+                    "&includeObject=Object" => json!("ConfigMap"),
+                    _ => Value::Null,
+                };
+                assert_eq!(row["object"]["kind"], shown, "{query}");
+            } else {
+                assert_eq!(object["metadata"]["name"], "a");
+                assert_eq!(object.get("data").is_some(), kind == "ConfigMap");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn stopping_ends_all_watches() {
     let server = Server::start().await;
     let mut lines = Lines::open(&server, &format!("{MAPS}?watch=1")).await;

@@ -1,93 +1,353 @@
-//! Lists are of the version they say.
+//! Reads are of the version they say: every cell of the table of resource versions, from the store and from the cache.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
+use storage::Revision;
 
-use super::{MAPS, Server, map};
+use super::{MAPS, Reply, Server, map};
+
+/// Where the past is read: from the store, or with the gate from the cache.
+const GATES: [&str; 2] = ["", "ListFromCacheSnapshot=true"];
 
 fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
 }
 
+fn version(reply: &Reply) -> String {
+    reply.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+/// The sum of a metric's series of ConfigMaps.
+async fn counted(server: &Server, metric: &str) -> u64 {
+    let text = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
+    let of_maps = text.lines().filter(|line| line.starts_with(metric) && line.contains("configmaps"));
+    of_maps.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+const FROM_STORE: &str = "apiserver_storage_list_total";
+const CONSISTENT: &str = "apiserver_watch_cache_consistent_read_total";
+
 #[tokio::test]
 async fn pages_are_one_snapshot() {
-    let server = Server::start().await;
-    for name in ["a", "b", "c", "d", "e"] {
-        server.post(MAPS, map(name, "1")).await;
+    for gates in GATES {
+        let server = Server::gated(gates).await;
+        for name in ["a", "b", "c", "d", "e"] {
+            server.post(MAPS, map(name, "1")).await;
+        }
+        let first = server.get(&format!("{MAPS}?limit=2")).await.json();
+        assert_eq!((names(&first), &first["metadata"]["remainingItemCount"]), (vec!["a", "b"], &json!(3)));
+        let token = first["metadata"]["continue"].as_str().unwrap();
+
+        server.delete(&format!("{MAPS}/d"), Value::Null).await;
+        server.put(&format!("{MAPS}/c"), map("c", "2")).await;
+        server.post(MAPS, map("bb", "1")).await;
+
+        for also in ["", "&resourceVersion=0", "&resourceVersion="] {
+            let second = server.get(&format!("{MAPS}?limit=2&continue={token}{also}")).await.json();
+            let remaining = &second["metadata"]["remainingItemCount"];
+            assert_eq!((names(&second), remaining), (vec!["c", "d"], &json!(1)), "{gates} {also}");
+            assert_eq!(second["items"][0]["data"]["k"], "1");
+            assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+            let token = second["metadata"]["continue"].as_str().unwrap();
+            for limit in ["limit=2&", "limit=1&", ""] {
+                let third = server.get(&format!("{MAPS}?{limit}continue={token}")).await.json();
+                assert_eq!((names(&third), third["metadata"].get("continue")), (vec!["e"], None));
+                assert_eq!(third["metadata"].get("remainingItemCount"), None, "the list is complete");
+            }
+        }
+        let whole = server.get(&format!("{MAPS}?continue={token}")).await.json();
+        assert_eq!(names(&whole), ["c", "d", "e"], "the rest at once");
+
+        let mut forged = token.to_owned();
+        forged.replace_range(40..41, if &token[40..41] == "A" { "B" } else { "A" });
+        for (query, code) in [
+            (format!("continue={token}&resourceVersion=1"), 400),
+            (format!("continue={token}&resourceVersion=0&resourceVersionMatch=Exact"), 422),
+            (format!("continue={token}&resourceVersion=1&resourceVersionMatch=NotOlderThan"), 422),
+            (format!("continue={forged}"), 400),
+            (format!("continue={token}A"), 400),
+            ("continue=zzz".to_owned(), 400),
+            (format!("continue={token}&labelSelector=x"), 400),
+            (format!("continue={token}&fieldSelector=metadata.name!%3Dx"), 400),
+        ] {
+            assert_eq!(server.get(&format!("{MAPS}?limit=2&{query}")).await.code, code, "{query}");
+        }
+        for other in ["/api/v1/namespaces/b/configmaps", "/api/v1/configmaps", "/api/v1/namespaces/a/secrets"]
+        {
+            let reply = server.get(&format!("{other}?limit=2&continue={token}")).await;
+            assert_eq!(reply.code, 400, "a token belongs to its list: {other}");
+        }
+        assert_eq!(names(&server.get(MAPS).await.json()), ["a", "b", "bb", "c", "e"]);
     }
-    let first = server.get(&format!("{MAPS}?limit=2")).await.json();
-    assert_eq!((names(&first), &first["metadata"]["remainingItemCount"]), (vec!["a", "b"], &json!(3)));
-    let token = first["metadata"]["continue"].as_str().unwrap();
+}
 
-    server.delete(&format!("{MAPS}/d"), Value::Null).await;
-    server.put(&format!("{MAPS}/c"), map("c", "2")).await;
-    server.post(MAPS, map("bb", "1")).await;
-
-    let second = server.get(&format!("{MAPS}?limit=2&continue={token}")).await.json();
-    assert_eq!((names(&second), &second["metadata"]["remainingItemCount"]), (vec!["c", "d"], &json!(1)));
-    assert_eq!(second["items"][0]["data"]["k"], "1");
-    assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
-    let token = second["metadata"]["continue"].as_str().unwrap();
-    let third = server.get(&format!("{MAPS}?limit=2&continue={token}")).await.json();
-    assert_eq!((names(&third), third["metadata"].get("continue")), (vec!["e"], None));
-
-    let other = server.get(&format!("/api/v1/namespaces/b/configmaps?limit=2&continue={token}")).await;
-    assert_eq!(other.code, 400, "a token belongs to its list");
-    let versioned = server.get(&format!("{MAPS}?continue={token}&resourceVersion=1")).await;
-    assert_eq!(versioned.code, 400);
-    assert_eq!(names(&server.get(MAPS).await.json()), ["a", "b", "bb", "c", "e"]);
+/// What a cell of the table is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cell {
+    /// The newest state, whole or its first chunk.
+    Newest { items: usize },
+    /// The state of the version that was asked for, whole or its first chunk.
+    Exact { items: usize },
+    /// This code.
+    Refused(u16),
 }
 
 #[tokio::test]
-async fn each_combination_is_of_its_version() {
+async fn every_cell_of_the_table() {
+    use Cell::{Exact, Newest, Refused};
+    for gates in GATES {
+        let server = Server::gated(gates).await;
+        server.post(MAPS, map("a", "old")).await;
+        let asked = version(&server.post(MAPS, map("b", "old")).await);
+        server.put(&format!("{MAPS}/a"), map("a", "new")).await;
+        server.post(MAPS, map("c", "new")).await;
+        let newest = server.plane.cache.revision().to_string();
+        // Match, limit, and the outcome for no version, for 0, and for one that was.
+        for (wanted, limit, cells) in [
+            ("", "", [Newest { items: 3 }, Newest { items: 3 }, Newest { items: 3 }]),
+            ("", "1", [Newest { items: 1 }, Newest { items: 3 }, Exact { items: 1 }]),
+            ("Exact", "", [Refused(422), Refused(422), Exact { items: 2 }]),
+            ("Exact", "1", [Refused(422), Refused(422), Exact { items: 1 }]),
+            ("NotOlderThan", "", [Refused(422), Newest { items: 3 }, Newest { items: 3 }]),
+            ("NotOlderThan", "1", [Refused(422), Newest { items: 3 }, Newest { items: 1 }]),
+            ("Newest", "", [Refused(422), Refused(422), Refused(422)]),
+        ] {
+            for (at, cell) in ["", "0", asked.as_str()].into_iter().zip(cells) {
+                let parameters =
+                    [("resourceVersionMatch", wanted), ("limit", limit), ("resourceVersion", at)];
+                let given = parameters.iter().filter(|(_, value)| !value.is_empty());
+                let query: Vec<_> = given.map(|(name, value)| format!("{name}={value}")).collect();
+                let url = format!("{MAPS}?{}", query.join("&"));
+                let (from_store, consistent) =
+                    (counted(&server, FROM_STORE).await, counted(&server, CONSISTENT).await);
+                let reply = server.get(&url).await;
+                let from_store = counted(&server, FROM_STORE).await - from_store;
+                let consistent = counted(&server, CONSISTENT).await - consistent;
+                let told = reply.json();
+                match cell {
+                    Refused(code) => assert_eq!(reply.code, code, "{url}"),
+                    Newest { items } => {
+                        assert_eq!((names(&told).len(), version(&reply)), (items, newest.clone()), "{url}");
+                        assert_eq!(told["items"][0]["data"]["k"], "new", "{url}");
+                        assert_eq!((from_store, consistent), (0, u64::from(at.is_empty())), "{url}");
+                    }
+                    Exact { items } => {
+                        assert_eq!((names(&told).len(), version(&reply)), (items, asked.clone()), "{url}");
+                        assert_eq!(told["items"][0]["data"]["k"], "old", "{url}");
+                        let remaining = &told["metadata"]["remainingItemCount"];
+                        assert_eq!(*remaining, if items == 1 { json!(1) } else { Value::Null }, "{url}");
+                        assert_eq!(from_store, u64::from(gates.is_empty()), "{url}");
+                    }
+                }
+                // Items are of their own versions, which may be older than the list's.
+                for item in told["items"].as_array().into_iter().flatten() {
+                    let own: u64 = item["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+                    assert!(own <= version(&reply).parse().unwrap(), "{url}");
+                }
+                let one = server.get(&format!("{MAPS}/a?resourceVersion={at}")).await;
+                assert_eq!((one.code, &one.json()["data"]["k"]), (200, &json!("new")), "get is never older");
+            }
+        }
+        let page = format!("{MAPS}?resourceVersion={asked}&resourceVersionMatch=Exact&limit=1");
+        let token = server.get(&page).await.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+        let rest = server.get(&format!("{MAPS}?continue={token}")).await;
+        assert_eq!((names(&rest.json()), version(&rest)), (vec!["b"], asked.clone()), "{gates}");
+        for (selector, want) in
+            [("labelSelector=!x", vec!["a", "b"]), ("fieldSelector=metadata.name%3Db", vec!["b"])]
+        {
+            let url = format!("{MAPS}?resourceVersion={asked}&resourceVersionMatch=Exact&{selector}");
+            assert_eq!(names(&server.get(&url).await.json()), want, "{selector}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn history_that_is_gone_is_410() {
+    for gates in GATES {
+        let server = Server::gated(gates).await;
+        for i in 0..4 {
+            server.post(MAPS, map(&format!("m{i}"), "1")).await;
+        }
+        let first = server.get(&format!("{MAPS}?limit=1")).await.json();
+        let old = first["metadata"]["resourceVersion"].as_str().unwrap();
+        let token = first["metadata"]["continue"].as_str().unwrap();
+        server.put(&format!("{MAPS}/m0"), map("m0", "2")).await;
+        server.put(&format!("{MAPS}/m1"), map("m1", "2")).await;
+        let now = server.plane.store.revision();
+        server.plane.store.compact(now).await.unwrap();
+        let exact = server.get(&format!("{MAPS}?resourceVersion={old}&resourceVersionMatch=Exact")).await;
+        let next = server.get(&format!("{MAPS}?limit=1&continue={token}")).await;
+        if !gates.is_empty() {
+            // The cache knows for another while, whatever the store has given up.
+            assert_eq!((exact.code, next.code, names(&next.json())), (200, 200, vec!["m1"]));
+            assert_eq!(next.json()["items"][0]["data"]["k"], "1");
+            continue;
+        }
+        assert_eq!((exact.code, &exact.json()["reason"]), (410, &json!("Expired")));
+        assert_eq!((next.code, &next.json()["reason"]), (410, &json!("Expired")));
+        let fresh = next.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+        let rest = server.get(&format!("{MAPS}?limit=2&continue={fresh}")).await;
+        assert_eq!(
+            (names(&rest.json()), version(&rest)),
+            (vec!["m1", "m2"], now.to_string()),
+            "inconsistent"
+        );
+        assert_eq!(rest.json()["items"][0]["data"]["k"], "2");
+        let token = rest.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+        assert_eq!(names(&server.get(&format!("{MAPS}?continue={token}")).await.json()), ["m3"]);
+        assert_eq!(names(&server.get(MAPS).await.json()).len(), 4, "a new list is always to be had");
+        let newest = format!("{MAPS}?resourceVersion={now}&resourceVersionMatch=Exact");
+        assert_eq!(server.get(&newest).await.code, 200, "the newest version is never gone");
+    }
+}
+
+#[tokio::test]
+async fn versions_that_have_not_come_are_504() {
     let server = Server::start().await;
-    let version =
-        |reply: super::Reply| reply.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let one = version(server.post(MAPS, map("a", "1")).await);
-    let two = version(server.post(MAPS, map("b", "1")).await);
-    let three = version(server.put(&format!("{MAPS}/a"), map("a", "2")).await);
-    for (query, want, first) in [
-        (String::new(), vec!["a", "b"], "2"),
-        ("resourceVersion=0".to_owned(), vec!["a", "b"], "2"),
-        ("resourceVersion=0&limit=1".to_owned(), vec!["a", "b"], "2"),
-        (format!("resourceVersion={one}"), vec!["a", "b"], "2"),
-        (format!("resourceVersion={one}&resourceVersionMatch=NotOlderThan&limit=1"), vec!["a"], "2"),
-        (format!("resourceVersion={one}&resourceVersionMatch=Exact"), vec!["a"], "1"),
-        (format!("resourceVersion={two}&resourceVersionMatch=Exact"), vec!["a", "b"], "1"),
-        (format!("resourceVersion={three}&resourceVersionMatch=Exact"), vec!["a", "b"], "2"),
-        (format!("resourceVersion={two}&limit=1"), vec!["a"], "1"),
-        (format!("resourceVersion={two}&resourceVersionMatch=Exact&labelSelector=!x"), vec!["a", "b"], "1"),
+    server.post(MAPS, map("a", "1")).await;
+    let one = format!("{MAPS}/a");
+    for (url, query, retry) in [
+        (MAPS, "", true),
+        (MAPS, "&resourceVersionMatch=NotOlderThan&limit=1", true),
+        (MAPS, "&resourceVersionMatch=Exact", false),
+        (MAPS, "&limit=1", false),
+        (one.as_str(), "", true),
     ] {
-        let list = server.get(&format!("{MAPS}?{query}")).await.json();
-        assert_eq!((names(&list), list["items"][0]["data"]["k"].as_str().unwrap()), (want, first), "{query}");
+        let reply = server.get(&format!("{url}?resourceVersion=99999{query}")).await;
+        let status = reply.json();
+        assert_eq!((reply.code, &status["reason"]), (504, &json!("Timeout")), "{query}");
+        assert_eq!(status["details"]["causes"][0]["reason"], "ResourceVersionTooLarge", "{query}");
+        assert!(status["message"].as_str().unwrap().contains("Too large resource version"), "{status}");
+        assert_eq!(reply.header("retry-after"), if retry { "1" } else { "" }, "{query}");
+        let seconds = &status["details"]["retryAfterSeconds"];
+        assert_eq!(*seconds, if retry { json!(1) } else { Value::Null }, "{query}");
     }
-    let exact =
-        server.get(&format!("{MAPS}?resourceVersion={two}&resourceVersionMatch=Exact&limit=1")).await.json();
-    assert_eq!(exact["metadata"]["remainingItemCount"], 1, "counted in history");
-    let token = exact["metadata"]["continue"].as_str().unwrap();
-    let rest = server.get(&format!("{MAPS}?continue={token}")).await.json();
-    assert_eq!((names(&rest), &rest["metadata"]["resourceVersion"]), (vec!["b"], &json!(two)));
+    // One that comes while somebody waits for it is answered.
+    let next = server.plane.cache.revision().0 + 1;
+    let newer = format!("{one}?resourceVersion={next}");
+    let (waited, _) = tokio::join!(server.get(&newer), async {
+        tokio::task::yield_now().await;
+        server.put(&one, map("a", "2")).await
+    });
+    assert_eq!((waited.code, &waited.json()["data"]["k"]), (200, &json!("2")));
+    for (url, code) in [(MAPS, 400), (one.as_str(), 500)] {
+        for bad in ["words", "-1", "1.5"] {
+            assert_eq!(server.get(&format!("{url}?resourceVersion={bad}")).await.code, code, "{bad}");
+        }
+    }
+}
+
+/// Pages and exact lists, compared with the history of the store while writers go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_are_one_snapshot_while_writers_go_on() {
+    let seed = rand::random::<u32>().into();
+    println!("seed {seed}");
+    let mut random = SmallRng::seed_from_u64(seed);
+    for gates in GATES {
+        let server = Arc::new(Server::gated(gates).await);
+        let (finish, finished) = tokio::sync::watch::channel(false);
+        let writers: Vec<_> = (0..3)
+            .map(|_| {
+                let (server, finished) = (Arc::clone(&server), finished.clone());
+                let mut random = SmallRng::from_rng(&mut random);
+                tokio::spawn(async move {
+                    while !*finished.borrow() {
+                        let name = format!("m{}", random.random_range(0..30));
+                        let one = format!("{MAPS}/{name}");
+                        match random.random_range(0..3) {
+                            0 => server.post(MAPS, map(&name, "1")).await,
+                            1 => server.put(&one, map(&name, &random.random::<u32>().to_string())).await,
+                            _ => server.delete(&one, Value::Null).await,
+                        };
+                        tokio::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        let mut lists = Vec::new();
+        for _ in 0..40 {
+            let limit = random.random_range(1..8);
+            let mut page = server.get(&format!("{MAPS}?limit={limit}")).await;
+            let of = version(&page);
+            let mut all: Vec<Value> = Vec::new();
+            loop {
+                assert_eq!((page.code, version(&page)), (200, of.clone()));
+                let list = page.json();
+                all.extend(list["items"].as_array().unwrap().iter().cloned());
+                let Some(token) = list["metadata"]["continue"].as_str() else { break };
+                assert!(list["items"].as_array().unwrap().len() == limit);
+                let url = format!("{MAPS}?limit={limit}&continue={token}");
+                tokio::task::yield_now().await;
+                page = server.get(&url).await;
+            }
+            let exact = server.get(&format!("{MAPS}?resourceVersion={of}&resourceVersionMatch=Exact")).await;
+            assert_eq!(exact.json()["items"], json!(all), "{gates}: pages and the exact list at {of}");
+            lists.push((of.parse::<u64>().unwrap(), all));
+        }
+        finish.send_replace(true);
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        let prefix = "/core/configmaps/a/";
+        let prefix = server
+            .plane
+            .collections()
+            .map(|c| c.resource.key_prefix.clone())
+            .find(|p| p.ends_with("/configmaps/"))
+            .map_or(prefix.to_owned(), |p| format!("{p}a/"));
+        let past =
+            server.plane.store.history(&prefix, Revision(0), server.plane.store.revision()).await.unwrap();
+        for (of, told) in lists {
+            let mut rows = BTreeMap::new();
+            for change in past.changes.iter().filter(|change| change.revision.0 <= of) {
+                match change.new {
+                    Some(_) => rows.insert(change.key.to_string(), change.revision.to_string()),
+                    None => rows.remove(&*change.key),
+                };
+            }
+            let told: Vec<_> = told
+                .iter()
+                .map(|item| {
+                    (
+                        format!("{prefix}{}", item["metadata"]["name"].as_str().unwrap()),
+                        item["metadata"]["resourceVersion"].as_str().unwrap().to_owned(),
+                    )
+                })
+                .collect();
+            assert_eq!(told, rows.into_iter().collect::<Vec<_>>(), "{gates}: the state at {of}");
+        }
+    }
 }
 
 #[tokio::test]
-async fn history_that_is_gone_is_410_and_the_future_504() {
+async fn a_chunk_may_be_of_any_size() {
     let server = Server::start().await;
-    for i in 0..4 {
-        server.post(MAPS, map(&format!("m{i}"), "1")).await;
+    for i in 0..1_200 {
+        server.post(MAPS, map(&format!("m{i:04}"), "1")).await;
     }
-    let first = server.get(&format!("{MAPS}?limit=1")).await.json();
-    let token = first["metadata"]["continue"].as_str().unwrap();
-    server.put(&format!("{MAPS}/m0"), map("m0", "2")).await;
-    let now = server.plane.store.revision();
-    server.plane.store.compact(now).await.unwrap();
-    let exact = server.get(&format!("{MAPS}?resourceVersion=1&resourceVersionMatch=Exact")).await;
-    assert_eq!((exact.code, &exact.json()["reason"]), (410, &json!("Expired")));
-    // The snapshot is still on the shelf.
-    assert_eq!(server.get(&format!("{MAPS}?limit=1&continue={token}")).await.code, 200);
-    let future = server.get(&format!("{MAPS}?resourceVersion=99999&resourceVersionMatch=Exact")).await;
-    assert_eq!(
-        (future.code, &future.json()["details"]["causes"][0]["reason"]),
-        (504, &json!("ResourceVersionTooLarge"))
-    );
+    let version = server.plane.cache.revision();
+    for query in ["limit=100000".to_owned(), format!("resourceVersion={version}&limit=100000"), String::new()]
+    {
+        let list = server.get(&format!("{MAPS}?{query}")).await.json();
+        assert_eq!((names(&list).len(), list["metadata"].get("continue")), (1_200, None), "{query}");
+        assert_eq!(list["metadata"].get("remainingItemCount"), None, "{query}");
+    }
+    let (mut token, mut all) = (String::new(), 0);
+    loop {
+        let page = server.get(&format!("{MAPS}?limit=700&resourceVersion=&continue={token}")).await.json();
+        all += names(&page).len();
+        let remaining = page["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
+        assert_eq!(u64::try_from(all).unwrap() + remaining, 1_200);
+        match page["metadata"]["continue"].as_str() {
+            Some(next) => next.clone_into(&mut token),
+            None => break,
+        }
+    }
+    assert_eq!(all, 1_200);
 }
 
 #[tokio::test]
@@ -108,8 +368,11 @@ async fn selectors_choose() {
     ] {
         assert_eq!(names(&server.get(&format!("{MAPS}?{query}")).await.json()), want, "{query}");
     }
-    let paged = server.get(&format!("{MAPS}?limit=1&labelSelector=env")).await.json();
-    assert_eq!(paged["metadata"].get("remainingItemCount"), None);
+    for selector in ["labelSelector=env", "fieldSelector=metadata.namespace%3Da"] {
+        let paged = server.get(&format!("{MAPS}?limit=1&{selector}")).await.json();
+        assert!(paged["metadata"]["continue"].is_string(), "{selector}");
+        assert_eq!(paged["metadata"].get("remainingItemCount"), None, "{selector}");
+    }
     let deleted = server.delete(&format!("{MAPS}?labelSelector=env"), Value::Null).await.json();
     assert_eq!(names(&deleted), ["both", "dev"]);
     assert_eq!(names(&server.get("/api/v1/configmaps").await.json()), ["none"]);

@@ -1,0 +1,223 @@
+//! Watches over real connections: WebSocket, and clients that do not read, over HTTP/1.1 and HTTP/2.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use serving::listener::Listener;
+use serving::server::ServerOptions;
+use storage::cache::Limits;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::super::Api;
+use super::{MAPS, Server, map};
+
+/// Serves on a port of the system's choice.
+async fn serve(server: &Server) -> SocketAddr {
+    let listener = Listener::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST), 0).await.unwrap();
+    let address = listener.address().unwrap();
+    let api = Arc::new(Api::new(Arc::clone(&server.plane)));
+    let forever = std::future::pending();
+    tokio::spawn(serving::server::serve(listener, None, api, ServerOptions::default(), forever));
+    address
+}
+
+/// A WebSocket client: its answer's headers and the connection.
+async fn websocket(address: SocketAddr, url: &str, headers: &str) -> (HeaderMap, u16, TcpStream) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "GET {url} HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n{headers}\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await.unwrap());
+    }
+    let text = String::from_utf8(answer).unwrap();
+    let mut lines = text.lines();
+    let code = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let pairs = lines.filter_map(|line| line.split_once(": "));
+    let headers =
+        pairs.map(|(name, value)| (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap()));
+    (headers.collect(), code, stream)
+}
+
+/// A message as servers send them: opcode and payload.
+async fn message(stream: &mut TcpStream) -> (u8, Vec<u8>) {
+    let read = async {
+        let (first, second) = (stream.read_u8().await.unwrap(), stream.read_u8().await.unwrap());
+        assert_eq!((first & 0xf0, second & 0x80), (0x80, 0), "whole and not masked");
+        let length = match second {
+            126 => stream.read_u16().await.unwrap().into(),
+            127 => stream.read_u64().await.unwrap(),
+            length => u64::from(length),
+        };
+        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut payload).await.unwrap();
+        (first & 0x0f, payload)
+    };
+    tokio::time::timeout(Duration::from_secs(30), read).await.unwrap()
+}
+
+const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
+
+#[tokio::test]
+async fn a_watch_is_served_over_websocket() {
+    let server = Server::start().await;
+    let address = serve(&server).await;
+    server.post(MAPS, map("a", "1")).await;
+    // A token among the protocols is a credential; the other one is agreed on.
+    let protocols =
+        "Sec-WebSocket-Protocol: base64url.bearer.authorization.example.test.dG9rZW4, one, two\r\n";
+    let url = format!("{MAPS}?watch=1&timeoutSeconds=3600");
+    let (headers, code, mut json) = websocket(address, &url, &format!("{KEY}{protocols}")).await;
+    assert_eq!(
+        (code, &headers["sec-websocket-accept"]),
+        (101, &"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".parse().unwrap())
+    );
+    assert_eq!(headers["sec-websocket-protocol"], "one");
+    let accept = format!("{KEY}Accept: application/vnd.svc.protobuf\r\n");
+    let (headers, code, mut protobuf) =
+        websocket(address, &format!("{url}&resourceVersion=0"), &accept).await;
+    assert_eq!((code, headers.get("sec-websocket-protocol")), (101, None));
+    server.post(MAPS, map("b", &"x".repeat(70_000))).await;
+    for name in ["a", "b"] {
+        let (opcode, text) = message(&mut json).await;
+        let event: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(
+            (opcode, &event["type"], &event["object"]["metadata"]["name"]),
+            (1, &json!("ADDED"), &json!(name))
+        );
+        let (opcode, bytes) = message(&mut protobuf).await;
+        assert_eq!((opcode, &bytes[..7]), (2, &b"\x0a\x05ADDED"[..]), "without a length before it");
+    }
+    // A ping in the mask 0, then a close.
+    json.write_all(&[0x89, 0x82, 0, 0, 0, 0, b'h', b'i']).await.unwrap();
+    assert_eq!(message(&mut json).await, (10, b"hi".to_vec()));
+    json.write_all(&[0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe8]).await.unwrap();
+    assert_eq!(message(&mut json).await, (8, vec![0x03, 0xe8]));
+    assert_eq!(json.read(&mut [0]).await.unwrap(), 0, "and closed");
+    server.stop.send(true).unwrap();
+    assert_eq!(message(&mut protobuf).await, (8, 1000_u16.to_be_bytes().to_vec()));
+}
+
+#[tokio::test]
+async fn what_is_no_watch_over_websocket_is_an_ordinary_answer() {
+    let server = Server::start().await;
+    let address = serve(&server).await;
+    server.post(MAPS, map("a", "1")).await;
+    for (url, headers, code) in [
+        (format!("{MAPS}?watch=1"), "Sec-WebSocket-Version: 13\r\n", 400),
+        (format!("{MAPS}?watch=1"), "Sec-WebSocket-Key: short\r\nSec-WebSocket-Version: 13\r\n", 400),
+        (
+            format!("{MAPS}?watch=1"),
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 8\r\n",
+            400,
+        ),
+        (format!("{MAPS}?watch=1&labelSelector=a+in"), KEY, 400),
+        (format!("{MAPS}?watch=1&resourceVersion=words"), KEY, 500),
+        (MAPS.to_owned(), KEY, 200),
+    ] {
+        let (_, got, _) = websocket(address, &url, headers).await;
+        assert_eq!(got, code, "{url} {headers}");
+    }
+    let now = server.plane.store.revision();
+    server.put(&format!("{MAPS}/a"), map("a", "2")).await;
+    server.plane.store.compact(server.plane.store.revision()).await.unwrap();
+    let (_, code, mut expired) =
+        websocket(address, &format!("{MAPS}?watch=1&resourceVersion={now}"), KEY).await;
+    let event: Value = serde_json::from_slice(&message(&mut expired).await.1).unwrap();
+    assert_eq!((code, &event["type"], &event["object"]["code"]), (101, &json!("ERROR"), &json!(410)));
+    assert_eq!(message(&mut expired).await.0, 8);
+}
+
+/// Objects of a collection's churn, and the bytes of each.
+const CHURN: usize = 600;
+const LARGE: usize = 50_000;
+/// What may wait for a client that does not read: what the system keeps of a connection, what the server keeps to be sent,
+/// and one batch of events.
+const WAITING: usize = 16 << 20;
+
+/// Reads a body to its end: its bytes and its events, but for one that is cut off.
+async fn drained<B>(mut body: B) -> (usize, Vec<Value>)
+where
+    B: http_body::Body<Data = bytes::Bytes> + Unpin,
+    B::Error: std::fmt::Debug,
+{
+    let mut all = Vec::new();
+    while let Some(frame) = tokio::time::timeout(Duration::from_secs(30), body.frame()).await.unwrap() {
+        all.extend_from_slice(frame.unwrap().data_ref().unwrap());
+    }
+    let lines = all.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+    (all.len(), lines.map(|line| serde_json::from_slice(line).unwrap()).collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_costs_a_bounded_number_of_bytes_and_can_resume() {
+    let limits = Limits { ring_bytes: 1 << 20, ..Limits::default() };
+    for http2 in [false, true] {
+        let server = Server::bounded(limits).await;
+        let address = serve(&server).await;
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(64 * 1024).unwrap();
+        let io = TokioIo::new(socket.connect(address).await.unwrap());
+        let url = format!("http://{address}{MAPS}?watch=1&resourceVersion={}", server.plane.cache.revision());
+        let request = Request::get(url).body(Empty::<bytes::Bytes>::new()).unwrap();
+        let response = if http2 {
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(request).await.unwrap()
+        } else {
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(request).await.unwrap()
+        };
+        assert_eq!(response.status(), 200);
+        for i in 0..CHURN {
+            server.post(MAPS, map(&format!("m{i:04}"), &"x".repeat(LARGE))).await;
+        }
+        let (bytes, events) = drained(response.into_body()).await;
+        assert!(bytes < WAITING, "{bytes} bytes waited (HTTP/2: {http2})");
+        assert!(!events.is_empty() && events.len() < CHURN);
+        assert!(events.iter().all(|event| event["type"] == "ADDED"), "closed, and no error");
+        let metrics = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
+        assert!(
+            metrics.contains(r#"apiserver_terminated_watchers_total{resource="configmaps"} 1"#),
+            "{metrics}"
+        );
+
+        let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap().to_owned();
+        let mut told: Vec<String> = events.iter().map(name).collect();
+        while told.len() < CHURN {
+            let from = server.get(&format!("{MAPS}/{}", told.last().unwrap())).await.json();
+            let from = from["metadata"]["resourceVersion"].as_str().unwrap();
+            let url = format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={from}");
+            let response = server.open("GET", &url, &[], "".into()).await;
+            told.extend(drained(response.into_body()).await.1.iter().map(name));
+        }
+        let all: Vec<String> = (0..CHURN).map(|i| format!("m{i:04}")).collect();
+        assert_eq!(told, all, "from where it was, without a gap");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_watch_begins_with_is_taken_back_from_who_does_not_read() {
+    let server = Server::bounded(Limits { ring_bytes: 1 << 20, ..Limits::default() }).await;
+    for i in 0..CHURN {
+        server.post(MAPS, map(&format!("m{i:04}"), &"x".repeat(LARGE))).await;
+    }
+    let response = server.open("GET", &format!("{MAPS}?watch=1"), &[], "".into()).await;
+    let mut body = response.into_body();
+    assert!(body.frame().await.is_some(), "it begins");
+    for i in 0..100 {
+        server.put(&format!("{MAPS}/m{i:04}"), map(&format!("m{i:04}"), &"y".repeat(LARGE))).await;
+    }
+    let (bytes, events) = drained(body).await;
+    assert!(bytes < 2 << 20 && events.len() < CHURN, "{bytes} bytes were left");
+}
