@@ -55,7 +55,7 @@ async fn an_identity_token_is_a_user_with_the_issuers_prefix_and_no_rights() {
         logged(&plane, &format!("issuer {}: {reason}", issuer.url("one"))).await;
     }
     assert_eq!(who(&plane, "an-opaque-access-token").await, None);
-    logged(&plane, "bearer: no configured method knows such a token").await;
+    logged(&plane, "token-file: the token is not in the file").await;
     // The tampered signature made us look for newer keys; nothing else did.
     assert_eq!(issuer.asked("one"), ["/.well-known/openid-configuration", "/keys", "/keys"]);
 
