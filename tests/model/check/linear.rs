@@ -12,6 +12,7 @@
 //! J. Wing and C. Gong, Testing and Verifying Concurrent Objects (1993); G. Lowe, Testing for Linearizability (2017).
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
 
 use super::{Check, Violation};
 use crate::chronicle::Chronicle;
@@ -157,12 +158,16 @@ fn effect(operation: &Operation) -> Option<Effect> {
     }
 }
 
-/// A place in the search: what was tried, and the state before it.
+/// A place in the search: what was tried, and what was known before it.
 struct Step {
     call: usize,
     state: State,
     latest: Time,
+    first: usize,
 }
+
+/// States that a search looks at before it gives up and holds that there is an order.
+const PATIENCE: usize = 1 << 20;
 
 /// Whether calls, by the time of sending, have an order that explains them. In the beginning there is nothing.
 pub fn is_linearizable(calls: &[Call]) -> bool {
@@ -171,24 +176,23 @@ pub fn is_linearizable(calls: &[Call]) -> bool {
     let mut visited = HashSet::new();
     let mut path: Vec<Step> = Vec::new();
     let (mut state, mut latest, mut found) = (None, Time::ZERO, 0);
-    // The first call that is not done, and the next to be tried.
+    // The first call that is still to come, and the next to be tried.
     let (mut first, mut next) = (0, 0);
     loop {
-        if found == required {
+        if found == required || visited.len() >= PATIENCE {
             return true;
         }
-        let advanced = candidate(calls, &done, first, next, state, latest);
-        if let Some((call, after)) = advanced {
+        if let Some((call, after)) = candidate(calls, &done, first, next, state, latest) {
             done.set(call, true);
-            if visited.insert((done.0.clone(), after)) {
-                path.push(Step { call, state, latest });
+            let then = latest.max(calls[call].begin);
+            let mut front = first;
+            while front < calls.len() && (done.has(front) || is_past(&calls[front], then)) {
+                front += 1;
+            }
+            if visited.insert((done.settled(calls, front, then), after)) {
+                path.push(Step { call, state, latest, first });
                 found += usize::from(!calls[call].optional);
-                state = after;
-                latest = latest.max(calls[call].begin);
-                while first < calls.len() && done.has(first) {
-                    first += 1;
-                }
-                next = first;
+                (state, latest, first, next) = (after, then, front, front);
             } else {
                 done.set(call, false);
                 next = call + 1;
@@ -198,10 +202,13 @@ pub fn is_linearizable(calls: &[Call]) -> bool {
         let Some(step) = path.pop() else { return false };
         done.set(step.call, false);
         found -= usize::from(!calls[step.call].optional);
-        (state, latest) = (step.state, step.latest);
-        first = first.min(step.call);
-        next = step.call + 1;
+        (state, latest, first, next) = (step.state, step.latest, step.first, step.call + 1);
     }
+}
+
+/// Whether a call that may not have happened cannot happen any more.
+fn is_past(call: &Call, latest: Time) -> bool {
+    call.optional && call.end < latest
 }
 
 /// The next call from `next` on that can happen now, and the state after it.
@@ -222,9 +229,8 @@ fn candidate(
         if done.has(index) {
             continue;
         }
-        let late = call.optional && call.end < latest;
         if index >= next
-            && !late
+            && !is_past(call, latest)
             && let Some(after) = call.effect.apply(state)
             && earlier_allow(calls, done, first, index)
         {
@@ -253,6 +259,19 @@ impl Done {
         self.0[index / 64] >> (index % 64) & 1 == 1
     }
 
+    /// The set with all that cannot happen any more: what is left to do is the same for all sets that are then equal.
+    fn settled(&self, calls: &[Call], first: usize, latest: Time) -> Vec<u64> {
+        let mut all = Done(self.0.clone());
+        (0..first).for_each(|index| all.set(index, true));
+        for (index, call) in calls.iter().enumerate().skip(first).take_while(|(_, call)| call.begin <= latest)
+        {
+            if is_past(call, latest) {
+                all.set(index, true);
+            }
+        }
+        all.0
+    }
+
     fn set(&mut self, index: usize, to: bool) {
         let bit = 1 << (index % 64);
         if to {
@@ -262,6 +281,9 @@ impl Done {
         }
     }
 }
+
+/// How long a history is made smaller.
+const MINIMIZING: Duration = Duration::from_secs(5);
 
 /// Some of the calls that still have no order: the shortest beginning, without the reads that are not needed.
 fn minimal(calls: Vec<Call>) -> Vec<Call> {
@@ -290,7 +312,8 @@ fn minimal(calls: Vec<Call>) -> Vec<Call> {
     let mut least = beginning(fails);
     // A state that somebody read in peace can stand for all before it; what only looked can go.
     let mut index = 0;
-    while index < least.len() {
+    let begun = Instant::now();
+    while index < least.len() && begun.elapsed() < MINIMIZING {
         let mut without = least.clone();
         let gone = without.remove(index);
         if !gone.effect.changes() && !is_linearizable(&without) {
