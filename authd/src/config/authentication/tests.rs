@@ -195,11 +195,12 @@ fn audiences_and_their_policy() {
             ("audiences: [x, z]", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"\": audienceMatchPolicy must be MatchAny for multiple audiences"),
             ("audiences: [x, z], audienceMatchPolicy: MatchAll", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"MatchAll\": audienceMatchPolicy must be MatchAny for multiple audiences"),
             ("audiences: [x], audienceMatchPolicy: MatchAll", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"MatchAll\": audienceMatchPolicy must be empty or MatchAny for single audience"),
-            ("audiences: x", "jwt[0].issuer.audiences: Invalid value: \"string\": must be a list of strings"),
         ]
         .map(|(fields, want)| (fields, want)),
         |fields| with_issuer(&format!("url: 'https://a.test', {fields}")),
     );
+    let text = faults(&with_issuer("url: 'https://a.test', audiences: x"));
+    assert_eq!(text[0], "jwt[0].issuer.audiences: Invalid value: \"string\": must be a list of strings");
 }
 
 #[test]

@@ -1,0 +1,177 @@
+//! Random and mutated bytes into what reads strangers' documents: configuration files, key sets, metadata and tokens.
+//! Nothing panics, and what is accepted keeps its promises.
+//!
+//! Each target runs for `FUZZ_SECONDS` (default 2), from `FUZZ_SEED` (default: fixed, so that a plain run is repeatable
+//! up to how far it gets). A failure prints seed, round and input.
+
+#![expect(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use apimachinery::clock::{Chance, Clock, SeededChance, SystemClock};
+use apimachinery::names::{Names, Preset};
+use authd::authn::jwt::{claims, discovery};
+use authd::config::authentication::{self, Context, MOST_AUTHENTICATORS};
+use authd::tokens::jose::{self, Signed};
+use authd::tokens::jwk::{KeySet, MOST_KEYS};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+
+static CONTEXT: LazyLock<Context> = LazyLock::new(|| Context {
+    names: Arc::new(Names::new(Preset::Svc, "svc.internal").unwrap()),
+    disallowed_issuers: vec!["https://own.test".to_owned()],
+    anonymous_conditions: true,
+});
+
+/// A configuration that is accepted has what every authenticator needs; a fault has a text, and a line of the file.
+fn configuration(data: &[u8]) {
+    let lines = data.split(|byte| *byte == b'\n').count();
+    match authentication::read(data, &CONTEXT) {
+        Ok(read) => {
+            assert!(read.jwt.len() <= MOST_AUTHENTICATORS);
+            for one in &read.jwt {
+                assert!(
+                    one.issuer.url.to_lowercase().starts_with("https://") && !one.issuer.audiences.is_empty()
+                );
+                assert_ne!(one.issuer.url, "https://own.test");
+            }
+        }
+        Err(faults) => {
+            assert!(!faults.is_empty() && faults.len() <= 100);
+            for fault in faults {
+                assert!(!fault.text.is_empty());
+                assert!(fault.line.is_none_or(|line| line >= 1 && line <= lines + 1), "{fault}");
+            }
+        }
+    }
+}
+
+/// A key set that is accepted is bounded, and read again the same; no garbage is signed by it.
+fn key_set(data: &[u8]) {
+    let Ok(set) = KeySet::parse(data) else { return };
+    assert!(set.len() <= MOST_KEYS && set.passed_over.len() <= MOST_KEYS);
+    let again = KeySet::parse(data).unwrap();
+    assert!(set.is_within(&again) && again.is_within(&set));
+    for algorithm in jose::Algorithm::ALL {
+        let header = URL_SAFE_NO_PAD.encode(format!("{{\"alg\":\"{algorithm}\"}}"));
+        let token = format!("{header}.e30.{}", URL_SAFE_NO_PAD.encode([7; 64]));
+        let signed = Signed::parse(&token).ok().unwrap();
+        assert!(set.verify(&signed).is_none());
+    }
+}
+
+/// Metadata that is accepted is the issuer's own, and its keys are served over TLS.
+fn metadata(data: &[u8]) {
+    if let Ok(url) = discovery::keys_url(data, "https://a.test") {
+        assert!(url.to_lowercase().starts_with("https://"));
+        assert!(String::from_utf8_lossy(data).contains("jwks_uri"));
+    }
+}
+
+/// A token is taken apart the same way by both readers; claims that are accepted hold what was checked.
+fn token(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let payload = jose::unverified_payload(&text);
+    if let Ok(signed) = Signed::parse(&text) {
+        assert_eq!(payload.as_deref(), Some(signed.unverified_payload()));
+    }
+    // The text as a payload too, so that most rounds get past base64.
+    for payload in [payload.as_deref(), Some(data)].into_iter().flatten() {
+        let issuer = claims::issuer(payload);
+        let Ok(read) = claims::read(payload) else { continue };
+        let audiences = ["x".to_owned()];
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        if let Ok(ends) = claims::check(&read, "https://a.test", &audiences, now) {
+            assert_eq!(issuer, Ok(Some("https://a.test".to_owned())));
+            assert!(ends.as_second() >= now.as_second() - 1 && read.contains_key("aud"));
+        }
+    }
+}
+
+const CONFIGURATIONS: &[&str] = &[
+    "apiVersion: apiserver.config.svc.internal/v1beta1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: https://a.test\n    discoveryURL: https://b.test/meta\n    audiences: [x, z]\n    audienceMatchPolicy: MatchAny\n  claimValidationRules:\n  - {claim: hd, requiredValue: x}\n  - {expression: 'claims.n == 1', message: m}\n  claimMappings:\n    username: {expression: 'claims.email_verified ? claims.email : claims.sub'}\n    groups: {claim: g, prefix: 'g:'}\n    uid: {claim: oid}\n    extra:\n    - {key: a.test/x, valueExpression: claims.t}\n  userValidationRules:\n  - {expression: 'size(user.groups) < 9'}\nanonymous:\n  enabled: true\n  conditions:\n  - path: /livez\n",
+    r#"{"apiVersion":"apiserver.config.svc.internal/v1beta1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":"https://a.test","audiences":["x"],"certificateAuthority":"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"},"claimMappings":{"username":{"claim":"sub","prefix":""}}}]}"#,
+    "a: &a [1]\nb: *a\n<<: {c: *a}\n",
+];
+const KEYS: &[&str] = &[
+    r#"{"keys":[{"kty":"EC","kid":"k","use":"sig","alg":"ES256","crv":"P-256","x":"axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY","y":"T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"}]}"#,
+    r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"},{"kty":"EC","crv":"P-384","x":"AA","y":"AA"},{"kty":"oct","k":"AA"}]}"#,
+];
+const METADATA: &[&str] = &[
+    r#"{"issuer":"https://a.test","jwks_uri":"https://a.test/keys","response_types_supported":["id_token"]}"#,
+];
+const TOKENS: &[&str] = &[
+    "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJodHRwczovL2EudGVzdCJ9.AAAA",
+    r#"{"iss":"https://a.test","aud":["x","y"],"exp":1900000000,"iat":1700000000,"nbf":1700000000.5,"sub":"jane"}"#,
+    r#"{"iss":"https://a.test","aud":"x","exp":19e8,"a":{"b":[1,{"c":null}]}}"#,
+];
+
+/// A mutated seed, two seeds spliced, or noise.
+fn input(chance: &SeededChance, seeds: &[&str]) -> Vec<u8> {
+    const SPECIAL: &[u8] = b"{}[]()\"'\\:,-?&*!|>%.=<+/ \n0195ueEx_~;#@\0\xc3\xa9";
+    let pick = |n: usize| usize::try_from(chance.bits() % (n.max(1) as u128)).unwrap_or(0);
+    let seed = || seeds[pick(seeds.len())].as_bytes();
+    let mut bytes = match pick(10) {
+        0 => (0..pick(64)).map(|_| chance.bits() as u8).collect(),
+        1 => [&seed()[..pick(seed().len().min(20))], seed()].concat(),
+        _ => seed().to_vec(),
+    };
+    for _ in 0..pick(6) {
+        let at = pick(bytes.len() + 1);
+        match pick(5) {
+            0 => bytes.insert(at, SPECIAL[pick(SPECIAL.len())]),
+            1 if at < bytes.len() => bytes[at] = SPECIAL[pick(SPECIAL.len())],
+            2 if at < bytes.len() => drop(bytes.remove(at)),
+            3 => {
+                let end = (at + pick(40)).min(bytes.len());
+                let piece = bytes[at..end].to_vec();
+                let to = pick(bytes.len() + 1);
+                bytes.splice(to..to, piece.repeat(1 + pick(20)));
+            }
+            _ if pick(4) == 0 => bytes.truncate(at.max(1)),
+            _ => {}
+        }
+    }
+    bytes
+}
+
+fn run(name: &str, seeds: &[&str], target: fn(&[u8])) {
+    let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = variable("FUZZ_SEED").unwrap_or(20_251_121);
+    let budget = Duration::from_secs(variable("FUZZ_SECONDS").unwrap_or(2));
+    let clock = SystemClock::new();
+    let chance = SeededChance::new(seed);
+    seeds.iter().for_each(|text| target(text.as_bytes()));
+    let mut round = 0_u64;
+    while clock.monotonic() < budget {
+        let bytes = input(&chance, seeds);
+        if catch_unwind(AssertUnwindSafe(|| target(&bytes))).is_err() {
+            panic!("{name}: FUZZ_SEED={seed} round {round}: {:?}", String::from_utf8_lossy(&bytes));
+        }
+        round += 1;
+    }
+    println!("{name}: {round} rounds");
+}
+
+#[test]
+fn configurations_are_read_or_refused() {
+    run("configuration", CONFIGURATIONS, configuration);
+}
+
+#[test]
+fn key_sets_are_read_or_refused() {
+    run("key set", KEYS, key_set);
+}
+
+#[test]
+fn metadata_is_read_or_refused() {
+    run("metadata", METADATA, metadata);
+}
+
+#[test]
+fn tokens_are_read_or_refused() {
+    run("token", TOKENS, token);
+}
