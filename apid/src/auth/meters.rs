@@ -48,7 +48,7 @@ pub(super) enum Login {
 /// The counters, looked up once.
 pub(super) struct AuthMeters {
     results: [(Counter, Histogram); 3],
-    users: [(&'static str, Counter); 7],
+    users: [(&'static str, Counter); 6],
     hit: Counter,
     miss: Counter,
 }
@@ -73,7 +73,6 @@ impl AuthMeters {
                 user("client"),
                 user("kube_proxy"),
                 user("kubelet"),
-                user("system:serviceaccount:kube-system:default"),
                 user(EMAIL),
                 user(OTHER),
             ],

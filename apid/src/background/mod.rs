@@ -28,7 +28,7 @@ mod stored;
 
 pub use admission_writes::AdmissionWrites;
 pub use policy_writes::PolicyWrites;
-pub use publishers::{ProxyPublication, Publications, publish};
+pub use publishers::publish;
 
 /// Starts the loops. `own_accounts`: each writes as a service account of its own. `collect_garbage`: objects end with their
 /// owners. `event_ttl`: how long after its last write an Event ends; zero: never.

@@ -13,13 +13,14 @@ use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use serving::gates::FeatureGates;
 
 use crate::auth::ProxyHeaders;
-use crate::background::{ProxyPublication, Publications};
 
 mod parse;
+mod publications;
 mod service_range;
 mod table;
 
 use parse::Line;
+pub use publications::{ProxyPublication, Publications};
 pub use service_range::ServiceRange;
 use table::State;
 
@@ -269,7 +270,7 @@ impl Config {
                 .into_iter()
                 .filter_map(path)
                 .collect(),
-            publications: publications(line),
+            publications: Publications::of(line),
             hidden_metrics: line.value("show-hidden-metrics-for-version").unwrap_or_default().to_owned(),
             authd: authd?,
             authd_socket: path("authd-socket"),
@@ -316,24 +317,6 @@ fn read_admission(line: &mut Line, names: &Names) -> admission::Configuration {
         line.mistakes.extend(told);
         admission::Configuration::default()
     })
-}
-
-/// What the flags say for programs beside this one.
-fn publications(line: &Line) -> Publications {
-    let path = |name: &str| line.value(name).map(PathBuf::from);
-    let proxy = path("requestheader-client-ca-file").map(|client_ca| ProxyPublication {
-        client_ca,
-        lists: [
-            "requestheader-allowed-names",
-            "requestheader-username-headers",
-            "requestheader-uid-headers",
-            "requestheader-group-headers",
-            "requestheader-extra-headers-prefix",
-        ]
-        .map(|name| (name, line.list(name)))
-        .into(),
-    });
-    Publications { root_ca: path("root-ca-file"), client_ca: path("client-ca-file"), proxy }
 }
 
 fn read_authd(line: &mut Line, warnings: &mut Vec<String>) -> Option<Authd> {

@@ -39,7 +39,7 @@ impl Setup {
 #[tokio::test]
 async fn an_event_above_a_policy_write_waits_for_a_new_authorization() {
     let s = setup();
-    let mut guard = s.open("u").await;
+    let guard = s.open("u").await;
     write(&s.vector, "configmaps/a/x", 2);
     assert!(guard.admits(Revision(2)), "no policy write, no question");
     write(&s.vector, "rolebindings/a/b", 3);
@@ -55,7 +55,7 @@ async fn an_event_above_a_policy_write_waits_for_a_new_authorization() {
 #[tokio::test]
 async fn a_refused_watch_ends_and_says_why() {
     let s = setup();
-    let mut guard = s.open("u").await;
+    let guard = s.open("u").await;
     s.allowed.store(false, Ordering::SeqCst);
     write(&s.vector, "rolebindings/a/b", 3);
     guard.changed().await;
@@ -96,7 +96,7 @@ async fn a_refusal_that_a_grant_overtook_ends_no_watch() {
     while opened.lock().is_none() {
         tokio::task::yield_now().await;
     }
-    let mut guard = opened.lock().take().unwrap();
+    let guard = opened.lock().take().unwrap();
     guard.renew(Revision(4)).await.unwrap();
     assert!(guard.admits(Revision(4)));
 }
@@ -126,7 +126,7 @@ async fn streams_of_one_user_share_a_question_and_all_go_in_one_batch() {
 #[tokio::test]
 async fn policy_that_never_stands_still_does_not_starve_a_watch() {
     let s = setup();
-    let mut guard = s.open("u").await;
+    let guard = s.open("u").await;
     let vector = s.vector.clone();
     let busy = tokio::spawn(async move {
         for revision in 3.. {
@@ -148,7 +148,7 @@ async fn a_watch_ends_with_the_identity_that_opened_it() {
     let foundation = s.vector.foundations().lay("", "serviceaccounts", "a", "mine");
     let mut who = user("u");
     who.tenure = Arc::new(Tenure { foundations: vec![foundation], ..Tenure::default() });
-    let mut guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
     let other = s.open("u").await;
     write(&s.vector, "serviceaccounts/a/mine", 3);
     guard.changed().await;
@@ -205,7 +205,7 @@ async fn a_watch_made_as_somebody_else_ends_with_the_right_to_be_them() {
 #[tokio::test]
 async fn a_watch_ends_thirty_seconds_after_authd_was_lost() {
     let s = setup();
-    let mut guard = s.open("u").await;
+    let guard = s.open("u").await;
     s.auth.link.lost("gone");
     s.clock.advance(Duration::from_secs(30));
     assert!(guard.admits(Revision(2)), "policy has not moved");
@@ -219,7 +219,7 @@ async fn a_watch_ends_thirty_seconds_after_authd_was_lost() {
 async fn work_of_the_process_needs_no_policy() {
     let s = setup();
     let attributes = pods("a");
-    let mut guard = s.auth.guard(&Authorized::internal(Arc::default(), attributes, "a controller"));
+    let guard = s.auth.guard(&Authorized::internal(Arc::default(), attributes, "a controller"));
     s.auth.link.lost("gone");
     s.clock.advance(Duration::from_secs(100));
     write(&s.vector, "rolebindings/a/b", 3);
@@ -235,7 +235,7 @@ async fn a_watch_ends_with_the_era_and_outlives_a_change_of_policy() {
     s.auth.epochs.observe(Some(&epoch));
     let mut who = user("u");
     who.tenure = Arc::new(Tenure { era: Some(s.auth.epochs.era()), ..Tenure::default() });
-    let mut guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
     let policy = authproto::auth::Epoch { generation: epoch.generation + 1, ..epoch };
     *s.script.epoch.lock() = policy.clone();
     s.auth.epochs.observe(Some(&policy));

@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 use super::super::actor::Actor;
 use super::super::follow::{Seen, follow};
 use super::super::stored;
-use super::{Publications, RETRY, put, text, when_changed};
+use super::{RETRY, put, text, when_changed};
+use crate::config::Publications;
 use crate::plane::Plane;
 
 /// The ConfigMap.

@@ -9,7 +9,7 @@
 //!
 //! Each is put back when somebody changes or deletes it, and follows its files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,31 +20,12 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::actor::{Actor, Target};
 use super::stored;
+use crate::config::Publications;
 use crate::plane::{Collection, Plane};
 
 mod authentication;
 mod legacy_tokens;
 mod root_ca;
-
-/// What there is to tell.
-#[derive(Clone, Debug, Default)]
-pub struct Publications {
-    /// `--root-ca-file`.
-    pub root_ca: Option<PathBuf>,
-    /// `--client-ca-file`.
-    pub client_ca: Option<PathBuf>,
-    /// What authenticating proxies are told apart by, if any is trusted.
-    pub proxy: Option<ProxyPublication>,
-}
-
-/// The flags of authenticating proxies as they were given.
-#[derive(Clone, Debug, Default)]
-pub struct ProxyPublication {
-    /// `--requestheader-client-ca-file`.
-    pub client_ca: PathBuf,
-    /// The lists, each under its key in the ConfigMap.
-    pub lists: Vec<(&'static str, Vec<String>)>,
-}
 
 /// How often files are looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -111,7 +92,7 @@ async fn put(
 }
 
 /// The text of a file.
-fn text(file: &PathBuf) -> Result<String, Status> {
+fn text(file: &Path) -> Result<String, Status> {
     std::fs::read_to_string(file)
         .map_err(|error| Status::unavailable(format!("{}: {error}", file.display()), 1))
 }
