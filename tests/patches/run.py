@@ -29,6 +29,8 @@ PLACE = ROOT / "target" / "known-bugs"
 TREE = PLACE / "tree"
 BUILD = PLACE / "build"
 SEEDS = [1, 2]
+# Seconds after which a run, beside the time that it was given, is held to hang.
+HANGS = 300
 VIOLATION = re.compile(r"^([A-Z][A-Za-z]+): (.*)")
 
 
@@ -85,7 +87,11 @@ def look(binary, test, seconds):
             RUST_BACKTRACE="0",
         )
         command = [binary, test + "::", "--nocapture"]
-        run = subprocess.run(command, cwd=ROOT, env=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            run = subprocess.run(command, cwd=ROOT, env=place, timeout=HANGS + 4 * seconds, **pipes)
+        except subprocess.TimeoutExpired:
+            sys.exit(f"the model does not end: MODEL_SEED={seed}, {test}")
         if run.returncode != 0:
             text = run.stdout.decode(errors="replace")
             saw = [found.groups() for found in map(VIOLATION.match, text.splitlines()) if found]
