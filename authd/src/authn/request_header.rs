@@ -138,7 +138,7 @@ fn decoded(key: &str) -> String {
         let [high, low, after @ ..] = after else { return key.to_owned() };
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let (Some(high), Some(low)) = (digit(*high), digit(*low)) else { return key.to_owned() };
-        out.push(high << 4 | low);
+        out.push((high << 4) | low);
         rest = after;
     }
     String::from_utf8(out).unwrap_or_else(|_| key.to_owned())

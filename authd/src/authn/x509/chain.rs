@@ -150,14 +150,14 @@ fn is_revoked(path: &VerifiedPath<'_>, lists: &Lists) -> bool {
         .map(|held| (held.subject().to_vec(), held.subject_public_key_info(), held.issuer(), held.serial()))
         .collect();
     let end_entity = path.end_entity();
-    let certificates = std::iter::once((end_entity.issuer(), end_entity.serial()))
+    let mut certificates = std::iter::once((end_entity.issuer(), end_entity.serial()))
         .chain(intermediates.iter().map(|(_, _, issuer, serial)| (*issuer, *serial)));
     let issuers: Vec<IssuerKey<'_>> = intermediates
         .iter()
         .filter_map(|(subject, info, ..)| Some(IssuerKey { subject, public_key: inside(info)? }))
         .chain([key_of(path.anchor())])
         .collect();
-    certificates.into_iter().any(|(issuer, serial)| {
+    certificates.any(|(issuer, serial)| {
         issuers.iter().filter(|known| known.subject == issuer).any(|known| lists.revoke(*known, serial))
     })
 }
