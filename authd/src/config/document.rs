@@ -286,7 +286,10 @@ impl<'d> Fields<'d> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<(String, Vec<String>, Vec<Option<bool>>), Vec<String>> {
+    /// Name, tags and items.
+    type Thing = (String, Vec<String>, Vec<Option<bool>>);
+
+    fn read(text: &str) -> Result<Thing, Vec<String>> {
         let document = Document::read(text.as_bytes()).map_err(|fault| vec![fault.to_string()])?;
         let decoded = document.decode("Thing", &["a/v1".to_owned()], |fields| {
             let name = fields.object("spec", |spec| spec.text("name")).unwrap_or_default();

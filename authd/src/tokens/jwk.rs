@@ -303,7 +303,7 @@ mod tests {
         }
         assert!(set(&[]).is_empty());
         assert_eq!(set(&vec![good.clone(); 100]).len(), MOST_KEYS);
-        assert!(set(&[good.clone()]).is_within(&set(&[with("use", Value::Null)])));
+        assert!(set(std::slice::from_ref(&good)).is_within(&set(&[with("use", Value::Null)])));
         assert!(!set(&[good]).is_within(&set(&[])));
     }
 

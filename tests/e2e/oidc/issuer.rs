@@ -178,7 +178,9 @@ impl Issuer {
             ServerOptions::default(),
             std::future::pending::<()>(),
         );
-        let task = tokio::spawn(async move { drop(served.await) });
+        let task = tokio::spawn(async move {
+            served.await;
+        });
         Issuer { port, _dir: dir, tls: pair, state, task }
     }
 
