@@ -33,6 +33,8 @@ struct Seen {
     /// The client's end: the same port is the same connection.
     peer: SocketAddr,
     fingerprint: Option<[u8; 32]>,
+    /// Certificates that the client showed.
+    chain: usize,
 }
 
 impl Seen {
@@ -79,6 +81,7 @@ impl Server {
                     body,
                     peer: connection.peer.unwrap(),
                     fingerprint: connection.client_fingerprint,
+                    chain: connection.client_chain.len(),
                 };
                 log.lock().push(seen.clone());
                 match script(&seen) {

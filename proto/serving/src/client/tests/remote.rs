@@ -238,3 +238,14 @@ async fn a_certificate_of_a_plugin_is_shown_and_changes_with_a_new_connection() 
     assert_ne!(second.fingerprint, first.fingerprint);
     assert_eq!(runs(&bench), 2);
 }
+
+#[tokio::test]
+async fn a_chain_of_a_plugin_is_shown_whole() {
+    let bench = Bench::new(|_| reply(200, "{}")).await;
+    let remote = bench.remote(plugin(&bench)).unwrap();
+    let jane = pair(bench.dir(), "jane");
+    let intermediate = std::fs::read_to_string(bench.dir().join("users.crt")).unwrap();
+    let chain = format!("{}{intermediate}", jane.cert);
+    prints(&bench, serde_json::json!({"clientCertificateData": chain, "clientKeyData": jane.key}));
+    assert_eq!(bench.post(&remote).await.chain, 2);
+}
