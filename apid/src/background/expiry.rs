@@ -17,7 +17,7 @@
 //!
 //! requirements, appendix (b), `--event-ttl`; Kubernetes keeps Events under a lease that each write renews.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,13 +59,15 @@ struct Expiry {
     prefix: String,
     clock: Arc<dyn Clock>,
     ttl: Duration,
-    /// By the time at which they end, on the monotonic clock, and the revision.
+    /// Keys by the time at which they end, on the monotonic clock, and the revision: one entry for each that is there.
     ends: BTreeMap<(Duration, Revision), Arc<str>>,
+    /// The same by key.
+    by_key: HashMap<Arc<str>, (Duration, Revision)>,
 }
 
 impl Expiry {
     fn new(store: Arc<dyn Store>, prefix: &str, clock: Arc<dyn Clock>, ttl: Duration) -> Self {
-        Expiry { store, prefix: prefix.to_owned(), clock, ttl, ends: BTreeMap::new() }
+        Expiry { store, prefix: prefix.to_owned(), clock, ttl, ends: BTreeMap::new(), by_key: HashMap::new() }
     }
 
     async fn run(&mut self) -> Result<(), Error> {
@@ -93,7 +95,7 @@ impl Expiry {
                     Duration::try_from(today.duration_since(written)).unwrap_or_default()
                 });
                 let end = now + self.ttl.saturating_sub(age);
-                self.ends.insert((end, row.revision), row.key.clone());
+                self.note(&row.key, Some((end, row.revision)));
             }
             match page.rows.last() {
                 Some(last) if page.more => {
@@ -106,11 +108,25 @@ impl Expiry {
         self.store.watch(&self.prefix, revision).await
     }
 
-    /// Notes what was written.
+    /// Notes what was written and what is gone.
     fn take(&mut self, changes: &[Change]) {
         let end = self.clock.monotonic() + self.ttl;
-        for change in changes.iter().filter(|change| change.new.is_some()) {
-            self.ends.insert((end, change.revision), change.key.clone());
+        for change in changes {
+            self.note(&change.key, change.new.is_some().then_some((end, change.revision)));
+        }
+    }
+
+    /// Notes when a key ends and at which revision it is; None: it is gone.
+    fn note(&mut self, key: &Arc<str>, end: Option<(Duration, Revision)>) {
+        let before = match end {
+            Some(end) => self.by_key.insert(key.clone(), end),
+            None => self.by_key.remove(key),
+        };
+        if let Some(before) = before {
+            self.ends.remove(&before);
+        }
+        if let Some(end) = end {
+            self.ends.insert(end, key.clone());
         }
     }
 
@@ -132,6 +148,7 @@ impl Expiry {
             && due.len() < BATCH
         {
             let ((_, revision), key) = first.remove_entry();
+            self.by_key.remove(&key);
             due.push((key, revision));
         }
         let deleted =
@@ -142,7 +159,7 @@ impl Expiry {
                 // It was written meanwhile, or somebody else deleted it.
                 Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => {}
                 Err(error) => {
-                    self.ends.insert((now, *revision), key.clone());
+                    self.note(key, Some((now, *revision)));
                     failure = Some(error);
                 }
             }
@@ -251,9 +268,10 @@ mod tests {
         server.clock.advance(59 * MINUTE);
         assert_eq!(
             expiry.expire().await.unwrap(),
-            1,
+            0,
             "the first write is over, and the object was written since"
         );
+        assert_eq!(expiry.ends.len(), 1, "no more is kept than objects are there");
         assert_eq!(server.keys().await, ["/events/a/x"]);
         assert_eq!(expiry.wait(), MINUTE);
         server.clock.advance(MINUTE);
@@ -264,6 +282,18 @@ mod tests {
         assert_eq!(deleted.old.as_ref().unwrap().revision, second);
         expiry.take(&changes);
         assert!(expiry.ends.is_empty());
+    }
+
+    /// Between the end of its time and the deletion it was written once more.
+    #[tokio::test]
+    async fn a_write_that_was_not_seen_yet_saves_the_object() {
+        let server = Server::start();
+        let old = server.write("/events/a/x", "2025-05-01T02:00:00Z", &[], None).await;
+        let mut expiry = server.expiry();
+        let _watch = expiry.begin().await.unwrap();
+        server.write("/events/a/x", "2025-05-01T02:00:00Z", &[], Some(old)).await;
+        assert_eq!(expiry.expire().await.unwrap(), 1, "it was due");
+        assert_eq!(server.keys().await, ["/events/a/x"]);
     }
 
     #[tokio::test]
