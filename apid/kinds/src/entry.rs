@@ -81,6 +81,21 @@ fn write_field(out: &mut Vec<u8>, field: &str, value: &Value) {
     serde_json::to_writer(&mut *out, value).expect("tree");
 }
 
+/// Appends a number in decimal: once for each item of a list, so without a text of its own.
+fn write_number(out: &mut Vec<u8>, mut number: u64) {
+    let begin = out.len();
+    loop {
+        out.push(b'0' + u8::try_from(number % 10).unwrap_or_default());
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    if let Some(digits) = out.get_mut(begin..) {
+        digits.reverse();
+    }
+}
+
 /// Makes the entries of one resource.
 pub struct Decoder {
     kind: &'static Kind,
@@ -175,7 +190,7 @@ impl Entry {
         }
         out.extend_from_slice(METADATA);
         out.extend_from_slice(b"\"resourceVersion\":\"");
-        out.extend_from_slice(revision.to_string().as_bytes());
+        write_number(out, revision.0);
         out.push(b'"');
         if rest.first() != Some(&b'}') {
             out.push(b',');

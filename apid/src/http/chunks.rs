@@ -22,8 +22,11 @@ use serving::body::{Body, BodyError};
 use crate::plane::Item;
 use crate::verbs::Shown;
 
-/// Bytes from which on a chunk is sent.
-const CHUNK: usize = 32 * 1024;
+/// Room of a chunk: what the allocator still keeps for each thread.
+const ROOM: usize = 32 * 1024;
+
+/// Bytes from which on a chunk is sent, so that most objects fit behind them.
+const CHUNK: usize = ROOM - ROOM / 8;
 
 /// Parts of a document, in order; after an error nothing that was sent is whole.
 pub(super) trait Chunks: Iterator<Item = Result<Bytes, Status>> + Send {}
@@ -54,7 +57,7 @@ impl Iterator for ListChunks {
             return None;
         }
         let mut out = std::mem::take(&mut self.opening);
-        out.reserve(CHUNK + CHUNK / 8);
+        out.reserve(ROOM.saturating_sub(out.len()));
         while out.len() < CHUNK {
             let Some(item) = self.items.next() else {
                 out.extend_from_slice(b"]}");

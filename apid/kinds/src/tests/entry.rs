@@ -43,6 +43,15 @@ fn stored_bytes_begin_with_the_head_and_hold_no_version() {
 }
 
 #[test]
+fn numbers_are_written_in_decimal() {
+    for number in [0, 7, 10, 909, 1_000_000, u64::MAX] {
+        let mut out = b"before".to_vec();
+        write_number(&mut out, number);
+        assert_eq!(String::from_utf8(out).unwrap(), format!("before{number}"));
+    }
+}
+
+#[test]
 fn reads_select_by_what_the_entry_keeps() {
     let event = object(json!({
         "kind": "Event", "apiVersion": "v1",
