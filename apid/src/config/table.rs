@@ -5,6 +5,8 @@
 //! One line a flag; parsing, `--help` and what is passed on follow from it. Names are kube-apiserver's where it has one
 //! (requirements, appendix (b)).
 
+use serving::gates::GATES;
+
 /// What a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
@@ -401,6 +403,11 @@ pub(super) fn help() -> String {
         };
         text.push_str(&format!("  {dashes}{}{value}\n        {}{note}\n", flag.name, flag.help));
     }
+    text.push_str("\nfeature gates:\n");
+    for gate in GATES {
+        let (stage, default) = (gate.stage.as_str(), gate.default);
+        text.push_str(&format!("  {}=true|false ({stage} - default={default})\n", gate.name));
+    }
     text
 }
 
@@ -417,5 +424,14 @@ mod tests {
         assert_eq!(names.len(), count);
         let help = help();
         assert!(FLAGS.iter().all(|flag| !flag.help.is_empty() && help.contains(flag.name)));
+    }
+
+    #[test]
+    fn help_says_of_each_gate_how_far_it_is() {
+        let help = help();
+        for gate in ["AuthorizeNodeWithSelectors", "AuthorizeWithSelectors"] {
+            assert!(help.contains(&format!("  {gate}=true|false (BETA - default=true)\n")), "{help}");
+        }
+        assert!(help.contains("  WatchList=true|false (BETA - default=false)\n"), "{help}");
     }
 }
