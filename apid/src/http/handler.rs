@@ -78,7 +78,8 @@ impl Api {
         let query = Query::parse(head.uri.query());
         let info = RequestInfo::resolve(&head.method, head.uri.path(), &query);
         let in_flight = &self.in_flight;
-        let exchange = Exchange { plane, in_flight, head, presented, query: &query, info: &info, connection, id };
+        let exchange =
+            Exchange { plane, in_flight, head, presented, query: &query, info: &info, connection, id };
 
         let mut record = Record { plane, event: plane.audit.is_on().then(|| exchange.audit_event()) };
         let span = exchange.span();
