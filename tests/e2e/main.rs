@@ -36,6 +36,7 @@ mod pod_security;
 mod presets;
 mod process;
 mod rbac;
+mod reading;
 mod reviews;
 mod start_objects;
 mod storage;
