@@ -1,0 +1,406 @@
+//! Services that are asked who somebody is and what they may do, over TLS with client certificates: honest, slow, failing
+//! and lying (requirements A-TWH, A-AZW, and A-AZC as far as it tells of webhooks).
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use serving::body::{self, Body};
+use serving::certs::{Authority, ensure_serving_pair};
+use serving::listener::Listener;
+use serving::server::{ConnectionInfo, ServerOptions, serve};
+use serving::tls::{ServingTls, TlsFiles};
+use tempfile::TempDir;
+
+use crate::harness::{Client, Options, Plane, eventually};
+
+/// What the service says to a review: a status code and a body; None: nothing, for as long as the client waits.
+type Says = Option<(u16, Value)>;
+
+/// A service in this process.
+struct Service {
+    dir: TempDir,
+    port: u16,
+    /// Paths and bodies of the requests since they were last taken.
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl Service {
+    /// Answers each review as `says` makes of its path and body, and 401 to those without a client certificate.
+    async fn start(says: impl Fn(&str, &Value) -> Says + Send + Sync + 'static) -> Service {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        let pair =
+            ensure_serving_pair(dir.path(), &["127.0.0.1".to_owned()], Timestamp::now()).expect("a pair");
+        for (authority, user) in [("callers", "me"), ("strangers", "other")] {
+            let (cert, key) = (at(&format!("{authority}.crt")), at(&format!("{authority}.key")));
+            let made = Authority::ensure(&cert, &key, authority, Timestamp::now()).expect("an authority");
+            let pair =
+                made.client(user, &[], Duration::from_secs(3600), Timestamp::now()).expect("a certificate");
+            std::fs::write(at(&format!("{user}.crt")), pair.cert).expect("a file");
+            std::fs::write(at(&format!("{user}.key")), pair.key).expect("a file");
+        }
+        let tls = TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() };
+        let tls = ServingTls::load(tls).expect("TLS");
+        let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.expect("a port");
+        let port = listener.address().expect("an address").port();
+        let asked: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
+        let (log, says) = (Arc::clone(&asked), Arc::new(says));
+        let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
+            let (log, says) = (Arc::clone(&log), Arc::clone(&says));
+            async move {
+                let path = request.uri().path().to_owned();
+                let post = request.method() == "POST";
+                let body =
+                    body::read(request.into_body(), 1 << 20, Duration::from_secs(60)).await.expect("a body");
+                let review: Value = serde_json::from_slice(&body).expect("JSON");
+                log.lock().push((path.clone(), review.clone()));
+                if !post || connection.client_fingerprint.is_none() {
+                    return Response::builder().status(401).body(Body::empty()).expect("an answer");
+                }
+                match says(&path, &review) {
+                    Some((code, body)) => {
+                        let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
+                        Response::builder().status(code).body(Body::from(body)).expect("an answer")
+                    }
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        let options = ServerOptions::default();
+        tokio::spawn(serve(listener, Some(tls), Arc::new(handler), options, std::future::pending::<()>()));
+        Service { dir, port, asked }
+    }
+
+    /// A client configuration file for a path of it.
+    fn config(&self, path: &str, fields: &str) -> PathBuf {
+        let name = if path.is_empty() { "root" } else { path };
+        let file = self.dir.path().join(format!("{name}.yaml"));
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: here\n\
+             clusters: [{{name: it, cluster: {{server: 'https://127.0.0.1:{}/{path}', {fields}}}}}]\n\
+             users: [{{name: me, user: {{client-certificate: me.crt, client-key: me.key}}}}]\n\
+             contexts: [{{name: here, context: {{cluster: it, user: me}}}}]\n",
+            self.port
+        );
+        std::fs::write(&file, text).expect("the client configuration");
+        file
+    }
+
+    fn take(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut *self.asked.lock())
+    }
+}
+
+/// An answer in the version and kind of the question.
+fn answer(review: &Value, status: Value) -> Says {
+    Some((200, json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "status": status})))
+}
+
+fn reviewed(says: fn(&str, &Value) -> Says) -> impl Fn(&str, &Value) -> Says + Send + Sync {
+    move |_, review| says(review["spec"]["token"].as_str().unwrap_or_default(), review)
+}
+
+/// What the service says of each token.
+fn tokens(token: &str, review: &Value) -> Says {
+    let jane = json!({"username": "jane"});
+    let accepted = |more: Value| {
+        let mut status = json!({"authenticated": true, "user": jane});
+        status.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        answer(review, status)
+    };
+    let mut other = review.clone();
+    other["apiVersion"] = "authentication.k8s.io/v7".into();
+    match token {
+        "full" => accepted(json!({"audiences": ["b", "c"], "error": "ignored", "user": {
+            "username": "jane", "uid": "u1", "groups": ["team"], "extra": {"k.test/x": ["v", "w"]}}})),
+        "plain" => accepted(json!({})),
+        "renamed" => accepted(json!({})).map(|(code, mut body)| {
+            body["spec"] = json!({"token": "else", "audiences": ["else"]});
+            (code, body)
+        }),
+        "elsewhere" => accepted(json!({"audiences": ["c"]})),
+        "nameless" => accepted(json!({"user": {"username": ""}})),
+        "version" => answer(&other, json!({"authenticated": true, "user": jane})),
+        "reason" => answer(review, json!({"authenticated": false, "error": "it was stolen"})),
+        "failing" => Some((500, json!({}))),
+        "garbage" => Some((200, "garbage".into())),
+        _ => answer(review, json!({"authenticated": false})),
+    }
+}
+
+async fn who(client: &Client) -> (u16, Value) {
+    let url = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let answer = client.post(url, &body).await;
+    (answer.status, answer.json())
+}
+
+fn with_tokens(service: &Service, more: &[&str]) -> Options {
+    let config = service.config("tokens", "certificate-authority: ca.crt");
+    let flag = format!("--authentication-token-webhook-config-file={}", config.display());
+    more.iter().fold(Options::kubernetes().flag(&flag), |options, flag| options.flag(flag))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_says_whose_a_token_is() {
+    let service = Service::start(reviewed(tokens)).await;
+    let plane =
+        Plane::start(with_tokens(&service, &["--api-audiences=a,b", "--metrics-address=127.0.0.1:0"])).await;
+    service.take();
+    let (code, review) = who(&plane.token("full")).await;
+    assert_eq!(code, 201, "{review}");
+    let want = json!({"username": "jane", "uid": "u1", "groups": ["team", "system:authenticated"],
+                      "extra": {"k.test/x": ["v", "w"]}});
+    assert_eq!(review["status"]["userInfo"], want);
+    let asked = service.take();
+    let want = json!({"apiVersion": "authentication.k8s.io/v1beta1", "kind": "TokenReview", "metadata": {},
+                      "spec": {"token": "full", "audiences": ["a", "b"]}});
+    assert_eq!(asked, [("/tokens".to_owned(), want)]);
+    for _ in 0..10 {
+        assert_eq!(who(&plane.token("full")).await.0, 201);
+    }
+    assert_eq!(service.take().len(), 0, "kept");
+    for (token, want) in [
+        ("plain", 201),
+        ("renamed", 201),
+        ("elsewhere", 401),
+        ("nameless", 401),
+        ("version", 401),
+        ("reason", 401),
+        ("unknown", 401),
+        ("garbage", 401),
+    ] {
+        let (code, body) = who(&plane.token(token)).await;
+        assert_eq!(code, want, "{token}: {body}");
+        assert_eq!(service.take().len(), 1, "{token}");
+        if code == 401 {
+            assert_eq!(body["message"], "Unauthorized");
+        }
+    }
+    assert!(plane.log().contains("it was stolen"), "the reason is in the log");
+    assert!(plane.log().contains("authentication.k8s.io/v7"), "so is what was wrong with an answer");
+    for _ in 0..2 {
+        assert_eq!(who(&plane.token("failing")).await.0, 401);
+        assert_eq!(service.take().len(), 5, "tried again, and asked anew by the next request");
+    }
+    assert_eq!(
+        who(&plane.user("alice")).await.1["status"]["userInfo"]["username"],
+        "alice",
+        "other methods go on"
+    );
+    let metrics = plane.authd_get("/metrics").await;
+    assert!(metrics.contains("authd_token_webhook_requests_total{result=\"success\"} 3"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_token_is_asked_about_again_when_its_time_is_over() {
+    let service = Service::start(reviewed(tokens)).await;
+    let flags = ["--authentication-token-webhook-cache-ttl=1s", "--authentication-token-webhook-version=v1"];
+    let plane = Plane::start(with_tokens(&service, &flags)).await;
+    service.take();
+    assert_eq!(who(&plane.token("plain")).await.0, 201);
+    eventually("the service is asked again", || async {
+        assert_eq!(who(&plane.token("plain")).await.0, 201);
+        (service.asked.lock().len() > 1).then_some(())
+    })
+    .await;
+    assert!(service.take().iter().all(|(_, review)| review["apiVersion"] == "authentication.k8s.io/v1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_with_a_certificate_of_others_is_not_believed() {
+    let service = Service::start(reviewed(tokens)).await;
+    let config = service.config("tokens", "certificate-authority: strangers.crt");
+    let flag = format!("--authentication-token-webhook-config-file={}", config.display());
+    let plane = Plane::start(Options::kubernetes().flag(&flag)).await;
+    assert_eq!(who(&plane.token("plain")).await.0, 401);
+    assert!(plane.log().contains("invalid peer certificate"), "{}", plane.log());
+    assert_eq!(service.take().len(), 0);
+}
+
+/// What the service says of a user: the name says it.
+fn users(_: &str, review: &Value) -> Says {
+    match review["spec"]["user"].as_str().unwrap_or_default() {
+        name if name.starts_with("allowed") => answer(review, json!({"allowed": true, "reason": "it is so"})),
+        name if name.starts_with("denied") => answer(review, json!({"denied": true, "reason": "never"})),
+        "both" => answer(review, json!({"allowed": true, "denied": true})),
+        "failing" => Some((500, json!({}))),
+        "garbage" => Some((200, "garbage".into())),
+        "slow" => None,
+        _ => answer(review, json!({"allowed": false})),
+    }
+}
+
+async fn nodes(plane: &Plane, user: &str) -> u16 {
+    plane.certificate(user, &["reviewed"]).get("/api/v1/nodes").await.status
+}
+
+/// Lets everybody of the group `reviewed` read nodes.
+async fn grant(plane: &Plane) {
+    let group = plane.names().group("rbac.authorization");
+    let rbac = plane.api("rbac.authorization", "v1");
+    let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]);
+    let role = json!({"metadata": {"name": "look"}, "rules": rules});
+    plane.admin().post(&format!("{rbac}/clusterroles"), &role).await.expect(201);
+    let binding = json!({"metadata": {"name": "look"}, "subjects": [{"kind": "Group", "name": "reviewed"}],
+                         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "look"}});
+    plane.admin().post(&format!("{rbac}/clusterrolebindings"), &binding).await.expect(201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_decides_and_roles_decide_what_it_leaves() {
+    let service = Service::start(users).await;
+    let config = service.config("decide", "certificate-authority: ca.crt");
+    let options = Options { mode: "Webhook,RBAC".to_owned(), ..Options::kubernetes() }
+        .flag(&format!("--authorization-webhook-config-file={}", config.display()))
+        .flag("--metrics-address=127.0.0.1:0");
+    let plane = Plane::start(options).await;
+    service.take();
+    assert_eq!(nodes(&plane, "allowed").await, 200);
+    let want = json!({
+        "apiVersion": "authorization.k8s.io/v1beta1", "kind": "SubjectAccessReview", "metadata": {},
+        "spec": {"user": "allowed", "group": ["reviewed", "system:authenticated"],
+                 "resourceAttributes": {"verb": "list", "version": "v1", "resource": "nodes"}},
+    });
+    let [(path, mut review)] = <[_; 1]>::try_from(service.take()).expect("one question");
+    assert!(review["spec"]["extra"].take().is_object() || review["spec"]["extra"].is_null());
+    review["spec"].as_object_mut().expect("an object").remove("extra");
+    assert_eq!((path.as_str(), review), ("/decide", want));
+    for _ in 0..10 {
+        assert_eq!(nodes(&plane, "allowed").await, 200);
+    }
+    assert_eq!(service.take().len(), 0, "kept");
+    let denied = plane.certificate("denied", &["reviewed"]).get("/api/v1/nodes").await;
+    assert_eq!(denied.status, 403);
+    assert!(denied.text().contains("never"), "the reason is told: {}", denied.text());
+    let before = [("none", 403, 1), ("both", 403, 1), ("garbage", 403, 1), ("failing", 403, 5)];
+    for (user, want, asked) in before {
+        service.take();
+        assert_eq!(nodes(&plane, user).await, want, "{user}");
+        assert_eq!(service.take().len(), asked, "{user}");
+    }
+    grant(&plane).await;
+    for (user, want) in [("none", 200), ("both", 403), ("garbage", 200), ("failing", 200), ("denied", 403)] {
+        assert_eq!(nodes(&plane, user).await, want, "{user}: roles decide what was left open");
+    }
+    service.take();
+    assert_eq!(plane.admin().get("/healthz").await.status, 200);
+    assert_eq!(service.take().len(), 0, "masters are not asked about");
+    assert_eq!(plane.certificate("allowed-path", &[]).get("/version/").await.status / 100, 2);
+    let (_, review) = service.take().pop().expect("a question");
+    assert_eq!(review["spec"]["nonResourceAttributes"], json!({"path": "/version/", "verb": "get"}));
+    let metrics = plane.authd_get("/metrics").await;
+    for line in [
+        "apiserver_authorization_webhook_evaluations_total{name=\"Webhook\",result=\"success\"}",
+        "apiserver_authorization_webhook_evaluations_total{name=\"Webhook\",result=\"error\"}",
+        "apiserver_authorization_webhook_duration_seconds_count{name=\"Webhook\",result=\"success\"}",
+        "apiserver_authorization_webhook_evaluations_fail_open_total{name=\"Webhook\",result=\"error\"}",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_end_with_their_time() {
+    let service = Service::start(users).await;
+    let config = service.config("decide", "certificate-authority: ca.crt");
+    let options = Options { mode: "Webhook".to_owned(), ..Options::kubernetes() }
+        .flag(&format!("--authorization-webhook-config-file={}", config.display()))
+        .flag("--authorization-webhook-cache-authorized-ttl=1s")
+        .flag("--authorization-webhook-cache-unauthorized-ttl=1s")
+        .flag("--authorization-webhook-version=v1");
+    let plane = Plane::start(options).await;
+    for (user, want) in [("allowed", 200), ("denied", 403)] {
+        service.take();
+        eventually("the service is asked again", || async {
+            assert_eq!(nodes(&plane, user).await, want);
+            (service.asked.lock().len() > 1).then_some(())
+        })
+        .await;
+        let asked = service.take();
+        assert!(asked.iter().all(|(_, review)| review["apiVersion"] == "authorization.k8s.io/v1"));
+        assert!(asked.iter().all(|(_, review)| review["spec"]["groups"].is_array()));
+    }
+}
+
+/// A webhook of the configuration file for requests of one user.
+fn authorizer(
+    service: &Service,
+    user: &str,
+    name: &str,
+    timeout: &str,
+    policy: &str,
+    conditions: &[&str],
+) -> String {
+    let config = service.config(name, "certificate-authority: ca.crt");
+    let mut text = format!(
+        "- type: Webhook\n  name: {name}\n  webhook:\n    timeout: {timeout}\n    subjectAccessReviewVersion: v1\n    \
+         matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: {policy}\n    \
+         connectionInfo: {{type: KubeConfigFile, kubeConfigFile: '{}'}}\n    matchConditions:\n    \
+         - expression: \"request.user == '{user}'\"\n",
+        config.display()
+    );
+    for condition in conditions {
+        text.push_str(&format!("    - expression: \"{condition}\"\n"));
+    }
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_of_a_file_follow_their_conditions_and_policies() {
+    const FAILS: &str = "request.nonResourceAttributes.path == '/'";
+    const FALSE: &str = "request.uid == 'nobody'";
+    const TRUE: &str = "request.uid == ''";
+    let service = Service::start(users).await;
+    // User, and so the answer; timeout; policy; conditions; the code with roles that allow; whether the service is asked.
+    let cases = [
+        ("slow", "slow-deny", "300ms", "Deny", vec![], 403, true),
+        ("slow", "slow-open", "300ms", "NoOpinion", vec![], 403, true),
+        ("garbage", "garbage-deny", "3s", "Deny", vec![], 403, true),
+        ("failing", "failing-open", "3s", "NoOpinion", vec![], 200, true),
+        ("denied-all", "all-true", "3s", "Deny", vec![TRUE], 403, true),
+        ("denied-false", "one-false", "3s", "Deny", vec![TRUE, FALSE], 200, false),
+        ("denied-error-deny", "error-deny", "3s", "Deny", vec![FAILS, TRUE], 403, false),
+        ("denied-error-open", "error-open", "3s", "NoOpinion", vec![FAILS, TRUE], 200, false),
+        ("denied-error-false", "error-false", "3s", "Deny", vec![FAILS, FALSE], 200, false),
+        ("allowed-file", "allows", "30s", "Deny", vec![], 200, true),
+    ];
+    let mut text =
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n".to_owned();
+    for (user, name, timeout, policy, conditions, ..) in &cases {
+        text.push_str(&authorizer(&service, user, name, timeout, policy, conditions));
+    }
+    text.push_str("- {type: RBAC, name: roles}\n");
+    let file = service.dir.path().join("authorization.yaml");
+    std::fs::write(&file, text).expect("the file");
+    let options = Options { mode: String::new(), ..Options::kubernetes() }
+        .flag(&format!("--authorization-config={}", file.display()))
+        .flag("--metrics-address=127.0.0.1:0");
+    let plane = Plane::start(options).await;
+    grant(&plane).await;
+    for (user, name, _, _, _, want, asked) in &cases {
+        service.take();
+        assert_eq!(nodes(&plane, user).await, *want, "{name}");
+        let asked_it = service.take().iter().any(|(path, _)| *path == format!("/{name}"));
+        // The first webhook of a user decides alone when its policy is Deny.
+        assert_eq!(asked_it, *asked && *name != "slow-open", "{name}");
+    }
+    let metrics = plane.authd_get("/metrics").await;
+    for line in [
+        "apiserver_authorization_match_condition_exclusions_total{type=\"Webhook\",name=\"one-false\"}",
+        "apiserver_authorization_match_condition_evaluation_errors_total{type=\"Webhook\",name=\"error-open\"} 1",
+        "apiserver_authorization_match_condition_evaluation_seconds_count{type=\"Webhook\",name=\"all-true\"}",
+        "apiserver_authorization_webhook_evaluations_total{name=\"slow-deny\",result=\"timeout\"}",
+        "apiserver_authorization_webhook_evaluations_fail_open_total{name=\"failing-open\",result=\"error\"}",
+        "apiserver_authorization_decisions_total{type=\"Webhook\",name=\"allows\",decision=\"allowed\"}",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+}
