@@ -462,7 +462,8 @@ fn health(
         );
         if ready {
             let auth = Arc::clone(auth);
-            checks = checks.with("authd", move || auth.health());
+            let noted = Arc::clone(&auth);
+            checks = checks.with("authd", move || auth.health()).noting(move || noted.notes());
         }
         let objects_made = || {
             let made = Arc::clone(progress);

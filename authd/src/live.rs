@@ -25,6 +25,10 @@ use tokio::sync::watch;
 
 use crate::{authn, authz};
 
+/// The note on files whose change is not taken. Everybody may read the readiness: what is wrong with them stands in the
+/// log alone.
+pub const NOT_TAKEN: &str = "a change is not taken, what was good last stays in force; the log says why";
+
 /// What answers, under one generation.
 #[derive(Debug)]
 pub struct InForce {

@@ -81,17 +81,10 @@ impl Chain {
                 State::Missing => {}
             }
         }
-        if errors.is_empty() {
-            Ok(Chain::assemble(plugins, &environment.reservations))
-        } else {
-            Err(errors)
-        }
+        if errors.is_empty() { Ok(Chain::assemble(plugins, &environment.reservations)) } else { Err(errors) }
     }
 
-    fn assemble(
-        plugins: Vec<(&'static str, Box<dyn Plugin>)>,
-        reservations: &Arc<Reservations>,
-    ) -> Self {
+    fn assemble(plugins: Vec<(&'static str, Box<dyn Plugin>)>, reservations: &Arc<Reservations>) -> Self {
         let plans = Plans::new(&plugins);
         Chain { plugins, plans, reservations: Arc::clone(reservations) }
     }

@@ -28,8 +28,8 @@ struct State {
     mirrored: bool,
     /// This process ends, and authd with it.
     ending: bool,
-    /// What authd last said of itself; None before it said anything.
-    ready: Option<Result<(), Vec<String>>>,
+    /// What authd last said of itself, and why or what else; None before it said anything.
+    ready: Option<(bool, Vec<String>)>,
 }
 
 impl Link {
@@ -85,9 +85,17 @@ impl Link {
         }
     }
 
-    /// authd said whether it is ready.
-    pub(super) fn ready(&self, ready: Result<(), Vec<String>>) {
-        self.state.lock().ready = Some(ready);
+    /// authd said whether it is ready, and why it is not, or what should be known though it is.
+    pub(super) fn ready(&self, ready: bool, said: Vec<String>) {
+        self.state.lock().ready = Some((ready, said));
+    }
+
+    /// What authd wants known though it is ready.
+    pub(super) fn notes(&self) -> Vec<String> {
+        match &self.state.lock().ready {
+            Some((true, notes)) => notes.clone(),
+            Some((false, _)) | None => Vec::new(),
+        }
     }
 
     /// Why authd cannot be reached; None when it can.
@@ -114,8 +122,8 @@ impl Link {
         }
         match &state.ready {
             None => Err("authd has not said that it is ready".to_owned()),
-            Some(Ok(())) => Ok(()),
-            Some(Err(reasons)) => Err(format!("authd is not ready: {}", reasons.join("; "))),
+            Some((true, _)) => Ok(()),
+            Some((false, reasons)) => Err(format!("authd is not ready: {}", reasons.join("; "))),
         }
     }
 }
@@ -148,10 +156,11 @@ mod tests {
         link.connected();
         assert!(link.health().unwrap_err().contains("stored policy"));
         link.mirrored(true);
-        link.ready(Err(vec!["token file: no such file".into()]));
+        link.ready(false, vec!["token file: no such file".into()]);
         assert!(link.health().unwrap_err().contains("token file"));
-        link.ready(Ok(()));
-        assert_eq!(link.health(), Ok(()));
+        assert!(link.notes().is_empty(), "a reason is no note");
+        link.ready(true, vec!["a file is not taken".into()]);
+        assert_eq!((link.health(), link.notes()), (Ok(()), vec!["a file is not taken".to_owned()]));
         link.mirrored(false);
         assert!(link.health().is_err(), "a new stream begins anew");
     }

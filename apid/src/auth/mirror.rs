@@ -124,7 +124,7 @@ impl Auth {
                         self.epochs.observe(Some(&epoch));
                     }
                     Some(Demand::Ready(state)) => {
-                        self.link.ready(if state.ready { Ok(()) } else { Err(state.reasons) });
+                        self.link.ready(state.ready, state.reasons);
                     }
                     Some(Demand::Write(batch)) => {
                         batches.send(batch).await.map_err(|_| "no writer".to_owned())?

@@ -209,6 +209,11 @@ impl Auth {
         self.link.health()
     }
 
+    /// What authd wants known though it is ready: configuration files that it does not take. For `/readyz?verbose`.
+    pub fn notes(&self) -> Vec<String> {
+        self.link.notes()
+    }
+
     /// Waits until authd is reached.
     pub async fn reached(&self) {
         self.link.wait().await;

@@ -123,7 +123,7 @@ impl Auth {
         let link = Arc::new(Link::new(clock.clone()));
         link.connected();
         link.mirrored(true);
-        link.ready(Ok(()));
+        link.ready(true, Vec::new());
         Auth::over(script, link, revisions, clock, ProxyHeaders::default()).unwrap()
     }
 

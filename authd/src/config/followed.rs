@@ -16,7 +16,7 @@ use serving::reload::{Snapshot, Watch};
 
 use super::KeyFiles;
 use crate::authn::Settings;
-use crate::live::Live;
+use crate::live::{Live, NOT_TAKEN};
 
 /// How often the files are looked at.
 const EVERY: Duration = Duration::from_millis(200);
@@ -87,11 +87,7 @@ fn begin(
                         "changed files are not taken, the old ones stay in force"
                     );
                 }
-                let all = mistakes.join("; ");
-                live.note(
-                    subject,
-                    Some(format!("the files are not taken, the last good ones are in force: {all}")),
-                );
+                live.note(subject, Some(NOT_TAKEN.to_owned()));
             }
         }
     }))

@@ -17,6 +17,7 @@ use std::sync::Arc;
 pub const MEDIA_TYPE: &str = "text/plain; charset=utf-8";
 
 type Probe = dyn Fn() -> Result<(), String> + Send + Sync;
+type Notes = dyn Fn() -> Vec<String> + Send + Sync;
 
 /// One named check.
 #[derive(Clone)]
@@ -27,7 +28,10 @@ struct Check {
 
 /// The checks of one endpoint, in the order in which they are listed.
 #[derive(Clone, Default)]
-pub struct Checks(Vec<Check>);
+pub struct Checks {
+    checks: Vec<Check>,
+    notes: Vec<Arc<Notes>>,
+}
 
 impl std::fmt::Debug for Checks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -72,13 +76,20 @@ impl Checks {
         name: &str,
         probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        self.0.push(Check { name: name.into(), probe: Arc::new(probe) });
+        self.checks.push(Check { name: name.into(), probe: Arc::new(probe) });
+        self
+    }
+
+    /// What should be known though all is well: each is a line `warn: …` of a verbose answer. Everybody may read it.
+    #[must_use]
+    pub fn noting(mut self, notes: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
+        self.notes.push(Arc::new(notes));
         self
     }
 
     /// The names, in their order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|check| &*check.name)
+        self.checks.iter().map(|check| &*check.name)
     }
 
     /// Answers a request. `endpoint` is `livez`, `readyz` or `healthz`; `check` what follows it in the path (`ping`,
@@ -92,7 +103,7 @@ impl Checks {
     }
 
     fn single(&self, name: &str) -> HealthAnswer {
-        let Some(check) = self.0.iter().find(|check| &*check.name == name) else {
+        let Some(check) = self.checks.iter().find(|check| &*check.name == name) else {
             return HealthAnswer::new(404, "404 page not found\n");
         };
         match (check.probe)() {
@@ -116,7 +127,7 @@ impl Checks {
         excluded.dedup();
         let mut lines = String::new();
         let mut failures = Vec::new();
-        for Check { name, probe } in &self.0 {
+        for Check { name, probe } in &self.checks {
             let line = if let Some(at) = excluded.iter().position(|excluded| *excluded == &**name) {
                 excluded.remove(at);
                 format!("[+]{name} excluded: ok\n")
@@ -144,6 +155,9 @@ impl Checks {
         }
         if !verbose {
             return HealthAnswer::new(200, "ok");
+        }
+        for note in self.notes.iter().flat_map(|notes| notes()) {
+            let _ = writeln!(lines, "warn: {note}");
         }
         let name = if own_name { endpoint } else { "healthz" };
         HealthAnswer::new(200, format!("{lines}{name} check passed\n"))
@@ -222,5 +236,14 @@ mod tests {
         assert_eq!(single("", Ok(())).status, 404);
         let failed = single("storage", Err("disk full"));
         assert_eq!((failed.status, failed.body.as_str()), (500, "internal server error: disk full\n"));
+    }
+
+    #[test]
+    fn notes_are_lines_of_a_verbose_answer_and_no_failures() {
+        let noted = Checks::new().with("ping", || Ok(())).noting(|| vec!["a file is not taken".to_owned()]);
+        let verbose = noted.answer("readyz", None, "verbose", true);
+        let want = "[+]ping ok\nwarn: a file is not taken\nreadyz check passed\n";
+        assert_eq!((verbose.status, verbose.body.as_str()), (200, want));
+        assert_eq!(noted.answer("readyz", None, "", true).body, "ok");
     }
 }

@@ -9,6 +9,8 @@ use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use jiff::Timestamp;
 use serving::certs::Authority;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use super::client::Client;
 use super::eventually;
@@ -24,7 +26,7 @@ pub const TOKENS: &str = "admin-token,admin,admin-uid,system:masters\n\
 pub struct Options {
     /// The names preset.
     pub preset: Preset,
-    /// `--authorization-mode`
+    /// `--authorization-mode`; empty: the flag is left out.
     pub mode: String,
     /// Further flags.
     pub flags: Vec<String>,
@@ -64,6 +66,13 @@ pub struct Plane {
 impl Plane {
     /// Starts on an empty store and waits until ready.
     pub async fn start(options: Options) -> Plane {
+        let mut plane = Plane::stopped(options);
+        plane.launch().await;
+        plane
+    }
+
+    /// An empty store, and nothing that runs yet.
+    pub fn stopped(options: Options) -> Plane {
         let dir = tempfile::Builder::new().prefix("plane-").tempdir().expect("a temporary directory");
         fs::write(dir.path().join("tokens.csv"), TOKENS).expect("the token file");
         let authority = Authority::ensure(
@@ -73,9 +82,7 @@ impl Plane {
             Timestamp::now(),
         );
         let authority = authority.expect("an authority for client certificates");
-        let mut plane = Plane { options, dir, authority, process: None, port: 0, starts: 0 };
-        plane.launch().await;
-        plane
+        Plane { options, dir, authority, process: None, port: 0, starts: 0 }
     }
 
     /// Starts again on the same data. The port may change.
@@ -109,8 +116,10 @@ impl Plane {
             .arg(self.dir.path().join("tokens.csv"))
             .arg("--client-ca-file")
             .arg(self.dir.path().join("client-ca.crt"))
-            .args(["--authorization-mode", &self.options.mode])
             .args(&self.options.flags);
+        if !self.options.mode.is_empty() {
+            command.args(["--authorization-mode", &self.options.mode]);
+        }
         command
     }
 
@@ -207,6 +216,22 @@ impl Plane {
     /// A directory of this test, which goes with the plane.
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The body of authd's own answer over plain HTTP; the plane runs with `--metrics-address=127.0.0.1:0`.
+    pub async fn authd_get(&self, path: &str) -> String {
+        let address = eventually("authd says where it listens", || async {
+            let log = self.log();
+            let line = log.lines().find(|line| line.contains("metrics and health are served"))?;
+            line.split("address=").nth(1)?.split_whitespace().next().map(str::to_owned)
+        })
+        .await;
+        let mut stream = TcpStream::connect(&address).await.expect("authd listens");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("the request is sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("the answer");
+        answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("a body")
     }
 
     /// `--data-dir`

@@ -59,9 +59,9 @@ impl Surroundings {
     pub(super) fn changed(&self) {
         let Some(hooks) = self.hooks.get() else { return };
         let providers: Vec<Arc<Provider>> = self.known.lock().values().filter_map(Weak::upgrade).collect();
-        let mut unknown: Vec<String> = providers.iter().filter_map(|provider| provider.unknown()).collect();
-        unknown.sort();
-        (hooks.note)((!unknown.is_empty()).then(|| unknown.join("; ")));
+        let unknown = providers.iter().filter(|provider| provider.unknown().is_some()).count();
+        let told = || format!("{unknown} of {} have no keys yet; the log says why", providers.len());
+        (hooks.note)((unknown > 0).then(told));
     }
 
     /// Keys were asked for.

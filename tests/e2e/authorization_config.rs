@@ -1,0 +1,171 @@
+//! The authorization configuration file from the outside: what it puts in force, what a start refuses, and how it changes
+//! without a restart (requirements A-AZC, A-MODE-13 to 16). Webhooks in it are told of by tests/e2e/webhooks.rs.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::{Options, Plane, eventually};
+
+const RBAC: &str = "- {type: RBAC, name: the-roles}";
+
+fn text(authorizers: &str) -> String {
+    format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n{authorizers}\n"
+    )
+}
+
+/// The file in a folder of its own, and a plane that is started with it.
+fn with_file(content: &str) -> (tempfile::TempDir, PathBuf, Options) {
+    let dir = tempfile::tempdir().expect("a folder for the file");
+    let path = dir.path().join("authorization.yaml");
+    std::fs::write(&path, content).expect("the file");
+    let flag = format!("--authorization-config={}", path.display());
+    let options = Options { mode: String::new(), ..Options::kubernetes() }.flag(&flag);
+    (dir, path, options.flag("--metrics-address=127.0.0.1:0"))
+}
+
+/// Lets carol list namespaces.
+async fn grant(plane: &Plane) {
+    let group = plane.names().group("rbac.authorization");
+    let rules = json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]}]);
+    let rbac = plane.api("rbac.authorization", "v1");
+    let role = json!({"metadata": {"name": "look"}, "rules": rules});
+    plane.admin().post(&format!("{rbac}/clusterroles"), &role).await.expect(201);
+    let binding = json!({"metadata": {"name": "look"}, "subjects": [{"kind": "User", "name": "carol"}],
+                         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "look"}});
+    plane.admin().post(&format!("{rbac}/clusterrolebindings"), &binding).await.expect(201);
+}
+
+async fn code(plane: &Plane, user: &str) -> u16 {
+    plane.user(user).get("/api/v1/namespaces").await.status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_puts_its_modes_in_force_under_their_names() {
+    let (_dir, _path, options) = with_file(&text(&format!("- {{type: Node, name: agents}}\n{RBAC}")));
+    let plane = Plane::start(options).await;
+    assert_eq!(code(&plane, "carol").await, 403);
+    grant(&plane).await;
+    assert_eq!((code(&plane, "carol").await, code(&plane, "bob").await), (200, 403));
+    plane.certificate("system:node:n1", &["system:nodes"]).get("/api/v1/services").await.expect(200);
+    let metrics = plane.authd_get("/metrics").await;
+    for (kind, name) in [("RBAC", "the-roles"), ("Node", "agents")] {
+        let line = format!(
+            "apiserver_authorization_decisions_total{{type=\"{kind}\",name=\"{name}\",decision=\"allowed\"}} "
+        );
+        let count = metrics.lines().find_map(|held| held.strip_prefix(&line)).expect(&line);
+        assert!(count.trim().parse::<u64>().expect("a number") > 0, "{line}{count}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_refuses_what_contradicts_itself() {
+    let good = text(RBAC);
+    for (content, flags, want) in [
+        (
+            good.as_str(),
+            &["--authorization-mode=RBAC"][..],
+            "--authorization-config can not be specified when",
+        ),
+        (&good, &["--authorization-webhook-version=v1"], "--authorization-config can not be specified when"),
+        (
+            &good,
+            &["--feature-gates=StructuredAuthorizationConfiguration=false"],
+            "StructuredAuthorizationConfiguration",
+        ),
+        (&text("- {type: RBAC, name: a, nmae: b}"), &[], "line 4: strict decoding error: unknown field"),
+        (&text("- {type: RBAC, name: Bad_Name}"), &[], "authorizers[0].name: Invalid value"),
+        ("{", &[], "authorization.yaml: line 1"),
+    ] {
+        let (_dir, _path, options) = with_file(content);
+        let options = flags.iter().fold(options, |options, flag| options.flag(flag));
+        let plane = Plane::stopped(options);
+        let child = plane.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let ended = tokio::task::spawn_blocking(|| child.expect("apid starts").wait_with_output());
+        let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+        let output = ended.expect("it ends by itself").expect("a thread").expect("its output");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains(want),
+            "{flags:?} {content}: {}\n{said}",
+            output.status
+        );
+    }
+}
+
+fn rewrite(path: &Path, content: &str) {
+    std::fs::write(path, content).expect("the file");
+}
+
+fn swap(path: &Path, content: &str) {
+    let next = path.with_extension("next");
+    std::fs::write(&next, content).expect("the next file");
+    std::fs::rename(next, path).expect("the file is replaced");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_file_counts_without_a_restart_and_a_bad_one_does_not() {
+    let (_dir, path, options) = with_file(&text(RBAC));
+    let plane = Plane::start(options).await;
+    grant(&plane).await;
+    let everybody = format!("{RBAC}\n- {{type: AlwaysAllow, name: everybody}}");
+    let reloads = async |status: &str| {
+        let name = format!(
+            "apiserver_authorization_config_controller_automatic_reloads_total{{apiserver_id_hash=\"\",status=\"{status}\"}} "
+        );
+        let metrics = plane.authd_get("/metrics").await;
+        metrics.lines().find_map(|line| line.strip_prefix(&name)?.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    for (round, (write, authorizers, bob, good)) in [
+        (swap as fn(&Path, &str), everybody.as_str(), 200, true),
+        (rewrite, "- {type: Nonsense, name: a}", 200, false),
+        (swap, "- {type: AlwaysAllow, name: everybody}", 200, false),
+        (rewrite, RBAC, 403, true),
+        (rewrite, "- {", 403, false),
+        (swap, everybody.as_str(), 200, true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (status, before) = (
+            if good { "success" } else { "failure" },
+            reloads(if good { "success" } else { "failure" }).await,
+        );
+        write(&path, &text(authorizers));
+        eventually("the change is looked at", || async { (reloads(status).await > before).then_some(()) })
+            .await;
+        eventually("apid decides by it", || async { (code(&plane, "bob").await == bob).then_some(()) }).await;
+        assert_eq!(code(&plane, "carol").await, 200, "round {round}: what the roles give stays");
+        let ready = plane.admin().get("/readyz?verbose").await;
+        assert_eq!(ready.status, 200, "{}", ready.text());
+        eventually("the readiness tells of a bad file", || async {
+            let told =
+                plane.admin().get("/readyz?verbose").await.text().contains("authorization configuration");
+            (told != good).then_some(())
+        })
+        .await;
+    }
+    assert!(plane.log().contains("the modes that the server started with must stay, and RBAC is missing"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_ends_with_the_mode_that_allowed_it() {
+    let both = format!("{RBAC}\n- {{type: AlwaysAllow, name: everybody}}");
+    let (_dir, path, options) = with_file(&text(&both));
+    let plane = Plane::start(options).await;
+    let mut watch = plane.user("bob").watch("/api/v1/namespaces?watch=1").await;
+    assert_eq!(watch.next().await.expect("the namespaces that are there")["type"], "ADDED");
+    swap(&path, &text(RBAC));
+    let ended = async {
+        while let Some(event) = watch.next().await {
+            if event["type"] == "ERROR" {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the watch ends");
+    assert_eq!(code(&plane, "bob").await, 403);
+}
