@@ -1,7 +1,6 @@
 //! The conditions that the server itself writes into the status of an object.
 
 use apimachinery::object::{Map, Object, Value};
-use serde_json::json;
 
 const SINCE: &str = "lastTransitionTime";
 
@@ -24,19 +23,20 @@ impl Condition {
         let status = if self.holds { "True" } else { "False" };
         let wanted =
             [("type", self.kind), ("status", status), ("reason", self.reason), ("message", &self.message)];
-        let mut new = json!({ SINCE: now });
-        wanted.into_iter().for_each(|(field, value)| new[field] = value.into());
+        let fields = wanted.into_iter().chain([(SINCE, now)]);
+        let mut new: Map<String, Value> =
+            fields.map(|(field, value)| (field.to_owned(), value.into())).collect();
         let Some(old) = conditions.iter_mut().find(|old| text(old, "type") == self.kind) else {
-            conditions.push(new);
+            conditions.push(Value::Object(new));
             return true;
         };
         if wanted.into_iter().all(|(field, value)| text(old, field) == value) {
             return false;
         }
         if text(old, "status") == status && !text(old, SINCE).is_empty() {
-            new[SINCE] = text(old, SINCE).into();
+            new.insert(SINCE.to_owned(), text(old, SINCE).into());
         }
-        *old = new;
+        *old = Value::Object(new);
         true
     }
 }

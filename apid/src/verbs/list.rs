@@ -143,7 +143,7 @@ fn from_snapshot(
     start: &str,
     limit: usize,
 ) -> Result<Listed, Status> {
-    call.plane.read_metrics.from_cache(&call.collection.resource);
+    call.plane.read_metrics.cache_read(&call.collection.resource);
     let mut rest = snapshot.scope(&selection.keys, start);
     let mut items = Vec::new();
     let mut more = false;
@@ -168,7 +168,7 @@ async fn from_history(
     version: Revision,
     place: &Place,
 ) -> Result<Listed, Status> {
-    call.plane.read_metrics.from_store(&call.collection.resource);
+    call.plane.read_metrics.store_read(&call.collection.resource);
     let resource = &call.collection.items;
     let limit = options.limit;
     let mut start = place.start(call);

@@ -64,13 +64,13 @@ impl ReadMetrics {
     }
 
     /// A list or chunk was answered from memory.
-    pub(super) fn from_cache(&self, resource: &Resource) {
+    pub(super) fn cache_read(&self, resource: &Resource) {
         let prefix = vec![("resource_prefix", resource.key_prefix.clone()), ("index", String::new())];
         self.from_cache.get_or_create(&prefix).inc();
     }
 
     /// A list or chunk was read from the store.
-    pub(super) fn from_store(&self, resource: &Resource) {
+    pub(super) fn store_read(&self, resource: &Resource) {
         self.from_store.get_or_create(&of(resource)).inc();
     }
 

@@ -8,6 +8,9 @@ use serde_json::json;
 use super::{Ca, path_flag, who};
 use crate::harness::{Client, Options, Plane};
 
+/// What it is, who asks with which headers, and the method and check that the log must name.
+type Case<'a> = (&'a str, Client, Vec<(&'a str, &'a str)>, &'a str, &'a str);
+
 #[tokio::test]
 async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -36,7 +39,7 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
         vec![("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-protocol", protocols)]
     };
     let many = "x".repeat(100_000);
-    let cases: Vec<(&str, Client, Vec<(&str, &str)>, &str, &str)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         ("a token of nobody", token("nonsense"), vec![], "token-file", "the token is not in the file"),
         ("a token of another key", token(&forged), vec![], "service-account", "verifies the signature"),
         ("a token without a signature", token(&unsigned), vec![], "", ""),
