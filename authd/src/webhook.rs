@@ -26,6 +26,37 @@ const LARGEST: usize = 1024 * 1024;
 /// Characters of another service's words in the log.
 const SHOWN: usize = 500;
 
+/// The versions in which other services are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// `v1`.
+    V1,
+    /// `v1beta1`.
+    V1Beta1,
+}
+
+impl Version {
+    /// Both, as they are written; the newer first.
+    pub const NAMES: [&'static str; 2] = ["v1", "v1beta1"];
+
+    /// The version of a name.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "v1" => Some(Version::V1),
+            "v1beta1" => Some(Version::V1Beta1),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Version::V1 => "v1",
+            Version::V1Beta1 => "v1beta1",
+        }
+    }
+}
+
 /// What webhooks stand on: time, chance and the names preset.
 #[derive(Clone)]
 pub struct Ground {

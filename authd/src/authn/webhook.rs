@@ -24,10 +24,9 @@ use aws_lc_rs::hmac;
 use serving::metrics::{Counters, Histograms};
 
 use super::{Accepted, Authenticator, Credentials, Moment, Outcome, agnostic_audiences};
-use crate::authz::access_review::Version;
 use crate::mirror::{Mirror, NotYet};
 use crate::remembered::Remembered;
-use crate::webhook::{Failure, Ground, WHOLE, Webhook, field, texts, words};
+use crate::webhook::{Failure, Ground, Version, WHOLE, Webhook, field, texts, words};
 
 /// How the service is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,36 +9,7 @@ use apimachinery::object::{Map, Value};
 use apimachinery::user::UserInfo;
 use serde_json::json;
 
-/// The versions in which other services are asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// `v1`.
-    V1,
-    /// `v1beta1`.
-    V1Beta1,
-}
-
-impl Version {
-    /// Both, as they are written; the newer first.
-    pub const NAMES: [&'static str; 2] = ["v1", "v1beta1"];
-
-    /// The version of a name.
-    pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "v1" => Some(Version::V1),
-            "v1beta1" => Some(Version::V1Beta1),
-            _ => None,
-        }
-    }
-
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Version::V1 => "v1",
-            Version::V1Beta1 => "v1beta1",
-        }
-    }
-}
+use crate::webhook::Version;
 
 /// The question, as it goes over the wire: what is empty is left out.
 pub fn spec(user: &UserInfo, attributes: &Attributes, version: Version) -> Map<String, Value> {

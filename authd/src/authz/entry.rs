@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use apimachinery::decision::Verdict;
 
-use super::access_review::Version;
 use super::conditions::Conditions;
+use crate::webhook::Version;
 
 /// A mode with its name and, for a webhook, how it is asked.
 #[derive(Clone, Debug)]

@@ -20,10 +20,10 @@ use apimachinery::names::Names;
 use apimachinery::selector::syntax::subdomain;
 
 use super::document::{Document, Fault, Fields};
-use crate::authz::access_review::Version;
 use crate::authz::conditions::{self, Conditions};
 use crate::authz::entry::{Entry, OnFailure, Webhook};
 use crate::authz::{self, Modes};
+use crate::webhook::Version;
 
 /// The kind of the document.
 pub const KIND: &str = "AuthorizationConfiguration";

@@ -10,8 +10,8 @@ use serving::flags::duration;
 
 use super::authorization::{AUTHORIZED_TTL, UNAUTHORIZED_TTL};
 use crate::authn::webhook::Settings;
-use crate::authz::access_review::Version;
 use crate::authz::entry::{OnFailure, Webhook};
+use crate::webhook::Version;
 use crate::webhook::WHOLE;
 
 /// How long an accepted token is kept unless the flag says otherwise.

@@ -1,7 +1,7 @@
 //! Mode Webhook against a service of this process.
 
 use super::*;
-use crate::authz::access_review::Version;
+use crate::webhook::Version;
 use crate::webhook::mock::Mock;
 use apimachinery::attributes::{Operator, Requirement};
 use serde_json::json;
