@@ -153,10 +153,10 @@ async fn a_changed_file_counts_without_a_restart_and_a_bad_one_does_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_ends_with_the_mode_that_allowed_it() {
-    let both = format!("{RBAC}\n- {{type: AlwaysAllow, name: everybody}}");
-    let (_dir, path, options) = with_file(&text(&both));
-    // Where everything is allowed, nobody is anonymous unless it is asked for.
-    let plane = Plane::start(options.flag("--anonymous-auth=true")).await;
+    let (_dir, path, options) = with_file(&text(RBAC));
+    let plane = Plane::start(options).await;
+    swap(&path, &text(&format!("{RBAC}\n- {{type: AlwaysAllow, name: everybody}}")));
+    eventually("everybody is let in", || async { (code(&plane, "bob").await == 200).then_some(()) }).await;
     let mut watch = plane.user("bob").watch("/api/v1/namespaces?watch=1").await;
     assert_eq!(watch.next().await.expect("the namespaces that are there")["type"], "ADDED");
     swap(&path, &text(RBAC));
