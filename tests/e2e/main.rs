@@ -37,6 +37,7 @@ mod openapi;
 mod pod_security;
 mod presets;
 mod process;
+mod questions;
 mod rbac;
 mod reading;
 mod reviews;

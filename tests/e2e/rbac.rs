@@ -671,3 +671,22 @@ async fn an_aggregated_role_holds_the_rules_of_its_parts() {
     world.admin.delete(&format!("{cluster_roles}/one")).await.expect(200);
     holds(&["secrets"]).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_of_two_kinds_needs_both_rights() {
+    let world = World::start().await;
+    let lease = |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}});
+    for (user, verbs, want) in [("updates", &["update"][..], 403), ("both", &["update", "create"], 201)] {
+        world.grant("a", user, json!([rule(&["coordination.k8s.io"], &["leases"], &[], verbs)])).await;
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/a/leases/{user}");
+        let answer = world.client(user).put(&path, &lease(user)).await;
+        assert_eq!(answer.status, want, "{user}: {}", answer.text());
+    }
+    // The scheduler of the default policy binds pods, and may not write them.
+    let scheduler = world.client("system:kube-scheduler");
+    let binding = json!({"metadata": {"name": "x"}, "target": {"kind": "Node", "name": "n"}});
+    scheduler.post("/api/v1/namespaces/a/pods/x/binding", &binding).await.expect(201);
+    let bound = scheduler.get("/api/v1/namespaces/a/pods/x").await.expect(200);
+    assert_eq!(bound["spec"]["nodeName"], "n");
+    scheduler.put("/api/v1/namespaces/a/pods/x", &bound).await.expect(403);
+}

@@ -273,3 +273,20 @@ async fn masters_need_no_role_and_every_decision_is_audited() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_reviewed_for_those_who_may_ask() {
+    let world = World::start(Options::kubernetes()).await;
+    let account = "/api/v1/namespaces/a/serviceaccounts";
+    world.admin.post(account, &json!({"metadata": {"name": "robot"}})).await.expect(201);
+    let issued = world.admin.post(&format!("{account}/robot/token"), &json!({"spec": {}})).await.expect(201);
+    let token = issued["status"]["token"].as_str().expect("a token");
+    let path = format!("{}/tokenreviews", world.plane.api("authentication", "v1"));
+    let review = |token: &str| json!({"spec": {"token": token}});
+    let status = world.admin.post(&path, &review(token)).await.expect(201)["status"].clone();
+    assert_eq!(status["authenticated"], true, "{status}");
+    assert_eq!(status["user"]["username"], "system:serviceaccount:a:robot");
+    let status = world.admin.post(&path, &review(&format!("{token}x"))).await.expect(201)["status"].clone();
+    assert!(status["authenticated"] != true && status["error"].is_string(), "{status}");
+    world.plane.user("alice").post(&path, &review(token)).await.expect(403);
+}

@@ -21,10 +21,10 @@ use tempfile::TempDir;
 use crate::harness::{Client, Options, Plane, eventually};
 
 /// What the service says to a review: a status code and a body; None: nothing, for as long as the client waits.
-type Says = Option<(u16, Value)>;
+pub(crate) type Says = Option<(u16, Value)>;
 
 /// A service in this process.
-struct Service {
+pub(crate) struct Service {
     dir: TempDir,
     port: u16,
     /// Paths and bodies of the requests since they were last taken.
@@ -33,7 +33,7 @@ struct Service {
 
 impl Service {
     /// Answers each review as `says` makes of its path and body, and 401 to those without a client certificate.
-    async fn start(says: impl Fn(&str, &Value) -> Says + Send + Sync + 'static) -> Service {
+    pub(crate) async fn start(says: impl Fn(&str, &Value) -> Says + Send + Sync + 'static) -> Service {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
         let pair =
@@ -79,7 +79,7 @@ impl Service {
     }
 
     /// A client configuration file for a path of it.
-    fn config(&self, path: &str, fields: &str) -> PathBuf {
+    pub(crate) fn config(&self, path: &str, fields: &str) -> PathBuf {
         let name = if path.is_empty() { "root" } else { path };
         let file = self.dir.path().join(format!("{name}.yaml"));
         let text = format!(
@@ -93,13 +93,13 @@ impl Service {
         file
     }
 
-    fn take(&self) -> Vec<(String, Value)> {
+    pub(crate) fn take(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut *self.asked.lock())
     }
 }
 
 /// An answer in the version and kind of the question.
-fn answer(review: &Value, status: Value) -> Says {
+pub(crate) fn answer(review: &Value, status: Value) -> Says {
     Some((200, json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "status": status})))
 }
 

@@ -74,11 +74,7 @@ async fn logins_are_counted_by_both_processes_for_who_may_see_it() {
     assert_eq!(plane.token("nobody").get("/metrics").await.status, 401);
     let member = plane.certificate("prometheus", &["system:monitoring"]).get("/metrics").await;
     assert_eq!(member.status, 200);
-    let log = plane.log();
-    let line =
-        log.lines().find(|line| line.contains("metrics and health are served")).expect("where authd serves");
-    let address = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect(line);
-    let ours = plain(address, "/metrics").await;
+    let ours = plane.authd_get("/metrics").await;
     for text in [&member.text(), &ours] {
         let helps: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# HELP ")).collect();
         assert!(helps.len() > 5, "{text}");
@@ -100,16 +96,7 @@ async fn logins_are_counted_by_both_processes_for_who_may_see_it() {
         assert!(shown.lines().any(|line| line.starts_with(name)), "{name} in\n{shown}");
     }
     assert!(ours.contains("authentication_attempts_total{result=\"failure\",method=\"\"} 1"), "{ours}");
-    assert!(plain(address, "/livez").await.contains("ok") && plain(address, "/readyz").await.contains("ok"));
-}
-
-/// The body of a plain HTTP answer.
-async fn plain(address: &str, path: &str) -> String {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let mut stream = tokio::net::TcpStream::connect(address).await.expect("authd listens");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("the request is sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("the answer");
-    answer
+    assert!(
+        plane.authd_get("/livez").await.contains("ok") && plane.authd_get("/readyz").await.contains("ok")
+    );
 }
