@@ -1,4 +1,5 @@
-//! The indexed policy against a slow and obvious one, on random policies with random changes.
+//! The indexed policy against a slow and obvious one, on random policies with random changes: decisions, lists of rules and
+//! explanations. `PAIRS` says how many pairs of policy and request (default 72,000), `SEED` repeats a run.
 
 use std::collections::BTreeMap;
 
@@ -28,22 +29,23 @@ struct Model {
 
 impl Model {
     fn allows(&self, user: &UserInfo, ask: &Attributes) -> bool {
-        self.bindings.iter().any(|((namespace, _), binding)| {
-            let in_scope = namespace.is_empty() || ask.resource_request && *namespace == ask.namespace;
-            let bound = binding.subjects.iter().any(|subject| match subject.kind {
-                SubjectKind::User => *subject.name == *user.name,
-                SubjectKind::Group => user.groups.iter().any(|group| *group == *subject.name),
-                SubjectKind::ServiceAccount => {
-                    let of =
-                        if subject.namespace.is_empty() { namespace.as_str() } else { &*subject.namespace };
-                    !of.is_empty() && user.name == format!("system:serviceaccount:{of}:{}", subject.name)
-                }
-            });
-            let of = if binding.role_kind == RoleKind::ClusterRole { "" } else { namespace.as_str() };
-            let key = (binding.role_kind.as_str(), of.to_owned(), binding.role_name.clone());
-            let rules = self.roles.get(&key).map(Vec::as_slice).unwrap_or_default();
-            in_scope && bound && rules.iter().any(|rule| slow(rule, ask))
-        })
+        self.bindings.iter().any(|((namespace, _), binding)| self.grants(namespace, binding, user, ask))
+    }
+
+    fn grants(&self, namespace: &str, binding: &BindingSpec, user: &UserInfo, ask: &Attributes) -> bool {
+        let in_scope = namespace.is_empty() || ask.resource_request && namespace == ask.namespace;
+        let bound = binding.subjects.iter().any(|subject| match subject.kind {
+            SubjectKind::User => *subject.name == *user.name,
+            SubjectKind::Group => user.groups.iter().any(|group| *group == *subject.name),
+            SubjectKind::ServiceAccount => {
+                let of = if subject.namespace.is_empty() { namespace } else { &*subject.namespace };
+                !of.is_empty() && user.name == format!("system:serviceaccount:{of}:{}", subject.name)
+            }
+        });
+        let of = if binding.role_kind == RoleKind::ClusterRole { "" } else { namespace };
+        let key = (binding.role_kind.as_str(), of.to_owned(), binding.role_name.clone());
+        let rules = self.roles.get(&key).map(Vec::as_slice).unwrap_or_default();
+        in_scope && bound && rules.iter().any(|rule| slow(rule, ask))
     }
 }
 
@@ -85,11 +87,12 @@ fn random_rule(rng: &mut SmallRng) -> PolicyRule {
 
 #[test]
 fn the_index_decides_as_reading_everything_does() {
-    let seed: u64 = rand::random();
-    println!("seed {seed}");
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (seed, pairs) = (number("SEED").unwrap_or_else(rand::random), number("PAIRS").unwrap_or(72_000));
+    println!("SEED={seed} PAIRS={pairs}");
     let mut rng = SmallRng::seed_from_u64(seed);
-    let (mut allowed, mut refused) = (0, 0);
-    for _ in 0..60 {
+    let (mut allowed, mut refused, mut explained) = (0, 0, 0);
+    while allowed + refused < pairs {
         let (mut fast, mut model) = (policy(), Model::default());
         for _ in 0..60 {
             let pick = |rng: &mut SmallRng, list: &[&'static str]| *list.choose(rng).unwrap();
@@ -154,10 +157,27 @@ fn the_index_decides_as_reading_everything_does() {
                 let judgement = fast.judge(&who, &attributes);
                 let got = matches!(judgement, Judgement::Allowed { .. });
                 assert_eq!(got, model.allows(&who, &attributes), "seed {seed}: {who:?} {ask}");
+                let of = if attributes.resource_request { attributes.namespace.as_str() } else { "" };
+                let (listed, _) = fast.rules_of(&who, of);
+                assert_eq!(
+                    listed.iter().any(|rule| slow(rule, &attributes)),
+                    got,
+                    "seed {seed}: {who:?} {ask}: the rules listed"
+                );
                 if got {
                     allowed += 1
                 } else {
-                    refused += 1
+                    refused += 1;
+                    for line in fast.explain(&who, &attributes, 3) {
+                        let named = line.split('"').nth(1).expect("a binding in quotes");
+                        let (binding, namespace) = named.split_once('/').unwrap_or((named, ""));
+                        let held = &model.bindings[&(namespace.to_owned(), binding.to_owned())];
+                        assert!(
+                            !model.grants(namespace, held, &who, &attributes),
+                            "seed {seed}: {who:?} {ask}: {line}"
+                        );
+                        explained += 1;
+                    }
                 }
                 // An answer for any name holds for every name.
                 let any_name = match judgement {
@@ -174,5 +194,7 @@ fn the_index_decides_as_reading_everything_does() {
             }
         }
     }
-    assert!(allowed > 1000 && refused > 1000, "seed {seed}: {allowed} allowed, {refused} refused");
+    println!("{allowed} allowed, {refused} refused, {explained} lines of explanation");
+    let enough = pairs.min(72_000) / 72;
+    assert!(allowed > enough && refused > enough && explained > enough, "seed {seed}");
 }
