@@ -29,6 +29,7 @@ mod fresh_policy;
 mod garbage;
 mod hostile;
 mod kubectl;
+mod many_bindings;
 mod modes;
 mod naming;
 mod nodes;

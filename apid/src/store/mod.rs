@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use apimachinery::clock::{Clock, SystemClock};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use storage::engine::fjall::offline::{self, Repaired};
 use storage::engine::fjall::{Identity, OpenError};
@@ -35,8 +36,8 @@ backup   writes all objects to a new file, with checksums. To back up while a se
          system that DIR is on, at one instant, and run this on the snapshot: a store is whole after a power cut.
 restore  makes the store of a data directory that has none from such a file.
 
-A repaired or restored store goes on 4294967296 revisions above the old one and gives up its history: no resourceVersion is
-seen twice for different content, and every client whose watch or list began before is told to list anew (410).
+A repaired or restored store goes on far above the old one, by the clock, and gives up its history: no resourceVersion is
+seen twice for different content, also when a file is restored twice, and every client whose watch or list began before is told to list anew (410).
 
 The file holds the objects only: keys and certificates in DIR (certs, service-account.key) are not in it.
 
@@ -158,7 +159,7 @@ impl Asked {
                 print(&report.to_string());
                 if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) }
             }),
-            Work::Repair(identity) => offline::repair(store, &identity).map(|repaired| {
+            Work::Repair(identity) => offline::repair(store, &identity, now()).map(|repaired| {
                 match repaired {
                     Repaired::Sound(report) => print(&format!("{report}nothing is to be repaired\n")),
                     Repaired::Mended { report, revision, objects, kept } => print(&format!(
@@ -176,7 +177,7 @@ impl Asked {
                 ));
                 ExitCode::SUCCESS
             }),
-            Work::Restore(file) => offline::restore(&file, store).map(|restored| {
+            Work::Restore(file) => offline::restore(&file, store, now()).map(|restored| {
                 let archived = restored.archived;
                 print(&format!(
                     "{} objects of revision {}, made with {}\nthe store goes on after revision {}\n",
@@ -204,6 +205,11 @@ fn identity(names: Option<String>, domain: Option<String>) -> Result<Identity, S
     let names = Names::new(preset, domain.as_deref().unwrap_or(DEFAULT_API_DOMAIN))
         .map_err(|why| format!("`--api-domain`: {why}"))?;
     Ok(Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() })
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    u64::try_from(SystemClock::new().now().as_second()).unwrap_or_default()
 }
 
 /// To standard output; a reader that is gone is no error.

@@ -12,10 +12,8 @@ fn mistakes_end_it_with_64_before_anything_is_bound() {
     let bad_tokens = format!("--token-auth-file={}", dir.path().join("bad.csv").display());
     for (flags, told) in [
         (&["--no-such-flag"][..], vec!["--no-such-flag"]),
-        (
-            &["--authorization-mode=Webhook,Foo", "--names=x"],
-            vec!["`Webhook` is not built yet", "`Foo`", "--names"],
-        ),
+        (&["--authorization-mode=Webhook,Foo", "--names=x"], vec!["`Foo`", "--names"]),
+        (&["--authorization-mode=Webhook"], vec!["--authorization-webhook-config-file"]),
         (&["--authorization-mode=RBAC,RBAC"], vec!["comes twice"]),
         (
             &["--token-auth-file=/nonexistent", "--client-ca-file=/nonexistent"],

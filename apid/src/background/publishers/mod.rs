@@ -81,9 +81,12 @@ async fn put(
         }
     };
     match written {
-        // Somebody was faster, or its namespace ends.
+        // Somebody was faster, its namespace ends, or somebody has made it immutable: then it is theirs until it is deleted.
         Err(status)
-            if !matches!(status.reason, Reason::AlreadyExists | Reason::Forbidden | Reason::NotFound) =>
+            if !matches!(
+                status.reason,
+                Reason::AlreadyExists | Reason::Forbidden | Reason::NotFound | Reason::Invalid
+            ) =>
         {
             Err(status)
         }

@@ -1,5 +1,6 @@
 //! `kube-root-ca.crt` in every namespace (requirements A-SA-26), and the same authority in Secrets that hold a token.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ const NAME: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
 
 /// What is to be looked at.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Task {
     /// Everything: the file has another content.
     All,
@@ -86,14 +87,29 @@ pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool, file: PathBuf) {
         file,
     };
     let work = async {
-        while let Some(task) = queue.recv().await {
-            if let Err(status) = publisher.perform(&task).await {
+        // What failed is tried again by one timer each, however often it changes meanwhile.
+        let (retry, mut failed) = mpsc::unbounded_channel();
+        let mut waiting = HashSet::new();
+        loop {
+            let task = tokio::select! {
+                Some(task) = failed.recv() => {
+                    waiting.remove(&task);
+                    task
+                }
+                task = queue.recv() => match task {
+                    Some(task) => task,
+                    None => return,
+                },
+            };
+            if let Err(status) = publisher.perform(&task, &again).await {
                 tracing::warn!(?task, reason = %status, "the authority of this server cannot be published");
-                let again = again.clone();
-                tokio::spawn(async move {
-                    tokio::time::sleep(RETRY).await;
-                    let _ = again.send(task);
-                });
+                if waiting.insert(task.clone()) {
+                    let retry = retry.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(RETRY).await;
+                        let _ = retry.send(task);
+                    });
+                }
             }
         }
     };
@@ -101,7 +117,8 @@ pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool, file: PathBuf) {
 }
 
 impl Publisher<'_> {
-    async fn perform(&self, task: &Task) -> Result<(), Status> {
+    /// Does one; of everything each part is put into the queue, so that one that fails keeps none behind it waiting.
+    async fn perform(&self, task: &Task, queue: &mpsc::UnboundedSender<Task>) -> Result<(), Status> {
         let authority = text(&self.file)?;
         match task {
             Task::Namespace(namespace) => self.namespace(namespace, &authority).await,
@@ -109,10 +126,10 @@ impl Publisher<'_> {
             Task::All => {
                 let scope = |collection: &Collection| collection.items.prefix().to_string();
                 for namespace in stored::objects(self.namespaces, &scope(self.namespaces)).await? {
-                    self.namespace(namespace.name(), &authority).await?;
+                    let _ = queue.send(Task::Namespace(namespace.name().to_owned()));
                 }
                 for secret in stored::objects(self.secrets, &scope(self.secrets)).await? {
-                    self.secret(secret.namespace(), secret.name(), &authority).await?;
+                    let _ = queue.send(Task::Secret(secret.namespace().to_owned(), secret.name().to_owned()));
                 }
                 Ok(())
             }

@@ -200,8 +200,11 @@ pub(super) struct Entry {
     pub(super) previous: u64,
 }
 
+/// Bytes of a `log` key.
+pub(super) const LOG_KEY: usize = 8;
+
 /// A `log` key.
-pub(super) fn log_key(revision: u64) -> [u8; 8] {
+pub(super) fn log_key(revision: u64) -> [u8; LOG_KEY] {
     revision.to_be_bytes()
 }
 

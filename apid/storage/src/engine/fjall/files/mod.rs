@@ -178,10 +178,11 @@ fn newest_in_journals(database: &Path) -> Result<u64, Trouble> {
                 )));
             }
             before = Some(batch.seqno);
-            for item in &batch.items {
-                if let Some(value) = &item.value
-                    && !value.compressed
-                    && let Ok(entry) = layout::decode_entry(&item.key, &value.bytes)
+            // Rows of the log have short keys. fjall compresses large values, and that of a row with a long key is one.
+            let log = batch.items.into_iter().filter(|item| item.key.len() == layout::LOG_KEY);
+            for item in log {
+                if let Some(value) = item.value.and_then(journal::Value::decompressed)
+                    && let Ok(entry) = layout::decode_entry(&item.key, &value)
                 {
                     newest = newest.max(entry.revision);
                 }

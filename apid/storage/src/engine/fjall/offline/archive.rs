@@ -35,8 +35,7 @@ impl Writer {
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(".new");
         let unfinished = PathBuf::from(unfinished);
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
         let file = BufWriter::with_capacity(1 << 20, file);
         let mut writer = Writer { file, path: path.to_owned(), unfinished, objects: 0, bytes: 0, crc: 0 };
         let text = format!("{}\n{}", identity.preset, identity.api_domain);

@@ -8,13 +8,14 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no number twice): a store that was repaired or restored goes on [`RAISE`] above the newest revision that it
-//! can have been at, and history before is given up: lists and watches that clients began before are refused with
+//! INVARIANT (no number twice): a store that was repaired or restored goes on above every revision that it, or another
+//! store restored from the same file, can have been at ([`go_on_after`]), and history before is given up: lists and watches that clients began before are refused with
 //! `Compacted`, and no new write gets a number that a client has seen.
 
 mod archive;
 mod build;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -23,14 +24,25 @@ use std::path::{Path, PathBuf};
 use self::archive::{Reader, Writer};
 use self::build::Build;
 use super::database::Tables;
+use super::layout::Tag;
 pub use super::survey::Lost;
 use super::survey::Survey;
 use super::{Identity, OpenError, reader, recovery};
 use crate::{Error, Revision};
 
-/// How far above everything before a repaired or restored store goes on: more writes than a store makes between a backup
-/// and its loss.
+/// How far above everything before a repaired or restored store goes on at least: more writes than a store makes between a
+/// backup and its loss.
 pub const RAISE: u64 = 1 << 32;
+/// Revisions for a second of the clock, as a power of two: more than a store ever writes in one. Seconds since 1970 times
+/// this stay below 2^53 until 2038, and so exact in every client.
+const PER_SECOND: u32 = 22;
+
+/// The revision after which a repaired or restored store goes on. `newest` is what is known of the revisions before;
+/// `now` are seconds since 1970: a file that is restored twice makes two stores, and the second must be above what the
+/// first has served since.
+pub fn go_on_after(newest: u64, now: u64) -> u64 {
+    newest.saturating_add(RAISE).max(now << PER_SECOND)
+}
 
 /// Bytes of blocks that are kept in memory meanwhile.
 const CACHE: u64 = 16 << 20;
@@ -170,12 +182,12 @@ pub enum Repaired {
 }
 
 /// Makes a new store of the newest versions that can be read. Holds all objects in memory meanwhile. `identity` is for a
-/// store that cannot say whose it is.
+/// store that cannot say whose it is, `now` for [`go_on_after`].
 ///
 /// # Errors
 ///
 /// Like [`check`]; and when the new store cannot be made, with the old one as it was.
-pub fn repair(dir: &Path, identity: &Identity) -> Result<Repaired, OpenError> {
+pub fn repair(dir: &Path, identity: &Identity, now: u64) -> Result<Repaired, OpenError> {
     let lock = lock(dir)?;
     let survey = Survey::of(dir, true)?;
     let report = Report::of(&survey);
@@ -186,17 +198,27 @@ pub fn repair(dir: &Path, identity: &Identity) -> Result<Repaired, OpenError> {
     let newest = survey.revision.max(acknowledged.revision);
     let (unfinished, kept) = (beside(dir, "repaired")?, beside(dir, "damaged")?);
     let mut build = Build::begin(&unfinished, survey.identity.as_ref().unwrap_or(identity))?;
+    // Rows that say that a key was deleted may be lost while the log still tells: what was deleted does not come back.
+    let mut deleted: BTreeMap<&str, u64> = BTreeMap::new();
+    for entry in survey.log.values() {
+        if entry.event == Tag::Removed {
+            deleted.insert(&entry.key, entry.revision);
+        } else {
+            deleted.remove(&*entry.key);
+        }
+    }
     let mut objects = 0;
-    for (key, versions) in survey.versions {
-        let Some(newest) = versions.into_iter().next() else { continue };
-        if let Some(value) = newest.value {
-            build.add(&key, newest.revision, &value)?;
+    for (key, versions) in &survey.versions {
+        let Some(newest) = versions.first() else { continue };
+        if let Some(value) = &newest.value
+            && deleted.get(&**key).is_none_or(|at| *at < newest.revision)
+        {
+            build.add(key, newest.revision, value)?;
             objects += 1;
         }
     }
-    let revision = build.finish(newest, newest.saturating_add(RAISE))?;
-    rename(dir, &kept)?;
-    rename(&unfinished, dir)?;
+    let revision = build.finish(newest, go_on_after(newest, now))?;
+    replace(dir, &unfinished, &kept)?;
     drop(lock);
     Ok(Repaired::Mended { report, revision, objects, kept })
 }
@@ -251,12 +273,12 @@ pub struct Restored {
     pub revision: Revision,
 }
 
-/// Makes a store from a file that [`backup`] wrote.
+/// Makes a store from a file that [`backup`] wrote. `now` is for [`go_on_after`].
 ///
 /// # Errors
 ///
 /// There is a store already, the file is not whole, or the store cannot be made. Then there is none.
-pub fn restore(file: &Path, dir: &Path) -> Result<Restored, OpenError> {
+pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<Restored, OpenError> {
     if dir.try_exists()? {
         let why = format!("`{}` is there already: a store is restored where there is none", dir.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why).into());
@@ -271,7 +293,7 @@ pub fn restore(file: &Path, dir: &Path) -> Result<Restored, OpenError> {
         }
         Ok::<(), OpenError>(())
     })();
-    let built = filled.and_then(|()| build.finish(newest, newest.saturating_add(RAISE)));
+    let built = filled.and_then(|()| build.finish(newest, go_on_after(newest, now)));
     let revision = match built {
         Ok(revision) => revision,
         Err(error) => {
@@ -309,6 +331,20 @@ fn beside(dir: &Path, what: &str) -> io::Result<PathBuf> {
 }
 
 /// Renames a directory and syncs the one it is in.
+/// Puts a new store in the place of one, and the old one aside: in one step where the file system can, so that there is
+/// no moment without a store in which a server would found an empty one.
+fn replace(dir: &Path, new: &Path, aside: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, new, CWD, dir, RenameFlags::EXCHANGE) {
+        Ok(()) => rename(new, aside),
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            rename(dir, aside)?;
+            rename(new, dir)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn rename(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::rename(from, to)?;
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -12,13 +12,13 @@ async fn a_sound_store_is_found_sound_and_left_alone() {
             .unwrap();
     let rows = churn(&store, 1, 300, 400).await;
     assert!(matches!(offline::check(&path), Err(OpenError::Locked(_))), "a process has it");
-    assert!(matches!(offline::repair(&path, &identity()), Err(OpenError::Locked(_))));
+    assert!(matches!(offline::repair(&path, &identity(), 0), Err(OpenError::Locked(_))));
     assert!(matches!(offline::backup(&path, &dir.path().join("file")), Err(OpenError::Locked(_))));
     store.close().await;
     let report = offline::check(&path).unwrap();
     assert!(report.is_sound(), "{report}");
     assert_eq!((report.revision, report.objects, report.changes), (300, rows.len(), 300));
-    assert!(matches!(offline::repair(&path, &identity()).unwrap(), Repaired::Sound(_)));
+    assert!(matches!(offline::repair(&path, &identity(), 0).unwrap(), Repaired::Sound(_)));
     let store = open(&path).unwrap();
     assert_eq!(self::rows(&store).await.unwrap(), rows);
     store.compact(Revision(250)).await.unwrap();
@@ -47,9 +47,9 @@ async fn what_is_restored_is_what_was_backed_up_above_every_number_before() {
     assert_eq!((archived.revision, archived.objects), (Revision(300), rows.len() as u64));
     assert_eq!(archived.bytes, std::fs::metadata(&file).unwrap().len());
     assert!(offline::backup(&path, &file).is_err(), "a backup is not overwritten");
-    let done = offline::restore(&file, &restored).unwrap();
+    let done = offline::restore(&file, &restored, 0).unwrap();
     assert_eq!((done.revision, &done.archived), (Revision(300 + RAISE), &archived));
-    assert!(offline::restore(&file, &restored).is_err(), "there is a store");
+    assert!(offline::restore(&file, &restored, 0).is_err(), "there is a store");
     let report = offline::check(&restored).unwrap();
     assert!(report.is_sound(), "{report}");
     for round in 0..3 {
@@ -71,7 +71,7 @@ async fn what_is_restored_is_what_was_backed_up_above_every_number_before() {
     // A restored store is backed up and restored like any other.
     let again = dir.path().join("again");
     let archived = offline::backup(&restored, &dir.path().join("file-2")).unwrap();
-    let done = offline::restore(&dir.path().join("file-2"), &again).unwrap();
+    let done = offline::restore(&dir.path().join("file-2"), &again, 0).unwrap();
     assert_eq!(done.revision.0, archived.revision.0 + RAISE);
     open(&again).unwrap().close().await;
 }
@@ -84,7 +84,7 @@ async fn an_empty_store_is_backed_up_and_restored() {
         (dir.path().join("store"), dir.path().join("file"), dir.path().join("restored"));
     open(&path).unwrap().close().await;
     assert_eq!(offline::backup(&path, &file).unwrap().objects, 0);
-    assert_eq!(offline::restore(&file, &restored).unwrap().revision, Revision(RAISE));
+    assert_eq!(offline::restore(&file, &restored, 0).unwrap().revision, Revision(RAISE));
     let store = open(&restored).unwrap();
     let made = store.commit("a", Op::Create(Bytes::new())).await.unwrap();
     assert_eq!(made.revision, Revision(RAISE + 1));
@@ -102,7 +102,7 @@ async fn a_changed_or_cut_backup_is_refused_and_leaves_nothing() {
     let whole = std::fs::read(&file).unwrap();
     let refused = |bytes: &[u8], what: &str| {
         std::fs::write(&file, bytes).unwrap();
-        assert!(offline::restore(&file, &restored).is_err(), "{what}");
+        assert!(offline::restore(&file, &restored, 0).is_err(), "{what}");
         let left: Vec<_> =
             std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 2, "{what}: {left:?}");
@@ -139,7 +139,7 @@ async fn repair_keeps_what_a_cut_journal_leaves() {
     std::fs::write(&journal, damaged).unwrap();
     let why = corrupt(open(&path));
     assert!(why.contains(&format!("to {cut} are missing")), "{why}");
-    let repaired = offline::repair(&path, &identity()).unwrap();
+    let repaired = offline::repair(&path, &identity(), 0).unwrap();
     let Repaired::Mended { report, revision, kept, .. } = repaired else { panic!("found sound") };
     assert!(report.to_string().contains(&format!("to {cut}")), "{report}");
     assert_eq!(revision, Revision(cut + RAISE));
@@ -152,4 +152,14 @@ async fn repair_keeps_what_a_cut_journal_leaves() {
         assert!(at_60.iter().all(|old| rows.iter().any(|row| row.key == old.key) || first > 61));
     }
     churn(&store, 9, 20, 20).await;
+}
+
+#[test]
+fn a_file_that_is_restored_twice_makes_stores_that_share_no_revision() {
+    let (day, hour) = (1_800_000_000, 3600);
+    let first = offline::go_on_after(300, day);
+    let written_since = hour * 1_000_000;
+    assert!(offline::go_on_after(300, day + hour) > first + written_since);
+    assert!(offline::go_on_after(first, day - hour) > first, "a clock that went back does not bring it back");
+    assert!(offline::go_on_after(300, i32::MAX as u64) < 1 << 53, "every client can hold it");
 }

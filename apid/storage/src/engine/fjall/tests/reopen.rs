@@ -41,6 +41,21 @@ async fn reopening_keeps_rows_history_and_counters() {
     }
 }
 
+/// Values of 4 KiB are compressed in journals, and a row of the log holds the key.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_change_is_found_whatever_the_length_of_its_key() {
+    let dir = memory_dir();
+    for length in [1, 4070, 4074, 4075, 4076, 4090, 4096] {
+        let path = dir.path().join(length.to_string());
+        let key = "k".repeat(length);
+        let store = open(&path).unwrap();
+        store.commit(&key, Op::Create(Bytes::from_static(b"v"))).await.unwrap();
+        drop(store);
+        let store = open(&path).unwrap_or_else(|error| panic!("{length}: {error}"));
+        assert_eq!(store.revision(), Revision(1), "{length}");
+    }
+}
+
 /// What a kill leaves is what is in the files at that moment: every write acknowledged before is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_at_any_moment_keeps_what_was_acknowledged() {
