@@ -75,7 +75,7 @@ pub fn run(config: Config) -> ExitCode {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    if config.allows_everything {
+    if config.allows_everything && matches!(config.authd, Authd::Spawned { .. }) {
         tracing::warn!("no authorization is configured: every request is allowed, anonymous ones are off");
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

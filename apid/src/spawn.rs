@@ -147,6 +147,9 @@ async fn supervise(
     mut ended: oneshot::Receiver<()>,
     refused: oneshot::Sender<()>,
 ) {
+    let mut refused = Some(refused);
+    // Whether authd once ran with these flags: then files have changed, and may change again.
+    let mut ran = false;
     let mut pause = FIRST_PAUSE;
     let mut running = Some(first);
     loop {
@@ -160,9 +163,20 @@ async fn supervise(
                 _ = &mut ended => return end(child, input).await,
             };
             if status.as_ref().is_ok_and(refuses) {
-                let _ = refused.send(());
-                return;
+                match refused.take() {
+                    // At the start a mistake is for the person who starts.
+                    Some(refused) if !ran => {
+                        let _ = refused.send(());
+                        return;
+                    }
+                    told => refused = told,
+                }
+                tracing::error!(
+                    "authd does not take its flags or files any more: what it said above is to be mended; until then \
+                     nothing new is allowed"
+                );
             }
+            ran = true;
             match status {
                 Ok(status) => tracing::error!(%status, "authd has ended, it is started again"),
                 Err(error) => tracing::error!(%error, "authd cannot be waited for, it is started again"),

@@ -192,7 +192,12 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("v", Value("LEVEL"), Both, "how much is logged: 0 (default) to 9"),
     flag("logging-format", Value("FORMAT"), Both, "text (default) or json"),
     flag("token-auth-file", Value("FILE"), Authd, "static tokens: token,user,uid,\"group,group\" lines"),
-    flag("anonymous-auth", Switch, Authd, "requests without credentials are system:anonymous (default true)"),
+    flag(
+        "anonymous-auth",
+        Switch,
+        Authd,
+        "requests without credentials are system:anonymous (default true; false when every request is allowed)",
+    ),
     flag(
         "authorization-mode",
         Words("MODES"),

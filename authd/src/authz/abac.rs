@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! The file has one JSON object a line, each a `Policy` of `abac.authorization.<d>/v1beta1`; empty lines and lines that
+//! The file has one JSON object a line, each a `Policy` of `abac.authorization.<d>/v1beta1` (under Kubernetes' names also
+//! by the domain that it has there); empty lines and lines that
 //! begin with `#` are passed over. A request is allowed by the first policy that matches it and is otherwise left to later
 //! modes. The file is read when the mode is made; every line that is wrong is told, by its number.
 //!
@@ -53,14 +54,18 @@ fn read(file: &Path, names: &Names) -> Result<Vec<Policy>, String> {
 }
 
 fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<String>> {
-    let api_version = format!("{}/v1beta1", names.group("abac.authorization"));
+    // Kubernetes calls this one group by the domain of its labels.
+    let api_versions = [
+        names.label_sub_key("abac.authorization", "v1beta1"),
+        names.group("abac.authorization") + "/v1beta1",
+    ];
     let (mut policies, mut mistakes) = (Vec::new(), Vec::new());
     for (i, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        match policy(line, &api_version) {
+        match policy(line, &api_versions) {
             Ok(policy) => policies.push(policy),
             Err(mistake) => mistakes.push(format!("line {}: {mistake}", i + 1)),
         }
@@ -68,12 +73,12 @@ fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<String>> {
     if mistakes.is_empty() { Ok(policies) } else { Err(mistakes) }
 }
 
-fn policy(line: &str, api_version: &str) -> Result<Policy, String> {
+fn policy(line: &str, api_versions: &[String; 2]) -> Result<Policy, String> {
     let whole: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
-    if whole.api_version != api_version || whole.kind != "Policy" {
+    if !api_versions.contains(&whole.api_version) || whole.kind != "Policy" {
         return Err(format!(
-            "is `{}` of `{}` and not `Policy` of `{api_version}`",
-            whole.kind, whole.api_version
+            "is `{}` of `{}` and not `Policy` of `{}`",
+            whole.kind, whole.api_version, api_versions[0]
         ));
     }
     let mut policy = whole.spec;

@@ -106,6 +106,11 @@ impl Issuers {
         known.iter().for_each(Provider::start);
     }
 
+    /// Others may be named than before: what is said of them is said anew.
+    pub fn tell(&self) {
+        self.0.changed();
+    }
+
     /// What is known of an issuer; the same for the same issuer for as long as somebody holds it.
     pub(super) fn provider(&self, issuer: &Issuer) -> Arc<Provider> {
         // What a token is for does not change whose it is.

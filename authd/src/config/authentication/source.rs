@@ -141,6 +141,7 @@ impl Source {
             settings.jwt.authenticators = authenticators;
             settings.anonymous = anonymous;
             replaced.replace_authn(authn::Union::build(&settings, &mirror)?);
+            settings.jwt.issuers.tell();
             Ok(())
         }))
     }
