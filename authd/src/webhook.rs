@@ -74,6 +74,19 @@ impl std::fmt::Debug for Ground {
     }
 }
 
+/// What is wrong with the server of a webhook where the preset says that it must be plain https: tokens are sent to it.
+pub fn wrong_server(names: &Names, server: &str) -> Option<&'static str> {
+    if !names.behaviour.webhook_server_must_be_plain_https {
+        None
+    } else if !server.starts_with("https://") {
+        Some("server must begin with https://")
+    } else if server.contains(['?', '#']) {
+        Some("server must have no parameters")
+    } else {
+        None
+    }
+}
+
 /// Why there is no status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -116,6 +129,9 @@ impl Webhook {
             tracing::warn!(file = %file.display(), "client configuration: {warning}");
         }
         let target = config.target(None, &ground.names).map_err(|e| e.to_string())?;
+        if let Some(wrong) = wrong_server(&ground.names, &target.cluster.server) {
+            return Err(format!("{}: {wrong}", file.display()));
+        }
         let agent = concat!("authd/", env!("CARGO_PKG_VERSION"));
         let remote = Remote::new(target, agent, &ground.names, Arc::clone(&ground.clock))
             .map_err(|mistakes| format!("{}: {}", file.display(), mistakes.join("; ")))?;

@@ -10,7 +10,7 @@
 //!
 //! INVARIANT (a bad credential is not anonymous): a bearer token that no method accepts is rejected, even when no
 //! method takes tokens.
-//! INVARIANT (authenticated group): every accepted user but the anonymous one is in `system:authenticated`.
+//! INVARIANT (authenticated group): every accepted user but the anonymous one, whoever names it, is in `system:authenticated`.
 
 mod anonymous;
 mod bootstrap_token;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::names::Names;
-use apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use async_trait::async_trait;
 use authproto::auth::{Header, ObjectRef};
 use jiff::Timestamp;
@@ -233,7 +233,9 @@ impl Union {
             match method.authenticate(credentials, at).await? {
                 Outcome::Accepted(mut accepted) => {
                     let groups = &mut accepted.user.groups;
-                    if !groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
+                    let known = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+                    // A proxy may pass on that it does not know somebody.
+                    if accepted.user.name != ANONYMOUS && !groups.iter().any(known) {
                         groups.push(AUTHENTICATED.to_owned());
                     }
                     return Ok(Ok((*accepted, name)));
@@ -337,6 +339,19 @@ mod tests {
                 Err(refused) => assert_eq!(Err(refused.to_string().as_str()), want),
             }
         }
+    }
+
+    #[tokio::test]
+    async fn whoever_names_the_anonymous_user_makes_nobody_known() {
+        let anonymous = || {
+            let user = UserInfo { name: ANONYMOUS.into(), ..UserInfo::default() };
+            Outcome::Accepted(Box::new(Accepted { user, ..Accepted::default() }))
+        };
+        let mut union = Union::nothing();
+        union.methods.push(("m", Box::new(Fixed(anonymous))));
+        let at = Moment { now: Timestamp::UNIX_EPOCH, at_least: 0 };
+        let got = union.authenticate(Credentials { token: "t", ..Credentials::default() }, at).await;
+        assert!(got.unwrap().unwrap().0.user.groups.is_empty());
     }
 
     #[test]

@@ -161,6 +161,7 @@ impl Config {
         let (authorization, modes) = authorization::source::Source::open(
             &flags.authorization,
             flags.webhooks.any_of_authorization(),
+            flags.anonymous_auth.is_none(),
             Arc::clone(&names),
             &mut mistakes,
         );

@@ -11,8 +11,8 @@ use serving::flags::duration;
 use super::authorization::{AUTHORIZED_TTL, UNAUTHORIZED_TTL};
 use crate::authn::webhook::Settings;
 use crate::authz::entry::{OnFailure, Webhook};
-use crate::webhook::Version;
 use crate::webhook::WHOLE;
+use crate::webhook::{Version, wrong_server};
 
 /// How long an accepted token is kept unless the flag says otherwise.
 const TOKEN_TTL: Duration = Duration::from_secs(120);
@@ -87,16 +87,10 @@ impl Flags {
             }
             (None, false) => return None,
         };
-        if names.behaviour.webhook_server_must_be_plain_https
-            && let Ok(target) = ClientConfig::load(&file).and_then(|config| config.target(None, names))
+        if let Ok(target) = ClientConfig::load(&file).and_then(|config| config.target(None, names))
+            && let Some(wrong) = wrong_server(names, &target.cluster.server)
         {
-            let server = &target.cluster.server;
-            if !server.starts_with("https://") {
-                mistakes.push(format!("{FILE}: {}: server must begin with https://", file.display()));
-            }
-            if server.contains('?') || server.contains('#') {
-                mistakes.push(format!("{FILE}: {}: server must have no parameters", file.display()));
-            }
+            mistakes.push(format!("{FILE}: {}: {wrong}", file.display()));
         }
         Some(Webhook {
             client_config: file,

@@ -22,6 +22,7 @@ use apimachinery::decision::Verdict;
 use apimachinery::user::UserInfo;
 use authproto::auth::{self, authenticate_response::Outcome, decide_request::Ask, decide_response::Answer};
 use futures_util::FutureExt as _;
+use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
@@ -220,8 +221,8 @@ async fn authorize(
     meters: &Meters,
     asked: &[Asked],
 ) -> Result<Vec<auth::AuthorizeResponse>, NotYet> {
-    let mut answers = Vec::with_capacity(asked.len());
-    for Asked { user, attributes, at_least, explain } in asked {
+    // At once: one that waits for another service keeps no other waiting.
+    try_join_all(asked.iter().map(async |Asked { user, attributes, at_least, explain }| {
         let question = Question { user, attributes, at_least: *at_least, explain: *explain };
         let answer = in_force.authz.authorize(question).await?;
         meters.authorized(answer.decision.verdict);
@@ -231,7 +232,7 @@ async fn authorize(
             Verdict::NoOpinion => auth::Verdict::NoOpinion,
         };
         let covers = if answer.any_name { auth::Covers::AnyName } else { auth::Covers::This };
-        answers.push(auth::AuthorizeResponse {
+        Ok(auth::AuthorizeResponse {
             verdict: verdict.into(),
             reason: answer.decision.reason,
             evaluation_error: answer.decision.evaluation_error,
@@ -239,9 +240,9 @@ async fn authorize(
             ttl_ms: answer.ttl.map_or(0, milliseconds),
             covers: covers.into(),
             explanation: answer.explanation,
-        });
-    }
-    Ok(answers)
+        })
+    }))
+    .await
 }
 
 /// Shows the credentials to the methods, and waits for the mirror when one of them rests on it.

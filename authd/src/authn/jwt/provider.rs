@@ -17,6 +17,7 @@
 //!
 //! One fetch at a time for each issuer; whoever waited looks at the new keys first.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -92,6 +93,8 @@ pub(super) struct Provider {
     known: ArcSwap<Known>,
     allowance: Mutex<Allowance>,
     fetching: tokio::sync::Mutex<()>,
+    /// How often they were asked, in vain or not.
+    attempts: AtomicU64,
     attempted: watch::Sender<bool>,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -122,6 +125,7 @@ impl Provider {
             known: ArcSwap::from_pointee(Known { keys_url: None, keys: KeySet::default(), problem: None }),
             allowance: Mutex::new(Allowance { left: BURST, since: now }),
             fetching: tokio::sync::Mutex::new(()),
+            attempts: AtomicU64::new(0),
             attempted: watch::Sender::new(false),
             task: Mutex::new(None),
         })
@@ -174,10 +178,16 @@ impl Provider {
 
     /// Asks the issuer once more for keys, if that is allowed; true when other keys are known than were tried.
     async fn another_look(&self, tried: &Arc<Known>) -> bool {
-        let _one_at_a_time = self.fetching.lock().await;
+        let seen = self.attempts.load(Ordering::SeqCst);
+        let waited = tokio::time::timeout(FIRST_ATTEMPT, self.fetching.lock()).await;
+        let Ok(_one_at_a_time) = waited else { return false };
         let is_other = |known: &Arc<Known>| !Arc::ptr_eq(known, tried);
         if is_other(&self.known.load()) {
             return true;
+        }
+        // Asked while this one waited, in vain: tokens that no key verifies do not ask one after the other.
+        if self.attempts.load(Ordering::SeqCst) != seen {
+            return false;
         }
         if !self.allowance.lock().take(self.surroundings.clock.monotonic()) {
             return false;
@@ -190,6 +200,7 @@ impl Provider {
     async fn fetch(&self, discover: bool) -> Result<Duration, String> {
         let before = self.known.load_full();
         let fetched = self.ask(before.keys_url.as_deref().filter(|_| !discover)).await;
+        self.attempts.fetch_add(1, Ordering::SeqCst);
         match fetched {
             Ok((keys_url, keys, pause)) => {
                 self.learned(&before, keys_url, keys);

@@ -39,22 +39,25 @@ pub struct Flags {
 #[derive(Debug)]
 pub struct Source {
     names: Arc<Names>,
+    /// Whether nobody is anonymous where everything is allowed: nobody said otherwise.
+    anonymous_follows: bool,
     /// The file, and what it held just before it was first read; None: the flags alone.
     file: Option<(PathBuf, Snapshot)>,
 }
 
 impl Source {
-    /// Reads flags and file at the start. `webhook_flags` tells whether one of them is set. Without modes there are
-    /// mistakes.
+    /// Reads flags and file at the start. `webhook_flags` tells whether one of them is set, `anonymous_follows` whether
+    /// `--anonymous-auth` is left out. Without modes there are mistakes.
     pub fn open(
         flags: &Flags,
         webhook_flags: bool,
+        anonymous_follows: bool,
         names: Arc<Names>,
         mistakes: &mut Vec<String>,
     ) -> (Self, Option<Modes>) {
         let path = flags.authorization_config.clone().filter(|path| !path.as_os_str().is_empty());
         let file = path.map(|path| (path.clone(), Snapshot::new([path])));
-        let source = Source { names, file };
+        let source = Source { names, anonymous_follows, file };
         let modes = match &source.file {
             None => Modes::parse(flags.authorization_mode.as_deref()),
             Some(_) if flags.authorization_mode.is_some() || webhook_flags => Err(vec![
@@ -104,6 +107,13 @@ impl Source {
                      or start the server anew",
                     path.display(),
                     gone.join(", ")
+                )]);
+            }
+            if self.anonymous_follows && modes.allow_everything() && !first.allow_everything() {
+                return Err(vec![format!(
+                    "{}: authorizers: AlwaysAllow would allow everything to anonymous requests: set --anonymous-auth, or \
+                     start the server anew, which then has none",
+                    path.display()
                 )]);
             }
             replaced.replace_authz(authz::Union::build(&modes, &settings, &mirror, &meters)?);
