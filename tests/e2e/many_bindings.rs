@@ -1,0 +1,66 @@
+//! Many bindings: a restart refuses nobody for want of policy that is still on its way (issue of authorization, "fresh policy
+//! everywhere"). `MANY_BINDINGS` says how many (default 2,000).
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::{Options, Plane, eventually};
+
+/// Connections that write at a time.
+const WRITERS: usize = 8;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_wait_for_the_policy_of_a_restarted_authd() {
+    let many: usize = std::env::var("MANY_BINDINGS").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
+    let mut plane = Plane::start(Options::kubernetes()).await;
+    let admin = plane.admin();
+    let rbac = plane.api("rbac.authorization", "v1");
+    let group = plane.names().group("rbac.authorization");
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    let role = json!({"metadata": {"name": "look"}, "rules": rules});
+    admin.post(&format!("{rbac}/clusterroles"), &role).await.expect(201);
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..WRITERS {
+        let (client, path, group) =
+            (admin.clone(), format!("{rbac}/namespaces/default/rolebindings"), group.clone());
+        writers.spawn(async move {
+            let mut session = client.connect().await.expect("a connection");
+            for number in (writer..many).step_by(WRITERS) {
+                // The last is the one that counts.
+                let user = if number + 1 == many { "alice".to_owned() } else { format!("user-{number}") };
+                let binding = json!({"metadata": {"name": format!("b{number}")},
+                    "subjects": [{"kind": "User", "name": user}],
+                    "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "look"}});
+                let answer = session.request("POST", &path, binding.to_string().as_bytes()).await;
+                answer.expect("an answer").expect(201);
+            }
+        });
+    }
+    writers.join_all().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for restart in 0..3 {
+        let before = plane.authd_pids();
+        plane.kill_authd();
+        let (alice, bob) = (plane.user("alice"), plane.user("bob"));
+        let mut decided = 0;
+        // While there is no authd nothing is decided (503); as soon as something is, it is by the whole policy.
+        while decided < 20 || plane.authd_pids() == before || plane.authd_pids().is_empty() {
+            for (client, want) in [(&alice, 200), (&bob, 403)] {
+                let answer = client.get(maps).await;
+                assert!([want, 503].contains(&answer.status), "restart {restart}: {}", answer.text());
+                decided += usize::from(answer.status == want);
+            }
+        }
+        eventually("the readiness says so", || async {
+            (plane.admin().get("/readyz").await.status == 200).then_some(())
+        })
+        .await;
+    }
+    plane.kill();
+    let start = std::time::Instant::now();
+    plane.launch().await;
+    plane.user("alice").get(maps).await.expect(200);
+    println!("{many} bindings: ready {:?} after a kill of both processes", start.elapsed());
+    tokio::time::timeout(Duration::from_secs(60), plane.stop()).await.expect("it ends");
+}
