@@ -92,15 +92,14 @@ impl Presented {
     }
 }
 
-/// The token among the sub-protocols of a WebSocket client, which is left with the others.
+/// The token among the sub-protocols of a WebSocket client, which is left with the others. In a request that is no upgrade it
+/// is taken out all the same, and says nothing.
 fn among_protocols(headers: &mut HeaderMap, names: &Names) -> Result<Option<Vec<u8>>, &'static str> {
     let has = |name: HeaderName, word: &str| {
         let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
     };
-    if !has(UPGRADE, "websocket") || !has(CONNECTION, "upgrade") {
-        return Ok(None);
-    }
+    let upgrade = has(UPGRADE, "websocket") && has(CONNECTION, "upgrade");
     let prefix = format!("base64url.bearer.{}.", names.group("authorization"));
     let mut others: Vec<&[u8]> = Vec::new();
     let mut tokens: Vec<&[u8]> = Vec::new();
@@ -123,6 +122,9 @@ fn among_protocols(headers: &mut HeaderMap, names: &Names) -> Result<Option<Vec<
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
     if let (false, Ok(rest)) = (alone, rest) {
         headers.insert(SEC_WEBSOCKET_PROTOCOL, rest);
+    }
+    if !upgrade {
+        return Ok(None);
     }
     let token = token?;
     if std::str::from_utf8(&token).is_err() {
@@ -234,5 +236,6 @@ mod tests {
         let mut plain = headers(&[("sec-websocket-protocol", TOKEN)]);
         let presented = take(&mut plain, &ProxyHeaders::default());
         assert_eq!((presented.token(), presented.unreadable()), (None, ""), "no WebSocket request");
+        assert!(!plain.contains_key(SEC_WEBSOCKET_PROTOCOL), "no credential stays in a header");
     }
 }

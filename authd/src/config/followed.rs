@@ -9,21 +9,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use apimachinery::clock::Clock;
 use serving::reload::{Snapshot, Watch};
 
-use super::KeyFiles;
+use super::{KeyFiles, reloaded};
 use crate::authn::Settings;
-use crate::live::{Live, NOT_TAKEN};
-
-/// How often the files are looked at.
-const EVERY: Duration = Duration::from_millis(200);
-/// How long they must stand still: files that belong together are seldom written at once.
-const SETTLED: Duration = Duration::from_millis(100);
-/// Looks at files that never stand still.
-const MOST_LOOKS: usize = 10;
+use crate::live::Live;
 
 /// The files as they were just before they were first read.
 #[derive(Debug)]
@@ -64,31 +56,10 @@ fn begin(
     if paths.is_empty() {
         return None;
     }
-    let live = Arc::clone(live);
-    Some(before.watch(EVERY, move || {
-        let mut still = Snapshot::new(paths.clone());
-        for _ in 0..MOST_LOOKS {
-            std::thread::sleep(SETTLED);
-            if !still.changed() {
-                break;
-            }
-        }
-        match apply() {
-            Ok(()) => {
-                tracing::info!(subject, files = ?paths, "changed files are in force");
-                live.note(subject, None);
-                live.renew();
-            }
-            Err(mistakes) => {
-                for mistake in &mistakes {
-                    tracing::error!(
-                        subject,
-                        mistake,
-                        "changed files are not taken, the old ones stay in force"
-                    );
-                }
-                live.note(subject, Some(NOT_TAKEN.to_owned()));
-            }
-        }
+    let replaced = Arc::clone(live);
+    Some(reloaded::follow(subject, paths, before, Arc::clone(live), move || {
+        apply()?;
+        replaced.renew();
+        Ok(())
     }))
 }

@@ -1,9 +1,10 @@
-//! A configuration file that is read again when it changes.
+//! Files that are read again when they change: a configuration file ([`watch`]), or a group that belongs together
+//! ([`follow`]).
 //!
 //! # Contract
 //!
-//! [`watch`] follows the file for as long as the answer lives. A change is taken up when the file has stood still for [`SETTLED`], so that a file that is being written
-//! in place is not read half. What is good is applied; what is not leaves the old configuration in force, is named in
+//! Files are followed for as long as the answer lives. A change is taken up when they have stood still for [`SETTLED`], so
+//! that a file that is being written in place is not read half. What is good is applied; what is not leaves the old configuration in force, is named in
 //! the log with every fault, counted, and noted for `/readyz?verbose` until a good file comes. Content decides: a touched
 //! file is no change, a swapped symbolic link is one (requirements A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
 //!
@@ -87,38 +88,64 @@ pub fn watch(
     clock: Arc<dyn Clock>,
     mut apply: impl FnMut(&[u8]) -> Result<(), Vec<String>> + Send + 'static,
 ) -> Watch {
+    let File { subject, path, meters } = file;
+    let mut counted = None;
+    follow(subject, vec![path.clone()], snapshot, live, move || {
+        let content = read(&path);
+        let outcome =
+            content.as_ref().map_err(|fault| vec![fault.clone()]).and_then(|content| apply(content));
+        let status = if outcome.is_ok() { "success" } else { "failure" };
+        // The same content offered again with the same end is no other reload.
+        let attempt = Some((content, status));
+        if counted != attempt {
+            meters.count(status, &*clock);
+            counted = attempt;
+        }
+        outcome
+    })
+}
+
+/// Follows files that belong together until the answer is dropped. `apply` reads them and puts them in force whole, or
+/// says every fault: then they are offered again, since what was missing may come with another file, and faults that are
+/// told already are not told again.
+pub fn follow(
+    subject: &'static str,
+    paths: Vec<PathBuf>,
+    snapshot: Snapshot,
+    live: Arc<Live>,
+    mut apply: impl FnMut() -> Result<(), Vec<String>> + Send + 'static,
+) -> Watch {
+    let mut told: Vec<String> = Vec::new();
     snapshot.watch(EVERY, move || {
-        let outcome = settled(&file.path).map_err(|fault| vec![fault]).and_then(|content| apply(&content));
-        let File { subject, path, meters } = &file;
-        match outcome {
+        stand_still(&paths);
+        match apply() {
             Ok(()) => {
-                meters.count("success", &*clock);
+                told.clear();
                 live.note(subject, None);
-                tracing::info!(subject, path = %path.display(), "a changed file is in force");
+                tracing::info!(subject, files = ?paths, "changed files are in force");
+                true
             }
             Err(faults) => {
-                meters.count("failure", &*clock);
-                for fault in &faults {
-                    tracing::error!(subject, path = %path.display(), fault, "a changed file is not taken");
+                for fault in faults.iter().filter(|fault| !told.contains(fault)) {
+                    tracing::error!(subject, files = ?paths, fault, "changed files are not taken");
                 }
+                told = faults;
                 live.note(subject, Some(NOT_TAKEN.to_owned()));
+                false
             }
         }
     })
 }
 
-/// The content, once two readings that are [`SETTLED`] apart are equal.
-fn settled(path: &std::path::Path) -> Result<Vec<u8>, String> {
-    let mut last = read(path);
+/// Until nothing has changed for [`SETTLED`]: files that belong together are seldom written at once.
+fn stand_still(paths: &[PathBuf]) {
+    let mut last = Snapshot::new(paths.iter().cloned());
     for _ in 0..MOST_LOOKS {
         std::thread::sleep(SETTLED);
-        let again = read(path);
-        if again == last {
-            return again;
+        if !last.changed() {
+            return;
         }
-        last = again;
     }
-    last
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ use std::time::Duration;
 use aws_lc_rs::digest;
 use tokio::task::JoinHandle;
 
+/// After how many periods a change that was not taken is offered again.
+const AGAIN: u32 = 25;
 /// The most that is read of a file to tell whether it changed.
 const MOST_READ: u64 = 64 * 1024 * 1024;
 
@@ -70,23 +72,28 @@ impl Snapshot {
     }
 
     /// Calls back from a thread that may block, each time the content of a file has changed, until the answer is
-    /// dropped. Changes that come within one period are one call.
-    pub fn watch(mut self, every: Duration, mut on_change: impl FnMut() + Send + 'static) -> Watch {
+    /// dropped. Changes that come within one period are one call. A change that is not taken (false) is offered again
+    /// from time to time: what it lacked may stand in another file that came later.
+    pub fn watch(mut self, every: Duration, mut on_change: impl FnMut() -> bool + Send + 'static) -> Watch {
         Watch(tokio::spawn(async move {
             let mut ticks = tokio::time::interval(every);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            // When to offer what was not taken.
+            let mut again: Option<tokio::time::Instant> = None;
             loop {
-                ticks.tick().await;
+                let now = ticks.tick().await;
+                let due = again.is_some_and(|at| now >= at);
                 let look = tokio::task::spawn_blocking(move || {
-                    if self.changed() {
-                        on_change();
-                    }
-                    (self, on_change)
+                    let taken = (self.changed() || due).then(&mut on_change);
+                    (self, on_change, taken)
                 });
                 match look.await {
-                    Ok((snapshot, callback)) => {
+                    Ok((snapshot, callback, taken)) => {
                         self = snapshot;
                         on_change = callback;
+                        if let Some(taken) = taken {
+                            again = (!taken).then(|| now + every * AGAIN);
+                        }
                     }
                     Err(e) => {
                         tracing::error!(error = %e, "watching of files ended");
@@ -166,6 +173,7 @@ mod tests {
         let (told, mut calls) = tokio::sync::mpsc::unbounded_channel();
         let watch = Snapshot::new([path.clone()]).watch(Duration::from_millis(1), move || {
             let _ = told.send(());
+            true
         });
         for round in 1..4 {
             fs::write(&path, round.to_string()).unwrap();
@@ -173,5 +181,25 @@ mod tests {
         }
         drop(watch);
         while calls.recv().await.is_some() {}
+    }
+
+    #[tokio::test]
+    async fn a_change_that_is_not_taken_is_offered_again_and_one_that_is_taken_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "0").unwrap();
+        let (told, mut calls) = tokio::sync::mpsc::unbounded_channel();
+        let mut offers = 0;
+        let _watch = Snapshot::new([path.clone()]).watch(Duration::from_millis(1), move || {
+            offers += 1;
+            let _ = told.send(offers);
+            offers == 3
+        });
+        fs::write(&path, "1").unwrap();
+        for offer in 1..4 {
+            assert_eq!(calls.recv().await, Some(offer));
+        }
+        fs::write(&path, "2").unwrap();
+        assert_eq!(calls.recv().await, Some(4), "the next is the next change");
     }
 }

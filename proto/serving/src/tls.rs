@@ -120,10 +120,14 @@ impl ServingTls {
     /// pair for a moment: the old stay until both are there.
     pub fn spawn_watch(self: &Arc<Self>, every: Duration) -> Watch {
         let tls = Arc::clone(self);
-        Snapshot::new(self.files.paths()).watch(every, move || match tls.reload() {
-            Ok(true) => tracing::info!(cert = %tls.files.cert.display(), "tls files reloaded"),
-            Ok(false) => {}
-            Err(e) => tracing::error!(error = %e, "tls files cannot be used, the old stay"),
+        Snapshot::new(self.files.paths()).watch(every, move || {
+            match tls.reload() {
+                Ok(true) => tracing::info!(cert = %tls.files.cert.display(), "tls files reloaded"),
+                Ok(false) => {}
+                Err(e) => tracing::error!(error = %e, "tls files cannot be used, the old stay"),
+            }
+            // All that a pair needs is followed here: another file that came later cannot mend it.
+            true
         })
     }
 }

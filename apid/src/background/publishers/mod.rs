@@ -45,7 +45,10 @@ pub fn publish(plane: &Arc<Plane>, own_accounts: bool, publications: Publication
 fn when_changed<T: Clone + Send + 'static>(files: Vec<PathBuf>, queue: UnboundedSender<T>, what: T) -> Watch {
     let snapshot = Snapshot::new(files);
     let _ = queue.send(what.clone());
-    snapshot.watch(EVERY, move || drop(queue.send(what.clone())))
+    snapshot.watch(EVERY, move || {
+        let _ = queue.send(what.clone());
+        true
+    })
 }
 
 /// Makes a ConfigMap, or gives it these entries; `exactly`: and no others.

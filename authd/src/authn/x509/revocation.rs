@@ -19,6 +19,7 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use rustls_pki_types::CertificateRevocationListDer;
 use rustls_pki_types::pem::PemObject;
 use webpki::BorrowedCertRevocationList;
@@ -38,7 +39,13 @@ struct List {
     next_update: Option<i64>,
     serials: HashSet<Vec<u8>>,
     signed: Signed,
+    /// Public keys that were asked about, and whether they verify the signature: a list may be long, and who shows a
+    /// revoked certificate again and again is to cost a look.
+    keys: Mutex<Vec<(Vec<u8>, bool)>>,
 }
+
+/// Keys that are remembered of a list; there are few issuers of one name.
+const MOST_KEYS: usize = 16;
 
 impl std::fmt::Debug for List {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -91,14 +98,15 @@ impl Lists {
     /// The first list that is signed by somebody else than its name says.
     pub(super) fn fit(&self, authorities: &[IssuerKey<'_>], now: Timestamp) -> Result<Vec<String>, String> {
         let mut remarks = Vec::new();
-        for List { issuer, shown, next_update, signed, .. } in &self.0 {
+        for list in &self.0 {
+            let List { issuer, shown, next_update, .. } = list;
             let mut of_name =
                 authorities.iter().filter(|authority| authority.subject == issuer.as_slice()).peekable();
             if of_name.peek().is_none() {
                 remarks.push(format!(
                     "the list of `{shown}` is of no authority that is trusted: it counts for intermediates only"
                 ));
-            } else if !of_name.any(|authority| signed.is_by(authority.public_key)) {
+            } else if !of_name.any(|authority| list.is_by(authority.public_key)) {
                 return Err(format!("the list of `{shown}` is not signed by the authority of that name"));
             }
             if next_update.is_some_and(|next| next < now.as_second()) {
@@ -114,7 +122,7 @@ impl Lists {
         self.0.iter().any(|list| {
             list.issuer == issuer.subject
                 && list.serials.contains(number(serial))
-                && list.signed.is_by(issuer.public_key)
+                && list.is_by(issuer.public_key)
         })
     }
 
@@ -140,7 +148,23 @@ impl List {
             next_update: parsed.next_update().map(|at| at.timestamp()),
             serials: serials.collect(),
             signed,
+            keys: Mutex::default(),
         })
+    }
+
+    /// Whether the holder of a public key has signed the list.
+    fn is_by(&self, public_key: &[u8]) -> bool {
+        let known =
+            |keys: &[(Vec<u8>, bool)]| keys.iter().find(|(key, _)| key == public_key).map(|(_, by)| *by);
+        if let Some(by) = known(&self.keys.lock()) {
+            return by;
+        }
+        let by = self.signed.is_by(public_key);
+        let mut keys = self.keys.lock();
+        if keys.len() < MOST_KEYS && known(&keys).is_none() {
+            keys.push((public_key.to_vec(), by));
+        }
+        by
     }
 }
 
