@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::check;
+use crate::check::{self, Violation};
 use crate::clients::{Client, Knowledge, World};
 use crate::collections::{COLLECTIONS, Scope};
 use crate::connection::Protocol;
@@ -132,7 +132,14 @@ impl Chapter {
     /// The same.
     pub fn judge_of(&self, history: &History) -> Result<(), String> {
         check::all(history, &self.base, self.home.retention).map_err(|violations| {
-            let shown = violations.iter().take(3).map(ToString::to_string).collect::<Vec<_>>();
+            // One of each check: which ones are violated says more than how often.
+            let mut checks = Vec::new();
+            let first = |violation: &&Violation| {
+                let new = !checks.contains(&violation.check);
+                checks.push(violation.check);
+                new
+            };
+            let shown: Vec<String> = violations.iter().filter(first).map(ToString::to_string).collect();
             format!("{} violations\n{}", violations.len(), shown.join("\n"))
         })
     }

@@ -26,3 +26,18 @@ fn every_known_bug_still_applies() {
         );
     }
 }
+
+/// What counts as a catch is decided there: by the named checks of each patch, never by any other failure.
+#[test]
+fn only_a_named_violation_catches_a_bug() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root");
+    let run = root.join("tests/patches/run.py");
+    let lists = Command::new(&run).arg("--list").output().expect("python runs");
+    let text = String::from_utf8_lossy(&lists.stdout);
+    assert!(lists.status.success(), "{}", String::from_utf8_lossy(&lists.stderr));
+    assert_eq!(text.lines().count(), PATCHES, "{text}");
+    let mut doctest = Command::new("python3");
+    doctest.args(["-m", "doctest"]).arg(&run).env("PYTHONDONTWRITEBYTECODE", "1");
+    let verdicts = doctest.output().expect("python runs");
+    assert!(verdicts.status.success(), "{}", String::from_utf8_lossy(&verdicts.stdout));
+}

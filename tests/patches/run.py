@@ -3,11 +3,16 @@
 
     tests/patches/run.py                  all of them, after a control without any
     tests/patches/run.py 03 07            some of them
+    tests/patches/run.py --list           which test and which checks are to find each
     tests/patches/run.py --seconds 120    how long the model may look for each (default 60)
 
-A patch begins with a line that says what the bug is, and one that says which test of the model is to find it
-(`Test: kill`). It is applied to a copy of the last commit under `target/known-bugs`, whose builds are kept apart from
-those of the checkout and from one run to the next; the model itself is that of the checkout. The seeds are fixed.
+A patch begins with a line that says what the bug is, one that says which test of the model is to find it (`Test: kill`),
+and one that names the checks of the model that this bug violates (`Check: Resumable, Snapshot`). It is applied to a copy of
+the last commit under `target/known-bugs`, whose builds are kept apart from those of the checkout and from one run to the
+next; the model itself is that of the checkout. The seeds are fixed.
+
+A bug is caught if the model reports a violation of one of its checks. A run that fails otherwise, because a server does not
+start or the model itself breaks, catches nothing. The control, without a patch, runs before them all and must pass.
 
 Ends with 0 if the control passes and every bug is caught.
 """
@@ -18,6 +23,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -31,17 +37,93 @@ BUILD = PLACE / "build"
 SEEDS = [1, 2]
 # Seconds after which a run, beside the time that it was given, is held to hang.
 HANGS = 300
-VIOLATION = re.compile(r"^([A-Z][A-Za-z]+): (.*)")
+VIOLATION = re.compile(r"^([A-Z][A-Za-z]+): (.*)", re.M)
+
+
+def checks():
+    """The names of the model's checks.
+
+    >>> {"Linearizable", "Bookmarkable"} <= checks()
+    True
+    """
+    text = (ROOT / "tests" / "model" / "check" / "mod.rs").read_text()
+    return set(re.findall(r"^    (\w+),$", text[text.index("pub enum Check") :].split("}")[0], re.M))
+
+
+def declared(patch):
+    """What a patch says of itself: the test that is to find it, and the checks that it violates.
+
+    >>> declared("The bug.\\n\\nTest: kill\\nCheck: Ordered, Unique\\n\\n--- a/x")
+    ('kill', ['Ordered', 'Unique'])
+    >>> declared("The bug.\\n\\nTest: kill\\nCheck: Panicked\\n")
+    Traceback (most recent call last):
+    ValueError: no check of the model: Panicked
+    >>> declared("The bug.\\n\\nTest: kill\\n")
+    Traceback (most recent call last):
+    ValueError: it names no check
+    """
+    test, names = (re.search(rf"^{word}: (.+)$", patch, re.M) for word in ["Test", "Check"])
+    if test is None or names is None:
+        raise ValueError("it names no " + ("check" if test else "test"))
+    names = names.group(1).split(", ")
+    if unknown := set(names) - checks():
+        raise ValueError("no check of the model: " + ", ".join(sorted(unknown)))
+    return test.group(1), names
+
+
+def violations(text):
+    """What the output of a failed run reports: pairs of check and text.
+
+    >>> violations("thread 'kill' panicked:\\n2 violations\\nUnique: told again\\n    of a watch\\nSnapshot: it lacks x")
+    [('Unique', 'told again'), ('Snapshot', 'it lacks x')]
+
+    Nothing else that fails a run is one.
+
+    >>> violations("thread 'kill' panicked:\\nStart: the server does not start: Unique: x")
+    []
+    >>> violations("thread 'kill' panicked at model/session.rs:\\na client: JoinError")
+    []
+    """
+    known = checks()
+    return [(check, what) for check, what in VIOLATION.findall(text) if check in known]
+
+
+def verdict(saw, wanted):
+    """Whether a run's reports catch a bug, and how to say it. `saw` is None for a run that passed, or the run's reports
+    and the end of its output.
+
+    >>> verdict(([("Unique", "told again"), ("Snapshot", "it lacks x")], ""), ["Snapshot"])
+    (True, 'caught by Snapshot (also Unique)\\n    it lacks x')
+    >>> verdict(([("Unique", "told again")], ""), ["Snapshot"])
+    (False, 'NOT CAUGHT by Snapshot: the model reports Unique\\n    told again')
+    >>> verdict(([], "exit 101"), ["Snapshot"])
+    (False, 'NOT CAUGHT by Snapshot: the run failed without a violation\\n    exit 101')
+    >>> verdict(None, ["Snapshot"])
+    (False, 'NOT CAUGHT by Snapshot: the model saw nothing')
+    """
+    if saw is None:
+        return False, f"NOT CAUGHT by {', '.join(wanted)}: the model saw nothing"
+    reports, output = saw
+    seen = list(dict.fromkeys(check for check, _ in reports))
+    named = [check for check in seen if check in wanted]
+    others = ", ".join(check for check in seen if check not in wanted)
+    if named:
+        what = next(what for check, what in reports if check in named)
+        return True, f"caught by {', '.join(named)}" + (f" (also {others})" if others else "") + f"\n    {what}"
+    if reports:
+        return False, f"NOT CAUGHT by {', '.join(wanted)}: the model reports {others}\n    {reports[0][1]}"
+    return False, f"NOT CAUGHT by {', '.join(wanted)}: the run failed without a violation\n    {output}"
 
 
 def model():
-    """Builds the model's test binary and answers where it is."""
+    """Builds the model's test binary and answers where a copy of it is: other builds do not touch that."""
     command = ["cargo", "test", "-p", "tests", "--test", "model", "--no-run", "--message-format=json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     for line in built.stdout.splitlines():
         message = json.loads(line)
         if message.get("executable") and message["target"]["name"] == "model":
-            return message["executable"]
+            PLACE.mkdir(parents=True, exist_ok=True)
+            return shutil.copy(message["executable"], PLACE / "model")
     sys.exit("cargo names no test binary")
 
 
@@ -76,7 +158,8 @@ def build():
 
 
 def look(binary, test, seconds):
-    """Runs the model; answers what it saw, None if nothing, and after how many seconds."""
+    """Runs the model until a seed fails; answers its reports and the end of its output, None if none failed, and after how
+    many seconds."""
     begun = time.monotonic()
     for seed in SEEDS:
         place = dict(
@@ -94,8 +177,7 @@ def look(binary, test, seconds):
             sys.exit(f"the model does not end: MODEL_SEED={seed}, {test}")
         if run.returncode != 0:
             text = run.stdout.decode(errors="replace")
-            saw = [found.groups() for found in map(VIOLATION.match, text.splitlines()) if found]
-            return saw or [("?", text[-1500:])], time.monotonic() - begun
+            return (violations(text), text[-1500:]), time.monotonic() - begun
     return None, time.monotonic() - begun
 
 
@@ -104,33 +186,34 @@ def main():
     arguments.add_argument("numbers", nargs="*", help="only these patches, by number")
     arguments.add_argument("--seconds", type=int, default=60, help="for each patch")
     arguments.add_argument("--commit", default="HEAD", help="of which the copy is made")
+    arguments.add_argument("--list", action="store_true", help="say which test and which checks are to find each")
     wanted = arguments.parse_args()
     patches = sorted(PATCHES.glob("*.patch"))
     if wanted.numbers:
         patches = [patch for patch in patches if patch.name[:2] in wanted.numbers]
+    declarations = {patch: declared(patch.read_text()) for patch in patches}
+    if wanted.list:
+        for patch, (test, names) in declarations.items():
+            print(f"{patch.stem}: {test}: {', '.join(names)}")
+        return
     binary = model()
     copy_commit(wanted.commit)
     failed = False
-    if not wanted.numbers:
-        build()
-        for test in ["kill", "power"]:
-            saw, took = look(binary, test, wanted.seconds)
-            print(f"control, {test}: {saw or 'passes'} ({took:.0f} s)", flush=True)
-            failed |= saw is not None
-    for patch in patches:
-        test = re.search(r"^Test: (\w+)", patch.read_text(), re.M).group(1)
+    build()
+    for test in sorted({test for test, _ in declarations.values()}):
+        saw, took = look(binary, test, wanted.seconds)
+        failed |= saw is not None
+        print(f"control, {test}: {'passes' if saw is None else f'FAILS: {saw}'} ({took:.0f} s)", flush=True)
+    for patch, (test, names) in declarations.items():
         apply(patch)
         try:
             build()
             saw, took = look(binary, test, wanted.seconds)
         finally:
             apply(patch, "--reverse")
-        if saw is None:
-            failed = True
-            print(f"{patch.stem}: NOT CAUGHT by {test} in {took:.0f} s", flush=True)
-            continue
-        checks = list(dict.fromkeys(check for check, _ in saw))
-        print(f"{patch.stem}: caught by {', '.join(checks)} in {took:.0f} s ({test})\n    {saw[0][1]}", flush=True)
+        caught, what = verdict(saw, names)
+        failed |= not caught
+        print(f"{patch.stem} ({test}, {took:.0f} s): {what}", flush=True)
     sys.exit(failed)
 
 
