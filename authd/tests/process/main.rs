@@ -9,6 +9,7 @@
 )]
 
 mod decisions;
+mod examples;
 mod harness;
 mod identities;
 mod mirror;

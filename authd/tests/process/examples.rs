@@ -1,0 +1,56 @@
+//! The example files of `policies/examples`, read by the program as a user would have it read them.
+
+use std::path::{Path, PathBuf};
+
+use super::harness::run;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples")
+}
+
+/// `authd check` finds nothing wrong with a file.
+fn good(file: &Path, names: &str) {
+    let output = run(&["check", "--names", names, &file.display().to_string()]);
+    assert!(output.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn every_configuration_file_is_good_under_either_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = dir.path().join("policy-service.kubeconfig");
+    std::fs::copy(folder().join("policy-service.kubeconfig"), &service).unwrap();
+    let mut seen = Vec::new();
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        // What it names outside of this repository is not there.
+        let here = text.replace("/etc/authd/policy-service.kubeconfig", &service.display().to_string());
+        if here == text {
+            good(&path, "svc");
+        }
+        for (names, domain) in [("svc", "svc.internal"), ("kubernetes", "k8s.io")] {
+            let copy = dir.path().join(names);
+            std::fs::write(
+                &copy,
+                here.replace("apiserver.config.svc.internal", &format!("apiserver.config.{domain}")),
+            )
+            .unwrap();
+            good(&copy, names);
+        }
+        seen.push(path.file_stem().unwrap().to_string_lossy().into_owned());
+    }
+    seen.sort();
+    assert_eq!(seen, ["authentication", "authorization", "authorization-webhook"]);
+}
+
+#[test]
+fn the_readme_lists_every_file() {
+    let readme = std::fs::read_to_string(folder().join("README.md")).unwrap();
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        assert!(name == "README.md" || readme.contains(&format!("| `{name}` |")), "{name}");
+    }
+}
