@@ -77,7 +77,7 @@ const CRATES: [(&str, &[&str]); 14] = [
         ],
     ),
     ("authd", &["bootstrap", "expressions", "authproto", "serving", "apimachinery"]),
-    ("bench", &[]),
+    ("bench", &["apid", "apimachinery", "authd", "authproto", "kinds", "storage"]),
     ("tests", &["apimachinery", "authproto", "kinds", "schema", "serving", "storage", "bootstrap", "bench"]),
 ];
 

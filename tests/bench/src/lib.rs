@@ -4,10 +4,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
+pub mod authority;
 pub mod bare;
 pub mod client;
 pub mod delivery;
 pub mod objects;
 pub mod plane;
+pub mod policy;
 pub mod process;
 pub mod throughput;
