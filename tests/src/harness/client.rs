@@ -9,12 +9,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
 use serde_json::Value;
+use serving::client::{Identity, Trust};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -70,10 +68,9 @@ impl Client {
 
     /// With a client certificate chain and its key, both PEM, and no token.
     pub fn certificate(port: u16, chain: &str, key: &str) -> Self {
-        let chain =
-            CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>().expect("a PEM chain");
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a PEM key");
-        Client { port, token: None, tls: connector(Some((chain, key))) }
+        let identity =
+            Identity::from_pem(chain.as_bytes(), key.as_bytes()).expect("a chain and its key in PEM");
+        Client { port, token: None, tls: connector(Some(&identity)) }
     }
 
     /// The port spoken to.
@@ -224,70 +221,14 @@ pub fn tls(protocols: &[&str]) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-fn connector(identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>) -> TlsConnector {
+fn connector(identity: Option<&Identity>) -> TlsConnector {
     TlsConnector::from(Arc::new(configuration(identity)))
 }
 
-fn configuration(identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>) -> ClientConfig {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .expect("the provider has the default versions")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServer(provider)));
-    match identity {
-        None => builder.with_no_client_auth(),
-        Some((chain, key)) => {
-            builder.with_client_auth_cert(chain, key).expect("chain and key belong together")
-        }
+fn configuration(identity: Option<&Identity>) -> ClientConfig {
+    let mut tls = Trust::Anyone.tls().expect("who believes everybody needs no authorities");
+    if let Some(identity) = identity {
+        identity.show(&mut tls);
     }
-}
-
-/// Accepts every server.
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            cert,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            cert,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+    tls
 }

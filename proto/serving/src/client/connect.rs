@@ -19,7 +19,7 @@ use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::{Settings, SettingsError, provider};
+use super::{Settings, SettingsError};
 
 /// A connection is ready within so long, whatever a call allows.
 const CONNECT: Duration = Duration::from_secs(30);
@@ -114,17 +114,11 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(settings: &Settings) -> Result<Self, SettingsError> {
-        let verifier = settings.trust.verifier()?;
-        let builder = || {
-            let builder = ClientConfig::builder_with_provider(provider())
-                .with_safe_default_protocol_versions()
-                .map_err(|e| SettingsError(e.to_string()))?;
-            Ok(builder.dangerous().with_custom_certificate_verifier(Arc::clone(&verifier)))
-        };
-        let mut tls = match &settings.identity {
-            Some(identity) => builder()?.with_client_cert_resolver(identity.resolver()),
-            None => builder()?.with_no_client_auth(),
-        };
+        let proxy_tls = settings.trust.tls()?;
+        let mut tls = proxy_tls.clone();
+        if let Some(identity) = &settings.identity {
+            identity.show(&mut tls);
+        }
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let server_name = settings.server_name.as_deref().map(|name| {
             ServerName::try_from(name.to_owned())
@@ -138,7 +132,7 @@ impl Connector {
             tcp,
             route: settings.proxy.route()?,
             tls: Arc::new(tls),
-            proxy_tls: Arc::new(builder()?.with_no_client_auth()),
+            proxy_tls: Arc::new(proxy_tls),
             server_name: server_name.transpose()?,
         })
     }

@@ -9,7 +9,7 @@ use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -45,7 +45,21 @@ impl Trust {
         Ok(Trust::Only(authorities))
     }
 
-    pub(super) fn verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
+    /// TLS of a client that believes these servers; it shows no certificate of its own and offers no protocol.
+    ///
+    /// # Errors
+    ///
+    /// An authority cannot be used, or this machine lists none.
+    pub fn tls(&self) -> Result<ClientConfig, SettingsError> {
+        Ok(ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|e| SettingsError(e.to_string()))?
+            .dangerous()
+            .with_custom_certificate_verifier(self.verifier()?)
+            .with_no_client_auth())
+    }
+
+    fn verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
         let provider = provider();
         let webpki = |roots: RootCertStore| {
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
@@ -130,12 +144,13 @@ impl Identity {
         Ok(Identity { key: Arc::new(certified), digest })
     }
 
-    pub(super) fn resolver(&self) -> Arc<SingleCertAndKey> {
-        Arc::new(SingleCertAndKey::from(CertifiedKey {
+    /// Shows it to servers that ask.
+    pub fn show(&self, tls: &mut ClientConfig) {
+        tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(CertifiedKey {
             cert: self.key.cert.clone(),
             key: Arc::clone(&self.key.key),
             ocsp: None,
-        }))
+        }));
     }
 }
 
