@@ -255,6 +255,8 @@ async fn start_work(
         .await
         .map_err(|status| format!("the built-in namespaces cannot be made: {status}"))?;
     progress.namespaces.store(true, Ordering::SeqCst);
+    let (auth, socket) = (Arc::clone(&plane.auth), authd.socket.clone());
+    tokio::spawn(async move { auth.tell_what_is_missing(&socket).await });
     let mirror = MirrorOptions::new(authd.socket.clone(), &plane.names, plane.chance.uuid());
     let writer = Arc::new(background::PolicyWrites::new(Arc::clone(plane), accounts));
     tokio::spawn(Arc::clone(&plane.auth).keep_mirror(mirror, Arc::clone(&plane.store), writer));

@@ -24,8 +24,8 @@ pub(super) struct Link {
 struct State {
     /// Since when there is no connection, and why.
     lost: Option<(Duration, String)>,
-    /// Whether the mirror has sent its snapshot on the stream that is open now.
-    mirrored: bool,
+    /// Why the mirror has not sent its snapshot on the stream that is open now; None when it has.
+    unmirrored: Option<String>,
     /// This process ends, and authd with it.
     ending: bool,
     /// What authd last said of itself, and why or what else; None before it said anything.
@@ -38,7 +38,12 @@ impl Link {
         let lost = Some((clock.monotonic(), "not connected yet".to_owned()));
         Link {
             clock,
-            state: Mutex::new(State { lost, mirrored: false, ending: false, ready: None }),
+            state: Mutex::new(State {
+                lost,
+                unmirrored: Some("it is about to begin".to_owned()),
+                ending: false,
+                ready: None,
+            }),
             reached: watch::Sender::new(false),
         }
     }
@@ -46,6 +51,11 @@ impl Link {
     /// The process ends: that authd is lost is no news from here on.
     pub(super) fn ending(&self) {
         self.state.lock().ending = true;
+    }
+
+    /// Whether the process ends.
+    pub(super) fn is_ending(&self) -> bool {
+        self.state.lock().ending
     }
 
     /// The decision stream is open.
@@ -76,13 +86,16 @@ impl Link {
         self.reached.send_replace(false);
     }
 
-    /// The mirror stream is open and its snapshot is sent, or it broke.
-    pub(super) fn mirrored(&self, mirrored: bool) {
+    /// The mirror stream is open and its snapshot is sent.
+    pub(super) fn mirrored(&self) {
+        self.state.lock().unmirrored = None;
+    }
+
+    /// The mirror stream broke, or was refused.
+    pub(super) fn unmirrored(&self, why: String) {
         let mut state = self.state.lock();
-        state.mirrored = mirrored;
-        if !mirrored {
-            state.ready = None;
-        }
+        state.unmirrored = Some(why);
+        state.ready = None;
     }
 
     /// authd said whether it is ready, and why it is not, or what should be known though it is.
@@ -117,8 +130,8 @@ impl Link {
         if let Some((_, why)) = &state.lost {
             return Err(format!("authd cannot be reached: {why}"));
         }
-        if !state.mirrored {
-            return Err("authd has not been sent the stored policy yet".to_owned());
+        if let Some(why) = &state.unmirrored {
+            return Err(format!("authd has not been sent the stored policy yet: {why}"));
         }
         match &state.ready {
             None => Err("authd has not said that it is ready".to_owned()),
@@ -155,14 +168,14 @@ mod tests {
         assert!(link.health().unwrap_err().contains("cannot be reached"));
         link.connected();
         assert!(link.health().unwrap_err().contains("stored policy"));
-        link.mirrored(true);
+        link.mirrored();
         link.ready(false, vec!["token file: no such file".into()]);
         assert!(link.health().unwrap_err().contains("token file"));
         assert!(link.notes().is_empty(), "a reason is no note");
         link.ready(true, vec!["a file is not taken".into()]);
         assert_eq!((link.health(), link.notes()), (Ok(()), vec!["a file is not taken".to_owned()]));
-        link.mirrored(false);
-        assert!(link.health().is_err(), "a new stream begins anew");
+        link.unmirrored("authd speaks other names".to_owned());
+        assert!(link.health().unwrap_err().contains("other names"), "a new stream begins anew");
     }
 
     fn jiff_epoch() -> jiff::Timestamp {

@@ -85,10 +85,9 @@ impl Auth {
         let mut backoff = Backoff::new();
         loop {
             let ended = self.mirror_once(&options, &store, &writer, &mut backoff).await;
-            self.link.mirrored(false);
-            if let Err(reason) = ended {
-                tracing::debug!(%reason, "the mirror stream is closed");
-            }
+            let reason = ended.err().unwrap_or_else(|| "no change is told any more".to_owned());
+            tracing::debug!(reason, "the mirror stream is closed");
+            self.link.unmirrored(reason);
             backoff.pause().await;
         }
     }
@@ -172,7 +171,7 @@ impl Auth {
             }
         }
         send(updates, Update::Synced(MirrorSynced { revision: snapshot.0 })).await?;
-        self.link.mirrored(true);
+        self.link.mirrored();
         tracing::info!(revision = snapshot.0, "authd has been sent the stored policy");
         self.send_changes(&mut changes, snapshot, updates).await
     }

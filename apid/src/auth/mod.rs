@@ -49,6 +49,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod waiting;
 mod watches;
 
 pub use credentials::Credentials;

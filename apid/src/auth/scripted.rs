@@ -122,7 +122,7 @@ impl Auth {
     ) -> Arc<Self> {
         let link = Arc::new(Link::new(clock.clone()));
         link.connected();
-        link.mirrored(true);
+        link.mirrored();
         link.ready(true, Vec::new());
         Auth::over(script, link, revisions, clock, ProxyHeaders::default()).unwrap()
     }

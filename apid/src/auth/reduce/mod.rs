@@ -15,6 +15,7 @@ mod identities;
 mod meta;
 mod pods;
 mod policy;
+mod references;
 #[cfg(test)]
 mod tests;
 mod volumes;

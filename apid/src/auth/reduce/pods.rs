@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use super::Words;
 use super::meta::{Meta, Texts};
+use super::references::{Reference, Text, WithSecret, secrets};
 
 /// A pod whose specification has not been read.
 #[derive(Deserialize)]
@@ -125,8 +126,6 @@ impl Found {
     }
 }
 
-type Text<'a> = Option<Cow<'a, str>>;
-
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec<'a> {
@@ -146,13 +145,6 @@ struct Spec<'a> {
     volumes: Option<Vec<Volume<'a>>>,
     #[serde(borrow)]
     resource_claims: Option<Vec<PodClaim<'a>>>,
-}
-
-/// A reference by name to an object of the pod's namespace.
-#[derive(Deserialize)]
-struct Reference<'a> {
-    #[serde(borrow)]
-    name: Text<'a>,
 }
 
 #[derive(Deserialize)]
@@ -265,18 +257,11 @@ struct Csi<'a> {
     node_publish_secret_ref: Option<Reference<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WithSecret<'a> {
-    #[serde(borrow)]
-    secret_ref: Option<Reference<'a>>,
-}
-
 impl Volume<'_> {
     fn visit(&self, pod: &str, found: &mut Found) {
         let named = [&self.secret, &self.azure_file].into_iter().flatten();
         found.secrets.extend(named.filter_map(|volume| volume.secret_name.as_deref().map(str::to_owned)));
-        let of_driver = [
+        let of_drivers = secrets([
             &self.cephfs,
             &self.cinder,
             &self.flex_volume,
@@ -284,10 +269,9 @@ impl Volume<'_> {
             &self.rbd,
             &self.scale_io,
             &self.storageos,
-        ];
-        let of_driver = of_driver.into_iter().flatten().filter_map(|volume| volume.secret_ref.as_ref());
+        ]);
         let of_csi = self.csi.iter().filter_map(|csi| csi.node_publish_secret_ref.as_ref());
-        for reference in of_driver.chain(of_csi) {
+        for reference in of_drivers.chain(of_csi) {
             found.secret(reference);
         }
         if let Some(reference) = &self.config_map {

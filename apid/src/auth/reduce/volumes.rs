@@ -5,13 +5,12 @@
 //! Of a volume's secrets those that nodes use to mount it; those of its controller are no node's business. A secret without
 //! a namespace of its own is in that of the claim, as in Kubernetes.
 
-use std::borrow::Cow;
-
 use authproto::auth::{MirrorObject, MirrorPlaced, MirrorVolume, Named, mirror_object::Kind};
 use serde::Deserialize;
 
 use super::Mirrored;
 use super::meta::{Meta, Texts};
+use super::references::{Reference, Text, WithSecret, secrets};
 
 #[derive(Deserialize)]
 struct Volume<'a> {
@@ -20,8 +19,6 @@ struct Volume<'a> {
     #[serde(borrow)]
     spec: Option<VolumeSpec<'a>>,
 }
-
-type Text<'a> = Option<Cow<'a, str>>;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -49,14 +46,6 @@ struct VolumeSpec<'a> {
 }
 
 #[derive(Deserialize)]
-struct Reference<'a> {
-    #[serde(borrow)]
-    namespace: Text<'a>,
-    #[serde(borrow)]
-    name: Text<'a>,
-}
-
-#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AzureFile<'a> {
     #[serde(borrow)]
@@ -76,20 +65,13 @@ struct Csi<'a> {
     node_expand_secret_ref: Option<Reference<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WithSecret<'a> {
-    #[serde(borrow)]
-    secret_ref: Option<Reference<'a>>,
-}
-
 impl VolumeSpec<'_> {
     /// The secrets as (namespace or `""`, name).
     fn secrets(&self) -> Vec<(&str, &str)> {
         fn pair<'s>(namespace: &'s Text<'_>, name: &'s Text<'_>) -> (&'s str, &'s str) {
             (namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
         }
-        let of_driver = [
+        let of_drivers = secrets([
             &self.cephfs,
             &self.cinder,
             &self.flex_volume,
@@ -97,12 +79,11 @@ impl VolumeSpec<'_> {
             &self.rbd,
             &self.scale_io,
             &self.storageos,
-        ];
-        let of_driver = of_driver.into_iter().flatten().filter_map(|volume| volume.secret_ref.as_ref());
+        ]);
         let of_csi = self.csi.iter().flat_map(|csi| {
             [&csi.node_publish_secret_ref, &csi.node_stage_secret_ref, &csi.node_expand_secret_ref]
         });
-        let references = of_driver.chain(of_csi.flatten());
+        let references = of_drivers.chain(of_csi.flatten());
         let azure = self.azure_file.iter().map(|azure| pair(&azure.secret_namespace, &azure.secret_name));
         references.map(|reference| pair(&reference.namespace, &reference.name)).chain(azure).collect()
     }

@@ -235,7 +235,7 @@ async fn the_mirror_gets_a_snapshot_and_then_every_change_that_decides() {
     store.commit("roles/a/r", Op::Create(role("get"))).await.unwrap();
     store.commit("configmaps/a/c", Op::Create(Bytes::from_static(b"{}"))).await.unwrap();
     let auth = Auth::scripted(super::super::scripted::Script::new(|_| Ok(verdict(true))), vector, clock());
-    auth.link.mirrored(false);
+    auth.link.unmirrored("a test says so".to_owned());
     let options = MirrorOptions {
         socket,
         preset: "svc".into(),

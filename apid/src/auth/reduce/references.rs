@@ -1,0 +1,35 @@
+//! References as specifications write them: to an object by its name, and to the secret of a storage driver.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// A text that may be absent.
+pub(super) type Text<'a> = Option<Cow<'a, str>>;
+
+/// A reference by name, to an object of the same namespace unless it names another.
+#[derive(Deserialize)]
+pub(super) struct Reference<'a> {
+    #[serde(borrow)]
+    pub(super) namespace: Text<'a>,
+    #[serde(borrow)]
+    pub(super) name: Text<'a>,
+}
+
+/// The part of a volume that belongs to a driver: what it reads its credentials from.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WithSecret<'a> {
+    #[serde(borrow)]
+    secret_ref: Option<Reference<'a>>,
+}
+
+/// The secrets of a volume's drivers.
+pub(super) fn secrets<'s, 'a>(
+    drivers: impl IntoIterator<Item = &'s Option<WithSecret<'a>>>,
+) -> impl Iterator<Item = &'s Reference<'a>>
+where
+    'a: 's,
+{
+    drivers.into_iter().flatten().filter_map(|driver| driver.secret_ref.as_ref())
+}
