@@ -7,16 +7,18 @@
 
 use std::sync::Arc;
 
+use apimachinery::attributes::Attributes;
 use apimachinery::names::Names;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
-use authproto::auth::{Identity, authenticate_response, decide_request, decide_response};
+use authproto::auth::{AuthorizeNext, Identity, authenticate_response, decide_request, decide_response};
 use http::HeaderMap;
 use jiff::Timestamp;
 use serving::metrics::Metrics;
 
 use super::authority::Undecided;
 use super::credentials::{Credentials, Digests};
+use super::decision::Expiry;
 use super::identity::{Brief, Known, Recalled, Tenure};
 use super::meters::{AuthMeters, Login};
 use super::presented::Presented;
@@ -40,8 +42,22 @@ impl Auth {
     ///
     /// 401 when the credentials are not accepted, 503 when authd cannot say.
     pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Authenticated, Status> {
+        self.authenticate_for(credentials, None).await
+    }
+
+    /// The same for a request that says what its caller wants, as nobody else. Where authd is asked who it is, it is asked
+    /// in the same question whether they may: [`Auth::authorize`] finds the answer kept.
+    ///
+    /// # Errors
+    ///
+    /// As [`Auth::authenticate`].
+    pub async fn authenticate_for(
+        &self,
+        credentials: &Credentials<'_>,
+        wanted: Option<&Arc<Attributes>>,
+    ) -> Result<Authenticated, Status> {
         let begun = self.clock.monotonic();
-        let identified = self.identify(credentials).await;
+        let identified = self.identify(credentials, wanted).await;
         if let Some(meters) = self.meters.get() {
             let login = match &identified {
                 Ok(who) => {
@@ -56,7 +72,11 @@ impl Auth {
         identified
     }
 
-    async fn identify(&self, credentials: &Credentials<'_>) -> Result<Authenticated, Status> {
+    pub(super) async fn identify(
+        &self,
+        credentials: &Credentials<'_>,
+        wanted: Option<&Arc<Attributes>>,
+    ) -> Result<Authenticated, Status> {
         let request_id = credentials.request_id;
         let digests = self.digester.digest(credentials);
         let recalled = if self.link.cache_serves() { self.recall(&digests) } else { None };
@@ -64,26 +84,40 @@ impl Auth {
             meters.looked_up(recalled.is_some());
         }
         match recalled {
-            Some(Recalled::Caller(who)) => return Ok(who),
+            Some(Recalled::Caller(who, until)) => return Ok(who.vouched_until(credentials, until)),
             Some(Recalled::Refused(detail)) => {
                 tracing::info!(request_id, %detail, "authentication failed, as a moment ago");
                 return Err(Status::unauthorized());
             }
             None => {}
         }
+        let asked = self.clock.now();
         let reading = self.revisions.identity_reading();
-        let ask = decide_request::Ask::Authenticate(credentials.ask(reading.at_least));
+        // Which components matter to the decision depends on who it is: it is asked for as of all of them.
+        let next = wanted.map(|attributes| (attributes, self.revisions.full_reading(), self.clock.monotonic()));
+        let mut question = credentials.ask(reading.at_least);
+        question.next = next.as_ref().map(|(attributes, reading, _)| AuthorizeNext {
+            attributes: Some((&***attributes).into()),
+            at_least: Some(reading.at_least.clone()),
+        });
+        let ask = decide_request::Ask::Authenticate(question);
         let answer = self.authority.decide(request_id, ask).await?;
         let place = self.epochs.place(answer.epoch.as_ref());
-        let (outcome, until) = match answer.answer {
+        let (outcome, until, decision) = match answer.answer {
             Some(decide_response::Answer::Authenticate(response)) => {
-                (response.outcome, self.kept_until(response.ttl_ms))
+                (response.outcome, kept_until(asked, response.ttl_ms), response.next)
             }
             other => return Err(undecided(other).into()),
         };
         match outcome {
             Some(authenticate_response::Outcome::Identity(identity)) => {
-                self.establish(identity, &digests, reading.as_of, place, until, request_id)
+                let who = self.establish(identity, &digests, reading.as_of, place, until, request_id)?;
+                if let (Some((attributes, reading, asked)), Some(decision)) = (next, decision) {
+                    let epoch = place.map(|(epoch, _)| epoch);
+                    let expiry = Expiry::of_wire(asked, decision.ttl_ms);
+                    self.keep(&who.user, attributes, &decision, reading.as_of, epoch, expiry);
+                }
+                Ok(who.vouched_until(credentials, until))
             }
             Some(authenticate_response::Outcome::Rejected(rejected)) => {
                 let detail: Arc<str> = rejected.detail.into();
@@ -101,15 +135,6 @@ impl Auth {
     fn recall(&self, digests: &Digests<'_>) -> Option<Recalled> {
         let unchanged = |as_of| self.revisions.identity_unchanged(as_of);
         self.identities.find(digests, self.epochs.count(), self.clock.now(), unchanged)
-    }
-
-    /// The end of a time to live; None: there is none.
-    fn kept_until(&self, ttl_ms: u64) -> Option<Timestamp> {
-        if ttl_ms == 0 {
-            return None;
-        }
-        let ttl = std::time::Duration::from_millis(ttl_ms);
-        Some(self.clock.now().checked_add(ttl).unwrap_or(Timestamp::MAX))
     }
 
     /// Keeps the identity authd gave, unless something it rests on may have changed meanwhile. `place`: the numbers of the
@@ -153,6 +178,13 @@ impl Auth {
                 self.identities.accept(digests, known);
             }
         }
-        Ok(Authenticated { user, tenure, by_right: Vec::new() })
+        Ok(Authenticated::caller(user, tenure))
     }
+}
+
+/// The end of a time to live as it is on the wire, counted from the moment before the question: 0 is none, and 1 the
+/// shortest, whose answer serves who asked.
+fn kept_until(asked: Timestamp, ttl_ms: u64) -> Option<Timestamp> {
+    let ttl = std::time::Duration::from_millis(ttl_ms.checked_sub(1)?);
+    Some(asked.checked_add(ttl).unwrap_or(Timestamp::MAX))
 }

@@ -6,6 +6,8 @@
 //! requests that differ in anything an authorizer may look at share an entry, but through one that authd gave for any
 //! name: such an entry leaves the name (and the path that holds it) out of the comparison and nothing else.
 //! INVARIANT (fresh policy): an entry is used only while it [holds](Validity::holds).
+//! INVARIANT (never past its time): the time to live of another service's answer is counted from the moment before it was
+//! asked for, however long it was on its way.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -27,6 +29,30 @@ const TEXT: usize = 40;
 /// An entry that nobody used for so long is dropped.
 const IDLE: Duration = Duration::from_secs(600);
 
+/// An open watch lives on another service's answer at least so long, so that a service whose answers are not to be kept is
+/// not asked at every event; the same as the time in which a watch must end after a policy write.
+pub(super) const WATCHED: Duration = Duration::from_secs(1);
+
+/// The time of an answer that another service gave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expiry {
+    /// The monotonic time before it was asked for.
+    asked: Duration,
+    /// How long it may be kept from then on.
+    ttl: Duration,
+}
+
+impl Expiry {
+    /// Of a time to live as it is on the wire, where 0 is none and 1 the shortest: that answer serves who asked.
+    pub(super) fn of_wire(asked: Duration, ttl_ms: u64) -> Option<Self> {
+        Some(Expiry { asked, ttl: Duration::from_millis(ttl_ms.checked_sub(1)?) })
+    }
+
+    fn lasts(&self, now: Duration, least: Duration) -> bool {
+        now.saturating_sub(self.asked) < self.ttl.max(least)
+    }
+}
+
 /// Until when an answer is true.
 #[derive(Clone, Debug)]
 pub(super) struct Validity {
@@ -36,14 +62,14 @@ pub(super) struct Validity {
     pub(super) depends: Depends,
     /// The epoch that gave it; None: it serves the one request that asked.
     pub(super) epoch: Option<u64>,
-    /// The monotonic time at which it expires besides.
-    pub(super) until: Option<Duration>,
+    /// The time that bounds it besides.
+    pub(super) expiry: Option<Expiry>,
 }
 
 impl Validity {
     /// Work of the process itself: no policy made it, none ends it.
     pub(super) fn internal() -> Self {
-        Validity { as_of: u64::MAX, depends: Depends::default(), epoch: None, until: None }
+        Validity { as_of: u64::MAX, depends: Depends::default(), epoch: None, expiry: None }
     }
 
     /// Whether this is [`Validity::internal`].
@@ -53,8 +79,17 @@ impl Validity {
 
     /// Whether nothing has happened that could make the answer untrue.
     pub(super) fn holds(&self, revisions: &PolicyRevisions, epoch: u64, now: Duration) -> bool {
+        self.lasts(revisions, epoch, now, Duration::ZERO)
+    }
+
+    /// The same for an open watch, whose answer has [`WATCHED`] at least.
+    pub(super) fn stands(&self, revisions: &PolicyRevisions, epoch: u64, now: Duration) -> bool {
+        self.lasts(revisions, epoch, now, WATCHED)
+    }
+
+    fn lasts(&self, revisions: &PolicyRevisions, epoch: u64, now: Duration, least: Duration) -> bool {
         self.epoch == Some(epoch)
-            && self.until.is_none_or(|until| now < until)
+            && self.expiry.is_none_or(|expiry| expiry.lasts(now, least))
             && revisions.unchanged(&self.depends, self.as_of)
     }
 }
@@ -234,7 +269,7 @@ mod tests {
     use apimachinery::attributes::{Operator, Requirement};
 
     fn decided() -> Arc<Decided> {
-        let validity = Validity { as_of: 0, depends: Depends::default(), epoch: Some(1), until: None };
+        let validity = Validity { as_of: 0, depends: Depends::default(), epoch: Some(1), expiry: None };
         Arc::new(Decided { decision: Decision { verdict: Verdict::Allow, ..Decision::default() }, validity })
     }
 

@@ -76,8 +76,8 @@ pub(super) struct Brief {
 
 /// What the cache knows of a credential.
 pub(super) enum Recalled {
-    /// It is this caller's.
-    Caller(Authenticated),
+    /// It is this caller's; until when, where another service said so.
+    Caller(Authenticated, Option<Timestamp>),
     /// It was refused a moment ago, for this.
     Refused(Arc<str>),
 }
@@ -110,18 +110,14 @@ impl IdentityCache {
             && known.tenure.lasts(now)
             && known.until.is_none_or(|until| now < until)
         {
-            return Some(Recalled::Caller(Authenticated {
-                user: known.user,
-                tenure: known.tenure,
-                by_right: Vec::new(),
-            }));
+            return Some(Recalled::Caller(Authenticated::caller(known.user, known.tenure), known.until));
         }
         let brief = self.brief.get(&digests.with_path())?;
         let holds = brief.epoch == epoch
             && brief.until.is_none_or(|until| now < until)
             && identity_unchanged(brief.as_of);
         holds.then(|| match brief.outcome {
-            Ok((user, tenure)) => Recalled::Caller(Authenticated { user, tenure, by_right: Vec::new() }),
+            Ok((user, tenure)) => Recalled::Caller(Authenticated::caller(user, tenure), None),
             Err(detail) => Recalled::Refused(detail),
         })
     }

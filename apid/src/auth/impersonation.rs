@@ -160,8 +160,8 @@ impl Auth {
             let right = self.authorize(caller, need, request_id).await;
             by_right.push(right.map_err(|refusal| *refusal.status)?);
         }
-        let tenure = Arc::clone(&caller.tenure);
-        Ok(Some(Authenticated { user: Arc::new(wanted.into_user()), tenure, by_right }))
+        let Authenticated { tenure, vouched, .. } = caller.clone();
+        Ok(Some(Authenticated { user: Arc::new(wanted.into_user()), tenure, by_right, vouched }))
     }
 }
 

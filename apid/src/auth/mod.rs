@@ -49,6 +49,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod vouched;
 mod waiting;
 mod watches;
 
@@ -63,13 +64,14 @@ pub use watches::WatchGuard;
 
 use authority::{Authority, Undecided};
 use credentials::Digester;
-use decision::{Decided, DecisionCache, Validity};
+use decision::{Decided, DecisionCache, Expiry, Validity};
 use epoch::Epochs;
 use identity::{IdentityCache, Tenure};
 use link::Link;
 use meters::AuthMeters;
 use revisions::Reading;
-use watches::Watches;
+use vouched::Vouched;
+use watches::{Bound, Watches};
 
 /// A caller whose credentials were accepted.
 #[derive(Clone, Debug)]
@@ -78,9 +80,16 @@ pub struct Authenticated {
     tenure: Arc<Tenure>,
     /// The rights by which somebody else is this user; none: it is the caller.
     by_right: Vec<Authorized>,
+    /// Where another service said who it is: what is open asks it again.
+    vouched: Option<Vouched>,
 }
 
 impl Authenticated {
+    /// Whoever made the request, as nobody else.
+    fn caller(user: Arc<UserInfo>, tenure: Arc<Tenure>) -> Self {
+        Authenticated { user, tenure, by_right: Vec::new(), vouched: None }
+    }
+
     /// The caller.
     pub fn user(&self) -> &Arc<UserInfo> {
         &self.user
@@ -97,6 +106,7 @@ pub struct Authorized {
     validity: Validity,
     /// The rights by which somebody else is this user: what is open ends with any of them.
     by_right: Vec<Authorized>,
+    vouched: Option<Vouched>,
 }
 
 impl Authorized {
@@ -110,6 +120,7 @@ impl Authorized {
             tenure: Arc::default(),
             validity: Validity::internal(),
             by_right: Vec::new(),
+            vouched: None,
         }
     }
 
@@ -197,7 +208,9 @@ impl Auth {
             watches: Watches::default(),
             meters: OnceLock::new(),
         });
-        tokio::spawn(auth.clone().keep_watches());
+        for bound in Bound::ALL {
+            tokio::spawn(auth.clone().keep_watches(bound));
+        }
         Ok(auth)
     }
 
@@ -259,6 +272,7 @@ impl Auth {
             tenure: who.tenure.clone(),
             validity: decided.validity.clone(),
             by_right: who.by_right.clone(),
+            vouched: who.vouched.clone(),
             attributes,
         })
     }
@@ -276,8 +290,8 @@ impl Auth {
         if by.is_internal() {
             return Ok(Authorized::internal(by.user.clone(), attributes, by.reason()));
         }
-        let who =
-            Authenticated { user: by.user.clone(), tenure: by.tenure.clone(), by_right: by.by_right.clone() };
+        let Authorized { user, tenure, by_right, vouched, .. } = by.clone();
+        let who = Authenticated { user, tenure, by_right, vouched };
         self.authorize(&who, attributes, "").await
     }
 
@@ -305,13 +319,15 @@ impl Auth {
                 return Ok(decided);
             }
         }
+        let asked = self.clock.monotonic();
         let reading = self.revisions.reading(user, &attributes.namespace);
         let ask = decide_request::Ask::Authorize(question(user, attributes, &reading));
         let answer = self.authority.decide(request_id, ask).await?;
         let epoch = self.epochs.observe(answer.epoch.as_ref());
         match answer.answer {
             Some(decide_response::Answer::Authorize(response)) => {
-                Ok(self.keep(user, attributes, &response, reading.as_of, epoch))
+                let expiry = Expiry::of_wire(asked, response.ttl_ms);
+                Ok(self.keep(user, attributes, &response, reading.as_of, epoch, expiry))
             }
             other => Err(undecided(other)),
         }
@@ -322,6 +338,7 @@ impl Auth {
         &self,
         asked: &[(Arc<UserInfo>, Arc<Attributes>)],
     ) -> Result<Vec<Arc<Decided>>, Undecided> {
+        let begun = self.clock.monotonic();
         let readings: Vec<Reading> =
             asked.iter().map(|(user, a)| self.revisions.reading(user, &a.namespace)).collect();
         let requests = asked
@@ -337,7 +354,8 @@ impl Auth {
                 let each = asked.iter().zip(&readings).zip(&batch.responses);
                 Ok(each
                     .map(|(((user, a), reading), response)| {
-                        self.keep(user, a, response, reading.as_of, epoch)
+                        let expiry = Expiry::of_wire(begun, response.ttl_ms);
+                        self.keep(user, a, response, reading.as_of, epoch, expiry)
                     })
                     .collect())
             }
@@ -352,13 +370,12 @@ impl Auth {
         response: &AuthorizeResponse,
         as_of: u64,
         epoch: Option<u64>,
+        expiry: Option<Expiry>,
     ) -> Arc<Decided> {
-        let until =
-            (response.ttl_ms > 0).then(|| self.clock.monotonic() + Duration::from_millis(response.ttl_ms));
         let depends = self.revisions.depends(response.depends_on.as_ref());
         let decided = Arc::new(Decided {
             decision: decision::from_wire(response),
-            validity: Validity { as_of, depends, epoch, until },
+            validity: Validity { as_of, depends, epoch, expiry },
         });
         let covers = Covers::try_from(response.covers).unwrap_or(Covers::This);
         self.decisions.keep(user, attributes, covers, &decided);

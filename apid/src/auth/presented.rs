@@ -38,7 +38,7 @@ impl ProxyHeaders {
 }
 
 /// See the module.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Presented {
     authorization: Option<HeaderValue>,
     protocol: Option<Vec<u8>>,

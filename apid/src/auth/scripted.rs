@@ -32,6 +32,10 @@ pub(crate) struct Script {
     pub(crate) epoch: Mutex<Epoch>,
     /// Questions asked so far.
     pub(crate) asked: AtomicUsize,
+    /// The token that is refused: `bad` unless a test says another.
+    refused: Mutex<String>,
+    /// The user about whom no batch is answered.
+    hangs: Mutex<String>,
 }
 
 impl Script {
@@ -45,7 +49,19 @@ impl Script {
             ttl: AtomicU64::new(0),
             epoch: Mutex::new(Epoch { instance: "one".into(), generation: 1, identities: 1 }),
             asked: AtomicUsize::new(0),
+            refused: Mutex::new("bad".to_owned()),
+            hangs: Mutex::default(),
         })
+    }
+
+    /// Refuses this token, and no other, from now on.
+    pub(super) fn refuse(&self, token: &str) {
+        token.clone_into(&mut self.refused.lock());
+    }
+
+    /// Answers no batch that asks about this user.
+    pub(super) fn hang_batches_of(&self, user: &str) {
+        user.clone_into(&mut self.hangs.lock());
     }
 
     /// Questions asked since this was last called.
@@ -68,7 +84,9 @@ impl Authority for Script {
             Ask::Authenticate(request) => {
                 use authenticate_response::Outcome;
                 let outcome = match request.bearer_token.as_str() {
-                    "bad" => Outcome::Rejected(Rejected { detail: "a bad token".into() }),
+                    token if token == *self.refused.lock() => {
+                        Outcome::Rejected(Rejected { detail: "a bad token".into() })
+                    }
                     token => {
                         let mut identity = self.identity.lock().clone();
                         let mut user = UserInfo::anonymous();
@@ -88,6 +106,11 @@ impl Authority for Script {
             }
             Ask::Authorize(request) => decide_response::Answer::Authorize((self.authorize.lock())(&request)?),
             Ask::AuthorizeBatch(batch) => {
+                let hangs = self.hangs.lock().clone();
+                let about = |one: &AuthorizeRequest| one.user.as_ref().is_some_and(|user| user.name == hangs);
+                if batch.requests.iter().any(about) {
+                    std::future::pending::<()>().await;
+                }
                 let mut authorize = self.authorize.lock();
                 let responses = batch.requests.iter().map(&mut *authorize).collect::<Result<_, _>>()?;
                 decide_response::Answer::AuthorizeBatch(AuthorizeBatchResponse { responses })

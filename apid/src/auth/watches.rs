@@ -12,15 +12,19 @@
 //! INVARIANT (fresh watches): no event with a revision above a policy write is delivered on an authorization older than
 //! that write. An authorization as of `r` includes every policy write up to `r`; one whose dependencies have not moved
 //! since is as good as new, because policy writes advance the vector before the event can be seen.
+//! INVARIANT (no longer than it was told): where another service decides or says who somebody is, a watch lives on its
+//! answer for the time that this is kept and [`WATCHED`](super::decision::WATCHED) at least, then it is asked again: once
+//! in that time, not at every event. What happened before a question may go out on its answer, however short that lives.
 //!
 //! # Concurrency
 //!
-//! Streams of the same user with the same attributes share one [`Held`]. One task, the warden, authorizes those anew whose
-//! policy moved, in batches; streams that wait in `renew` wake it. So ten thousand watches of a hundred users cost a
-//! hundred questions in one batch. A watch made as somebody else holds, beside its own, the rights to be them.
+//! Streams of the same user with the same attributes share one [`Held`]. Two tasks, the wardens, authorize those anew whose
+//! policy moved, in batches; streams that wait in `renew` wake them. So ten thousand watches of a hundred users cost a
+//! hundred questions in one batch. One of the two has those that live on another service's answer: a service that hangs
+//! delays the end of no other watch. A watch made as somebody else holds, beside its own, the rights to be them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -37,6 +41,7 @@ use super::decision::{Decided, Validity};
 use super::identity::Tenure;
 use super::refusal::{Refusal, forbidden};
 use super::revisions::PolicyRevisions;
+use super::vouched::Vouching;
 use super::{Auth, Authorized};
 
 /// Questions in one batch.
@@ -45,6 +50,8 @@ const BATCH: usize = 256;
 const PAUSE: Duration = Duration::from_millis(20);
 /// After a failed question.
 const RETRY: Duration = Duration::from_millis(200);
+/// What has no end is looked at so often.
+const LONG: Duration = Duration::from_secs(3600);
 /// How long a stream waits for its authorization to be confirmed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -52,12 +59,28 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Watches {
     held: Mutex<HashMap<Key, Weak<Held>>>,
-    /// A stream waits in `renew`.
-    wake: Notify,
+    /// Another service decided on a watch some time: without one the warden of such has nothing to look at.
+    timed: AtomicBool,
+    /// A stream waits in `renew`: for the warden of each bound.
+    wake: [Notify; 2],
     /// The `identity` component when the warden last looked.
     identity_seen: AtomicU64,
     /// The era when it last looked.
     era_seen: AtomicU64,
+}
+
+/// What bounds an authorization, and so which warden looks after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// Revisions alone.
+    Policy,
+    /// The time of another service's answer, too.
+    Time,
+}
+
+impl Bound {
+    /// Both.
+    pub(super) const ALL: [Bound; 2] = [Bound::Policy, Bound::Time];
 }
 
 type Key = (Arc<UserInfo>, Arc<Attributes>);
@@ -81,6 +104,7 @@ pub struct WatchGuard {
     /// The watch's own, then the rights by which somebody else is its user.
     held: Vec<Arc<Held>>,
     tenure: Arc<Tenure>,
+    vouching: Option<Vouching>,
 }
 
 impl Auth {
@@ -92,7 +116,8 @@ impl Auth {
             if validity.is_internal() { Held::new(key, validity) } else { self.watches.share(key, validity) }
         };
         let held = std::iter::once(authorized).chain(&authorized.by_right).map(hold).collect();
-        WatchGuard { auth: self.clone(), held, tenure: authorized.tenure.clone() }
+        let vouching = authorized.vouched.clone().map(|vouched| Vouching::new(vouched, self.clock.now()));
+        WatchGuard { auth: self.clone(), held, tenure: authorized.tenure.clone(), vouching }
     }
 
     /// Whether an authorization covers events up to a revision: it was asked after the policy writes below, or none that
@@ -101,49 +126,54 @@ impl Auth {
         if validity.is_internal() {
             return true;
         }
-        let in_force = validity.epoch == Some(self.epochs.count())
-            && validity.until.is_none_or(|until| self.clock.monotonic() < until)
-            && self.link.cache_serves();
-        in_force
-            && (validity.as_of >= revision || self.revisions.unchanged(&validity.depends, validity.as_of))
+        let epoch = self.epochs.count();
+        let covered = || validity.epoch == Some(epoch) && validity.as_of >= revision;
+        self.link.cache_serves()
+            && (covered() || validity.stands(&self.revisions, epoch, self.clock.monotonic()))
     }
 
-    /// The warden: authorizes open watches anew when policy moves, until the process ends.
-    pub(super) async fn keep_watches(self: Arc<Self>) {
+    /// A warden: authorizes open watches anew when policy moves or their time is over, until the process ends.
+    pub(super) async fn keep_watches(self: Arc<Self>, bound: Bound) {
         let mut moved = self.revisions.moved();
         let mut epoch = self.epochs.changed();
+        let wake = self.watches.wake(bound);
         loop {
             // The tick notices what has no event of its own: expiry by time, and the end of the grace after authd was lost.
             tokio::select! {
                 _ = moved.changed() => {}
-                _ = epoch.changed() => self.drop_caches(),
-                () = self.watches.wake.notified() => {}
+                _ = epoch.changed() => if bound == Bound::Policy { self.drop_caches() },
+                () = wake.notified() => {}
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
             moved.mark_unchanged();
-            let undecided = self.renew_stale().await;
+            let undecided = self.renew_stale(bound).await;
             let pause = if undecided { RETRY } else { PAUSE };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.watches.wake.notified(), if !undecided => self.watches.wake.notify_one(),
+                () = wake.notified(), if !undecided => wake.notify_one(),
             }
         }
     }
 
-    /// Authorizes every shared authorization anew that no longer holds. Whether some could not be decided.
-    async fn renew_stale(&self) -> bool {
+    /// Authorizes every shared authorization of a bound anew that no longer holds. Whether some could not be decided.
+    async fn renew_stale(&self, bound: Bound) -> bool {
+        if bound == Bound::Time && !self.watches.timed.load(Ordering::SeqCst) {
+            return false;
+        }
         let open: Vec<Arc<Held>> = {
             let mut all = self.watches.held.lock();
             all.retain(|_, held| held.strong_count() > 0);
             all.values().filter_map(Weak::upgrade).collect()
         };
-        let stale: Vec<&Arc<Held>> = open.iter().filter(|held| held.is_stale(self)).collect();
+        let stale: Vec<&Arc<Held>> =
+            open.iter().filter(|held| held.bound() == bound && held.is_stale(self)).collect();
         let mut undecided = false;
         for batch in stale.chunks(BATCH) {
             let keys: Vec<Key> = batch.iter().map(|held| held.key.clone()).collect();
             match self.ask_batch(&keys).await {
                 Ok(decisions) => {
                     for (held, decided) in batch.iter().zip(decisions) {
+                        self.watches.note(&decided.validity);
                         held.stand(&decided);
                     }
                 }
@@ -152,6 +182,9 @@ impl Auth {
                     undecided = true;
                 }
             }
+        }
+        if bound == Bound::Time {
+            return undecided;
         }
         let (moved, ended) =
             (self.watches.identity_moved(&self.revisions), self.watches.era_ended(self.epochs.era()));
@@ -163,8 +196,23 @@ impl Auth {
 }
 
 impl Watches {
+    fn wake(&self, bound: Bound) -> &Notify {
+        let [policy, time] = &self.wake;
+        match bound {
+            Bound::Policy => policy,
+            Bound::Time => time,
+        }
+    }
+
+    fn note(&self, validity: &Validity) {
+        if validity.expiry.is_some() {
+            self.timed.store(true, Ordering::SeqCst);
+        }
+    }
+
     /// The hold that all streams of a key share.
     fn share(&self, key: Key, validity: Validity) -> Arc<Held> {
+        self.note(&validity);
         let mut all = self.held.lock();
         if let Some(held) = all.get(&key).and_then(Weak::upgrade) {
             held.take(validity.as_of, || Standing::Allowed(validity.clone()));
@@ -206,11 +254,18 @@ impl Held {
         matches!(&**self.standing.load(), Standing::Refused(_))
     }
 
+    fn bound(&self) -> Bound {
+        match &**self.standing.load() {
+            Standing::Allowed(validity) if validity.expiry.is_some() => Bound::Time,
+            Standing::Allowed(_) | Standing::Refused(_) => Bound::Policy,
+        }
+    }
+
     fn is_stale(&self, auth: &Auth) -> bool {
         match &**self.standing.load() {
             Standing::Allowed(validity) => {
                 let now = auth.clock.monotonic();
-                !validity.is_internal() && !validity.holds(&auth.revisions, auth.epochs.count(), now)
+                !validity.is_internal() && !validity.stands(&auth.revisions, auth.epochs.count(), now)
             }
             Standing::Refused(_) => false,
         }
@@ -250,7 +305,9 @@ fn unconfirmed() -> Status {
 impl WatchGuard {
     /// Whether an event of this revision may go out on the authorization held.
     pub fn admits(&self, revision: Revision) -> bool {
-        self.tenure.lasts(self.auth.clock.now())
+        let now = self.auth.clock.now();
+        self.tenure.lasts(now)
+            && self.vouching.as_ref().is_none_or(|vouching| !vouching.left(now).is_zero())
             && !self.is_outdated()
             && self.held.iter().all(|held| {
                 matches!(&**held.standing.load(), Standing::Allowed(validity) if self.auth.confirms(validity, revision.0))
@@ -270,6 +327,11 @@ impl WatchGuard {
     /// 401 when the identity ended or [`WatchGuard::is_outdated`], 403 when the user may no longer, 503 when authd cannot say: the stream ends.
     pub async fn renew(&self, upto: Revision) -> Result<(), Status> {
         let confirmed = async {
+            if let Some(vouching) = &self.vouching
+                && vouching.left(self.auth.clock.now()).is_zero()
+            {
+                vouching.again(&self.auth).await?;
+            }
             for held in &self.held {
                 self.confirmed(held, upto).await?;
             }
@@ -290,13 +352,13 @@ impl WatchGuard {
                 Standing::Allowed(_) if !self.auth.link.cache_serves() => return Err(unconfirmed()),
                 Standing::Allowed(_) => {}
             }
-            self.auth.watches.wake.notify_one();
+            self.auth.watches.wake(held.bound()).notify_one();
             // Never an error: the sender lives in `held`, which this guard holds.
             let _ = signal.changed().await;
         }
     }
 
-    /// Waits until the authorization has ended or is in doubt.
+    /// Waits until the authorization has ended or is in doubt, or who the user is must be asked again.
     pub async fn changed(&self) {
         // Almost always one: without a box for it.
         if let [held] = self.held.as_slice() {
@@ -313,12 +375,15 @@ impl WatchGuard {
                 Standing::Refused(_) => true,
                 Standing::Allowed(validity) => !validity.is_internal() && !self.auth.link.cache_serves(),
             };
-            if refused || self.is_outdated() || !self.tenure.lasts(now) {
+            let vouched = self.vouching.as_ref().map_or(LONG, |vouching| vouching.left(now));
+            if refused || self.is_outdated() || !self.tenure.lasts(now) || vouched.is_zero() {
                 return;
             }
-            let left = self.tenure.expires.map_or(Duration::from_secs(3600), |end| {
-                Duration::try_from(end.duration_since(now)).unwrap_or_default()
-            });
+            let left = self
+                .tenure
+                .expires
+                .map_or(LONG, |end| Duration::try_from(end.duration_since(now)).unwrap_or_default());
+            let left = left.min(vouched);
             tokio::select! {
                 _ = signal.changed() => {}
                 () = tokio::time::sleep(left) => {}

@@ -153,9 +153,9 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
     }
 }
 
-/// A time to live on the wire, where zero stands for none.
+/// A time to live on the wire, where zero stands for none and everything else is one more.
 fn milliseconds(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
 /// An answer with the epoch it was made under.

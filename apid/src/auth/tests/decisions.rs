@@ -82,7 +82,7 @@ async fn questions_carry_the_vector_as_it_is() {
 
 #[tokio::test]
 async fn a_decision_with_a_time_to_live_expires_by_it() {
-    let script = Script::new(|_| Ok(AuthorizeResponse { ttl_ms: 5000, ..verdict(true) }));
+    let script = Script::new(|_| Ok(AuthorizeResponse { ttl_ms: 5001, ..verdict(true) }));
     let clock = clock();
     let auth = Auth::scripted(script.clone(), vector(), clock.clone());
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
@@ -92,6 +92,38 @@ async fn a_decision_with_a_time_to_live_expires_by_it() {
     clock.advance(Duration::from_millis(1));
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
     assert_eq!(script.questions(), 1);
+}
+
+#[tokio::test]
+async fn a_time_to_live_counts_from_the_question() {
+    let clock = clock();
+    let slow = clock.clone();
+    let script = Script::new(move |_| {
+        slow.advance(Duration::from_secs(3));
+        Ok(AuthorizeResponse { ttl_ms: 5001, ..verdict(true) })
+    });
+    let auth = Auth::scripted(script.clone(), vector(), clock.clone());
+    for (passed, questions) in [(0, 1), (1999, 0), (1, 1)] {
+        clock.advance(Duration::from_millis(passed));
+        auth.authorize(&user("u"), pods("a"), "").await.unwrap();
+        assert_eq!(script.questions(), questions, "after {passed} ms more");
+    }
+    let batch = [(user("v").user, Arc::new(pods("a")))];
+    auth.ask_batch(&batch).await.unwrap();
+    clock.advance(Duration::from_secs(2));
+    script.questions();
+    auth.authorize(&user("v"), pods("a"), "").await.unwrap();
+    assert_eq!(script.questions(), 1, "5 s after the batch was sent");
+}
+
+#[tokio::test]
+async fn what_is_not_to_be_kept_serves_who_asked() {
+    let script = Script::new(|_| Ok(AuthorizeResponse { ttl_ms: 1, ..verdict(true) }));
+    let auth = Auth::scripted(script.clone(), vector(), clock());
+    for _ in 0..3 {
+        auth.authorize(&user("u"), pods("a"), "").await.unwrap();
+        assert_eq!(script.questions(), 1);
+    }
 }
 
 #[tokio::test]

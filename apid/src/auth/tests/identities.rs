@@ -133,7 +133,7 @@ async fn what_another_service_said_is_kept_no_longer_than_it_may_be() {
         let auth = Auth::scripted(script.clone(), vector(), clock.clone());
         let token = bearer(name);
         let ask = || async { auth.authenticate(&credentials(&token, "/")).await.map(|who| who.tenure) };
-        script.ttl.store(3000, std::sync::atomic::Ordering::SeqCst);
+        script.ttl.store(3001, std::sync::atomic::Ordering::SeqCst);
         let first = ask().await;
         for (passed, asked) in [(0, 0), (2999, 0), (1, 1), (2999, 0), (1, 1)] {
             script.questions();
@@ -141,7 +141,7 @@ async fn what_another_service_said_is_kept_no_longer_than_it_may_be() {
             assert_eq!(ask().await.is_ok(), name == "u");
             assert_eq!(script.questions(), asked, "{name} after {passed} ms more");
         }
-        // What was begun with it (a watch) does not end with the time to live.
+        // What rests on no object ends with nothing else; a watch asks again by itself.
         assert!(first.is_err() || first.unwrap().lasts(clock.now()), "{name}");
     }
 }

@@ -33,7 +33,7 @@ fn write(vector: &PolicyRevisions, key: &str, revision: u64) {
 
 fn user(name: &str) -> Authenticated {
     let user = UserInfo { name: name.into(), ..UserInfo::default() };
-    Authenticated { user: Arc::new(user), tenure: Arc::default(), by_right: Vec::new() }
+    Authenticated::caller(Arc::new(user), Arc::default())
 }
 
 fn pods(namespace: &str) -> Attributes {

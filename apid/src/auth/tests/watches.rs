@@ -80,7 +80,7 @@ async fn a_refusal_that_a_grant_overtook_ends_no_watch() {
         // While the refusal is on its way the grant comes, and a stream that was authorized after it.
         write(&vector, "rolebindings/a/b", 4);
         let validity =
-            Validity { as_of: 4, depends: depends.clone(), epoch: Some(auth.epochs.count()), until: None };
+            Validity { as_of: 4, depends: depends.clone(), epoch: Some(auth.epochs.count()), expiry: None };
         let authorized = Authorized {
             user: user("u").user,
             attributes: Arc::new(pods("a")),
@@ -88,6 +88,7 @@ async fn a_refusal_that_a_grant_overtook_ends_no_watch() {
             tenure: Arc::default(),
             validity,
             by_right: Vec::new(),
+            vouched: None,
         };
         slot.lock().get_or_insert_with(|| auth.guard(&authorized));
         Ok(verdict(false))
@@ -252,4 +253,104 @@ async fn a_watch_ends_with_the_era_and_outlives_a_change_of_policy() {
     guard.changed().await;
     assert!(guard.is_outdated() && !guard.admits(Revision(1)));
     assert_eq!(guard.renew(Revision(1)).await.unwrap_err().code, 401);
+}
+
+/// Another service decides; the answers take `slow` and are kept for `ttl`.
+fn decided_elsewhere(s: &Setup, slow: Duration, ttl: Duration) {
+    let (clock, allowed) = (s.clock.clone(), s.allowed.clone());
+    *s.script.authorize.lock() = Box::new(move |_| {
+        clock.advance(slow);
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap() + 1;
+        Ok(AuthorizeResponse { ttl_ms, ..verdict(allowed.load(Ordering::SeqCst)) })
+    });
+}
+
+#[tokio::test]
+async fn a_watch_asks_a_service_whose_answers_are_not_kept_once_a_second() {
+    let s = setup();
+    decided_elsewhere(&s, Duration::ZERO, Duration::ZERO);
+    let guard = s.open("u").await;
+    s.script.questions();
+    for revision in 2..1000 {
+        write(&s.vector, "configmaps/a/x", revision);
+        assert!(guard.admits(Revision(revision)), "{revision}");
+    }
+    assert_eq!(s.script.questions(), 0);
+    s.clock.advance(Duration::from_secs(1));
+    write(&s.vector, "configmaps/a/x", 1000);
+    assert!(!guard.admits(Revision(1000)));
+    guard.renew(Revision(1000)).await.unwrap();
+    assert!(guard.admits(Revision(1000)));
+    assert_eq!(s.script.questions(), 1);
+
+    s.allowed.store(false, Ordering::SeqCst);
+    s.clock.advance(Duration::from_secs(1));
+    write(&s.vector, "configmaps/a/x", 1001);
+    assert_eq!(guard.renew(Revision(1001)).await.unwrap_err().code, 403, "the service changed its mind");
+}
+
+#[tokio::test]
+async fn an_answer_that_was_longer_on_its_way_than_it_lives_covers_what_was_before_the_question() {
+    let s = setup();
+    decided_elsewhere(&s, Duration::from_secs(9), Duration::from_secs(2));
+    let guard = s.open("u").await;
+    for revision in [5, 6] {
+        write(&s.vector, "configmaps/a/x", revision);
+        assert!(!guard.admits(Revision(revision)), "it came after the question, whose answer has ended");
+        guard.renew(Revision(revision)).await.unwrap();
+        assert!(guard.admits(Revision(revision)));
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_hangs_delays_the_end_of_no_other_watch() {
+    let s = setup();
+    let allowed = s.allowed.clone();
+    *s.script.authorize.lock() = Box::new(move |request| {
+        let user = request.user.clone().unwrap().name;
+        let depends_on = Some(Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() });
+        match user.as_str() {
+            "elsewhere" => Ok(AuthorizeResponse { ttl_ms: 1, ..verdict(true) }),
+            _ => Ok(AuthorizeResponse { depends_on, ..verdict(allowed.load(Ordering::SeqCst)) }),
+        }
+    });
+    let slow = s.open("elsewhere").await;
+    let guard = s.open("u").await;
+    s.script.hang_batches_of("elsewhere");
+    s.allowed.store(false, Ordering::SeqCst);
+    s.clock.advance(Duration::from_secs(2));
+    write(&s.vector, "rolebindings/a/b", 3);
+    let asking = slow.renew(Revision(3));
+    tokio::pin!(asking);
+    tokio::select! {
+        biased;
+        _ = &mut asking => panic!("the service hangs"),
+        () = guard.changed() => {}
+    }
+    assert_eq!(guard.renew(Revision(3)).await.unwrap_err().code, 403);
+}
+
+#[tokio::test]
+async fn a_watch_shows_its_token_again_when_the_time_of_the_answer_is_over() {
+    let s = setup();
+    s.script.ttl.store(3001, Ordering::SeqCst);
+    let token = bearer("u");
+    let who = s.auth.authenticate(&credentials(&token, "/")).await.unwrap();
+    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    s.script.questions();
+    for _ in 0..3 {
+        s.clock.advance(Duration::from_millis(2999));
+        assert!(guard.admits(Revision(1)));
+        s.clock.advance(Duration::from_millis(1));
+        assert!(!guard.admits(Revision(1)));
+        guard.changed().await;
+        guard.renew(Revision(1)).await.unwrap();
+        assert!(guard.admits(Revision(1)));
+        assert_eq!(s.script.questions(), 1, "who, and not what they may");
+    }
+    s.script.refuse("u");
+    s.clock.advance(Duration::from_secs(3));
+    guard.changed().await;
+    assert_eq!(guard.renew(Revision(1)).await.unwrap_err().code, 401);
+    assert!(!format!("{who:?}").contains("Bearer"));
 }
