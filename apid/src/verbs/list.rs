@@ -35,9 +35,6 @@ pub struct Listed {
 /// Objects read from the store at a time.
 const CHUNK: usize = 500;
 
-/// Objects counted in the store for `remainingItemCount`; beyond, the field is left out.
-const COUNTED: usize = 10_000;
-
 /// The objects that the options select.
 ///
 /// # Errors
@@ -196,23 +193,12 @@ async fn from_history(
     let remaining = match &next {
         Some(next) if selection.is_everything() => match place.remaining {
             Some(before) => usize::try_from(before).ok().map(|before| before.saturating_sub(items.len())),
-            None => count(call, selection, next.key(), version).await?,
+            // The store would have to read them all: what memory does not tell is left out, as a server may.
+            None => resource.count_at(&selection.keys, next.key(), version),
         },
         _ => None,
     };
     Ok(listed(call, options, items, version, next.is_some(), remaining))
-}
-
-/// How many objects follow from a key on; None when they are too many to count.
-async fn count(
-    call: &Call<'_>,
-    selection: &Selection,
-    start: &str,
-    version: Revision,
-) -> Result<Option<usize>, Status> {
-    let page = call.collection.items.page_at(&selection.keys, start, COUNTED, version).await;
-    let page = page.map_err(|error| call.failure(error))?;
-    Ok((!page.more).then_some(page.items.len()))
 }
 
 /// A chunk, with the token for what follows its last item.

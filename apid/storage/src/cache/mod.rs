@@ -41,6 +41,7 @@
 
 mod event;
 mod item;
+mod past;
 mod pin;
 mod relay;
 mod resource;

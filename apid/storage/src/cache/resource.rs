@@ -5,7 +5,6 @@
 //! INVARIANT (exact load): rows are read at one revision, at or after all that was observed when the resource began to
 //! collect changes; collected changes at or before it are dropped, later ones applied. So none is missed or applied twice.
 
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -14,9 +13,10 @@ use std::sync::atomic::AtomicUsize;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::past::Past;
 use super::pin::{Pin, Pins};
 use super::relay::Waiters;
-use super::ring::Rings;
+use super::ring::{Rings, in_scope};
 use super::snapshot::Items;
 use super::{Decode, Event, Item, ItemPage, Shared, Snapshot, WatchError, Watcher};
 use crate::{Change, Error, Page, Result, Revision, Row, Stretch};
@@ -125,6 +125,26 @@ impl<D: Decode> Resource<D> {
             }
             Snapshot::new(at, items)
         }))
+    }
+
+    /// How many keys of a scope there were at a revision, not before the key `start`, from memory: those there are, less
+    /// those that came to be since, and those that ceased to be since. None when memory does not tell: the resource is not
+    /// loaded, the revision has not been observed or is older than the ring, or too much happened since.
+    pub fn count_at(&self, scope: &str, start: &str, at: Revision) -> Option<usize> {
+        let (current, events) = self.if_loaded(|loaded, revision| {
+            let events = if loaded.applied <= at { Some(Vec::new()) } else { loaded.rings.since(at, UNDONE) };
+            let events = events.filter(|_| at <= revision)?;
+            Some((Snapshot::new(revision, loaded.items.clone()), events))
+        })??;
+        let mut count = current.scope(scope, start).count();
+        for event in events.iter().filter(|event| in_scope(scope, event.key()) && event.key() >= start) {
+            match (event.before(), event.after()) {
+                (None, Some(_)) => count = count.checked_sub(1)?,
+                (Some(_), None) => count += 1,
+                _ => {}
+            }
+        }
+        Some(count)
     }
 
     /// Items of a scope, not before the key `start`, at most `limit` (0: all), at a revision that is now or past, read from
@@ -272,42 +292,21 @@ impl<D: Decode> Resource<D> {
         let store = self.shared.store()?;
         let upto = upto.min(store.revision());
         let limit = self.shared.limits.ring_bytes / PAST_PART;
-        let mut floor = store.compacted();
-        let mut position = floor;
-        let mut bytes = 0;
-        let mut events: VecDeque<Arc<Event<D>>> = VecDeque::new();
-        // The newest item of each key so far: the next event of the key begins with it.
-        let mut newest: HashMap<Arc<str>, Arc<Item<D>>> = HashMap::new();
+        let mut position = store.compacted();
+        let mut past = Past::new(position, limit);
         while position < upto {
             let Stretch { changes, through } = match store.history(&self.prefix, position, upto).await {
                 Err(Error::Compacted { compacted, .. }) if compacted > position => {
-                    (position, floor, bytes) = (compacted, compacted, 0);
-                    events.clear();
+                    position = compacted;
+                    past = Past::new(position, limit);
                     continue;
                 }
                 stretch => stretch?,
             };
-            for change in changes {
-                let event = Event::from_change(change, &self.shared.encoded, |row| {
-                    let held = newest.get(&row.key).filter(|held| held.revision() == row.revision);
-                    held.map_or_else(|| Item::new(row, &self.decode), Arc::clone)
-                });
-                match event.after() {
-                    Some(item) => drop(newest.insert(Arc::clone(item.key()), Arc::clone(item))),
-                    None => drop(newest.remove(event.key())),
-                }
-                bytes += event.weight();
-                events.push_back(event);
-            }
-            while bytes > limit
-                && let Some(oldest) = events.pop_front()
-            {
-                bytes -= oldest.weight();
-                floor = oldest.revision();
-            }
+            past.add(changes, &self.decode, &self.shared.encoded);
             position = through;
         }
-        let events: Vec<_> = events.into();
+        let (events, floor) = past.into_events();
         let kept = self.if_loaded(|loaded, _| {
             loaded.reached_back = true;
             let kept = floor < upto && loaded.rings.prepend(&events, floor, upto);

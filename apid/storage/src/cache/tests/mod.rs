@@ -318,6 +318,38 @@ async fn the_past_is_read_from_memory_for_a_while() {
 }
 
 #[tokio::test]
+async fn what_there_was_is_counted_from_memory() {
+    let Setup { fake, pods, .. } = setup(Limits::default());
+    fake.write(&[("/pods/a/x", Some("1")), ("/pods/b/x", Some("1"))]);
+    let before = fake.newest();
+    assert_eq!(pods.count_at("/pods/", "", before), None, "nothing is loaded for it");
+    fake.write(&[("/pods/a/y", Some("1"))]);
+    pods.snapshot().await.unwrap();
+    let loaded = fake.newest();
+    for batch in [
+        [("/pods/a/x", Some("2")), ("/pods/a/z", Some("1"))],
+        [("/pods/a/y", None), ("/pods/b/y", Some("1"))],
+        [("/pods/a/x", None), ("/services/a", Some("1"))],
+        [("/pods/a/x", Some("3")), ("/pods/b/x", None)],
+    ] {
+        fake.write(&batch);
+    }
+    assert_eq!(pods.count_at("/pods/", "", before), None, "before the ring");
+    assert_eq!(pods.count_at("/pods/", "", Revision(fake.newest().0 + 1)), None, "not observed");
+    for at in loaded.0..=fake.newest().0 {
+        let rows = fake.rows(Some(Revision(at)));
+        for scope in ["/pods/", "/pods/a/", "/pods/b/", "/pods/c/", "/pods/a/x"] {
+            for start in ["", "/pods/a/y", "/pods/a/y\0", "/pods/b/", "/pods/z"] {
+                let within = |key: &&String| ring::in_scope(scope, key) && key.as_str() >= start;
+                let expected = rows.keys().filter(within).count();
+                let counted = pods.count_at(scope, start, Revision(at));
+                assert_eq!(counted, Some(expected), "{scope} from {start:?} at {at}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_snapshot_is_taken_back_when_the_ring_has_moved_past_it() {
     let Setup { fake, pods, .. } = setup(Limits { ring_bytes: 4_000, ..Limits::default() });
     fake.write(&[("/pods/a/x", Some("1")), ("/pods/a/y", Some("1"))]);
