@@ -4,8 +4,8 @@
 //!
 //! The `kind` of a file says what it is; [`KINDS`] lists what is known. Each fault is a line `FILE:LINE: FIELD: REASON`
 //! on standard error; a file without faults is a line on standard output. Ends with 0 when all files are good, with 1
-//! when one is not, and with 64 when the command line is wrong. What only running can tell is not checked: whether an
-//! issuer or a webhook answers.
+//! when one is not, and with 64 when the command line is wrong. Modes are made as the server would make them, with the
+//! files that they need. What only running can tell is not checked: whether an issuer or a webhook answers.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -13,13 +13,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use apimachinery::clock::{SystemChance, SystemClock};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::USAGE;
+use crate::authz::webhook::Webhooks;
+use crate::authz::{self, Union};
 use crate::config::document::{Document, Fault};
 use crate::config::{authentication, authorization, reloaded};
+use crate::meters::Meters;
+use crate::mirror::Mirror;
+use crate::webhook::Ground;
 
 /// The command line after `authd check`.
 #[derive(Debug, Parser)]
@@ -37,21 +43,51 @@ struct Flags {
     /// Issuers of service-account tokens, which no JWT authenticator may have.
     #[arg(long, value_name = "ISSUER")]
     service_account_issuer: Vec<String>,
+    /// Policies of mode ABAC, for files of kind AuthorizationConfiguration that have it.
+    #[arg(long, value_name = "FILE")]
+    authorization_policy_file: Option<PathBuf>,
+}
+
+/// What the command line says of the server that will read the files.
+struct Given {
+    authentication: authentication::Context,
+    policy_file: Option<PathBuf>,
 }
 
 /// Checks a file: what is in it, in words.
-type Check = fn(&Document, &authentication::Context) -> Result<String, Vec<Fault>>;
+type Check = fn(&Document, &Given) -> Result<String, Vec<Fault>>;
 
 /// What is known, by `kind`.
 const KINDS: &[(&str, Check)] = &[
-    (authentication::KIND, |document, context| {
-        let configuration = authentication::check(document, context)?;
+    (authentication::KIND, |document, given| {
+        let configuration = authentication::check(document, &given.authentication)?;
         Ok(format!("{} JWT authenticators", configuration.jwt.len()))
     }),
-    (authorization::KIND, |document, context| {
-        authorization::read(document, &context.names).map(|_| "its modes can be made".to_owned())
+    (authorization::KIND, |document, given| {
+        let modes = authorization::read(document, &given.authentication.names)?;
+        make(&modes, given).map(|()| "its modes can be made".to_owned())
     }),
 ];
+
+/// Makes the modes as the server would, over nothing.
+fn make(modes: &authz::Modes, given: &Given) -> Result<(), Vec<Fault>> {
+    let names = Arc::clone(&given.authentication.names);
+    let ground = Ground {
+        names: Arc::clone(&names),
+        clock: Arc::new(SystemClock::new()),
+        chance: Arc::new(SystemChance),
+    };
+    let settings = authz::Settings {
+        names: Arc::clone(&names),
+        nodes_by_selectors: true,
+        policy_file: given.policy_file.clone(),
+        webhooks: Webhooks::new(ground),
+    };
+    let mirror = Mirror::new(names);
+    let made = Union::build(modes, &settings, &mirror, &Meters::new([]));
+    let faults = |texts: Vec<String>| texts.into_iter().map(|text| Fault { line: None, text }).collect();
+    made.map(drop).map_err(faults)
+}
 
 /// Checks the files that the words after `authd check` name.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -71,11 +107,12 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let context = authentication::Context {
+    let authentication = authentication::Context {
         disallowed_issuers: flags.service_account_issuer,
         anonymous_conditions: true,
         names,
     };
+    let given = Given { authentication, policy_file: flags.authorization_policy_file };
     let mut good = true;
     for path in &flags.files {
         let shown = path.display();
@@ -84,7 +121,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
                 good = false;
                 eprintln!("{problem}");
             }
-            Ok(content) => match one(&content, &context) {
+            Ok(content) => match one(&content, &given) {
                 Ok(summary) => drop(writeln!(std::io::stdout(), "{shown}: good: {summary}")),
                 Err(faults) => {
                     good = false;
@@ -102,11 +139,11 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Checks one file.
-fn one(content: &[u8], context: &authentication::Context) -> Result<String, Vec<Fault>> {
+fn one(content: &[u8], given: &Given) -> Result<String, Vec<Fault>> {
     let document = Document::read(content).map_err(|fault| vec![fault])?;
     let kind = document.kind();
     match KINDS.iter().find(|(known, _)| *known == kind) {
-        Some((_, check)) => check(&document, context).map(|summary| format!("{kind}: {summary}")),
+        Some((_, check)) => check(&document, given).map(|summary| format!("{kind}: {summary}")),
         None => {
             let known: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
             let text = format!("kind: Unsupported value: \"{kind}\": supported values: {}", known.join(", "));
@@ -122,10 +159,11 @@ mod tests {
     #[test]
     fn the_kind_says_what_a_file_is() {
         let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
-        let context =
+        let authentication =
             authentication::Context { names, disallowed_issuers: Vec::new(), anonymous_conditions: true };
+        let given = Given { authentication, policy_file: None };
         let check = |text: &str| {
-            one(text.as_bytes(), &context)
+            one(text.as_bytes(), &given)
                 .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         assert_eq!(
@@ -136,6 +174,9 @@ mod tests {
         assert!(
             check(authorization).unwrap_err()[0].contains("at least one authorization mode must be defined")
         );
+        let abac =
+            format!("{authorization}authorizers: [{{type: ABAC, name: a}}, {{type: RBAC, name: r}}]\n");
+        assert_eq!(check(&abac).unwrap_err(), ["mode ABAC needs --authorization-policy-file"]);
         let known = "supported values: AuthenticationConfiguration, AuthorizationConfiguration";
         assert_eq!(
             check("apiVersion: v1\nkind: ConfigMap\n").unwrap_err(),

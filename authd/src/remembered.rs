@@ -55,16 +55,19 @@ where
         Remembered { kept: kept.build(), asking: Mutex::default(), weigh, clock }
     }
 
+    /// What is kept, and how much longer it may be.
+    pub(crate) fn known(&self, key: &K) -> Option<(V, Duration)> {
+        let now = self.clock.monotonic();
+        self.kept.get(key).filter(|(_, end)| now < *end).map(|(answer, end)| (answer, end - now))
+    }
+
     /// The answer to a question. `ask` gives it with its time to live.
     pub(crate) async fn get<Asked>(&self, key: &K, ask: impl FnOnce() -> Asked) -> (V, Duration)
     where
         Asked: Future<Output = (V, Duration)>,
     {
-        let now = self.clock.monotonic();
-        if let Some((answer, end)) = self.kept.get(key)
-            && now < end
-        {
-            return (answer, end - now);
+        if let Some(known) = self.known(key) {
+            return known;
         }
         let asking = Arc::clone(self.asking.lock().entry(key.clone()).or_default());
         let here = Here { of: &self.asking, key, asking: &asking };

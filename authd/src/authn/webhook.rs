@@ -11,6 +11,8 @@
 //!
 //! INVARIANT (tokens are not kept): memory holds a keyed digest of each token with its audiences.
 //! INVARIANT (fail closed): whatever is not a well-formed acceptance of a named user is a refusal.
+//! INVARIANT (a hanging service shuts out nobody else): at most [`MOST_WAITING`] logins wait for it, fewer than may be
+//! verified at a time; more are refused at once, and what is kept of its answers counts on.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,11 +24,15 @@ use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use aws_lc_rs::hmac;
 use serving::metrics::{Counters, Histograms};
+use tokio::sync::Semaphore;
 
 use super::{Accepted, Authenticator, Credentials, Moment, Outcome, agnostic_audiences};
 use crate::mirror::{Mirror, NotYet};
 use crate::remembered::Remembered;
 use crate::webhook::{Failure, Ground, Version, WHOLE, Webhook, field, texts, words};
+
+/// Logins that may wait for the service at a time.
+const MOST_WAITING: usize = 1024;
 
 /// How the service is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +77,7 @@ pub struct TokenWebhook {
     webhook: Webhook,
     key: hmac::Key,
     said: Remembered<[u8; 32], Said>,
+    waiting: Semaphore,
     ground: Ground,
     meters: OnceLock<TokenWebhookMeters>,
 }
@@ -122,6 +129,7 @@ impl TokenWebhook {
             webhook,
             key: hmac::Key::new(hmac::HMAC_SHA256, &random),
             said: Remembered::new(settings.ttl, |_| 32, Arc::clone(&ground.clock)),
+            waiting: Semaphore::new(MOST_WAITING),
             ground: ground.clone(),
             meters: OnceLock::new(),
             settings,
@@ -137,7 +145,16 @@ impl TokenWebhook {
     async fn authenticate(&self, token: &str, asked: &[String]) -> Outcome {
         let own = &self.settings.api_audiences;
         let wanted = if asked.is_empty() { own } else { asked };
-        let (said, left) = self.said.get(&self.digest(token, wanted), || self.ask(token, wanted)).await;
+        let digest = self.digest(token, wanted);
+        let (said, left) = if let Some(known) = self.said.known(&digest) {
+            known
+        } else {
+            let Ok(_place) = self.waiting.try_acquire() else {
+                let check = format!("{MOST_WAITING} logins wait for the webhook already");
+                return Outcome::RejectedFor(check, Duration::ZERO);
+            };
+            self.said.get(&digest, || self.ask(token, wanted)).await
+        };
         match said {
             Said::Accepted(user, named) => {
                 let audiences = if named.is_empty() {

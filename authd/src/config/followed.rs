@@ -4,8 +4,8 @@
 //!
 //! [`follow`] puts changed files in force together, within half a second of the change, and drops what was answered on
 //! the old ones: an identity that rested on a key or an authority that is gone ends, and so do its open watches. Files
-//! that cannot be used leave the old in force, and are named in the log and in `/readyz?verbose`. The static token file
-//! is not among them: it is read once (requirements A-TOKF-8).
+//! that cannot be used leave the old in force, and are named in the log and in `/readyz?verbose`; so is what lists of revoked
+//! certificates leave out. The static token file is not among them: it is read once (requirements A-TOKF-8).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +16,9 @@ use serving::reload::{Snapshot, Watch};
 use super::{KeyFiles, reloaded};
 use crate::authn::Settings;
 use crate::live::Live;
+
+/// The subject of notes on what is revoked.
+const LISTS: &str = "lists of revoked certificates";
 
 /// The files as they were just before they were first read.
 #[derive(Debug)]
@@ -34,8 +37,13 @@ pub fn follow(followed: Followed, authn: &Settings, live: &Arc<Live>, clock: &Ar
     let mut watches = Vec::new();
     let (trust, clock) = (Arc::clone(&authn.trust), Arc::clone(clock));
     let paths = trust.paths();
-    watches
-        .extend(begin("client certificates", certificates, paths, live, move || trust.reload(clock.now())));
+    live.note(LISTS, trust.remarks());
+    let noted = Arc::clone(live);
+    watches.extend(begin("client certificates", certificates, paths, live, move || {
+        trust.reload(clock.now())?;
+        noted.note(LISTS, trust.remarks());
+        Ok(())
+    }));
     if let Some(issuer) = authn.issuer.clone() {
         watches.extend(begin("service-account keys", keys, key_files.paths(), live, move || {
             issuer.replace_keys(key_files.read()?);

@@ -29,7 +29,7 @@ use crate::authn::webhook::TokenWebhook;
 use crate::authn::{JwtSettings, Settings, TokenFile};
 use crate::authz::webhook::Webhooks;
 use crate::authz::{self, Modes};
-use crate::controllers::tokens::Enabled;
+use crate::controllers::{self, tokens::Enabled};
 use crate::webhook::Ground;
 use authentication::Context;
 use authentication::source::{Read, Source};
@@ -249,6 +249,7 @@ impl Config {
         if anonymous.enabled && modes.allow_everything() {
             warnings.push("--anonymous-auth: everybody may do everything".to_owned());
         }
+        mistakes.extend(controllers::names::mistakes(&flags.controllers));
         if !mistakes.is_empty() {
             return Err(mistakes);
         }

@@ -6,5 +6,6 @@
 //! writes; none does I/O, and none remembers what the mirror could tell.
 
 mod batches;
+pub mod names;
 pub mod policy;
 pub mod tokens;

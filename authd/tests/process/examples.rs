@@ -19,6 +19,11 @@ fn every_configuration_file_is_good_under_either_names() {
     let dir = tempfile::tempdir().unwrap();
     let service = dir.path().join("policy-service.kubeconfig");
     std::fs::copy(folder().join("policy-service.kubeconfig"), &service).unwrap();
+    // What that names beside itself.
+    let key = rcgen::KeyPair::generate().unwrap();
+    let authority = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
+    std::fs::write(dir.path().join("policy-service-ca.crt"), authority.pem()).unwrap();
+    std::fs::write(dir.path().join("policy-service.token"), "opaque").unwrap();
     let mut seen = Vec::new();
     for entry in std::fs::read_dir(folder()).unwrap() {
         let path = entry.unwrap().path();

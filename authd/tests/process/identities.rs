@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use authproto::auth;
+use authproto::auth::decide_request::Ask;
+use authproto::auth::decide_response::Answer;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
@@ -138,4 +140,40 @@ async fn certificates_of_the_authority_and_no_others() {
     assert_eq!(decide.who(both).await.unwrap().user.unwrap().name, "alice");
     let both = auth::AuthenticateRequest { bearer_token: "wrong".into(), ..chain(&[&good]) };
     assert_eq!(decide.who(both).await.unwrap().user.unwrap().name, "jane");
+}
+
+/// A service that takes connections and never says a word is asked about thousands of tokens at a time: whoever needs it not
+/// is let in all the same.
+#[tokio::test]
+async fn a_token_webhook_that_hangs_shuts_out_nobody_else() {
+    const FLOOD: usize = 3000;
+    let service = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("webhook.yaml");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: here\n\
+         clusters: [{{name: it, cluster: {{server: 'https://{}/'}}}}]\nusers: []\n\
+         contexts: [{{name: here, context: {{cluster: it}}}}]\n",
+        service.local_addr().unwrap()
+    );
+    std::fs::write(&config, text).unwrap();
+    let webhook = format!("--authentication-token-webhook-config-file={}", config.display());
+    let authd = Authd::start(&["--authorization-mode=RBAC", &webhook]).await;
+    let mut flood = authd.decide().await;
+    for i in 0..FLOOD {
+        flood.send(Some(Ask::Authenticate(token(&format!("opaque-{i}"))))).await;
+    }
+    // More than a thousand wait; the others are told at once that they cannot.
+    for _ in 0..FLOOD - 1024 {
+        let refused = match flood.next().await.answer.unwrap() {
+            Answer::Authenticate(answer) => {
+                matches!(answer.outcome, Some(auth::authenticate_response::Outcome::Rejected(_)))
+            }
+            Answer::Failure(_) => true,
+            other => panic!("{other:?}"),
+        };
+        assert!(refused);
+    }
+    let identity = authd.decide().await.who(token("alice-token")).await.unwrap();
+    assert_eq!(identity.user.unwrap().name, "alice");
 }

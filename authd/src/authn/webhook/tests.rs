@@ -245,3 +245,28 @@ async fn requests_without_a_token_are_not_for_it() {
     let outcome = method.authenticate(Credentials::default(), at).await.unwrap();
     assert!(matches!(outcome, Outcome::NotMine) && mock.asked().is_empty());
 }
+
+#[tokio::test]
+async fn a_service_that_hangs_is_waited_for_by_so_many_and_no_more() {
+    let mock = Mock::start().await;
+    let method = method(&mock, Version::V1, MINUTE, &[]).await;
+    mock.says(200, review(V1, jane()));
+    assert!(short(method.authenticate("known", &[]).await).is_ok());
+    mock.hangs();
+    let waiting: Vec<_> = (0..MOST_WAITING)
+        .map(|i| {
+            let method = Arc::clone(&method);
+            tokio::spawn(async move { method.authenticate(&format!("t{i}"), &[]).await })
+        })
+        .collect();
+    while method.waiting.available_permits() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let check = short(method.authenticate("more", &[]).await).unwrap_err();
+    assert_eq!(check, "1024 logins wait for the webhook already");
+    assert!(short(method.authenticate("known", &[]).await).is_ok(), "what is kept counts on");
+    waiting.into_iter().for_each(|login| login.abort());
+    while method.waiting.available_permits() < MOST_WAITING {
+        tokio::task::yield_now().await;
+    }
+}

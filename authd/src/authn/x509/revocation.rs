@@ -109,6 +109,17 @@ impl Lists {
             } else if !of_name.any(|authority| list.is_by(authority.public_key)) {
                 return Err(format!("the list of `{shown}` is not signed by the authority of that name"));
             }
+            // A new key under an old name: its list says nothing of what the old one has signed.
+            for authority in authorities.iter().filter(|authority| authority.subject == issuer.as_slice()) {
+                let listed = |list: &List| list.issuer == *issuer && list.is_by(authority.public_key);
+                let remark = format!(
+                    "no list of `{shown}` is signed with its key {}: nothing that this key has signed is revoked",
+                    shown_key(authority.public_key)
+                );
+                if !self.0.iter().any(listed) && !remarks.contains(&remark) {
+                    remarks.push(remark);
+                }
+            }
             if next_update.is_some_and(|next| next < now.as_second()) {
                 remarks.push(format!("the list of `{shown}` is past its next update"));
             }
@@ -194,6 +205,19 @@ impl Signed {
                 && known.verify_signature(key, &self.message, &self.signature).is_ok()
         })
     }
+}
+
+/// The beginning of a public key's SHA-256, over the whole of its information as `openssl pkey -pubin` digests it.
+fn shown_key(public_key: &[u8]) -> String {
+    let mut whole = match u16::try_from(public_key.len()) {
+        Ok(length @ 0..=0x7f) => vec![0x30, length.to_be_bytes()[1]],
+        Ok(length @ 0x80..=0xff) => vec![0x30, 0x81, length.to_be_bytes()[1]],
+        Ok(length) => [&[0x30, 0x82], length.to_be_bytes().as_slice()].concat(),
+        Err(_) => Vec::new(),
+    };
+    whole.extend(public_key);
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &whole);
+    digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What stands inside a DER value.

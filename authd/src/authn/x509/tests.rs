@@ -293,6 +293,11 @@ fn a_list_counts_only_with_its_issuers_signature() {
     };
     assert!(both.verify(&[numbered(&root)], day(5)).is_ok());
     assert!(both.verify(&[numbered(&impostor)], day(5)).is_err());
+    let remark = both.trust.remarks().unwrap();
+    assert!(remark.starts_with("no list of `CN=ca` is signed with its key "), "{remark}");
+    let lists = forged.clone() + &list(&root, &[7], 20);
+    let both = with_lists(&(root.pem() + &impostor.pem()), Some(lists.as_bytes())).unwrap();
+    assert_eq!(both.trust.remarks(), None, "each has its list");
     for bad in ["", "hello", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"] {
         assert!(with_lists(&root.pem(), Some(bad.as_bytes())).is_err(), "{bad}");
     }

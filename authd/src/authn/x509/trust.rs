@@ -61,6 +61,8 @@ struct Picture {
     clients: Option<Authorities>,
     proxies: Option<Authorities>,
     revoked: Lists,
+    /// What an operator should know of the lists.
+    remarks: Vec<String>,
 }
 
 impl Trust {
@@ -87,6 +89,13 @@ impl Trust {
     /// The files.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.files.paths()
+    }
+
+    /// What an operator should know of the lists of revoked certificates in force: which are old, and whose certificates
+    /// none of them can revoke. None: nothing.
+    pub fn remarks(&self) -> Option<String> {
+        let remarks = self.current.load().remarks.join("; ");
+        (!remarks.is_empty()).then_some(remarks)
     }
 
     /// Whether anybody of a kind can be trusted at all.
@@ -128,13 +137,14 @@ impl Picture {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
-        let picture = Picture { clients, proxies, revoked: revoked.unwrap_or_default() };
-        picture.check(files, any_proxy, now)?;
+        let revoked = revoked.unwrap_or_default();
+        let mut picture = Picture { clients, proxies, revoked, remarks: Vec::new() };
+        picture.remarks = picture.check(files, any_proxy, now)?;
         Ok(picture)
     }
 
-    /// What the files say together.
-    fn check(&self, files: &TrustFiles, any_proxy: bool, now: Timestamp) -> Result<(), Vec<String>> {
+    /// What the files say together; remarks on the lists.
+    fn check(&self, files: &TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Vec<String>, Vec<String>> {
         let both = [self.clients.as_ref(), self.proxies.as_ref()];
         let authorities: Vec<IssuerKey<'_>> =
             both.into_iter().flatten().flat_map(Authorities::keys).collect();
@@ -143,7 +153,7 @@ impl Picture {
             .revoked
             .fit(&authorities, now)
             .map_err(|mistake| vec![format!("--client-crl-file: {}: {mistake}", shown(&files.revoked))])?;
-        for remark in remarks {
+        for remark in &remarks {
             tracing::warn!(file = shown(&files.revoked), "{remark}");
         }
         if let [Some(clients), Some(proxies)] = both
@@ -158,7 +168,7 @@ impl Picture {
         if files.revoked.is_some() {
             tracing::info!(revoked = self.revoked.len(), "revoked certificates are read");
         }
-        Ok(())
+        Ok(remarks)
     }
 }
 

@@ -1,0 +1,103 @@
+//! The names that `--controllers` takes.
+//!
+//! # Contract
+//!
+//! Every controller of Kubernetes' controller manager can be named, for command lines that come from there; those that this
+//! program has not got change nothing. What is no controller anywhere is a mistake: a word misspelt would leave on what was
+//! to be off.
+//!
+//! # Reference
+//!
+//! The controllers of Kubernetes 1.33, each with the short name that it had before 1.28 where there was one.
+
+/// Name, and the name that it had before.
+const KNOWN: &[(&str, &str)] = &[
+    ("bootstrap-signer-controller", "bootstrapsigner"),
+    ("certificatesigningrequest-approving-controller", "csrapproving"),
+    ("certificatesigningrequest-cleaner-controller", "csrcleaner"),
+    ("certificatesigningrequest-signing-controller", "csrsigning"),
+    ("cloud-node-lifecycle-controller", "cloud-node-lifecycle"),
+    ("clusterrole-aggregation-controller", "clusterrole-aggregation"),
+    ("cronjob-controller", "cronjob"),
+    ("daemonset-controller", "daemonset"),
+    ("deployment-controller", "deployment"),
+    ("device-taint-eviction-controller", ""),
+    ("disruption-controller", "disruption"),
+    ("endpoints-controller", "endpoint"),
+    ("endpointslice-controller", "endpointslice"),
+    ("endpointslice-mirroring-controller", "endpointslicemirroring"),
+    ("ephemeral-volume-controller", "ephemeral-volume"),
+    ("garbage-collector-controller", "garbagecollector"),
+    ("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling"),
+    ("job-controller", "job"),
+    ("kube-apiserver-serving-clustertrustbundle-publisher-controller", ""),
+    ("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner"),
+    ("namespace-controller", "namespace"),
+    ("node-ipam-controller", "nodeipam"),
+    ("node-lifecycle-controller", "nodelifecycle"),
+    ("node-route-controller", "route"),
+    ("persistentvolume-attach-detach-controller", "attachdetach"),
+    ("persistentvolume-binder-controller", "persistentvolume-binder"),
+    ("persistentvolume-expander-controller", "persistentvolume-expander"),
+    ("persistentvolume-protection-controller", "pv-protection"),
+    ("persistentvolumeclaim-protection-controller", "pvc-protection"),
+    ("pod-garbage-collector-controller", "podgc"),
+    ("replicaset-controller", "replicaset"),
+    ("replicationcontroller-controller", "replicationcontroller"),
+    ("resourceclaim-controller", "resource-claim-controller"),
+    ("resourcequota-controller", "resourcequota"),
+    ("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
+    ("selinux-warning-controller", ""),
+    ("service-cidr-controller", ""),
+    ("service-lb-controller", "service"),
+    ("serviceaccount-controller", "serviceaccount"),
+    ("serviceaccount-token-controller", "serviceaccount-token"),
+    ("statefulset-controller", "statefulset"),
+    ("storage-version-migrator-controller", ""),
+    ("storageversion-garbage-collector-controller", "storage-version-gc"),
+    ("taint-eviction-controller", ""),
+    ("token-cleaner-controller", "tokencleaner"),
+    ("ttl-after-finished-controller", "ttl-after-finished"),
+    ("ttl-controller", "ttl"),
+    ("validatingadmissionpolicy-status-controller", ""),
+    ("volumeattributesclass-protection-controller", ""),
+];
+
+/// What is wrong with each word that names nothing.
+pub fn mistakes(words: &[String]) -> Vec<String> {
+    let known = |word: &str| {
+        let name = word.strip_prefix('-').unwrap_or(word);
+        word == "*" || (!name.is_empty() && KNOWN.iter().any(|(new, old)| name == *new || name == *old))
+    };
+    let unknown = words.iter().map(|word| word.trim()).filter(|word| !known(word));
+    unknown.map(|word| format!("--controllers: `{word}` is not in the list of known controllers")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_names_a_controller() {
+        for (flag, wrong) in [
+            ("*", 0),
+            ("*,tokencleaner,bootstrapsigner", 0),
+            ("*, -token-cleaner-controller", 0),
+            ("-ttl,deployment-controller", 0),
+            ("*,tokencleaner,boostrapsigner", 1),
+            ("-*", 1),
+            ("--tokencleaner", 1),
+            ("TokenCleaner,-,", 3),
+        ] {
+            let words: Vec<String> = flag.split(',').map(str::to_owned).collect();
+            let got = mistakes(&words);
+            assert_eq!(got.len(), wrong, "{flag}: {got:?}");
+        }
+        assert!(mistakes(&[]).is_empty());
+    }
+
+    #[test]
+    fn names_come_once_and_in_order() {
+        assert!(KNOWN.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+}
