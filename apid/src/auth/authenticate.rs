@@ -94,7 +94,8 @@ impl Auth {
         let asked = self.clock.now();
         let reading = self.revisions.identity_reading();
         // Which components matter to the decision depends on who it is: it is asked for as of all of them.
-        let next = wanted.map(|attributes| (attributes, self.revisions.full_reading(), self.clock.monotonic()));
+        let next =
+            wanted.map(|attributes| (attributes, self.revisions.full_reading(), self.clock.monotonic()));
         let mut question = credentials.ask(reading.at_least);
         question.next = next.as_ref().map(|(attributes, reading, _)| AuthorizeNext {
             attributes: Some((&***attributes).into()),

@@ -41,6 +41,7 @@ impl Credentials<'_> {
             path: self.path.to_owned(),
             at_least: Some(at_least),
             unreadable: presented.unreadable().to_owned(),
+            next: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use apimachinery::clock::Clock;
 use async_trait::async_trait;
 use authproto::auth::decide_request::Ask;
 use authproto::auth::{
-    AuthenticateResponse, AuthorizeBatchResponse, AuthorizeRequest, AuthorizeResponse, CoversRequest,
+    AuthenticateResponse, AuthorizeBatchResponse, AuthorizeNext, AuthorizeRequest, AuthorizeResponse, CoversRequest,
     CoversResponse, DecideResponse, Epoch, Identity, IssueTokenRequest, IssueTokenResponse, KeysRequest,
     KeysResponse, Rejected, ReviewRequest, ReviewResponse, Verdict, authenticate_response, decide_response,
     review_response,
@@ -98,10 +98,19 @@ impl Authority for Script {
                         Outcome::Identity(identity)
                     }
                 };
+                let user = match &outcome {
+                    Outcome::Identity(identity) => identity.user.clone(),
+                    Outcome::Rejected(_) => None,
+                };
+                let next = request.next.filter(|_| user.is_some()).map(|next| {
+                    let AuthorizeNext { attributes, at_least } = next;
+                    (self.authorize.lock())(&AuthorizeRequest { user, attributes, at_least, explain: false })
+                });
                 decide_response::Answer::Authenticate(AuthenticateResponse {
                     outcome: Some(outcome),
                     depends_on: None,
                     ttl_ms: self.ttl.load(Ordering::SeqCst),
+                    next: next.transpose()?,
                 })
             }
             Ask::Authorize(request) => decide_response::Answer::Authorize((self.authorize.lock())(&request)?),

@@ -104,7 +104,7 @@ impl Vouching {
     ///
     /// 401: it is nobody's any more, or another's; 503: authd cannot say.
     pub(super) async fn again(&self, auth: &Auth) -> Result<(), Status> {
-        let who = auth.identify(&self.vouched.shown.credentials()).await?;
+        let who = auth.identify(&self.vouched.shown.credentials(), None).await?;
         if who.user != self.vouched.user {
             return Err(Status::unauthorized());
         }

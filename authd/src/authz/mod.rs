@@ -203,6 +203,8 @@ impl Modes {
 /// The configured modes in order.
 pub struct Union {
     modes: Vec<Mode>,
+    /// See [`Union::asks_others`].
+    asks_others: bool,
 }
 
 struct Mode {
@@ -273,13 +275,14 @@ impl Union {
                 Err(mistake) => mistakes.push(mistake),
             }
         }
-        if mistakes.is_empty() { Ok(Union { modes: built }) } else { Err(mistakes) }
+        let asks_others = modes.has("Webhook");
+        if mistakes.is_empty() { Ok(Union { modes: built, asks_others }) } else { Err(mistakes) }
     }
 
     /// No mode: nothing is allowed but to `system:masters`.
     #[cfg(test)]
     pub(crate) fn nothing() -> Self {
-        Union { modes: Vec::new() }
+        Union { modes: Vec::new(), asks_others: false }
     }
 
     /// The modes of a flag, over a mirror.
@@ -297,6 +300,11 @@ impl Union {
             }),
         };
         Union::build(&modes, &settings, mirror, &Meters::new([])).expect("modes that can be made")
+    }
+
+    /// Whether another service may take part in a decision.
+    pub fn asks_others(&self) -> bool {
+        self.asks_others
     }
 
     /// Decides one question.

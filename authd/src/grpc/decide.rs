@@ -3,8 +3,12 @@
 //! # Contract
 //!
 //! A question that needs no waiting is answered in the task that read it, before the next is read: no queue, no wake-up.
-//! What must wait (for the mirror, or for a signature check on another thread) is set aside and answered when it is
-//! done; answers carry the question's id.
+//! What must wait for the mirror or for another service is set aside and answered when it is done; answers carry the
+//! question's id. Credentials are verified in that task too when the stream has nothing else to do, else in one of their
+//! own: checking a signature takes a fraction of a millisecond, and no more than that one is ever waited for.
+//!
+//! Whoever is identified may be authorized in the same answer, by the same configuration: a decision that is there at
+//! once. One that would have to wait is left out, and asked for by itself.
 //!
 //! # Invariants
 //!
@@ -12,6 +16,7 @@
 //! credentials are verified at a time; more fail at once.
 //! INVARIANT (every question is answered): a question ends in exactly one answer, an unreadable one in a failure.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,6 +29,7 @@ use authproto::auth::{self, authenticate_response::Outcome, decide_request::Ask,
 use futures_util::FutureExt as _;
 use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -54,6 +60,7 @@ impl auth::decide_server::Decide for Service {
             parts: self.0.clone(),
             questions,
             ended: false,
+            login: None,
             waiting: FuturesUnordered::new(),
         }))
     }
@@ -66,6 +73,8 @@ pub(super) struct Answers {
     parts: Parts,
     questions: Streaming<auth::DecideRequest>,
     ended: bool,
+    /// Credentials that were read last: whether another question is there decides where they are verified.
+    login: Option<Login>,
     waiting: FuturesUnordered<Later>,
 }
 
@@ -79,17 +88,33 @@ impl Stream for Answers {
             {
                 return Poll::Ready(Some(Ok(answer)));
             }
-            if self.ended {
-                return if self.waiting.is_empty() { Poll::Ready(None) } else { Poll::Pending };
+            let question =
+                if self.ended { Poll::Ready(None) } else { Pin::new(&mut self.questions).poll_next(context) };
+            if let Some(login) = self.login.take() {
+                if question.is_ready() || !self.waiting.is_empty() {
+                    self.waiting.push(login.elsewhere());
+                } else {
+                    match login.here() {
+                        Ok(answer) => return Poll::Ready(Some(Ok(answer))),
+                        Err(later) => self.waiting.push(later),
+                    }
+                }
+                if question.is_pending() {
+                    // Polled at once, in the next round: nothing else would wake it.
+                    continue;
+                }
             }
-            match Pin::new(&mut self.questions).poll_next(context) {
+            match question {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(Ok(question))) => match answer(&self.parts, question, self.waiting.len()) {
                     Reply::Now(answer) => return Poll::Ready(Some(Ok(answer))),
-                    // Polled at once, in the next round: nothing else would wake it.
+                    // The same.
                     Reply::Later(later) => self.waiting.push(later),
+                    Reply::Verify(login) => self.login = Some(login),
                 },
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
+                Poll::Ready(None) if self.ended && self.waiting.is_empty() => return Poll::Ready(None),
+                Poll::Ready(None) if self.ended => return Poll::Pending,
                 Poll::Ready(None) => self.ended = true,
             }
         }
@@ -100,6 +125,51 @@ impl Stream for Answers {
 enum Reply {
     Now(auth::DecideResponse),
     Later(Later),
+    Verify(Login),
+}
+
+/// Credentials that are to be verified. Holds one of the permits.
+struct Login {
+    verifying: Later,
+    /// The answer when that fails.
+    failed: Box<dyn FnOnce() -> auth::DecideResponse + Send>,
+}
+
+impl Login {
+    fn new(
+        parts: &Parts,
+        permit: OwnedSemaphorePermit,
+        ask: auth::AuthenticateRequest,
+        id: u64,
+        request_id: String,
+    ) -> Self {
+        let live = Arc::clone(&parts.live);
+        let failed = move || {
+            told(id, &live.now(), Answer::Failure(status::malformed("its credentials could not be verified")))
+        };
+        let parts = parts.clone();
+        let verifying = Box::pin(async move {
+            let _permit = permit;
+            authenticate(&parts, ask, id, &request_id).await
+        });
+        Login { verifying, failed: Box::new(failed) }
+    }
+
+    /// In this task: the answer, or what it waits for, elsewhere.
+    fn here(mut self) -> Result<auth::DecideResponse, Later> {
+        match AssertUnwindSafe(&mut self.verifying).catch_unwind().now_or_never() {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(_panic)) => Ok((self.failed)()),
+            // It begins to wait anew, with a waker.
+            None => Err(self.elsewhere()),
+        }
+    }
+
+    /// In a task of its own.
+    fn elsewhere(self) -> Later {
+        let verified = tokio::spawn(self.verifying);
+        Box::pin(async move { verified.await.unwrap_or_else(|_| (self.failed)()) })
+    }
 }
 
 fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply {
@@ -115,22 +185,14 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
                 && ask.unreadable.is_empty()
             {
                 let in_force = parts.live.now();
-                let nobody = identified(parts, in_force.authn.nobody(&ask.path), &request_id);
+                let mut nobody = identified(parts, in_force.authn.nobody(&ask.path), &request_id);
+                authorize_next(parts, &in_force, ask.next, &mut nobody);
                 return Reply::Now(told(id, &in_force, Answer::Authenticate(nobody)));
             }
             let Ok(permit) = Arc::clone(&parts.logins).try_acquire_owned() else {
                 return Reply::Now(failed(status::too_many_logins()));
             };
-            // Verifying a signature takes a fraction of a millisecond: not while others wait on this stream.
-            let parts = parts.clone();
-            let verified = tokio::spawn(async move {
-                let _permit = permit;
-                authenticate(&parts, &ask, id, &request_id).await
-            });
-            Reply::Later(Box::pin(async move {
-                let unverified = |_| failed(status::malformed("its credentials could not be verified"));
-                verified.await.unwrap_or_else(unverified)
-            }))
+            Reply::Verify(Login::new(parts, permit, ask, id, request_id))
         }
         Some(Ask::Authorize(ask)) => match Asked::of(ask) {
             Err(what) => Reply::Now(failed(status::malformed(what))),
@@ -248,7 +310,7 @@ async fn authorize(
 /// Shows the credentials to the methods, and waits for the mirror when one of them rests on it.
 async fn authenticate(
     parts: &Parts,
-    ask: &auth::AuthenticateRequest,
+    ask: auth::AuthenticateRequest,
     id: u64,
     request_id: &str,
 ) -> auth::DecideResponse {
@@ -268,7 +330,9 @@ async fn authenticate(
     };
     match parts.patiently(at_least, identify).await {
         Ok((in_force, outcome)) => {
-            told(id, &in_force, Answer::Authenticate(identified(parts, outcome, request_id)))
+            let mut identified = identified(parts, outcome, request_id);
+            authorize_next(parts, &in_force, ask.next, &mut identified);
+            told(id, &in_force, Answer::Authenticate(identified))
         }
         Err(error) => {
             tracing::warn!(request_id, %error, "a request was not authenticated in time");
@@ -312,5 +376,29 @@ fn identified(
         outcome: Some(outcome),
         depends_on: Some(depends_on),
         ttl_ms: ttl.map_or(0, milliseconds),
+        next: None,
+    }
+}
+
+/// Adds what the user who was identified may do, when that was asked and can be said at once.
+fn authorize_next(
+    parts: &Parts,
+    in_force: &InForce,
+    next: Option<auth::AuthorizeNext>,
+    identified: &mut auth::AuthenticateResponse,
+) {
+    let (Some(next), Some(Outcome::Identity(identity))) = (next, &identified.outcome) else { return };
+    // Another service has its own time to answer in, and is asked once.
+    if in_force.authz.asks_others() {
+        return;
+    }
+    let auth::AuthorizeNext { attributes, at_least } = next;
+    let user = identity.user.clone();
+    // What is wrong with the question is said when it is asked by itself.
+    let Ok(asked) = Asked::of(auth::AuthorizeRequest { user, attributes, at_least, explain: false }) else {
+        return;
+    };
+    if let Some(Ok(mut answers)) = authorize(in_force, &parts.meters, &[asked]).now_or_never() {
+        identified.next = answers.pop();
     }
 }

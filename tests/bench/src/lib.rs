@@ -8,6 +8,7 @@ pub mod authority;
 pub mod bare;
 pub mod client;
 pub mod delivery;
+pub mod figure;
 pub mod objects;
 pub mod plane;
 pub mod policy;

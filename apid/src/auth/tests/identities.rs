@@ -1,6 +1,6 @@
 //! Kept identities: each with its own end.
 
-use authproto::auth::ObjectRef;
+use authproto::auth::{Dependencies, ObjectRef};
 
 use super::super::scripted::{Script, verdict};
 use super::*;
@@ -146,20 +146,54 @@ async fn what_another_service_said_is_kept_no_longer_than_it_may_be() {
     }
 }
 
-/// What a known identity adds to a request, with the token of a service account as it usually is. A measurement:
-/// `cargo test --release -p apid --lib -- --ignored --nocapture known_identity`.
+/// What is asked together: who it is, and whether they may.
 #[tokio::test]
-#[ignore = "a measurement"]
-#[allow(clippy::disallowed_methods, reason = "it measures the machine's time")]
-async fn a_known_identity_costs_little() {
-    const ROUNDS: u32 = 200_000;
-    let auth = Auth::scripted(script(), vector(), Arc::new(apimachinery::clock::SystemClock::new()));
-    auth.count_in(&serving::metrics::Metrics::new());
-    let token = bearer(&"t".repeat(900));
-    auth.authenticate(&credentials(&token, "/api/v1/namespaces/default/configmaps")).await.unwrap();
-    let begun = std::time::Instant::now();
-    for _ in 0..ROUNDS {
-        auth.authenticate(&credentials(&token, "/api/v1/namespaces/default/configmaps")).await.unwrap();
+async fn the_decision_on_a_request_comes_with_the_identity() {
+    let (script, vector) = (script(), vector());
+    *script.authorize.lock() = Box::new(|request| {
+        let depends_on = Dependencies { rbac_cluster: true, ..Dependencies::default() };
+        let allowed = request.user.as_ref().is_some_and(|user| user.name == "good");
+        Ok(AuthorizeResponse { depends_on: Some(depends_on), ..verdict(allowed) })
+    });
+    let auth = Auth::scripted(script.clone(), vector.clone(), clock());
+    let wanted = Arc::new(pods("a"));
+    for (name, between, asked) in [
+        ("good", None, 1),
+        ("evil", None, 1),
+        ("", None, 1),
+        ("good", Some("clusterroles/r"), 2),
+        ("evil", Some("clusterroles/r"), 2),
+        // Nothing that the decision depends on.
+        ("good", Some("roles/b/r"), 1),
+    ] {
+        auth.drop_caches();
+        script.questions();
+        let token = bearer(name);
+        let who = auth.authenticate_for(&credentials(&token, "/x"), Some(&wanted)).await.unwrap();
+        if let Some(key) = between {
+            write(&vector, key, vector.observed() + 1);
+        }
+        let decided = auth.authorize(&who, Arc::clone(&wanted), "test").await;
+        assert_eq!(decided.is_ok(), name == "good", "{name} {between:?}");
+        assert_eq!(script.questions(), asked, "{name}, with a write of {between:?} in between");
+        let other = auth.authorize(&who, Arc::new(pods("c")), "test").await;
+        assert_eq!((other.is_ok(), script.questions()), (name == "good", 1), "another request of {name}");
     }
-    println!("a known identity: {:.0} ns", begun.elapsed().as_nanos() as f64 / f64::from(ROUNDS));
+    assert_eq!(
+        auth.authenticate_for(&credentials(&bearer("bad"), "/x"), Some(&wanted)).await.unwrap_err().code,
+        401
+    );
+}
+
+#[tokio::test]
+async fn a_decision_of_an_older_configuration_is_asked_for_again() {
+    let (script, vector) = (script(), vector());
+    let auth = Auth::scripted(script.clone(), vector, clock());
+    let newer = authproto::auth::Epoch { instance: "one".into(), generation: 2, identities: 1 };
+    auth.epochs.observe(Some(&newer));
+    let (wanted, token) = (Arc::new(pods("a")), bearer("u"));
+    let who = auth.authenticate_for(&credentials(&token, "/x"), Some(&wanted)).await.unwrap();
+    script.questions();
+    auth.authorize(&who, wanted, "test").await.unwrap();
+    assert_eq!(script.questions(), 1);
 }

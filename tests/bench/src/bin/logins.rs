@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bench::client::{Connection, Error, Target};
+use bench::figure::{Spent, percentile, report};
 use bench::plane::Plane;
 use bytes::Bytes;
 use clap::Parser;
@@ -52,19 +53,22 @@ async fn main() -> Result<(), Error> {
     let known: Vec<String> = alone.iter().map(|_| plane.target.token.clone()).collect();
     let known = one_by_one(&mut connection, &known).await?;
     let unknown = one_by_one(&mut connection, &alone).await?;
-    println!("one connection, known token:    p50 {:.0} us, p99 {:.0} us", at(&known, 50), at(&known, 99));
-    println!(
-        "one connection, unknown tokens: p50 {:.0} us, p99 {:.0} us",
-        at(&unknown, 50),
-        at(&unknown, 99)
-    );
+    println!("one connection, known token: p50 {:.0} us", percentile(&known, 50));
+    println!("one connection, unknown tokens: p99 {:.0} us", percentile(&unknown, 99));
+    report("one connection, unknown tokens: p50", percentile(&unknown, 50), 350.0, "us");
 
     let count = tokens.len();
     let queue = Arc::new(Mutex::new(tokens));
+    let spent = Spent::begin(&plane.pids)?;
     let begun = Instant::now();
     try_join_all((0..args.connections).map(|_| drain(plane.target.clone(), Arc::clone(&queue)))).await?;
     let rate = count as f64 / begun.elapsed().as_secs_f64();
-    println!("{} connections, unknown tokens:  {rate:.0} tokens/s", args.connections);
+    let holds = if rate >= 4000.0 { "holds" } else { "MISSED" };
+    println!(
+        "{} connections, unknown tokens: {rate:.0} a second, at least 4000: {holds}; {:.0} us of CPU each",
+        args.connections,
+        spent.each(count)?
+    );
     plane.stop().await
 }
 
@@ -112,10 +116,4 @@ async fn ask(connection: &mut Connection) -> Result<(), Error> {
         (StatusCode::OK, _) => Ok(()),
         (status, _) => Err(format!("{ASKED} was answered with {status}").into()),
     }
-}
-
-/// Microseconds of a percentile.
-fn at(sorted: &[Duration], percent: usize) -> f64 {
-    let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-    sorted.get(index).map_or(0.0, |took| took.as_secs_f64() * 1e6)
 }

@@ -1,0 +1,46 @@
+//! Figures with their bounds, and what they are made of: CPU time and percentiles.
+
+use std::time::Duration;
+
+use crate::client::Error;
+use crate::process;
+
+/// Prints a figure, the most that it may be, and whether that holds.
+pub fn report(name: &str, figure: f64, bound: f64, unit: &str) {
+    let holds = if figure <= bound { "holds" } else { "MISSED" };
+    println!("{name:<52} {figure:>8.2} {unit:<5} at most {bound:>4} {unit:<5} {holds}");
+}
+
+/// CPU time of processes from a moment on: that of work which waits for nothing is its time on a quiet machine, on any
+/// machine.
+pub struct Spent {
+    pids: Vec<u32>,
+    before: f64,
+}
+
+impl Spent {
+    /// From now on.
+    ///
+    /// # Errors
+    ///
+    /// A process has ended.
+    pub fn begin(pids: &[u32]) -> Result<Self, Error> {
+        Ok(Spent { pids: pids.to_vec(), before: process::cpu_seconds(pids).ok_or("a process has ended")? })
+    }
+
+    /// Microseconds for each of so many.
+    ///
+    /// # Errors
+    ///
+    /// A process has ended.
+    pub fn each(&self, count: usize) -> Result<f64, Error> {
+        let spent = process::cpu_seconds(&self.pids).ok_or("a process has ended")? - self.before;
+        Ok(spent * 1e6 / count as f64)
+    }
+}
+
+/// Microseconds of a percentile.
+pub fn percentile(sorted: &[Duration], percent: usize) -> f64 {
+    let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(index).map_or(0.0, |took| took.as_secs_f64() * 1e6)
+}
