@@ -15,3 +15,4 @@ mod identities;
 mod mirror;
 mod reviews;
 mod start;
+mod together;
