@@ -1,8 +1,10 @@
 //! INVARIANT (fresh policy), from the outside: a request that arrives after a policy write was acknowledged is never decided
 //! on policy older than that write.
 //!
-//! Workers grant, use, revoke, use, in every way that RBAC has to give and take a right, each in a namespace of its own and
-//! all at once. `ROUNDS` says how many rounds (default 2,000); the seed is printed, `SEED` repeats a run.
+//! Workers grant, use, revoke, use, each in a namespace of its own and all at once: in every way that RBAC has to give and
+//! take a right, and where everything fails at times also with pods of a node, tokens, and a webhook's own mind. `ROUNDS`
+//! says how many rounds of two trials (default 2,000), `WORKERS` how many at a time (default 8); the seed is printed,
+//! `SEED` repeats a run's choices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -12,13 +14,16 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
+use super::fickle::{Fickle, Mood};
 use crate::harness::{Answer, Client, DEADLINE, Options, Plane, Session};
 
-/// Workers at a time.
-const WORKERS: usize = 8;
-
-fn number(name: &str, default: u64) -> u64 {
+pub(super) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Workers at a time.
+fn workers() -> usize {
+    usize::try_from(number("WORKERS", 8)).expect("a number of workers")
 }
 
 fn seed() -> u64 {
@@ -86,8 +91,17 @@ impl Caller {
 struct Worker {
     admin: Caller,
     user: Caller,
+    /// The agent of a node that bears the worker's name.
+    node: Caller,
+    /// Whoever has the worker's bootstrap token.
+    token: Caller,
     name: String,
     rbac: String,
+    ways: &'static [Way],
+    /// Where the mode Webhook is in force.
+    fickle: Option<Arc<Fickle>>,
+    /// Uses after a grant or a revocation.
+    trials: Arc<AtomicU64>,
     rng: SmallRng,
 }
 
@@ -108,9 +122,16 @@ enum Way {
     Role,
     /// A bound ClusterRole begins and ceases to be aggregated from another by a label.
     Aggregation,
+    /// A pod that refers to an object comes to a node and goes.
+    Pod,
+    /// A bootstrap token comes and goes.
+    Token,
+    /// A webhook changes its mind, and nothing of what it says is kept.
+    Webhook,
 }
 
-const WAYS: [Way; 7] = [
+/// What modes Node and RBAC have.
+const POLICY: [Way; 8] = [
     Way::RoleBinding,
     Way::RoleBindingToClusterRole,
     Way::ClusterRoleBinding,
@@ -118,6 +139,21 @@ const WAYS: [Way; 7] = [
     Way::Subjects,
     Way::Role,
     Way::Aggregation,
+    Way::Pod,
+];
+
+/// All.
+const WAYS: [Way; 10] = [
+    Way::RoleBinding,
+    Way::RoleBindingToClusterRole,
+    Way::ClusterRoleBinding,
+    Way::Rules,
+    Way::Subjects,
+    Way::Role,
+    Way::Aggregation,
+    Way::Pod,
+    Way::Token,
+    Way::Webhook,
 ];
 
 impl Worker {
@@ -154,6 +190,8 @@ impl Worker {
         self.admin.write("POST", "/api/v1/namespaces", &namespace).await;
         let map = json!({"metadata": {"name": "x"}});
         self.admin.write("POST", &format!("/api/v1/namespaces/{name}/configmaps"), &map).await;
+        let robot = json!({"metadata": {"name": "robot"}});
+        self.admin.write("POST", &format!("/api/v1/namespaces/{name}/serviceaccounts"), &robot).await;
         let role = |name: &str, rules: Value| json!({"metadata": {"name": name}, "rules": rules});
         let (roles, bindings) = (self.namespaced("roles"), self.namespaced("rolebindings"));
         let cluster_roles = self.cluster("clusterroles");
@@ -175,6 +213,32 @@ impl Worker {
         self.admin.write("POST", &cluster_roles, &whole).await;
         let bound = self.binding("whole", "ClusterRole", &format!("{name}-whole"), self.subject());
         self.admin.write("POST", &bindings, &bound).await;
+    }
+
+    /// The identifier of the worker's bootstrap token, and the token.
+    fn bootstrap_token(name: &str) -> (String, String) {
+        let id = format!("{name:0>6}");
+        let token = format!("{id}.0123456789abcdef");
+        (id, token)
+    }
+
+    fn bootstrap_secret(&self) -> Value {
+        let (id, token) = Self::bootstrap_token(&self.name);
+        json!({
+            "metadata": {"name": format!("bootstrap-token-{id}")}, "type": "bootstrap.kubernetes.io/token",
+            "stringData": {"token-id": id, "token-secret": token[7..], "usage-bootstrap-authentication": "true"},
+        })
+    }
+
+    fn pod(&self) -> Value {
+        json!({
+            "metadata": {"name": "p"},
+            "spec": {
+                "nodeName": self.name, "serviceAccountName": "robot", "terminationGracePeriodSeconds": 0,
+                "automountServiceAccountToken": false, "volumes": [{"name": "c", "configMap": {"name": "x"}}],
+                "containers": [{"name": "c", "image": "registry.example/c:1"}],
+            },
+        })
     }
 
     /// Gives or takes the right, and returns when that is acknowledged.
@@ -218,23 +282,58 @@ impl Worker {
                 let body = json!({"metadata": {"name": part, "labels": labels}, "rules": Self::rule()});
                 ("PUT", format!("{}/{part}", self.cluster("clusterroles")), body)
             }
+            Way::Pod => come_and_go(format!("/api/v1/namespaces/{name}/pods"), self.pod()),
+            Way::Token => {
+                come_and_go("/api/v1/namespaces/kube-system/secrets".to_owned(), self.bootstrap_secret())
+            }
+            Way::Webhook => {
+                return self.fickle.as_ref().expect("mode Webhook is in force").set(&name, granted);
+            }
         };
         self.admin.write(method, &path, &body).await;
     }
 
     /// One round: 0 refusals after an acknowledged grant, 0 successes after an acknowledged revocation.
     async fn round(&mut self) {
-        let way = WAYS[self.rng.random_range(0..WAYS.len())];
-        let one = format!("/api/v1/namespaces/{}/configmaps/x", self.name);
-        let all = format!("/api/v1/namespaces/{}/configmaps", self.name);
+        let way = self.ways[self.rng.random_range(0..self.ways.len())];
         for granted in [true, false] {
             self.set(way, granted).await;
-            let path = if self.rng.random_bool(0.5) { &one } else { &all };
             for _ in 0..self.rng.random_range(1..3) {
-                let answer = self.user.ask("GET", path, &Value::Null).await;
-                let expected = if granted { 200 } else { 403 };
-                assert_eq!(answer.status, expected, "{} by {way:?}: {}", self.name, answer.text());
+                self.use_right(way, granted).await;
+                self.trials.fetch_add(1, Ordering::SeqCst);
             }
+        }
+    }
+
+    async fn use_right(&mut self, way: Way, granted: bool) {
+        let one = format!("/api/v1/namespaces/{}/configmaps/x", self.name);
+        let all = format!("/api/v1/namespaces/{}/configmaps", self.name);
+        let path = match way {
+            Way::Token => "/version/",
+            Way::Pod => &one,
+            _ if self.rng.random_bool(0.5) => &one,
+            _ => &all,
+        };
+        let expected = match way {
+            _ if granted => 200,
+            Way::Token => 401,
+            _ => 403,
+        };
+        let failures = || self.fickle.as_ref().map_or(0, |fickle| fickle.failures(&self.name));
+        loop {
+            let before = failures();
+            let caller = match way {
+                Way::Pod => &mut self.node,
+                Way::Token => &mut self.token,
+                _ => &mut self.user,
+            };
+            let answer = caller.ask("GET", path, &Value::Null).await;
+            // A refusal because the webhook failed is none of its mind.
+            if matches!(way, Way::Webhook) && answer.status == 403 && failures() > before {
+                continue;
+            }
+            assert_eq!(answer.status, expected, "{} by {way:?}: {}", self.name, answer.text());
+            return;
         }
     }
 }
@@ -243,34 +342,50 @@ struct Run {
     plane: Plane,
     port: Arc<AtomicU16>,
     unanswered: Arc<AtomicU64>,
+    trials: Arc<AtomicU64>,
     workers: Vec<Worker>,
     /// Holds the token file, which is read again when authd starts again.
     _dir: tempfile::TempDir,
 }
 
 impl Run {
+    /// Modes Node and RBAC.
     async fn start(seed: u64) -> Run {
+        Run::start_as(seed, Options::kubernetes(), &POLICY, None).await
+    }
+
+    async fn start_as(seed: u64, options: Options, ways: &'static [Way], fickle: Option<Arc<Fickle>>) -> Run {
         let dir = tempfile::tempdir().expect("a folder for the token file");
         let tokens = dir.path().join("tokens.csv");
-        let users = (0..WORKERS).map(|i| format!("w{i}-token,w{i},w{i}\n"));
+        let users = (0..workers())
+            .map(|i| format!("w{i}-token,w{i},w{i}\nn{i}-token,system:node:w{i},n{i},system:nodes\n"));
         let text = format!("admin-token,admin,admin,system:masters\n{}", users.collect::<String>());
         std::fs::write(&tokens, text).expect("the token file");
-        let options = Options::default().flag(&format!("--token-auth-file={}", tokens.display()));
-        let plane = Plane::start(options).await;
+        let plane = Plane::start(options.flag(&format!("--token-auth-file={}", tokens.display()))).await;
         let port = Arc::new(AtomicU16::new(plane.admin().port()));
-        let unanswered = Arc::new(AtomicU64::new(0));
-        let caller = |token: &str| Caller::new(format!("{token}-token"), &port, &unanswered);
-        let mut workers: Vec<Worker> = (0..WORKERS)
+        let (unanswered, trials) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let caller = |token: String| Caller::new(token, &port, &unanswered);
+        let mut workers: Vec<Worker> = (0..workers())
             .map(|i| Worker {
-                admin: caller("admin"),
-                user: caller(&format!("w{i}")),
+                admin: caller("admin-token".to_owned()),
+                user: caller(format!("w{i}-token")),
+                node: caller(format!("n{i}-token")),
+                token: caller(Worker::bootstrap_token(&format!("w{i}")).1),
                 name: format!("w{i}"),
                 rbac: plane.api("rbac.authorization", "v1"),
+                ways,
+                fickle: fickle.clone(),
+                trials: Arc::clone(&trials),
                 rng: SmallRng::seed_from_u64(seed.wrapping_add(i as u64)),
             })
             .collect();
         futures_util::future::join_all(workers.iter_mut().map(Worker::prepare)).await;
-        Run { plane, port, unanswered, workers, _dir: dir }
+        Run { plane, port, unanswered, trials, workers, _dir: dir }
+    }
+
+    /// Requests without an answer, and trials.
+    fn counts(&self) -> (u64, u64) {
+        (self.unanswered.load(Ordering::SeqCst), self.trials.load(Ordering::SeqCst))
     }
 
     /// Runs the rounds; `disturb` is called again and again meanwhile.
@@ -310,8 +425,9 @@ async fn a_grant_and_a_revocation_count_from_their_answer_on() {
     let mut run = Run::start(seed()).await;
     let rounds = number("ROUNDS", 2000);
     run.rounds(rounds, async |_, _| tokio::time::sleep(Duration::from_millis(5)).await).await;
-    assert_eq!(run.unanswered.load(Ordering::SeqCst), 0, "nothing was restarted: every request is decided");
-    println!("{rounds} rounds, {WORKERS} workers, no stale decision");
+    let (unanswered, trials) = run.counts();
+    assert_eq!(unanswered, 0, "nothing was restarted: every request is decided");
+    println!("{rounds} rounds, {trials} trials, no stale decision");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -324,9 +440,9 @@ async fn the_same_while_authd_is_killed_again_and_again() {
             plane.kill_authd();
         })
         .await;
-    let unanswered = run.unanswered.load(Ordering::SeqCst);
+    let (unanswered, trials) = run.counts();
     println!(
-        "{rounds} rounds, {kills} kills of authd, {unanswered} requests without an answer, no stale decision"
+        "{trials} trials, {kills} kills of authd, {unanswered} requests without an answer, no stale decision"
     );
 }
 
@@ -337,111 +453,78 @@ async fn the_same_while_apid_is_killed_again_and_again() {
     let kills = run
         .rounds(rounds, async |plane, port| {
             tokio::time::sleep(Duration::from_millis(600)).await;
-            plane.kill();
-            plane.launch().await;
-            port.store(plane.admin().port(), Ordering::SeqCst);
+            restart(plane, port).await;
         })
         .await;
-    let unanswered = run.unanswered.load(Ordering::SeqCst);
+    let (unanswered, trials) = run.counts();
     println!(
-        "{rounds} rounds, {kills} kills of apid, {unanswered} requests without an answer, no stale decision"
+        "{trials} trials, {kills} kills of apid, {unanswered} requests without an answer, no stale decision"
     );
 }
 
-/// Under steady writes a watch is revoked: everything delivered was written before the revocation, and the stream ends.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
-    let plane = Plane::start(Options::default()).await;
-    let admin = plane.admin();
-    let rbac = format!("{}/namespaces/default", plane.api("rbac.authorization", "v1"));
-    let group = plane.names().group("rbac.authorization");
-    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}]);
-    admin
-        .post(&format!("{rbac}/roles"), &json!({"metadata": {"name": "r"}, "rules": rules}))
-        .await
-        .expect(201);
-    let binding = |subjects: Value| {
-        let role = json!({"apiGroup": group, "kind": "Role", "name": "r"});
-        json!({"metadata": {"name": "b"}, "subjects": subjects, "roleRef": role})
-    };
-    let alice = json!([{"kind": "User", "apiGroup": group, "name": "alice"}]);
-    admin.post(&format!("{rbac}/rolebindings"), &binding(json!([]))).await.expect(201);
-    let maps = "/api/v1/namespaces/default/configmaps";
-    admin.post(maps, &json!({"metadata": {"name": "x"}})).await.expect(201);
+async fn restart(plane: &mut Plane, port: &AtomicU16) {
+    plane.kill();
+    plane.launch().await;
+    port.store(plane.admin().port(), Ordering::SeqCst);
+}
 
-    let stop = Arc::new(AtomicBool::new(false));
-    let writer = tokio::spawn({
-        let (admin, stop) = (plane.admin(), Arc::clone(&stop));
-        async move {
-            let mut session = admin.connect().await.expect("a connection");
-            let mut count = 0_u64;
-            while !stop.load(Ordering::SeqCst) {
-                count += 1;
-                let body = json!({"metadata": {"name": "x"}, "data": {"n": count.to_string()}}).to_string();
-                let answer = session.request("PUT", &format!("{maps}/x"), body.as_bytes()).await;
-                assert_eq!(answer.expect("an answer").status, 200);
-            }
-            count
-        }
+/// Modes Node, ABAC, RBAC and Webhook; both processes are killed and the webhook fails in every way that it has, all at
+/// random. What it says is not kept, so that it may change its mind as quickly as the policy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_while_everything_fails_at_times() {
+    let seed = seed();
+    let fickle = Fickle::start().await;
+    let dir = tempfile::tempdir().expect("a folder for policies");
+    let policies = dir.path().join("abac.jsonl");
+    let policy = json!({
+        "apiVersion": "abac.authorization.k8s.io/v1beta1", "kind": "Policy",
+        "spec": {"user": "w0", "namespace": "w1", "resource": "configmaps", "apiGroup": "*"},
     });
-    let mut delivered = 0;
-    for round in 0..number("ROUNDS", 2000) / 50 {
-        admin.put(&format!("{rbac}/rolebindings/b"), &binding(alice.clone())).await.expect(200);
-        let mut watch = plane.user("alice").watch(&format!("{maps}?watch=1")).await;
-        for _ in 0..round % 7 {
-            watch.next().await.expect("the watch goes on while it is allowed");
-        }
-        let written = admin.put(&format!("{rbac}/rolebindings/b"), &binding(json!([]))).await.expect(200);
-        let revoked: u64 = version(&written);
-        let rest = async {
-            let mut last = 0;
-            while let Some(event) = watch.next().await {
-                if event["type"] != "ERROR" {
-                    last = version(&event["object"]);
-                    assert!(last < revoked, "{last} was delivered, the revocation is {revoked}");
-                    delivered += 1;
-                }
+    std::fs::write(&policies, policy.to_string()).expect("the policy file");
+    let options = Options { mode: "Node,ABAC,RBAC,Webhook".to_owned(), ..Options::kubernetes() }
+        .flag(&format!("--authorization-policy-file={}", policies.display()))
+        .flag(&format!("--authorization-webhook-config-file={}", fickle.config().display()))
+        .flag("--authorization-webhook-cache-authorized-ttl=0")
+        .flag("--authorization-webhook-cache-unauthorized-ttl=0")
+        .flag("--enable-bootstrap-token-auth")
+        .flag("--history-retention=30s");
+    let mut run = Run::start_as(seed, options, &WAYS, Some(Arc::clone(&fickle))).await;
+    let rounds = number("ROUNDS", 2000);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let (mut authd, mut apid, mut both) = (0, 0, 0);
+    let begun = std::time::Instant::now();
+    let trials = Arc::clone(&run.trials);
+    run.rounds(rounds, async |plane, port| {
+        let pause = Duration::from_millis(rng.random_range(20..300));
+        match rng.random_range(0..100) {
+            0..3 => {
+                plane.kill_authd();
+                authd += 1;
             }
-            last
-        };
-        tokio::time::timeout(DEADLINE, rest).await.expect("the stream ends");
-    }
-    stop.store(true, Ordering::SeqCst);
-    let written = writer.await.expect("the writer ends well");
+            3..5 => {
+                restart(plane, port).await;
+                apid += 1;
+                println!("{:?}: {} trials", begun.elapsed(), trials.load(Ordering::SeqCst));
+            }
+            5 => {
+                plane.kill_authd();
+                restart(plane, port).await;
+                both += 1;
+            }
+            6..8 => fickle.be(Mood::Broken, pause / 10).await,
+            8 => fickle.be(Mood::Silent, pause / 10).await,
+            9..40 => fickle.be(Mood::Babbling, pause).await,
+            40..70 => fickle.be(Mood::Rude, pause).await,
+            _ => {}
+        }
+        tokio::time::sleep(pause).await;
+    })
+    .await;
+    let (unanswered, trials) = run.counts();
+    let failures = fickle.all_failures();
     println!(
-        "{written} writes, {delivered} events delivered after a revocation was sent, none of them written after it"
+        "{rounds} rounds, {trials} trials in {:?}; kills: {authd} of authd, {apid} of apid, {both} of both; {failures} \
+         failures of the webhook; {unanswered} requests without an answer; no stale decision",
+        begun.elapsed()
     );
-}
-
-/// A watch on which nothing happens ends too.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_watch_ends_when_it_is_revoked() {
-    let plane = Plane::start(Options::default()).await;
-    let admin = plane.admin();
-    let rbac = plane.api("rbac.authorization", "v1");
-    let group = plane.names().group("rbac.authorization");
-    let binding = json!({
-        "metadata": {"name": "alice-views"},
-        "subjects": [{"kind": "User", "apiGroup": group, "name": "alice"}],
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"},
-    });
-    let bindings = format!("{rbac}/clusterrolebindings");
-    admin.post(&bindings, &binding).await.expect(201);
-    let mut watches = Vec::new();
-    for _ in 0..20 {
-        watches.push(plane.user("alice").watch("/api/v1/namespaces/default/configmaps?watch=1").await);
-    }
-    let other = plane.admin().watch("/api/v1/namespaces/default/configmaps?watch=1").await;
-    let asked = std::time::Instant::now();
-    admin.delete(&format!("{bindings}/alice-views")).await.expect(200);
-    for watch in &mut watches {
-        let ended = async { while watch.next().await.is_some() {} };
-        tokio::time::timeout(DEADLINE, ended).await.expect("the stream ends");
-    }
-    println!("20 idle watches ended {:?} after the revocation was sent", asked.elapsed());
-    drop(other);
-}
-
-fn version(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).expect("a resourceVersion")
 }

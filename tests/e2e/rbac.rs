@@ -5,18 +5,18 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Client, Options, Plane, eventually};
 
-const MERGE: &str = "application/merge-patch+json";
+pub(crate) const MERGE: &str = "application/merge-patch+json";
 
 /// A plane with the same few objects in the namespaces `a` and `b`.
-struct World {
-    plane: Plane,
-    admin: Client,
+pub(crate) struct World {
+    pub(crate) plane: Plane,
+    pub(crate) admin: Client,
     rbac: String,
     group: String,
 }
 
 impl World {
-    async fn start() -> World {
+    pub(crate) async fn start() -> World {
         let plane = Plane::start(Options::kubernetes()).await;
         let world = World {
             admin: plane.admin(),
@@ -55,52 +55,52 @@ impl World {
         world
     }
 
-    async fn made(&self, collection: &str, object: Value) -> Value {
+    pub(crate) async fn made(&self, collection: &str, object: Value) -> Value {
         self.admin.post(collection, &object).await.expect(201)
     }
 
-    fn user(&self, name: &str) -> Value {
+    pub(crate) fn user(&self, name: &str) -> Value {
         json!({"kind": "User", "apiGroup": self.group, "name": name})
     }
 
-    fn binding(&self, name: &str, kind: &str, role: &str, subjects: Value) -> Value {
+    pub(crate) fn binding(&self, name: &str, kind: &str, role: &str, subjects: Value) -> Value {
         json!({"metadata": {"name": name}, "subjects": subjects,
                "roleRef": {"apiGroup": self.group, "kind": kind, "name": role}})
     }
 
-    fn roles(&self, namespace: &str) -> String {
+    pub(crate) fn roles(&self, namespace: &str) -> String {
         format!("{}/namespaces/{namespace}/roles", self.rbac)
     }
 
-    fn bindings(&self, namespace: &str) -> String {
+    pub(crate) fn bindings(&self, namespace: &str) -> String {
         format!("{}/namespaces/{namespace}/rolebindings", self.rbac)
     }
 
-    fn cluster(&self, resource: &str) -> String {
+    pub(crate) fn cluster(&self, resource: &str) -> String {
         format!("{}/{resource}", self.rbac)
     }
 
     /// A Role in a namespace, bound to one user, both of one name.
-    async fn grant(&self, namespace: &str, user: &str, rules: Value) {
+    pub(crate) async fn grant(&self, namespace: &str, user: &str, rules: Value) {
         self.made(&self.roles(namespace), json!({"metadata": {"name": user}, "rules": rules})).await;
         let binding = self.binding(user, "Role", user, json!([self.user(user)]));
         self.made(&self.bindings(namespace), binding).await;
     }
 
     /// The same for the whole cluster.
-    async fn grant_cluster(&self, user: &str, rules: Value) {
+    pub(crate) async fn grant_cluster(&self, user: &str, rules: Value) {
         let role = json!({"metadata": {"name": user}, "rules": rules});
         self.made(&self.cluster("clusterroles"), role).await;
         let binding = self.binding(user, "ClusterRole", user, json!([self.user(user)]));
         self.made(&self.cluster("clusterrolebindings"), binding).await;
     }
 
-    fn client(&self, user: &str) -> Client {
+    pub(crate) fn client(&self, user: &str) -> Client {
         self.plane.certificate(user, &[])
     }
 }
 
-fn rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
+pub(crate) fn rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
     let mut rule = json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
     if !names.is_empty() {
         rule["resourceNames"] = json!(names);

@@ -4,6 +4,7 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -18,7 +19,7 @@ use serving::server::{ConnectionInfo, ServerOptions, serve};
 use serving::tls::{ServingTls, TlsFiles};
 use tempfile::TempDir;
 
-use crate::harness::{Client, Options, Plane, eventually};
+use crate::harness::{Client, DEADLINE, Options, Plane, eventually};
 
 /// What the service says to a review: a status code and a body; None: nothing, for as long as the client waits.
 pub(crate) type Says = Option<(u16, Value)>;
@@ -27,8 +28,8 @@ pub(crate) type Says = Option<(u16, Value)>;
 pub(crate) struct Service {
     dir: TempDir,
     port: u16,
-    /// Paths and bodies of the requests since they were last taken.
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    /// Paths and bodies of the requests since they were last taken; None: nobody will ask.
+    asked: Arc<Mutex<Option<Vec<(String, Value)>>>>,
 }
 
 impl Service {
@@ -50,17 +51,22 @@ impl Service {
         let tls = ServingTls::load(tls).expect("TLS");
         let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.expect("a port");
         let port = listener.address().expect("an address").port();
-        let asked: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
+        let asked = Arc::new(Mutex::new(Some(Vec::new())));
         let (log, says) = (Arc::clone(&asked), Arc::new(says));
         let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
             let (log, says) = (Arc::clone(&log), Arc::clone(&says));
             async move {
                 let path = request.uri().path().to_owned();
                 let post = request.method() == "POST";
-                let body =
-                    body::read(request.into_body(), 1 << 20, Duration::from_secs(60)).await.expect("a body");
+                let body = body::read(request.into_body(), 1 << 20, Duration::from_secs(60)).await;
+                // Who asked may have been killed.
+                let Ok(body) = body else {
+                    return Response::builder().status(400).body(Body::empty()).expect("an answer");
+                };
                 let review: Value = serde_json::from_slice(&body).expect("JSON");
-                log.lock().push((path.clone(), review.clone()));
+                if let Some(log) = &mut *log.lock() {
+                    log.push((path.clone(), review.clone()));
+                }
                 if !post || connection.client_fingerprint.is_none() {
                     return Response::builder().status(401).body(Body::empty()).expect("an answer");
                 }
@@ -94,7 +100,17 @@ impl Service {
     }
 
     pub(crate) fn take(&self) -> Vec<(String, Value)> {
-        std::mem::take(&mut *self.asked.lock())
+        self.asked.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// How many requests there were since they were last taken.
+    pub(crate) fn count(&self) -> usize {
+        self.asked.lock().as_ref().map_or(0, Vec::len)
+    }
+
+    /// Keeps nothing of the requests from now on: for runs of millions.
+    pub(crate) fn forget(&self) {
+        *self.asked.lock() = None;
     }
 }
 
@@ -208,10 +224,52 @@ async fn an_accepted_token_is_asked_about_again_when_its_time_is_over() {
     assert_eq!(who(&plane.token("plain")).await.0, 201);
     eventually("the service is asked again", || async {
         assert_eq!(who(&plane.token("plain")).await.0, 201);
-        (service.asked.lock().len() > 1).then_some(())
+        (service.count() > 1).then_some(())
     })
     .await;
     assert!(service.take().iter().all(|(_, review)| review["apiVersion"] == "authentication.k8s.io/v1"));
+}
+
+/// A watch lives on the service's answer no longer than that may be kept: it goes on while the service says so, and ends
+/// with 401 when it does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_ends_when_the_service_no_longer_knows_its_token() {
+    let revoked = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&revoked);
+    let service = Service::start(move |_, review| {
+        let user = json!({"username": "jane", "groups": ["system:masters"]});
+        answer(review, json!({"authenticated": !now.load(Ordering::SeqCst), "user": user}))
+    })
+    .await;
+    let plane = Plane::start(with_tokens(&service, &["--authentication-token-webhook-cache-ttl=1s"])).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let mut watch = plane.token("opaque").watch(&format!("{maps}?watch=1")).await;
+    service.take();
+    let mut made = 0;
+    eventually("the token of the idle watch is shown again and again", || async {
+        (service.count() > 2).then_some(())
+    })
+    .await;
+    while made < 50 {
+        made += 1;
+        let map = json!({"metadata": {"name": format!("m{made}")}});
+        plane.admin().post(maps, &map).await.expect(201);
+        let mut event = watch.next().await.expect("the watch goes on");
+        while event["object"]["metadata"]["name"] == "kube-root-ca.crt" {
+            event = watch.next().await.expect("the watch goes on");
+        }
+        assert_eq!(event["object"]["metadata"]["name"], format!("m{made}"));
+    }
+    revoked.store(true, Ordering::SeqCst);
+    let end = async {
+        let mut last = Value::Null;
+        while let Some(event) = watch.next().await {
+            last = event;
+        }
+        last
+    };
+    let last = tokio::time::timeout(DEADLINE, end).await.expect("the stream ends");
+    assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(401)), "{last}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -316,6 +374,44 @@ async fn a_service_decides_and_roles_decide_what_it_leaves() {
     }
 }
 
+/// What the service decides is kept by nobody, and still a busy watch does not ask it at every event; it ends soon after the
+/// service changed its mind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_asks_now_and_then_and_ends_when_the_service_refuses() {
+    let revoked = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&revoked);
+    let service = Service::start(move |_, review| {
+        let refused = review["spec"]["user"] == "jane" && now.load(Ordering::SeqCst);
+        answer(review, json!({"allowed": !refused}))
+    })
+    .await;
+    let config = service.config("decide", "certificate-authority: ca.crt");
+    let options = Options { mode: "Webhook".to_owned(), ..Options::kubernetes() }
+        .flag(&format!("--authorization-webhook-config-file={}", config.display()))
+        .flag("--authorization-webhook-cache-authorized-ttl=0")
+        .flag("--authorization-webhook-cache-unauthorized-ttl=0");
+    let plane = Plane::start(options).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    plane.admin().post(maps, &json!({"metadata": {"name": "x"}})).await.expect(201);
+    let mut watch =
+        client(&plane, "jane").watch(&format!("{maps}?watch=1&fieldSelector=metadata.name%3Dx")).await;
+    watch.next().await.expect("what is there");
+    service.take();
+    let begun = std::time::Instant::now();
+    for n in 0..300 {
+        let map = json!({"metadata": {"name": "x"}, "data": {"n": n.to_string()}});
+        plane.admin().put(&format!("{maps}/x"), &map).await.expect(200);
+        let event = watch.next().await.expect("the watch goes on");
+        assert_eq!(event["object"]["data"]["n"], n.to_string());
+    }
+    let most = begun.elapsed().as_secs() + 2;
+    let asked = service.take().iter().filter(|(_, review)| review["spec"]["user"] == "jane").count() as u64;
+    assert!(asked <= most, "{asked} questions for 300 events in {:?}", begun.elapsed());
+    revoked.store(true, Ordering::SeqCst);
+    let end = async { while watch.next().await.is_some() {} };
+    tokio::time::timeout(DEADLINE, end).await.expect("the stream ends");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_end_with_their_time() {
     let service = Service::start(users).await;
@@ -331,7 +427,7 @@ async fn answers_end_with_their_time() {
         let client = client(&plane, user);
         eventually("the service is asked again", || async {
             assert_eq!(nodes(&client).await, want);
-            (service.asked.lock().len() > 1).then_some(())
+            (service.count() > 1).then_some(())
         })
         .await;
         let asked = service.take();

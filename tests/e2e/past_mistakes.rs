@@ -1,0 +1,499 @@
+//! Mistakes that servers of this kind have made, each tried from the outside.
+//!
+//! More of them stand where their subject is: answers that come from a cache in spite of a change (`fresh_policy`), rules of
+//! subresources and wildcards (`rbac`), bodies and credentials (`hostile`), nodes (`nodes`).
+
+use serde_json::{Value, json};
+
+use crate::harness::Client;
+use crate::rbac::{MERGE, World, rule};
+
+const MAPS: &str = "/api/v1/namespaces/a/configmaps";
+
+/// What is asked is what is done: a body that names something else than the path changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_names_what_the_path_names() {
+    let world = World::start().await;
+    let verbs = &["get", "create", "update", "patch", "delete"][..];
+    let rules = json!([
+        rule(
+            &[""],
+            &["configmaps", "pods", "pods/status", "pods/eviction", "serviceaccounts/token"],
+            &["x"],
+            verbs
+        ),
+        rule(&[""], &["configmaps"], &[], &["create"]),
+        rule(&["apps"], &["deployments", "deployments/scale"], &["x"], verbs),
+    ]);
+    world.grant("a", "jane", rules).await;
+    let jane = world.client("jane");
+    let before = world.admin.get(&format!("{MAPS}/y")).await.expect(200);
+    let named = |name: &str, namespace: &str| json!({"metadata": {"name": name, "namespace": namespace}, "data": {"k": "v"}});
+    let json = "application/json";
+    let intent =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "y"}, "data": {"k": "v"}});
+    let rename = json!([{"op": "replace", "path": "/metadata/name", "value": "y"}]);
+    let moved = json!([{"op": "add", "path": "/metadata/namespace", "value": "b"}]);
+    let uid = json!({"metadata": {"uid": before["metadata"]["uid"]}, "data": {"k": "v"}});
+    let pods = "/api/v1/namespaces/a/pods";
+    let scale = json!({"metadata": {"name": "y", "namespace": "a"}, "spec": {"replicas": 7}});
+    let scales = "/apis/apps/v1/namespaces/a/deployments/x/scale";
+    let eviction =
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "y", "namespace": "b"}});
+    let token = json!({"metadata": {"name": "y", "namespace": "b"}, "spec": {}});
+    for (method, path, kind, body) in [
+        ("PUT", format!("{MAPS}/x"), json, named("y", "a")),
+        ("PUT", format!("{MAPS}/x"), json, named("x", "b")),
+        ("PUT", format!("{MAPS}/x"), json, named("y", "b")),
+        ("PUT", format!("{MAPS}/x"), json, uid),
+        ("POST", MAPS.to_owned(), json, named("y", "b")),
+        ("POST", MAPS.to_owned(), json, named("z", "b")),
+        ("PATCH", format!("{MAPS}/x"), MERGE, named("y", "a")),
+        ("PATCH", format!("{MAPS}/x"), MERGE, named("x", "b")),
+        ("PATCH", format!("{MAPS}/x"), "application/strategic-merge-patch+json", named("y", "a")),
+        ("PATCH", format!("{MAPS}/x"), "application/json-patch+json", rename),
+        ("PATCH", format!("{MAPS}/x"), "application/json-patch+json", moved),
+        ("PATCH", format!("{MAPS}/x?fieldManager=m"), "application/apply-patch+yaml", intent),
+        ("PUT", format!("{pods}/x/status"), json, named("y", "a")),
+        ("POST", format!("{pods}/x/eviction"), json, eviction),
+        ("PUT", scales.to_owned(), json, scale.clone()),
+        ("PATCH", scales.to_owned(), MERGE, scale),
+        ("POST", "/api/v1/namespaces/a/serviceaccounts/x/token".to_owned(), json, token),
+    ] {
+        let answer =
+            jane.request(method, &path, &[("content-type", kind)], body.to_string().as_bytes()).await;
+        assert!(
+            (400..500).contains(&answer.status),
+            "{method} {path} {body}: {} {}",
+            answer.status,
+            answer.text()
+        );
+        assert_ne!(answer.status, 403, "{method} {path}: it is not for want of a right: {}", answer.text());
+    }
+    assert_eq!(world.admin.get(&format!("{MAPS}/y")).await.expect(200), before);
+    world.admin.get("/api/v1/namespaces/b/configmaps/z").await.expect(404);
+    world.admin.get("/api/v1/namespaces/b/pods/x").await.expect(200);
+    let x = world.admin.get(&format!("{MAPS}/x")).await.expect(200);
+    assert_eq!((&x["metadata"]["namespace"], &x["data"]), (&json!("a"), &Value::Null));
+}
+
+/// A path has one reading, and it is the one that is authorized: what a role allows in one namespace and of one name opens
+/// nothing else, however it is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_way_of_writing_a_path_leads_elsewhere() {
+    let world = World::start().await;
+    let get = &["get", "list", "watch"][..];
+    world.grant("a", "jane", json!([rule(&[""], &["configmaps"], &["x"], get)])).await;
+    let paths = json!([{"nonResourceURLs": ["/version", "/api", "/api/*"], "verbs": ["get"]}]);
+    world.grant_cluster("joe", paths).await;
+    let (jane, joe) = (world.client("jane"), world.client("joe"));
+    jane.get(&format!("{MAPS}/x")).await.expect(200);
+    for path in [
+        "/api/v1/namespaces/a/configmaps/x/../y",
+        "/api/v1/namespaces/a/configmaps/x/../../secrets/x",
+        "/api/v1/namespaces/a/configmaps/x/%2e%2e/y",
+        "/api/v1/namespaces/a/configmaps/x%2f..%2fy",
+        "/api/v1/namespaces/a/configmaps/x%2F%2e%2E%2Fy",
+        "/api/v1/namespaces/a/configmaps/x%252f..%252fy",
+        "/api/v1/namespaces/a/configmaps/./y",
+        "/api/v1/namespaces/a/configmaps//y",
+        "/api/v1/namespaces/a//configmaps/y",
+        "/api/v1//namespaces/a/configmaps/y",
+        "//api/v1/namespaces/a/configmaps/y",
+        "/./api/v1/namespaces/a/configmaps/y",
+        "/version/../api/v1/namespaces/a/configmaps/y",
+        "/version/%2e%2e/api/v1/namespaces/a/configmaps/y",
+        "/api/v1/namespaces/a/configmaps/x;/y",
+        "/api/v1/namespaces/a/configmaps/x%00y",
+        "/api/v1/namespaces/a/configmaps/x%5c..%5cy",
+        "/api/v1/namespaces/a/configmaps/x%c0%af..%c0%afy",
+        "/api/v1/namespaces/a/configmaps/y%20",
+        "/api/v1/namespaces/a/configmaps/y/",
+        "/api/v1/namespaces/a/configmaps/Y",
+        "/api/v1/namespaces/a/ConfigMaps/y",
+        "/api/v1/namespaces/A/configmaps/y",
+        "/api/V1/namespaces/a/configmaps/y",
+        "/api/v1/Namespaces/a/configmaps/y",
+        "/apis//v1/namespaces/a/configmaps/y",
+        "/apis/core/v1/namespaces/a/configmaps/y",
+        "/api/v1/namespaces/a%2fconfigmaps%2fx/../b/configmaps/x",
+        "/api/v1/namespaces/a%2f..%2fb/configmaps/x",
+        "/api/v1/namespaces/..%2fb/configmaps/x",
+        "/api/v1/namespaces/a/../b/configmaps/x",
+        "/api/v1/namespaces//configmaps/x",
+        "/api/v1/namespaces/*/configmaps/x",
+        "/api/v1/namespaces/%61/configmaps/%79",
+        "/api/v1/watch/namespaces/a/configmaps/y",
+        "/api/v1/proxy/namespaces/a/configmaps/y",
+        "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dy",
+        "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name!%3Dx",
+        "/api/v1/configmaps?fieldSelector=metadata.namespace%3Da,metadata.name%3Dx",
+    ] {
+        for (who, client) in [("jane", &jane), ("joe", &joe)] {
+            let answer = client.get(path).await;
+            assert!(
+                (300..500).contains(&answer.status),
+                "{who}: {path}: {} {}",
+                answer.status,
+                answer.text()
+            );
+            let text = answer.text();
+            assert!(!text.contains(r#""uid""#) && !text.contains(r#""items""#), "{who}: {path}: {text}");
+        }
+    }
+    // What may be read is read however it is written, where it says the same.
+    jane.get("/api/v1/namespaces/%61/configmaps/%78").await.expect(200);
+    jane.get("/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx").await.expect(200);
+    // Of two selectors the first is the one that is authorized, and the one that selects.
+    let twice =
+        "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx&fieldSelector=metadata.name%3Dy";
+    let items = jane.get(twice).await.expect(200)["items"].as_array().cloned().unwrap_or_default();
+    let names: Vec<_> =
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default()).collect();
+    assert_eq!(names, ["x"]);
+    jane.get(&twice.replace("%3Dx&", "%3Dy&")).await.expect(403);
+    let none = "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx,metadata.name%3Dy";
+    assert_eq!(
+        jane.get(none).await.expect(200)["items"],
+        json!([]),
+        "of one's own name, and nothing is called so"
+    );
+    // A rule of paths is none of resources, and a resource's is none of paths.
+    joe.get("/api/v1").await.expect(200);
+    for path in [
+        "/api/v1/namespaces",
+        "/api/v1/nodes",
+        "/metrics",
+        "/version/../metrics",
+        "/api/../metrics",
+        "/api%2f..%2fmetrics",
+    ] {
+        let answer = joe.get(path).await;
+        assert!((300..500).contains(&answer.status), "{path}: {} {}", answer.status, answer.text());
+    }
+}
+
+/// Everything in a namespace is nothing of the cluster, and the other way about nothing is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_of_a_namespace_is_nothing_of_the_cluster() {
+    let world = World::start().await;
+    let all = json!([rule(&["*"], &["*"], &[], &["*"])]);
+    world.grant("a", "jane", all.clone()).await;
+    // The role of the cluster, bound in the namespace alone.
+    world.made(&world.cluster("clusterroles"), json!({"metadata": {"name": "all"}, "rules": all})).await;
+    let bound = world.binding("all", "ClusterRole", "all", json!([world.user("joe")]));
+    world.made(&world.bindings("a"), bound).await;
+    let node = json!({"metadata": {"name": "n", "namespace": "a"}});
+    world.made("/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
+    for user in ["jane", "joe"] {
+        let client = world.client(user);
+        client.get("/api/v1/namespaces/a/secrets/x").await.expect(200);
+        for path in [
+            "/api/v1/nodes",
+            "/api/v1/nodes/n",
+            "/api/v1/persistentvolumes",
+            "/api/v1/namespaces",
+            "/api/v1/namespaces/b",
+            "/api/v1/secrets",
+            "/api/v1/secrets?fieldSelector=metadata.namespace%3Da",
+            "/api/v1/namespaces/b/secrets",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            "/apis/rbac.authorization.k8s.io/v1/roles",
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            "/apis/apps/v1/deployments",
+            "/metrics",
+        ] {
+            let answer = client.get(path).await;
+            assert_eq!(answer.status, 403, "{user}: {path}: {}", answer.text());
+        }
+        // Where they may, there is no such thing: no kind of the cluster is found in a namespace, nor one of a namespace
+        // outside.
+        for path in [
+            "/api/v1/namespaces/a/nodes",
+            "/api/v1/namespaces/a/nodes/n",
+            "/api/v1/namespaces/a/persistentvolumes",
+            "/api/v1/namespaces/a/namespaces/b",
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/a/clusterroles",
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/a/clusterroles/cluster-admin",
+        ] {
+            let answer = client.get(path).await;
+            assert_eq!(answer.status, 404, "{user}: {path}: {}", answer.text());
+        }
+        let answer = client.post("/api/v1/namespaces/a/nodes", &node).await;
+        assert_eq!(answer.status, 404, "{user}: {}", answer.text());
+        client.post("/api/v1/nodes", &node).await.expect(403);
+        client
+            .post("/api/v1/namespaces", &json!({"metadata": {"name": "c", "namespace": "a"}}))
+            .await
+            .expect(403);
+        client.delete("/api/v1/nodes").await.expect(403);
+        client.delete("/api/v1/namespaces/b").await.expect(403);
+    }
+    world.admin.get("/api/v1/secrets/x").await.expect(404);
+    // A role of a namespace that names kinds of the cluster gives none of them.
+    let nodes = json!([rule(&[""], &["nodes", "persistentvolumes"], &[], &["get", "list"])]);
+    world.grant("b", "jill", nodes).await;
+    world.client("jill").get("/api/v1/nodes/n").await.expect(403);
+}
+
+/// Somebody else, as the headers say.
+async fn be(admin: &Client, user: &str, groups: &[&str], extra: &[(&str, &str)]) -> u16 {
+    let mut headers = vec![("impersonate-user".to_owned(), user.to_owned())];
+    headers.extend(groups.iter().map(|group| ("impersonate-group".to_owned(), (*group).to_owned())));
+    headers
+        .extend(extra.iter().map(|(key, value)| (format!("impersonate-extra-{key}"), (*value).to_owned())));
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+    admin.request("GET", &format!("{MAPS}/x"), &headers, b"").await.status
+}
+
+/// Users that a careless key would take for one another, asked in turns, so that each answer is kept when the next is
+/// wanted.
+#[tokio::test(flavor = "multi_thread")]
+async fn users_that_look_alike_share_no_answer() {
+    let world = World::start().await;
+    let maps = json!([rule(&[""], &["configmaps"], &[], &["get"])]);
+    world.made(&world.roles("a"), json!({"metadata": {"name": "maps"}, "rules": maps})).await;
+    let group = |name: &str| json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name});
+    let subjects = json!([
+        world.user("u:g"),
+        world.user("u,g"),
+        world.user("u"),
+        group("g,h"),
+        group("g\nh"),
+        group("gh"),
+        group("G")
+    ]);
+    let mut binding = world.binding("alike", "Role", "maps", subjects);
+    // The user `u` only once, at the end: rights of a user are no rights of a group of that name.
+    binding["subjects"][2] = group("u-as-a-group");
+    world.made(&world.bindings("a"), binding).await;
+    let cases: [(&str, &[&str], &[(&str, &str)], u16); 20] = [
+        ("u:g", &[], &[], 200),
+        ("u", &["g"], &[], 403),
+        ("u,g", &[], &[], 200),
+        ("u", &["g", "h"], &[], 403),
+        ("u", &["g,h"], &[], 200),
+        ("u", &["h", "g"], &[], 403),
+        ("u", &["g", "h", ""], &[], 403),
+        ("u", &["gh"], &[], 200),
+        ("u", &["h,g"], &[], 403),
+        ("u", &["g,", "h"], &[], 403),
+        ("u", &["gh", "x"], &[], 200),
+        ("u", &["x", "gh"], &[], 200),
+        ("u", &["x,gh"], &[], 403),
+        ("ug", &["h"], &[], 403),
+        ("u", &["G"], &[], 200),
+        ("U:G", &[], &[], 403),
+        ("u-as-a-group", &[], &[], 403),
+        ("u", &["u-as-a-group"], &[], 200),
+        ("u", &[], &[("groups", "gh")], 403),
+        ("u", &["u:g"], &[("g", "gh")], 403),
+    ];
+    for round in 0..3 {
+        for (user, groups, extra, want) in cases {
+            assert_eq!(
+                be(&world.admin, user, groups, extra).await,
+                want,
+                "round {round}: {user} {groups:?} {extra:?}"
+            );
+        }
+        for (user, groups, extra, want) in cases.into_iter().rev() {
+            assert_eq!(
+                be(&world.admin, user, groups, extra).await,
+                want,
+                "back: {user} {groups:?} {extra:?}"
+            );
+        }
+    }
+    // The same for what is asked: a name that holds what separates, a subresource, another group's resource.
+    world
+        .grant(
+            "a",
+            "joe",
+            json!([
+                rule(&[""], &["pods/log"], &[], &["get"]),
+                rule(&["apps"], &["pods"], &[], &["get"]),
+                rule(&[""], &["pods"], &["x/status", "x:y"], &["get"]),
+            ]),
+        )
+        .await;
+    let joe = world.client("joe");
+    for _ in 0..3 {
+        for (path, refused) in [
+            ("/api/v1/namespaces/a/pods/x/log", false),
+            ("/api/v1/namespaces/a/pods/x", true),
+            ("/api/v1/namespaces/a/pods/x/status", true),
+            ("/api/v1/namespaces/a/pods/x:y", false),
+            ("/api/v1/namespaces/a/pods/log", true),
+            ("/apis/apps/v1/namespaces/a/pods/x", false),
+            ("/api/v1/namespaces/a/pods/y/log", false),
+            ("/api/v1/namespaces/b/pods/x/log", true),
+        ] {
+            let answer = joe.get(path).await;
+            assert_eq!(answer.status == 403, refused, "{path}: {} {}", answer.status, answer.text());
+        }
+    }
+}
+
+/// Rights that lead to more rights: every way to write a role or a binding, and every way to be somebody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_right_leads_to_more_than_it_says() {
+    let world = World::start().await;
+    let rbac = "rbac.authorization.k8s.io";
+    let all = &["get", "list", "create", "update", "patch", "delete", "deletecollection", "watch"][..];
+    let writer = rule(&[rbac], &["*"], &[], all);
+    let own = rule(&[""], &["configmaps"], &[], &["get"]);
+    world.grant_cluster("mallory", json!([writer, own])).await;
+    let mallory = world.client("mallory");
+    let star = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    let roles = world.cluster("clusterroles");
+    let bindings = world.cluster("clusterrolebindings");
+    let mine = format!("{roles}/mallory");
+    let named = |name: &str| json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": star});
+    let more = json!([{"op": "add", "path": "/rules/-", "value": star[0]}]);
+    let aggregates = json!({"aggregationRule": {"clusterRoleSelectors": [{}]}});
+    let labelled = json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}}});
+    let to = |role: &str, subjects: Value| {
+        let mut binding = world.binding("more", "ClusterRole", role, subjects);
+        binding["apiVersion"] = format!("{rbac}/v1").into();
+        binding["kind"] = "ClusterRoleBinding".into();
+        binding
+    };
+    let me = json!([world.user("mallory")]);
+    let add_me = json!([{"op": "add", "path": "/subjects/-", "value": world.user("mallory")}]);
+    let apply = "application/apply-patch+yaml";
+    let ops = "application/json-patch+json";
+    let json = "application/json";
+    for (method, path, kind, body) in [
+        // The role that mallory is bound to, in every way to write it.
+        ("PUT", mine.clone(), json, named("mallory")),
+        ("PATCH", mine.clone(), MERGE, json!({"rules": star})),
+        ("PATCH", mine.clone(), ops, more.clone()),
+        ("PATCH", mine.clone(), "application/strategic-merge-patch+json", json!({"rules": star})),
+        ("PATCH", format!("{mine}?fieldManager=m&force=true"), apply, named("mallory")),
+        ("PATCH", mine.clone(), MERGE, aggregates.clone()),
+        // Roles that are not there, and roles that others are bound to.
+        ("POST", roles.clone(), json, named("new")),
+        ("PUT", format!("{roles}/new"), json, named("new")),
+        ("PATCH", format!("{roles}/new?fieldManager=m"), apply, named("new")),
+        (
+            "POST",
+            roles.clone(),
+            json,
+            json!({"metadata": {"name": "new"}, "aggregationRule": aggregates["aggregationRule"]}),
+        ),
+        ("PATCH", format!("{roles}/view"), MERGE, aggregates.clone()),
+        ("PATCH", format!("{roles}/system:discovery"), ops, more),
+        ("PATCH", format!("{roles}/system:controller:job-controller"), MERGE, labelled),
+        // Bindings to what mallory has not got.
+        ("POST", bindings.clone(), json, to("cluster-admin", me.clone())),
+        ("POST", bindings.clone(), json, to("admin", me.clone())),
+        ("PUT", format!("{bindings}/more"), json, to("cluster-admin", me.clone())),
+        ("PATCH", format!("{bindings}/more?fieldManager=m"), apply, to("cluster-admin", me.clone())),
+        ("PATCH", format!("{bindings}/cluster-admin"), ops, add_me.clone()),
+        ("PATCH", format!("{bindings}/cluster-admin"), MERGE, json!({"subjects": me})),
+        (
+            "POST",
+            world.bindings("kube-system"),
+            json,
+            world.binding("more", "ClusterRole", "cluster-admin", me.clone()),
+        ),
+        ("POST", world.bindings("a"), json, world.binding("more", "ClusterRole", "edit", me.clone())),
+        // For a group that mallory is in, and for whoever comes.
+        (
+            "POST",
+            bindings.clone(),
+            json,
+            to("cluster-admin", json!([{"kind": "Group", "name": "system:authenticated"}])),
+        ),
+    ] {
+        let answer =
+            mallory.request(method, &path, &[("content-type", kind)], body.to_string().as_bytes()).await;
+        assert_eq!(answer.status, 403, "{method} {path} {body}: {}", answer.text());
+        let why = ["RBAC permissions not currently held", "must have cluster-admin privileges"];
+        assert!(why.iter().any(|why| answer.text().contains(why)), "{method} {path}: {}", answer.text());
+        mallory.get("/api/v1/namespaces/a/secrets/x").await.expect(403);
+    }
+    // Roles of namespaces are held in theirs: what one may in `b` is nothing to give in `a`.
+    world.grant("b", "mallory", json!([rule(&[""], &["secrets"], &[], &["get"])])).await;
+    let secrets = json!({"metadata": {"name": "s"}, "rules": [rule(&[""], &["secrets"], &[], &["get"])]});
+    mallory.post(&world.roles("b"), &secrets).await.expect(201);
+    mallory.post(&world.roles("a"), &secrets).await.expect(403);
+    mallory.post(&roles, &secrets).await.expect(403);
+    // One name of a resource is not all of them, and one resource not its subresources.
+    for (given, wanted) in [
+        (rule(&[""], &["secrets"], &["x"], &["get"]), rule(&[""], &["secrets"], &[], &["get"])),
+        (rule(&[""], &["pods"], &[], &["get"]), rule(&[""], &["pods/log"], &[], &["get"])),
+        (rule(&[""], &["pods"], &[], &["get"]), rule(&["*"], &["pods"], &[], &["get"])),
+        (rule(&[""], &["*"], &[], &["get"]), rule(&["*"], &["*"], &[], &["get"])),
+        (rule(&[""], &["pods", "pods/log"], &[], &["get"]), rule(&[""], &["*/log"], &[], &["get"])),
+    ] {
+        let user = format!("holder-{}", rand::random::<u32>());
+        world.grant("a", &user, json!([given, rule(&[rbac], &["roles"], &[], all)])).await;
+        let role = |rule: &Value| json!({"metadata": {"name": format!("{user}-new")}, "rules": [rule]});
+        world.client(&user).post(&world.roles("a"), &role(&wanted)).await.expect(403);
+        world.client(&user).post(&world.roles("a"), &role(&given)).await.expect(201);
+    }
+    impersonation(&world).await;
+}
+
+/// Who may be somebody may be only them, and then has their rights and no others.
+async fn impersonation(world: &World) {
+    let be = |resource: &str, names: &[&str]| rule(&[""], &[resource], names, &["impersonate"]);
+    let extra = rule(&["authentication.k8s.io"], &["userextras/scopes"], &["few"], &["impersonate"]);
+    let rules =
+        json!([be("users", &["jane"]), be("groups", &["team"]), be("serviceaccounts", &["x"]), extra]);
+    world.grant_cluster("eve", rules).await;
+    world.grant("a", "jane", json!([rule(&[""], &["configmaps"], &[], &["get"])])).await;
+    world.grant("a", "eve", json!([rule(&[""], &["secrets"], &[], &["get"])])).await;
+    let eve = world.client("eve");
+    let (map, secret) = (format!("{MAPS}/x"), "/api/v1/namespaces/a/secrets/x".to_owned());
+    let account = "system:serviceaccount:a:x";
+    for (path, headers, want) in [
+        (&map, vec![("impersonate-user", "jane")], 200),
+        (&map, vec![("impersonate-user", "jane"), ("impersonate-group", "team")], 200),
+        (&map, vec![("impersonate-user", "jane"), ("impersonate-extra-scopes", "few")], 200),
+        // One's own rights do not come along.
+        (&secret, vec![("impersonate-user", "jane")], 403),
+        (&map, vec![("impersonate-user", account)], 403),
+        (&map, vec![], 403),
+        // Nobody else, no other group, no other extra, and no uid.
+        (&map, vec![("impersonate-user", "Jane")], 403),
+        (&map, vec![("impersonate-user", "admin")], 403),
+        (&map, vec![("impersonate-user", "jane"), ("impersonate-group", "system:masters")], 403),
+        (
+            &map,
+            vec![
+                ("impersonate-user", "jane"),
+                ("impersonate-group", "team"),
+                ("impersonate-group", "system:masters"),
+            ],
+            403,
+        ),
+        (&map, vec![("impersonate-user", "jane"), ("impersonate-extra-scopes", "many")], 403),
+        (
+            &map,
+            vec![
+                ("impersonate-user", "jane"),
+                ("impersonate-extra-scopes", "few"),
+                ("impersonate-extra-scopes", "many"),
+            ],
+            403,
+        ),
+        (&map, vec![("impersonate-user", "jane"), ("impersonate-extra-scopes%2ffew", "few")], 403),
+        (&map, vec![("impersonate-user", "jane"), ("impersonate-uid", "1")], 403),
+        (&map, vec![("impersonate-user", "system:serviceaccount:a:y")], 403),
+        (&map, vec![("impersonate-user", "system:serviceaccount:kube-system:namespace-controller")], 403),
+        (&map, vec![("impersonate-user", "system:node:n")], 403),
+        // Half of it is none of it.
+        (&map, vec![("impersonate-group", "system:masters")], 400),
+        (&map, vec![("impersonate-user", ""), ("impersonate-group", "team")], 400),
+        (&map, vec![("impersonate-user", "jane"), ("impersonate-admin", "yes")], 400),
+    ] {
+        let answer = eve.request("GET", path, &headers, b"").await;
+        assert_eq!(answer.status, want, "{path} {headers:?}: {}", answer.text());
+    }
+    // The right to be an account is of its name in a namespace; this one holds everywhere, and other names are others.
+    let answer = eve.request("GET", &map, &[("impersonate-user", "system:serviceaccount:b:x")], b"").await;
+    assert!(answer.text().contains("system:serviceaccount:b:x"), "as the account: {}", answer.text());
+}
