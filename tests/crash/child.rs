@@ -50,7 +50,7 @@ fn child() {
     runtime.block_on(async {
         // Every other process gives up history as it goes.
         let trimmed = generation.is_multiple_of(2);
-        match open(Path::new(&dir), trimmed) {
+        match open(Path::new(&dir), trimmed, say.clone()) {
             Err(error) => say(Record::Broken(format!("the store refuses to start: {error}"))),
             Ok(store) => match say_held(&store, after, &say).await {
                 Err(error) => say(Record::Broken(format!("the store cannot be read: {error}"))),
@@ -67,11 +67,15 @@ fn child() {
 }
 
 /// Opens the store, with memtables so small that they are flushed and compacted all the time.
-fn open(dir: &Path, trimmed: bool) -> Result<FjallStore, OpenError> {
+fn open(dir: &Path, trimmed: bool, say: Sink) -> Result<FjallStore, OpenError> {
     let identity = Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
     let mut options = Options::new(dir, identity, Arc::new(SystemClock::new()));
     options.memtable_bytes = 256 << 10;
     options.reserve_bytes = 0;
+    options.on_stall = Arc::new(move |reason| {
+        say(Record::Broken(format!("the store stands still: {reason}")));
+        std::process::exit(70);
+    });
     if trimmed {
         options.history_retention = Duration::from_millis(50);
     }

@@ -263,7 +263,8 @@ async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
     assert_eq!(store("check", &data, &[]).status.code(), Some(0));
 }
 
-/// A byte of the journal is flipped: the start is refused with what is lost, and `repair` keeps the rest.
+/// A byte of the journal is flipped: the start is refused with what is lost, and `repair` keeps the rest, also what was
+/// written later.
 #[tokio::test]
 async fn a_damaged_store_is_refused_and_repaired() {
     let mut plane = Plane::start(Options::default()).await;
@@ -274,8 +275,9 @@ async fn a_damaged_store_is_refused_and_repaired() {
     plane.stop().await;
     let journal = data.join("store/fjall/0.jnl");
     let mut bytes = std::fs::read(&journal).expect("the journal");
-    let written = bytes.iter().rposition(|byte| *byte != 0).expect("something is written");
-    bytes[written - 8000] ^= 1;
+    let name = b"configmaps/default/m-10\0";
+    let at = bytes.windows(name.len()).position(|window| window == name).expect("its row");
+    bytes[at + 1000] ^= 1;
     std::fs::write(&journal, &bytes).expect("written");
     let refused = plane.command().output().expect("the program runs");
     let (code, text) = told(&refused);
@@ -288,15 +290,55 @@ async fn a_damaged_store_is_refused_and_repaired() {
     );
     let (code, text) = told(&store("check", &data, &[]));
     assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("lost: changes among revisions"), "{text}");
+    for words in ["lost: changes among revisions", "what follows can be", "apid store repair"] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(!text.contains("harmless"), "{text}");
     let backup = store("backup", &data, &[format!("--to={}", data.join("file").display())]);
     assert_eq!(told(&backup).0, Some(2), "a damaged store is not backed up");
     let (code, text) = told(&store("repair", &data, &[]));
-    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(code, Some(3), "something is lost: {text}");
     assert!(data.join("store.damaged").is_dir());
+    let (code, text) = told(&store("repair", &data, &[]));
+    assert_eq!(code, Some(0), "nothing is left to be repaired: {text}");
     plane.launch().await;
     let client = plane.admin();
-    client.get(&format!("{MAPS}/m-00")).await.expect(200);
-    client.get(&format!("{MAPS}/m-19")).await.expect(404);
-    client.post(MAPS, &map("m-19", 10)).await.expect(201);
+    for (name, code) in [("m-00", 200), ("m-09", 200), ("m-10", 404), ("m-11", 200), ("m-19", 200)] {
+        client.get(&format!("{MAPS}/{name}")).await.expect(code);
+    }
+    client.post(MAPS, &map("m-10", 10)).await.expect(201);
+}
+
+/// The first batch of the journal says whose the store is.
+#[tokio::test]
+async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_with_names() {
+    let mut plane = Plane::start(Options::kubernetes()).await;
+    let data = plane.data_dir();
+    plane.admin().post(MAPS, &map("kept", 10)).await.expect(201);
+    plane.stop().await;
+    let journal = data.join("store/fjall/0.jnl");
+    let mut bytes = std::fs::read(&journal).expect("the journal");
+    let at = bytes.windows(11).position(|window| window == b"kubernetes\n").expect("the identity");
+    bytes[at] ^= 1;
+    std::fs::write(&journal, &bytes).expect("written");
+    let (code, text) = told(&store("repair", &data, &[]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("--names") && text.contains("--api-domain"), "{text}");
+    assert!(!data.join("store.damaged").exists());
+    let (code, text) = told(&store("repair", &data, &["--names=kubernetes".to_owned()]));
+    assert_eq!(code, Some(0), "nothing is lost: {text}");
+    plane.launch().await;
+    plane.admin().get(&format!("{MAPS}/kept")).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_clean_stop_is_silent() {
+    let mut plane = Plane::start(Options::default()).await;
+    plane.admin().post(MAPS, &map("any", 10)).await.expect(201);
+    let before = plane.log().lines().count();
+    plane.stop().await;
+    let log = plane.log();
+    let loud: Vec<_> =
+        log.lines().skip(before).filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
+    assert!(loud.is_empty(), "{loud:#?}");
 }

@@ -37,19 +37,28 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Rows that are read at a time.
 const PAGE: usize = 500;
 
-/// Ends Events until the process ends. A time of zero: they never end.
+/// Ends Events until the process stops. A time of zero: they never end.
 pub(super) async fn run(plane: Arc<Plane>, ttl: Duration) {
     let Ok(events) = stored::core(&plane, "events") else { return };
     if ttl.is_zero() {
         return;
     }
     let prefix = events.resource.key_prefix.clone();
-    loop {
-        let mut expiry = Expiry::new(plane.store.clone(), &prefix, plane.clock.clone(), ttl);
-        if let Err(error) = expiry.run().await {
-            tracing::warn!(%error, "the expiry of Events begins anew");
+    let mut stopping = plane.stopping.clone();
+    let again = async {
+        loop {
+            let mut expiry = Expiry::new(plane.store.clone(), &prefix, plane.clock.clone(), ttl);
+            if let Err(error) = expiry.run().await {
+                tracing::warn!(%error, "the expiry of Events begins anew");
+            }
+            tokio::time::sleep(RETRY).await;
         }
-        tokio::time::sleep(RETRY).await;
+    };
+    // The store is closed next: no failure of this loop, and nobody's news.
+    tokio::select! {
+        biased;
+        _ = stopping.wait_for(|stops| *stops) => {}
+        () = again => {}
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! The exit code is 0 when all is well, 1 when the work could not be done, 2 when `check` or `backup` finds damage, 64 for
-//! mistakes on the command line. What is found goes to standard output, why something could not be done to standard error.
+//! The exit code is 0 when all is well, 1 when the work could not be done, 2 when `check` or `backup` finds damage, 3 when
+//! `repair` made a store in which something is or may be lost, 64 for mistakes on the command line. What is found goes to
+//! standard output, why something could not be done to standard error.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,13 +12,15 @@ use std::process::ExitCode;
 
 use apimachinery::clock::{Clock, SystemClock};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
-use storage::engine::fjall::offline::{self, Repaired};
+use storage::engine::fjall::offline::{self, Repaired, Report};
 use storage::engine::fjall::{Identity, OpenError};
 
 use crate::config::{STORE, USAGE};
 
 /// Exit code of damage.
 const DAMAGED: u8 = 2;
+/// Exit code of a repair with losses.
+const LOSSES: u8 = 3;
 
 const HELP: &str = "\
 apid store looks at the store of a data directory, mends it, writes it to one file, and makes it from one. No server may
@@ -30,8 +33,12 @@ usage: apid store check   --data-dir DIR
 
 check    reads every file against its checksums and every row against the others, and says what it finds. It changes
          nothing. A server that is started does the same with the files and refuses to start when one is damaged.
-repair   makes a new store of everything that can be read and says what is lost: revisions, and keys. The damaged one
-         stays beside it, as DIR/store.damaged. The names and the domain are for a store that cannot say whose it is.
+         \"harmless\" is what a crash leaves behind; \"damaged\" is what must be repaired before a server starts; \"lost\"
+         is all that is missing or may be missing, by revisions, by keys, or by the keys around it.
+repair   makes a new store of everything that can be read, also behind what cannot be, and says what is lost. What was
+         written in the revisions that are lost is as it was before, and what was deleted in them may be back. The damaged
+         store stays beside it, as DIR/store.damaged. A store that cannot say whose it is any more needs --names, and
+         --api-domain where it was not the default: what the server that made it was given.
 backup   writes all objects to a new file, with checksums. To back up while a server runs, take a snapshot of the file
          system that DIR is on, at one instant, and run this on the snapshot: a store is whole after a power cut.
 restore  makes the store of a data directory that has none from such a file.
@@ -41,14 +48,19 @@ seen twice for different content, also when a file is restored twice, and every 
 
 The file holds the objects only: keys and certificates in DIR (certs, service-account.key) are not in it.
 
-exit code: 0 well, 1 it could not be done, 2 the store is damaged, 64 a mistake on the command line
+exit code: 0 well: the store is sound, or was repaired and nothing is lost
+           1 it could not be done
+           2 check, backup: the store is damaged
+           3 repair: the store is repaired, and what it says is lost
+           64 a mistake on the command line
 ";
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
 enum Work {
     Check,
-    Repair(Identity),
+    /// Whose the store is, if that was said.
+    Repair(Option<Identity>),
     Backup(PathBuf),
     Restore(PathBuf),
 }
@@ -157,18 +169,27 @@ impl Asked {
         let done = match self.work {
             Work::Check => offline::check(store).map(|report| {
                 print(&report.to_string());
-                if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) }
-            }),
-            Work::Repair(identity) => offline::repair(store, &identity, now()).map(|repaired| {
-                match repaired {
-                    Repaired::Sound(report) => print(&format!("{report}nothing is to be repaired\n")),
-                    Repaired::Mended { report, revision, objects, kept } => print(&format!(
-                        "{report}repaired: {objects} objects, the store goes on after revision {revision}\nthe damaged \
-                         store is in {}\n",
-                        kept.display()
-                    )),
+                if report.is_sound() {
+                    return ExitCode::SUCCESS;
                 }
-                ExitCode::SUCCESS
+                print(&advice(&report));
+                ExitCode::from(DAMAGED)
+            }),
+            Work::Repair(identity) => offline::repair(store, identity.as_ref(), now()).map(|repaired| {
+                match repaired {
+                    Repaired::Sound(report) => {
+                        print(&format!("{report}nothing is to be repaired\n"));
+                        ExitCode::SUCCESS
+                    }
+                    Repaired::Mended { report, revision, objects, kept } => {
+                        print(&format!(
+                            "{report}repaired: {objects} objects, the store goes on after revision {revision}\nthe \
+                             damaged store is in {}\n",
+                            kept.display()
+                        ));
+                        if report.lost.is_nothing() { ExitCode::SUCCESS } else { ExitCode::from(LOSSES) }
+                    }
+                }
             }),
             Work::Backup(file) => offline::backup(store, &file).map(|archived| {
                 print(&format!(
@@ -188,6 +209,12 @@ impl Asked {
         };
         done.unwrap_or_else(|error| {
             eprintln!("apid: {error}");
+            if matches!(error, OpenError::Unidentified) {
+                eprintln!(
+                    "apid: pass `--names`, and `--api-domain` where it was not the default, as the server that made the \
+                     store was given: with others no server of yours would open it"
+                );
+            }
             match error {
                 OpenError::Store(storage::Error::Corrupt(_)) => ExitCode::from(DAMAGED),
                 _ => ExitCode::FAILURE,
@@ -196,15 +223,32 @@ impl Asked {
     }
 }
 
-/// Whose store it is, as a server would be told.
-fn identity(names: Option<String>, domain: Option<String>) -> Result<Identity, String> {
-    let preset = match names {
-        Some(text) => text.parse::<Preset>().map_err(|why| format!("`--names={text}`: {why}"))?,
-        None => Preset::Svc,
+/// What is to be done about a store that is not sound.
+fn advice(report: &Report) -> String {
+    let names = match report.identity {
+        Some(_) => "",
+        None => " --names PRESET",
     };
+    let backup = match report.lost.is_nothing() {
+        true => "",
+        false => "; where that is too little, `apid store restore` of a backup is the other way",
+    };
+    format!("`apid store repair --data-dir DIR{names}` makes a sound store of what is kept{backup}\n")
+}
+
+/// Whose store it is, as a server would be told; None: nothing was said.
+fn identity(names: Option<String>, domain: Option<String>) -> Result<Option<Identity>, String> {
+    let Some(preset) = names else {
+        return match domain {
+            Some(_) => Err("`--names` is missing: a domain alone does not say whose the store is".to_owned()),
+            None => Ok(None),
+        };
+    };
+    let preset = preset.parse::<Preset>().map_err(|why| format!("`--names={preset}`: {why}"))?;
     let names = Names::new(preset, domain.as_deref().unwrap_or(DEFAULT_API_DOMAIN))
         .map_err(|why| format!("`--api-domain`: {why}"))?;
-    Ok(Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() })
+    let (preset, api_domain) = (names.preset().to_string(), names.api_domain().to_owned());
+    Ok(Some(Identity { preset, api_domain }))
 }
 
 /// Seconds since 1970.
@@ -234,13 +278,15 @@ mod tests {
         assert_eq!(parse("restore --from=/f --data-dir=/d"), asked(Work::Restore("/f".into())));
         let identity =
             Identity { preset: "kubernetes".to_owned(), api_domain: DEFAULT_API_DOMAIN.to_owned() };
-        assert_eq!(parse("repair --names kubernetes --data-dir=/d"), asked(Work::Repair(identity)));
+        assert_eq!(parse("repair --names kubernetes --data-dir=/d"), asked(Work::Repair(Some(identity))));
+        assert_eq!(parse("repair --data-dir=/d"), asked(Work::Repair(None)), "nothing is guessed");
         assert_eq!(parse("repair --help"), Ok(None));
         for (line, mistakes) in [
             ("", 1),
             ("mend", 1),
             ("check", 1),
             ("check --data-dir=/d --to=/f", 1),
+            ("repair --data-dir=/d --api-domain=example.com", 1),
             ("backup --to", 3),
             ("restore", 2),
         ] {

@@ -161,6 +161,9 @@ pub enum OpenError {
         /// What is known.
         known: u32,
     },
+    /// It is to be repaired, and neither it nor the caller says whose it is.
+    #[error("the store does not say whose it is any more")]
+    Unidentified,
     /// What is on disk is not what was acknowledged, or cannot be used.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] Error),
@@ -213,8 +216,9 @@ impl FjallStore {
             memtable_bytes: options.memtable_bytes,
         };
         let mark = read_mark(&files.mark)?;
-        if let Some(mark) = &mark {
-            look(&options.dir, &mark.values())?;
+        match &mark {
+            Some(mark) => look(&options.dir, &mark.values())?,
+            None => files::remove_unmade(&files.database)?,
         }
         let tables = Tables::open(&files.database, options.cache_bytes)?;
         let mut mark = match mark {
@@ -426,13 +430,14 @@ fn look(dir: &Path, mark: &Values) -> Result<(), Error> {
     let what = match files::verify(&dir.join("fjall"), mark) {
         Ok(()) => return Ok(()),
         Err(Trouble::Unreadable(error)) => return Err(error),
-        Err(Trouble::Lost(what)) => return Err(Error::Corrupt(what)),
-        Err(Trouble::Damaged(what)) => what,
+        Err(Trouble::Damaged(what) | Trouble::Lost(what)) => what,
     };
-    let lost = match Survey::of(dir, false) {
+    let lost = match Survey::of(dir) {
         Ok(survey) if survey.lost.is_nothing() => "no change is lost".to_owned(),
         Ok(survey) => survey.lost.to_string().trim_end().replace('\n', "; "),
         Err(error) => format!("what is lost is not known: {error}"),
     };
-    Err(Error::Corrupt(format!("{what}; {lost}")))
+    Err(Error::Corrupt(format!(
+        "{what}; {lost}; `apid store repair` makes a store of everything that can be read"
+    )))
 }

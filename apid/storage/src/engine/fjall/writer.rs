@@ -101,6 +101,10 @@ impl Writer {
     /// Runs until the store is closed.
     pub(super) fn run(mut self) {
         let ended = Ended(self.state.clone());
+        // What was replayed from journals may be more than a memtable may have, and a write that seals it may not come.
+        if let Some(tables) = self.state.tables_if_open() {
+            self.rotate(&tables);
+        }
         loop {
             self.state.busy_since.store(0, Ordering::SeqCst);
             let taken = self.state.queue.take(TICK);
@@ -368,7 +372,9 @@ impl Writer {
             self.revision = through;
             self.publish(changes);
         }
-        self.state.replace_tables(Some(Arc::new(tables)));
+        let tables = Arc::new(tables);
+        self.state.replace_tables(Some(tables.clone()));
+        self.rotate(&tables);
         tracing::info!(revision = self.revision, "the store is open again");
         Ok(())
     }

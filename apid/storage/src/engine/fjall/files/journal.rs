@@ -2,11 +2,12 @@
 //!
 //! # Contract
 //!
-//! [`Batches`] gives what can be read from the beginning of a journal and ends where fjall would cut it off: at a batch that
-//! is not whole or fails its checksum, or at the zeros that a journal is made of before it is written.
+//! [`Batches`] gives what can be read from a place in a journal on and ends where fjall would cut it off: at a batch that
+//! is not whole or fails its checksum, or at the zeros that a journal is made of before it is written. [`resume`] finds
+//! where behind such a place reading can go on.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
@@ -18,6 +19,10 @@ const CLEAR: u8 = 4;
 const TRAILER: &[u8; 4] = b"FJL\x03";
 /// Value types of a row that is there.
 const VALUE: u8 = 0;
+/// Bytes of the start of a batch.
+const HEAD: usize = 1 + 4 + 8;
+/// How often [`resume`] reads the bytes that it searches: bytes that are made to look like batches cannot hold it up.
+const EFFORT: usize = 16;
 
 /// The journals of a database, oldest first.
 pub(in super::super) fn journals(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
@@ -60,12 +65,13 @@ impl Value {
 }
 
 /// See the module.
-pub(in super::super) struct Batches {
-    reader: BufReader<File>,
-    /// Bytes of the file that were not read yet.
+pub(in super::super) struct Batches<R = BufReader<File>> {
+    reader: R,
+    /// Bytes that were not read yet.
     left: u64,
     /// Where the last whole batch ended.
     end: u64,
+    /// Where all bytes end.
     size: u64,
     /// Bytes of the rows of the batch being read, which its checksum is of.
     raw: Vec<u8>,
@@ -75,14 +81,24 @@ pub(in super::super) struct Batches {
 struct Ended;
 
 impl Batches {
-    /// From the beginning.
-    pub(in super::super) fn open(path: &Path) -> io::Result<Batches> {
-        let file = File::open(path)?;
+    /// From a place where a batch begins; 0 is one.
+    pub(in super::super) fn open(path: &Path, from: u64) -> io::Result<Batches> {
+        let mut file = File::open(path)?;
         let size = file.metadata()?.len();
+        file.seek(SeekFrom::Start(from))?;
         let reader = BufReader::with_capacity(64 << 10, file);
-        Ok(Batches { reader, left: size, end: 0, size, raw: Vec::new() })
+        Ok(Batches { reader, left: size.saturating_sub(from), end: from, size, raw: Vec::new() })
     }
+}
 
+impl<'a> Batches<&'a [u8]> {
+    fn of(bytes: &'a [u8]) -> Self {
+        let size = bytes.len() as u64;
+        Batches { reader: bytes, left: size, end: 0, size, raw: Vec::new() }
+    }
+}
+
+impl<R: Read> Batches<R> {
     /// The next batch; None at the end of what can be read.
     pub(in super::super) fn next(&mut self) -> io::Result<Option<Batch>> {
         let batch = self.batch()?;
@@ -182,9 +198,8 @@ impl From<io::Error> for Stop {
 
 /// Whether a file holds anything but zeros from an offset on.
 pub(in super::super) fn has_content(path: &Path, from: u64) -> io::Result<bool> {
-    use std::io::Seek;
     let mut file = File::open(path)?;
-    file.seek(io::SeekFrom::Start(from))?;
+    file.seek(SeekFrom::Start(from))?;
     let mut buffer = vec![0; 64 << 10];
     loop {
         let length = file.read(&mut buffer)?;
@@ -196,4 +211,45 @@ pub(in super::super) fn has_content(path: &Path, from: u64) -> io::Result<bool> 
             return Ok(false);
         }
     }
+}
+
+/// Where behind a damage batches can be read again; None when that is nowhere.
+///
+/// Only a place is taken from which whole batches follow each other to the end of what is written: objects may hold bytes
+/// that look like a batch, even with its checksum, but behind an object comes the rest of the batch that wrote it, which
+/// begins no batch. What lies between two damages is given up with them.
+pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u64>> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(damage))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes.truncate(written);
+    let mut effort = written.saturating_mul(EFFORT);
+    let mut at = 1;
+    while let Some(begin) = next_start(&bytes, at) {
+        let mut batches = Batches::of(bytes.get(begin..).unwrap_or_default());
+        while batches.next()?.is_some() {}
+        let read = usize::try_from(batches.end()).unwrap_or(usize::MAX);
+        if read > 0 && begin.saturating_add(read) == written {
+            return Ok(Some(damage + begin as u64));
+        }
+        let looked_at = batches.size - batches.left;
+        let Some(left) = effort.checked_sub(usize::try_from(looked_at).unwrap_or(usize::MAX)) else { break };
+        effort = left;
+        // Where a batch of these ended another began, and from there reading ends at the same place.
+        at = begin.saturating_add(read.max(1));
+    }
+    Ok(None)
+}
+
+/// The next offset at which a batch of some rows may begin.
+fn next_start(bytes: &[u8], from: usize) -> Option<usize> {
+    let plausible = |begin: &[u8]| {
+        let [START, rest @ ..] = begin else { return false };
+        let Some([ITEM, _, compression, keyspace @ ..]) = rest.get(HEAD - 1..) else { return false };
+        // The numbers of keyspaces are small.
+        *compression < 2 && keyspace.get(1..8).is_some_and(|high| high.iter().all(|byte| *byte == 0))
+    };
+    (from..bytes.len()).find(|at| bytes.get(*at..).is_some_and(plausible))
 }

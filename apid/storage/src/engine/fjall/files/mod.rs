@@ -103,11 +103,23 @@ pub(super) fn verify(database: &Path, mark: &Values) -> Result<(), Trouble> {
     let of_log = tables.iter().filter(|(number, ..)| *number == log);
     let last_keys = of_log.filter_map(|(_, path, _)| table::facts(path)).map(|facts| facts.last_key);
     let in_tables = last_keys.filter_map(|key| layout::log_revision(&key).ok()).max().unwrap_or_default();
-    let newest = newest_in_journals(database)?.max(in_tables);
+    let Journaled { newest: in_journals, end } = newest_in_journals(database)?;
+    if let Some((path, end)) = end
+        && (1..mark.revision).contains(&in_journals)
+        && mark.flushed.versions < mark.revision
+        && journal::has_content(&path, end)?
+    {
+        // The rows of `log` behind may be in tables, and those of `versions` may not.
+        return Err(Trouble::Damaged(format!(
+            "journal {} cannot be read after revision {in_journals}",
+            name(&path)
+        )));
+    }
+    let newest = in_journals.max(in_tables);
     if newest < mark.revision {
-        let (first, last) = (newest + 1, mark.revision);
         return Err(Trouble::Lost(format!(
-            "revisions {first} to {last} are missing; writes up to revision {last} were acknowledged"
+            "the journals can be read up to revision {newest}, writes up to revision {} were acknowledged",
+            mark.revision
         )));
     }
     Ok(())
@@ -163,12 +175,19 @@ fn verify_tables(tables: &[(u64, PathBuf, Listed)]) -> Result<(), Trouble> {
     trouble.map_or(Ok(()), Err)
 }
 
-/// The newest revision whose row of `log` a journal holds, where journals can be read; 0 when there is none.
-fn newest_in_journals(database: &Path) -> Result<u64, Trouble> {
-    let (mut newest, mut before) = (0, None);
+/// What journals hold, as far as they can be read.
+struct Journaled {
+    /// The newest revision of a row of `log`; 0 when there is none.
+    newest: u64,
+    /// The newest journal, and where what can be read of it ends.
+    end: Option<(PathBuf, u64)>,
+}
+
+fn newest_in_journals(database: &Path) -> Result<Journaled, Trouble> {
+    let (mut newest, mut before, mut end) = (0, None, None);
     let journals = journal::journals(database)?;
     for (index, (_, path)) in journals.iter().enumerate() {
-        let mut batches = journal::Batches::open(path)?;
+        let mut batches = journal::Batches::open(path, 0)?;
         while let Some(batch) = batches.next()? {
             // The one number of a batch that its checksum does not cover decides which of two rows is the newer.
             if before.is_some_and(|before| before >= batch.seqno) {
@@ -195,8 +214,39 @@ fn newest_in_journals(database: &Path) -> Result<u64, Trouble> {
                 name(path)
             )));
         }
+        end = Some((path.clone(), batches.end()));
     }
-    Ok(newest)
+    Ok(Journaled { newest, end })
+}
+
+/// Removes a database whose making was interrupted so early that fjall can neither open it nor make it: its version is not
+/// written, and nothing else is. Only for a store that has no mark.
+///
+/// # Errors
+///
+/// It holds something, or it cannot be looked at or removed.
+pub(super) fn remove_unmade(database: &Path) -> Result<(), Error> {
+    let why = match check_version(database) {
+        Err(Trouble::Damaged(why) | Trouble::Lost(why)) if database.is_dir() => why,
+        Err(Trouble::Unreadable(error)) => return Err(error),
+        _ => return Ok(()),
+    };
+    let is_empty = || -> io::Result<bool> {
+        for (_, path) in journal::journals(database)? {
+            if journal::Batches::open(&path, 0)?.next()?.is_some() {
+                return Ok(false);
+            }
+        }
+        let folders = match keyspaces(database) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            folders => folders?,
+        };
+        Ok(folders.is_empty())
+    };
+    if !is_empty().map_err(|error| translate_io(&error))? {
+        return Err(Error::Corrupt(why));
+    }
+    std::fs::remove_dir_all(database).map_err(|error| translate_io(&error))
 }
 
 /// The last parts of a path, for people.

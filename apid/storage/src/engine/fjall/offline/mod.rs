@@ -15,7 +15,6 @@
 mod archive;
 mod build;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -24,7 +23,6 @@ use std::path::{Path, PathBuf};
 use self::archive::{Reader, Writer};
 use self::build::Build;
 use super::database::Tables;
-use super::layout::Tag;
 pub use super::survey::Lost;
 use super::survey::Survey;
 use super::{Identity, OpenError, reader, recovery};
@@ -70,28 +68,28 @@ pub struct Report {
     pub journals: usize,
     /// What is not as it was written and does not matter.
     pub remarks: Vec<String>,
-    /// What is damaged. None: the store is sound.
+    /// What is damaged, or the first of it. None: the store is sound.
     pub damages: Vec<String>,
+    /// How much more is damaged.
+    pub more_damages: usize,
     /// What is missing.
     pub lost: Lost,
 }
 
 impl Report {
     fn of(survey: &Survey) -> Report {
-        let live = |versions: &&Vec<super::survey::Version>| {
-            versions.first().is_some_and(|version| version.value.is_some())
-        };
         Report {
             identity: survey.identity.clone(),
             revision: survey.revision,
             compacted: survey.compacted,
-            objects: survey.versions.values().filter(live).count(),
+            objects: survey.live(),
             bytes: survey.bytes,
             changes: survey.log.range(survey.compacted + 1..).count(),
-            tables: survey.tables,
+            tables: survey.tables.len(),
             journals: survey.journals,
             remarks: survey.remarks.clone(),
-            damages: survey.damages.clone(),
+            damages: survey.damages.named.clone(),
+            more_damages: survey.damages.more,
             lost: survey.lost.clone(),
         }
     }
@@ -101,9 +99,6 @@ impl Report {
         self.damages.is_empty() && self.lost.is_nothing()
     }
 }
-
-/// Damages and keys that are named; there may be very many.
-const NAMED: usize = 20;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -119,37 +114,25 @@ impl fmt::Display for Report {
         for remark in &self.remarks {
             writeln!(f, "harmless: {remark}")?;
         }
-        for damage in self.damages.iter().take(NAMED) {
+        for damage in &self.damages {
             writeln!(f, "damaged: {damage}")?;
         }
-        if self.damages.len() > NAMED {
-            writeln!(f, "damaged: {} more places", self.damages.len() - NAMED)?;
+        if self.more_damages > 0 {
+            writeln!(f, "damaged: {} more places", self.more_damages)?;
         }
         write!(f, "{}", self.lost)?;
-        writeln!(f, "{}", if self.is_sound() { "sound" } else { "not sound" })
-    }
-}
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((first, last)) = self.revisions {
-            writeln!(f, "lost: changes among revisions {first} to {last}")?;
+        if self.is_sound() {
+            return writeln!(f, "sound");
         }
-        for (after, before) in &self.between {
-            let after = after
-                .as_ref()
-                .map_or_else(|| "from the first key".to_owned(), |key| format!("after `{key}`"));
-            let before =
-                before.as_ref().map_or_else(|| "to the last".to_owned(), |key| format!("before `{key}`"));
-            writeln!(f, "lost: rows {after}, {before}")?;
+        if self.lost.is_nothing() {
+            writeln!(f, "lost: nothing")?;
+        } else {
+            writeln!(
+                f,
+                "what was written there is as it was before, or missing, and what was deleted there may be back"
+            )?;
         }
-        for key in self.keys.iter().take(NAMED) {
-            writeln!(f, "lost: a version of `{key}`")?;
-        }
-        if self.keys.len() > NAMED {
-            writeln!(f, "lost: versions of {} more keys", self.keys.len() - NAMED)?;
-        }
-        Ok(())
+        writeln!(f, "kept: all else that was written, {} objects\nnot sound", self.objects)
     }
 }
 
@@ -160,7 +143,7 @@ impl fmt::Display for Lost {
 /// There is no store, a process has it, or its files cannot be read at all. Damage is no error.
 pub fn check(dir: &Path) -> Result<Report, OpenError> {
     let _lock = lock(dir)?;
-    Ok(Report::of(&Survey::of(dir, false)?))
+    Ok(Report::of(&Survey::of(dir)?))
 }
 
 /// What [`repair`] did.
@@ -181,15 +164,17 @@ pub enum Repaired {
     },
 }
 
-/// Makes a new store of the newest versions that can be read. Holds all objects in memory meanwhile. `identity` is for a
-/// store that cannot say whose it is, `now` for [`go_on_after`].
+/// Makes a new store of the newest versions that can be read, also of those behind what cannot be: each object is whole,
+/// and objects may be together that never were at one moment. Holds keys in memory meanwhile, and no objects. `identity`
+/// is for a store that cannot say whose it is, `now` for [`go_on_after`].
 ///
 /// # Errors
 ///
-/// Like [`check`]; and when the new store cannot be made, with the old one as it was.
-pub fn repair(dir: &Path, identity: &Identity, now: u64) -> Result<Repaired, OpenError> {
+/// Like [`check`]; when nobody says whose the store is; and when the new store cannot be made. The old one is as it was
+/// then.
+pub fn repair(dir: &Path, identity: Option<&Identity>, now: u64) -> Result<Repaired, OpenError> {
     let lock = lock(dir)?;
-    let survey = Survey::of(dir, true)?;
+    let mut survey = Survey::of(dir)?;
     let report = Report::of(&survey);
     if report.is_sound() {
         return Ok(Repaired::Sound(report));
@@ -197,27 +182,18 @@ pub fn repair(dir: &Path, identity: &Identity, now: u64) -> Result<Repaired, Ope
     let acknowledged = survey.acknowledged().unwrap_or_default();
     let newest = survey.revision.max(acknowledged.revision);
     let (unfinished, kept) = (beside(dir, "repaired")?, beside(dir, "damaged")?);
-    let mut build = Build::begin(&unfinished, survey.identity.as_ref().unwrap_or(identity))?;
-    // Rows that say that a key was deleted may be lost while the log still tells: what was deleted does not come back.
-    let mut deleted: BTreeMap<&str, u64> = BTreeMap::new();
-    for entry in survey.log.values() {
-        if entry.event == Tag::Removed {
-            deleted.insert(&entry.key, entry.revision);
-        } else {
-            deleted.remove(&*entry.key);
-        }
-    }
+    let identity = survey.identity.clone().or_else(|| identity.cloned()).ok_or(OpenError::Unidentified)?;
+    let mut build = Build::begin(&unfinished, &identity)?;
     let mut objects = 0;
-    for (key, versions) in &survey.versions {
-        let Some(newest) = versions.first() else { continue };
-        if let Some(value) = &newest.value
-            && deleted.get(&**key).is_none_or(|at| *at < newest.revision)
-        {
-            build.add(key, newest.revision, value)?;
-            objects += 1;
-        }
-    }
-    let revision = build.finish(newest, go_on_after(newest, now))?;
+    let filled = survey.objects(|key, revision, value| {
+        objects += 1;
+        build.add(key, revision, value)
+    });
+    let built = filled.map_err(OpenError::from).and_then(|()| build.finish(newest, go_on_after(newest, now)));
+    let revision = built.inspect_err(|_| {
+        // It holds nothing that is not in the old one.
+        let _ = std::fs::remove_dir_all(&unfinished);
+    })?;
     replace(dir, &unfinished, &kept)?;
     drop(lock);
     Ok(Repaired::Mended { report, revision, objects, kept })
@@ -330,7 +306,6 @@ fn beside(dir: &Path, what: &str) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Renames a directory and syncs the one it is in.
 /// Puts a new store in the place of one, and the old one aside: in one step where the file system can, so that there is
 /// no moment without a store in which a server would found an empty one.
 fn replace(dir: &Path, new: &Path, aside: &Path) -> io::Result<()> {
@@ -345,6 +320,7 @@ fn replace(dir: &Path, new: &Path, aside: &Path) -> io::Result<()> {
     }
 }
 
+/// Renames a directory and syncs the one it is in.
 fn rename(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::rename(from, to)?;
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

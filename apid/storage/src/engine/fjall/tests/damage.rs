@@ -212,7 +212,7 @@ async fn check_repair(dir: &Path, whole: &Whole, what: &str) {
     let report = offline::check(dir).unwrap();
     assert!(!report.is_sound(), "{what}: {report}");
     let offline::Repaired::Mended { report, revision, objects, kept } =
-        offline::repair(dir, &identity(), 0).unwrap()
+        offline::repair(dir, Some(&identity()), 0).unwrap()
     else {
         panic!("{what}: found sound");
     };

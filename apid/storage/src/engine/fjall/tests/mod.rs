@@ -1,5 +1,6 @@
 //! Tests of what only this engine has: files, damage, trimming, room on the disk, failed writes.
 
+mod behind;
 mod damage;
 mod failure;
 mod offline;

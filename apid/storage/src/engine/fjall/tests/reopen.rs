@@ -232,3 +232,55 @@ async fn only_listed_jumps_may_leave_a_gap() {
     let revisions: Vec<u64> = changes.iter().map(|change| change.revision.0).collect();
     assert_eq!(revisions, [19, 20, 31]);
 }
+
+/// fjall makes its first journal before the file by which it knows its databases.
+#[tokio::test]
+async fn making_a_store_goes_on_wherever_it_was_interrupted() {
+    for present in [&[][..], &["0.jnl"], &["0.jnl", "keyspaces"], &["0.jnl", "keyspaces", "version"]] {
+        let dir = memory_dir();
+        let database = dir.path().join("fjall");
+        std::fs::create_dir(&database).unwrap();
+        for name in present {
+            match *name {
+                "keyspaces" => std::fs::create_dir(database.join(name)).unwrap(),
+                // Made and not written yet.
+                name => std::fs::write(database.join(name), vec![0; if name == "0.jnl" { 4096 } else { 0 }])
+                    .unwrap(),
+            }
+        }
+        let store = open(dir.path()).unwrap_or_else(|error| panic!("{present:?}: {error}"));
+        churn(&store, 1, 5, 10).await;
+        store.close().await;
+    }
+    // Where something was written the same is damage, and nothing of it is removed.
+    let dir = memory_dir();
+    let store = open(dir.path()).unwrap();
+    churn(&store, 1, 5, 10).await;
+    store.close().await;
+    std::fs::remove_file(dir.path().join("mark")).unwrap();
+    std::fs::remove_file(dir.path().join("fjall/version")).unwrap();
+    let why = corrupt(open(dir.path()));
+    assert!(why.contains("version is missing"), "{why}");
+    assert!(dir.path().join("fjall/0.jnl").exists());
+}
+
+/// What a kill left in journals alone is in one memtable at the next start. Nobody writes, so no write seals it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_replay_is_sealed_without_a_write() {
+    let dir = memory_dir();
+    let store = open(dir.path()).unwrap();
+    churn(&store, 1, 60, 3000).await;
+    store.close().await;
+    let stalled = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let noted = stalled.clone();
+    let small = Options {
+        memtable_bytes: 16 << 10,
+        on_stall: Arc::new(move |_| noted.store(true, std::sync::atomic::Ordering::SeqCst)),
+        ..options(dir.path())
+    };
+    let store = FjallStore::open(small, Arc::new(Seen::default())).unwrap();
+    assert_eq!(store.stats().revision, 60);
+    until("the memtable is flushed", async || store.stats().tables > 0).await;
+    store.close().await;
+    assert!(!stalled.load(std::sync::atomic::Ordering::SeqCst));
+}

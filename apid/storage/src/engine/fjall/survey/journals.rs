@@ -1,0 +1,180 @@
+//! Journals, read to their ends and on behind damages, and what their gaps may have held.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no gap is passed over): the rows of `log` in journals follow each other by one, whatever tables hold. So the
+//! revisions on both sides of a damage say which ones it took, also where history is compacted and the rows of `log` are
+//! needed for nothing else: those of `versions` may have been in that journal alone.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::super::files::{self, journal};
+use super::super::layout;
+use super::Survey;
+use super::rows::Keyspace;
+
+/// Revisions that no journal has, between some that journals have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gap {
+    /// The newest before; None when nothing is before.
+    pub(super) after: Option<u64>,
+    /// The oldest behind; None when nothing is behind.
+    pub(super) before: Option<u64>,
+    /// fjall's number of the first batch behind that is known.
+    pub(super) seqno: Option<u64>,
+}
+
+/// A part of a journal in which batches follow each other.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) path: PathBuf,
+    pub(super) begin: u64,
+    pub(super) end: u64,
+}
+
+/// Where reading is.
+#[derive(Default)]
+struct Progress {
+    /// fjall's number of the last batch, as it must have been.
+    seqno: u64,
+    /// The newest revision of a row of `log`.
+    revision: Option<u64>,
+    /// Something could not be read since then.
+    broken: bool,
+    /// The number of the first batch since then.
+    behind: Option<u64>,
+}
+
+impl Survey {
+    pub(super) fn read_journals(
+        &mut self,
+        database: &Path,
+        keyspaces: &mut BTreeMap<u64, Keyspace>,
+    ) -> io::Result<()> {
+        let journals = match journal::journals(database) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            journals => journals?,
+        };
+        self.journals = journals.len();
+        let in_tables = keyspaces.values().filter_map(Keyspace::newest_entry).max();
+        let mut progress = Progress::default();
+        for (index, (_, path)) in journals.iter().enumerate() {
+            let mut begin = 0;
+            loop {
+                let end = self.read_part(path, begin, keyspaces, &mut progress)?;
+                self.bytes += end - begin;
+                self.parts.push(Part { path: path.clone(), begin, end });
+                if !journal::has_content(path, end)? {
+                    break;
+                }
+                progress.broken = true;
+                let name = files::name(path);
+                let known = progress.revision.or(in_tables);
+                let all_known = self.acknowledged().is_some_and(|mark| known >= Some(mark.revision));
+                if all_known && index + 1 == journals.len() {
+                    self.torn = Some(format!("journal {name} cannot be read beyond byte {end}"));
+                    break;
+                }
+                // A crash leaves the end of the newest journal in any state: only what was acknowledged is looked for.
+                let on = match self.acknowledged() {
+                    Some(_) => journal::resume(path, end)?,
+                    None => None,
+                };
+                let Some(on) = on else {
+                    self.damages.push(|| format!("journal {name} cannot be read beyond byte {end}"));
+                    break;
+                };
+                self.damages.push(|| {
+                    format!("journal {name} cannot be read from byte {end} to {on}; what follows can be")
+                });
+                begin = on;
+            }
+        }
+        if progress.broken {
+            self.gaps.push(Gap { after: progress.revision, before: None, seqno: progress.behind });
+        }
+        Ok(())
+    }
+
+    /// Reads batches from one place as long as they follow each other. Answers where that ends.
+    fn read_part(
+        &mut self,
+        path: &Path,
+        begin: u64,
+        keyspaces: &mut BTreeMap<u64, Keyspace>,
+        progress: &mut Progress,
+    ) -> io::Result<u64> {
+        let mut batches = journal::Batches::open(path, begin)?;
+        let mut next = batches.next()?;
+        while let Some(mut batch) = next {
+            next = batches.next()?;
+            let following = next.as_ref().map(|next| next.seqno);
+            let rises =
+                progress.seqno < batch.seqno && following.is_none_or(|following| batch.seqno < following);
+            if !rises {
+                // The one number of a batch that its checksum does not cover. Its place says what it was.
+                self.damages
+                    .push(|| format!("journal {} has a batch with a wrong number", files::name(path)));
+                batch.seqno = match (progress.seqno, following) {
+                    (0, Some(following)) => following.saturating_sub(1),
+                    (last, _) => last + 1,
+                };
+            }
+            progress.seqno = batch.seqno;
+            self.take_batch(path, batch, keyspaces, progress);
+        }
+        Ok(batches.end())
+    }
+
+    fn take_batch(
+        &mut self,
+        path: &Path,
+        batch: journal::Batch,
+        keyspaces: &mut BTreeMap<u64, Keyspace>,
+        progress: &mut Progress,
+    ) {
+        if progress.broken {
+            progress.behind.get_or_insert(batch.seqno);
+        }
+        for item in batch.items {
+            let row = match item.value.map(journal::Value::decompressed) {
+                None => None,
+                Some(Some(bytes)) => Some(Bytes::from(bytes)),
+                Some(None) => {
+                    self.damages
+                        .push(|| format!("journal {} has a row that does not decompress", files::name(path)));
+                    self.bad_row(&item.key);
+                    continue;
+                }
+            };
+            if item.key.len() == layout::LOG_KEY
+                && let Some(row) = &row
+                && let Ok(entry) = layout::decode_entry(&item.key, row)
+            {
+                self.follow(entry.revision, batch.seqno, progress);
+            }
+            let keyspace = keyspaces.entry(item.keyspace).or_default();
+            if keyspace.persisted.is_none_or(|persisted| persisted < batch.seqno) {
+                keyspace.take(item.key, batch.seqno, row.as_ref());
+            }
+        }
+    }
+
+    /// Notes the revision of a row of `log`, and a gap before it.
+    fn follow(&mut self, revision: u64, seqno: u64, progress: &mut Progress) {
+        let follows = match progress.revision {
+            Some(last) => revision == last + 1,
+            None => !progress.broken,
+        };
+        if !follows {
+            let behind = progress.behind.unwrap_or(seqno);
+            self.gaps.push(Gap { after: progress.revision, before: Some(revision), seqno: Some(behind) });
+        }
+        progress.revision = progress.revision.max(Some(revision));
+        (progress.broken, progress.behind) = (false, None);
+    }
+}

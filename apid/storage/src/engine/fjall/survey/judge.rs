@@ -1,0 +1,152 @@
+//! What was found is compared with itself and with the mark: what is missing, or may be.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use super::super::layout::{self, Tag};
+use super::super::mark::Values;
+use super::Survey;
+use super::journals::Gap;
+
+impl Survey {
+    /// Compares rows with each other and with the mark.
+    pub(super) fn judge(&mut self) {
+        if self.identity.is_none() {
+            self.damages.push(|| "the store does not say whose it is".to_owned());
+        }
+        let mark = self.acknowledged();
+        let compacted = mark.map_or(0, |mark| mark.compacted);
+        if self.compacted < compacted {
+            let known = self.compacted;
+            self.damages.push(|| {
+                format!("history was compacted up to revision {compacted}, the store knows of {known}")
+            });
+        }
+        self.judge_history(self.compacted.max(compacted));
+        self.judge_end(mark);
+        let lost = self.lost.clone();
+        for gap in std::mem::take(&mut self.gaps) {
+            self.judge_gap(gap, mark);
+        }
+        if let Some(torn) = self.torn.take() {
+            if lost == self.lost {
+                self.remarks.push(format!(
+                    "{torn}: nothing that was acknowledged is missing; a crash in the middle of a write ends so"
+                ));
+            } else {
+                self.damages.push(|| torn);
+            }
+        }
+        if !self.lost.between.is_empty() {
+            // Their revisions are not known: objects that did not change for long are among them.
+            self.lost.revision(1);
+            self.lost.revision(self.revision.max(mark.map_or(0, |mark| mark.revision)));
+        }
+    }
+
+    /// The history that is kept has every revision, and the objects that it names are there.
+    fn judge_history(&mut self, begin: u64) {
+        let mut last = begin;
+        for revision in self.log.range(begin + 1..).map(|(revision, _)| *revision) {
+            let jumped = self.jumps.iter().any(|jump| jump.from.0 <= last && jump.to.0 == revision);
+            if revision != last + 1 && !jumped {
+                self.damages.push(|| format!("revisions {} to {} are missing", last + 1, revision - 1));
+                self.lost.revision(last + 1);
+                self.lost.revision(revision - 1);
+            }
+            last = revision;
+        }
+        for entry in self.log.range(self.trimmed.max(begin) + 1..).map(|(_, entry)| entry) {
+            for revision in [entry.revision, entry.previous] {
+                if revision == 0 || self.versions.contains_key(&*layout::version_key(&entry.key, revision)) {
+                    continue;
+                }
+                self.damages.push(|| {
+                    format!("`{}` has no object of revision {revision}, which the log names", entry.key)
+                });
+                self.lost.revision(revision);
+                self.lost.key(&entry.key);
+            }
+        }
+    }
+
+    /// History reaches up to what was acknowledged.
+    fn judge_end(&mut self, mark: Option<Values>) {
+        let newest = self.log.last_key_value().map_or(0, |(revision, _)| *revision);
+        match mark {
+            Some(mark) if newest < mark.revision => {
+                let (first, last) = (newest + 1, mark.revision);
+                self.damages.push(|| {
+                    format!("revisions {first} to {last} are missing; writes up to revision {last} were acknowledged")
+                });
+                self.lost.revision(first);
+                self.lost.revision(last);
+            }
+            Some(_) => {}
+            None => self.lost.after = Some(newest),
+        }
+    }
+
+    /// What journals do not hold is in tables, or was removed by rule, or is lost.
+    fn judge_gap(&mut self, gap: Gap, mark: Option<Values>) {
+        if self.jumps.iter().any(|jump| Some(jump.to.0) == gap.before && gap.after == Some(jump.from.0)) {
+            return;
+        }
+        let tables_reach_behind = gap
+            .seqno
+            .zip(self.persisted)
+            .is_some_and(|(behind, persisted)| behind <= persisted.saturating_add(1));
+        if tables_reach_behind && gap.before.is_some() {
+            return;
+        }
+        // Up to here every row of `versions` is in tables. Rows of `log` matter in what is kept, which was judged.
+        let in_tables = mark.map_or(0, |mark| mark.flushed.versions);
+        let first = gap.after.map_or(1, |after| after + 1).max(in_tables + 1);
+        let last = match (gap.before, mark) {
+            (Some(before), _) => before - 1,
+            (None, Some(mark)) => mark.revision,
+            (None, None) => return,
+        };
+        if first <= last {
+            self.judge_missing(first..=last);
+        }
+    }
+
+    /// Revisions whose rows of `versions` only that part of a journal held that is gone.
+    fn judge_missing(&mut self, revisions: RangeInclusive<u64>) {
+        let trimmed = self.log.range(*revisions.start()..=self.trimmed.max(*revisions.start()));
+        let superseded: BTreeSet<u64> = trimmed
+            .map(|(_, entry)| entry.previous)
+            .filter(|previous| revisions.contains(previous))
+            .collect();
+        let mut next = *revisions.start();
+        let mut missing = Vec::new();
+        for entry in self.log.range(revisions.clone()).map(|(_, entry)| entry) {
+            if entry.revision > next {
+                missing.push((next, entry.revision - 1, None));
+            }
+            next = entry.revision + 1;
+            // The marker of a deletion is removed with what it hides.
+            let trimmed = superseded.contains(&entry.revision)
+                || (entry.event == Tag::Removed && entry.revision <= self.trimmed);
+            if !trimmed && !self.versions.contains_key(&*layout::version_key(&entry.key, entry.revision)) {
+                missing.push((entry.revision, entry.revision, Some(entry.key.clone())));
+            }
+        }
+        if next <= *revisions.end() {
+            missing.push((next, *revisions.end(), None));
+        }
+        for (first, last, key) in missing {
+            self.lost.revision(first);
+            self.lost.revision(last);
+            if let Some(key) = key {
+                self.lost.key(&key);
+            }
+            self.damages.push(|| {
+                format!(
+                    "objects of revisions {first} to {last} were in a part of a journal that cannot be read"
+                )
+            });
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! All rows of a store as its files hold them, read without fjall, and what is wrong with them.
+//!
+//! # Contract
+//!
+//! [`Survey::of`] reads every file and changes none. It goes on where something is damaged: what is left is in the survey,
+//! and what is missing is named by revision, by key, or by the keys around it. The caller holds the store's lock. It keeps
+//! keys and revisions, sorted, and no object: [`Survey::objects`] reads the files once more for these.
+//!
+//! # Invariants
+//!
+//! INVARIANT (as fjall would): of several rows of one key the one with the highest number counts, and what a journal
+//! holds counts only beyond what tables hold, because removals may be gone from tables that were merged.
+//! INVARIANT (nothing lost is left out): a row that was acknowledged is in the survey, or was trimmed by rule, or is
+//! within what [`Lost`] names. What cannot be known counts as lost.
+
+mod journals;
+mod judge;
+mod lost;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use self::journals::{Gap, Part};
+use self::lost::Damages;
+pub use self::lost::Lost;
+use self::rows::{Keyspace, Kind};
+use super::Identity;
+use super::database::translate_io;
+use super::files::{self, Trouble, journal, manifest, table};
+use super::layout::{self, Entry, Jump, META_COMPACTED, META_IDENTITY, META_JUMP, META_TRIMMED, Tag};
+use super::mark::{self, Values};
+
+/// What a row of `versions` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// An object.
+    Object,
+    /// The key was deleted.
+    Deleted,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    /// The valid slots of the mark, newest first; none when it is missing.
+    pub(super) marks: Vec<Values>,
+    /// Whose store it is, if that can be read.
+    pub(super) identity: Option<Identity>,
+    /// The newest revision found, in the log or of an object.
+    pub(super) revision: u64,
+    pub(super) compacted: u64,
+    pub(super) trimmed: u64,
+    pub(super) jumps: Vec<Jump>,
+    /// The rows of `versions` by their keys: by object, and its newest version first.
+    pub(super) versions: BTreeMap<Box<[u8]>, Version>,
+    pub(super) log: BTreeMap<u64, Entry>,
+    pub(super) journals: usize,
+    pub(super) bytes: u64,
+    /// What is damaged.
+    pub(super) damages: Damages,
+    /// What is not as it was written, and does not matter.
+    pub(super) remarks: Vec<String>,
+    pub(super) lost: Lost,
+    /// The highest of fjall's numbers in the tables of `versions`; None when that is not known for sure.
+    persisted: Option<u64>,
+    gaps: Vec<Gap>,
+    /// The end of the newest journal, if that cannot be read and seems to be the end of a crash.
+    torn: Option<String>,
+    /// Where rows are.
+    pub(super) tables: Vec<PathBuf>,
+    parts: Vec<Part>,
+}
+
+impl Survey {
+    /// Reads the store in a directory.
+    ///
+    /// # Errors
+    ///
+    /// The operating system could not read a file that is there.
+    pub(super) fn of(dir: &Path) -> io::Result<Survey> {
+        let mut survey = Survey::default();
+        survey.read_mark(&dir.join("mark"))?;
+        let database = dir.join("fjall");
+        let mut keyspaces: BTreeMap<u64, Keyspace> = BTreeMap::new();
+        match files::check_version(&database) {
+            Err(Trouble::Damaged(what) | Trouble::Lost(what)) => survey.damages.push(|| what),
+            Err(Trouble::Unreadable(error)) => return Err(io::Error::other(error)),
+            Ok(()) => {}
+        }
+        let folders = match files::keyspaces(&database) {
+            Ok(folders) => folders,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                survey.damages.push(|| "the folder of tables is missing".to_owned());
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        };
+        for (number, folder) in &folders {
+            let keyspace = survey.read_tables(folder)?;
+            keyspaces.insert(*number, keyspace);
+        }
+        survey.read_journals(&database, &mut keyspaces)?;
+        for (number, keyspace) in keyspaces {
+            if !files::is_own(number) {
+                survey.sort(keyspace);
+            }
+        }
+        survey.judge();
+        Ok(survey)
+    }
+
+    /// What was acknowledged, as far as that is known.
+    pub(super) fn acknowledged(&self) -> Option<Values> {
+        self.marks.first().copied()
+    }
+
+    fn read_mark(&mut self, path: &Path) -> io::Result<()> {
+        let slots = match std::fs::read(path) {
+            Ok(bytes) => mark::slots(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.damages.push(|| "the high-water mark is missing".to_owned());
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let unreadable = slots.iter().filter(|slot| slot.is_none()).count();
+        let mut found: Vec<_> = slots.into_iter().flatten().collect();
+        found.sort_unstable_by_key(|(count, _)| std::cmp::Reverse(*count));
+        self.marks = found.into_iter().map(|(_, values)| values).collect();
+        match (unreadable, self.marks.is_empty()) {
+            (0, _) => {}
+            (_, false) => {
+                self.remarks.push("one of the two slots of the high-water mark cannot be read".to_owned())
+            }
+            (_, true) => self.damages.push(|| "the high-water mark cannot be read".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn read_tables(&mut self, folder: &Path) -> io::Result<Keyspace> {
+        let mut keyspace = Keyspace { persisted: Some(0), ..Keyspace::default() };
+        let listed = match manifest::read(folder) {
+            Ok(listed) => listed.into_iter().map(|listed| (listed.id, Some(listed))).collect(),
+            Err(Trouble::Unreadable(error)) => return Err(io::Error::other(error)),
+            Err(Trouble::Damaged(what) | Trouble::Lost(what)) => {
+                self.damages.push(|| format!("{what}; all tables in its folder are read"));
+                let ids = match table::all(folder) {
+                    Ok(ids) => ids,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+                    Err(error) => return Err(error),
+                };
+                ids.into_iter().map(|(id, _)| (id, None)).collect::<Vec<_>>()
+            }
+        };
+        for (id, listed) in listed {
+            let path = table::path(folder, id);
+            let offset = listed.map_or(0, |listed| listed.seqno);
+            let whole = listed.is_some_and(|listed| table::is_whole(&path, listed.checksum));
+            let facts = table::facts(&path);
+            let mut rows = 0;
+            let read = table::salvage(&path, |row| {
+                rows += 1;
+                keyspace.persisted = keyspace.persisted.map(|highest| highest.max(row.seqno + offset));
+                keyspace.take(row.key, row.seqno + offset, row.value.as_ref());
+            });
+            let stretches = match read {
+                Ok(stretches) => stretches,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    vec![table::Stretch { after: None, before: None }]
+                }
+                Err(error) => return Err(error),
+            };
+            self.bytes += std::fs::metadata(&path).map_or(0, |file| file.len());
+            self.tables.push(path.clone());
+            if whole {
+                continue;
+            }
+            let name = files::name(&path);
+            if facts.as_ref().is_some_and(|facts| facts.rows == rows) {
+                self.damages
+                    .push(|| format!("table {name} fails its checksum, all of its {rows} rows can be read"));
+                continue;
+            }
+            let of = facts.as_ref().map_or_else(String::new, |facts| format!(" of {}", facts.rows));
+            self.damages.push(|| format!("table {name} fails its checksum, {rows}{of} rows can be read"));
+            keyspace.persisted = None;
+            keyspace.stretches.extend(stretches);
+        }
+        Ok(keyspace)
+    }
+
+    /// Takes in the rows of one of our keyspaces. Every row says what it is.
+    fn sort(&mut self, keyspace: Keyspace) {
+        for stretch in keyspace.stretches {
+            let name = |key: Option<Vec<u8>>| key.map(|key| readable(&key));
+            self.lost.between.push((name(stretch.after), name(stretch.before)));
+        }
+        for (key, held) in keyspace.rows {
+            let version = match held.kind {
+                Kind::Removed => continue,
+                Kind::Unreadable => {
+                    self.bad_row(&key);
+                    continue;
+                }
+                Kind::Entry(entry) => {
+                    self.revision = self.revision.max(entry.revision);
+                    self.log.insert(entry.revision, *entry);
+                    continue;
+                }
+                Kind::Fact(row) => {
+                    if self.fact(&key, &row).is_err() {
+                        self.bad_row(&key);
+                    }
+                    continue;
+                }
+                Kind::Object => Version::Object,
+                Kind::Deleted => Version::Deleted,
+            };
+            match split(&key) {
+                Some((_, revision)) => self.revision = self.revision.max(revision),
+                None => {
+                    self.bad_row(&key);
+                    continue;
+                }
+            }
+            self.persisted = keyspace.persisted;
+            self.versions.insert(key, version);
+        }
+    }
+
+    fn bad_row(&mut self, key: &[u8]) {
+        self.damages.push(|| format!("a row is not what was written (key {})", key.escape_ascii()));
+        match layout::log_revision(key) {
+            Ok(revision) => self.lost.revision(revision),
+            Err(_) => {
+                if let Ok((_, revision)) = layout::split_version_key(key) {
+                    self.lost.revision(revision);
+                }
+                self.lost.key(&readable(key));
+            }
+        }
+    }
+
+    fn fact(&mut self, name: &[u8], row: &[u8]) -> crate::Result<()> {
+        let (revision, body) = layout::decode_fact(name, row)?;
+        match name {
+            META_COMPACTED => self.compacted = revision,
+            META_TRIMMED => self.trimmed = revision,
+            META_IDENTITY => {
+                let text = String::from_utf8_lossy(body).into_owned();
+                self.identity = text.split_once('\n').map(|(preset, domain)| Identity {
+                    preset: preset.to_owned(),
+                    api_domain: domain.to_owned(),
+                });
+            }
+            name if name.starts_with(META_JUMP) => self.jumps.push(layout::decode_jump(name, row)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// How many objects there are.
+    pub(super) fn live(&self) -> usize {
+        let mut newest = Newest::default();
+        self.versions.iter().filter(|(key, version)| newest.is(key) && **version == Version::Object).count()
+    }
+
+    /// Gives every object that is there, reading the files once more: its key, its revision and its bytes. The survey
+    /// holds no versions afterwards.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be read, are not what they were, or `each` fails.
+    pub(super) fn objects(
+        &mut self,
+        mut each: impl FnMut(&str, u64, &[u8]) -> crate::Result<()>,
+    ) -> crate::Result<()> {
+        // Rows that say that a key was deleted may be lost while the log still tells: what was deleted does not come back.
+        let mut deleted: BTreeMap<&str, u64> = BTreeMap::new();
+        for entry in self.log.values() {
+            if entry.event == Tag::Removed {
+                deleted.insert(&entry.key, entry.revision);
+            } else {
+                deleted.remove(&*entry.key);
+            }
+        }
+        let mut wanted = std::mem::take(&mut self.versions);
+        let mut newest = Newest::default();
+        wanted.retain(|key, version| {
+            newest.is(key)
+                && *version == Version::Object
+                && split(key).is_some_and(|(name, revision)| {
+                    deleted.get(&*name).is_none_or(|deletion| *deletion < revision)
+                })
+        });
+        let mut give = |key: &[u8], row: Option<&Bytes>| -> crate::Result<()> {
+            let Some(row) = row.filter(|_| wanted.contains_key(key)) else { return Ok(()) };
+            if let (Ok(version), Some((name, revision))) = (layout::decode_version(key, row), split(key))
+                && let Some(value) = version.value
+            {
+                each(&name, revision, &value)?;
+                wanted.remove(key);
+            }
+            Ok(())
+        };
+        for path in &self.tables {
+            let mut given = Ok(());
+            let read = table::salvage(path, |row| {
+                if given.is_ok() {
+                    given = give(&row.key, row.value.as_ref());
+                }
+            });
+            match read {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(translate_io(&error)),
+                _ => given?,
+            }
+        }
+        for Part { path, begin, end } in &self.parts {
+            let mut batches = journal::Batches::open(path, *begin).map_err(|error| translate_io(&error))?;
+            while batches.end() < *end
+                && let Some(batch) = batches.next().map_err(|error| translate_io(&error))?
+            {
+                for item in batch.items {
+                    let row = item.value.and_then(journal::Value::decompressed).map(Bytes::from);
+                    give(&item.key, row.as_ref())?;
+                }
+            }
+        }
+        match wanted.first_key_value() {
+            None => Ok(()),
+            Some((key, _)) => Err(crate::Error::Unavailable(format!(
+                "the files of the store changed while they were read: `{}` is not there any more",
+                readable(key)
+            ))),
+        }
+    }
+}
+
+/// Walks over keys of `versions` and knows the first, which is newest, of each object.
+#[derive(Default)]
+struct Newest {
+    head: Vec<u8>,
+}
+
+impl Newest {
+    fn is(&mut self, key: &[u8]) -> bool {
+        let head = layout::split_version_key(key).map_or(key, |(head, _)| head);
+        let other = self.head != head;
+        if other {
+            self.head.clear();
+            self.head.extend_from_slice(head);
+        }
+        other
+    }
+}
+
+/// The object's key and the revision of a key of `versions`.
+fn split(key: &[u8]) -> Option<(Arc<str>, u64)> {
+    let (head, revision) = layout::split_version_key(key).ok()?;
+    Some((layout::key_of_head(head).ok()?, revision))
+}
+
+/// A key of a keyspace, for people.
+fn readable(key: &[u8]) -> String {
+    let name = layout::split_version_key(key).and_then(|(head, _)| layout::key_of_head(head));
+    match (name, layout::log_revision(key)) {
+        (Ok(name), _) => name.to_string(),
+        (_, Ok(revision)) => format!("revision {revision}"),
+        _ => key.escape_ascii().to_string(),
+    }
+}

@@ -1,0 +1,79 @@
+//! Rows as they are taken in from files, table by table and batch by batch: what each says, and not what objects hold.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::super::files::table;
+use super::super::layout::{self, Entry, Tag};
+
+/// What a row says.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// It was removed.
+    Removed,
+    /// `versions`: an object.
+    Object,
+    /// `versions`: the key was deleted.
+    Deleted,
+    /// `log`. In a box, because most rows are of `versions`.
+    Entry(Box<Entry>),
+    /// `meta`: the row as it is.
+    Fact(Box<Bytes>),
+    /// It is not what was written.
+    Unreadable,
+}
+
+impl Kind {
+    /// Of a row at a key; no row: removed.
+    fn of(key: &[u8], row: Option<&Bytes>) -> Kind {
+        let Some(row) = row else { return Kind::Removed };
+        match layout::tag(row) {
+            Some(Tag::Object | Tag::Deleted) => match layout::decode_version(key, row) {
+                Ok(version) if version.value.is_some() => Kind::Object,
+                Ok(_) => Kind::Deleted,
+                Err(_) => Kind::Unreadable,
+            },
+            Some(Tag::Created | Tag::Updated | Tag::Removed) => match layout::decode_entry(key, row) {
+                Ok(entry) => Kind::Entry(Box::new(entry)),
+                Err(_) => Kind::Unreadable,
+            },
+            Some(Tag::Fact) if layout::decode_fact(key, row).is_ok() => Kind::Fact(Box::new(row.clone())),
+            Some(Tag::Fact) | None => Kind::Unreadable,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Held {
+    seqno: u64,
+    pub(super) kind: Kind,
+}
+
+/// The rows of one keyspace.
+#[derive(Default)]
+pub(super) struct Keyspace {
+    pub(super) rows: BTreeMap<Box<[u8]>, Held>,
+    /// The highest of fjall's numbers in tables; None when that is not known for sure.
+    pub(super) persisted: Option<u64>,
+    pub(super) stretches: Vec<table::Stretch>,
+}
+
+impl Keyspace {
+    /// Takes a row in, unless a newer one of its key was.
+    pub(super) fn take(&mut self, key: Vec<u8>, seqno: u64, row: Option<&Bytes>) {
+        if self.rows.get(&*key).is_some_and(|held| held.seqno > seqno) {
+            return;
+        }
+        let kind = Kind::of(&key, row);
+        self.rows.insert(key.into_boxed_slice(), Held { seqno, kind });
+    }
+
+    /// The newest revision in the keyspace of history; None in others.
+    pub(super) fn newest_entry(&self) -> Option<u64> {
+        match self.rows.last_key_value() {
+            Some((_, Held { kind: Kind::Entry(entry), .. })) => Some(entry.revision),
+            _ => None,
+        }
+    }
+}

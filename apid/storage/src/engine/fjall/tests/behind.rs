@@ -1,0 +1,261 @@
+//! Damage in the middle of journals: what is behind it is read, what is gone is named, and objects that look like journals
+//! are objects.
+
+use super::super::database::Tables;
+use super::super::files::journal::Batches;
+use super::super::mark::{Flushed, Mark, Values};
+use super::super::offline::{self, Repaired};
+use super::super::recovery;
+use super::*;
+
+/// Where the batches of a journal end, in order.
+fn ends(path: &Path) -> Vec<usize> {
+    let mut batches = Batches::open(path, 0).unwrap();
+    let mut ends = Vec::new();
+    while batches.next().unwrap().is_some() {
+        ends.push(usize::try_from(batches.end()).unwrap());
+    }
+    ends
+}
+
+/// A store with one key for each revision, `key/00001` and so on, each in a batch of its own, closed; what its journal
+/// holds, and where the batch of each revision is.
+struct Filled {
+    dir: tempfile::TempDir,
+    journal: Vec<u8>,
+    /// By revision; the first is of what a new store writes.
+    batches: Vec<(usize, usize)>,
+}
+
+impl Filled {
+    async fn with(values: &[&[u8]]) -> Filled {
+        let dir = memory_dir();
+        let store = open(&dir.path().join("store")).unwrap();
+        for (number, value) in values.iter().enumerate() {
+            let key = format!("key/{:05}", number + 1);
+            store.commit(&key, Op::Create(Bytes::copy_from_slice(value))).await.unwrap();
+        }
+        store.close().await;
+        let path = dir.path().join("store/fjall/0.jnl");
+        let ends = ends(&path);
+        let journal = std::fs::read(&path).unwrap()[..*ends.last().unwrap()].to_vec();
+        let begins = std::iter::once(0).chain(ends.iter().copied());
+        let mut batches: Vec<_> = begins.zip(ends.iter().copied()).collect();
+        // fjall writes nothing of its own here: the last batches are the commits.
+        batches.drain(..batches.len() - values.len() - 1);
+        Filled { dir, journal, batches }
+    }
+
+    async fn many(count: usize) -> Filled {
+        Filled::with(&vec![&[b'v'; 300][..]; count]).await
+    }
+
+    fn store(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    /// Makes the journal these bytes.
+    fn damaged(&self, journal: &[u8]) {
+        std::fs::write(self.store().join("fjall/0.jnl"), journal).unwrap();
+    }
+
+    /// The revisions of the objects after a repair, and the report.
+    async fn repaired(&self) -> (Vec<u64>, offline::Report) {
+        let checked = offline::check(&self.store()).unwrap();
+        let repaired = offline::repair(&self.store(), Some(&identity()), 0).unwrap();
+        let Repaired::Mended { report, kept, .. } = repaired else { panic!("sound: {checked}") };
+        assert_eq!(report, checked);
+        let store = open(&self.store()).unwrap();
+        let revisions = rows(&store).await.unwrap().iter().map(|row| row.revision.0).collect();
+        store.close().await;
+        std::fs::remove_dir_all(self.store()).unwrap();
+        std::fs::rename(kept, self.store()).unwrap();
+        (revisions, report)
+    }
+}
+
+/// Each place in a batch, by what it does to reading.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_batch_costs_its_own_changes_and_no_later_ones() {
+    let filled = Filled::many(30).await;
+    let (begin, end) = filled.batches[12];
+    // The tag of the start, the number of rows, fjall's number is not covered; a tag, a length, a value, the end, its sum.
+    for at in [begin, begin + 1, begin + 13, begin + 24, begin + 28, begin + 100, end - 13, end - 8, end - 1]
+    {
+        let mut damaged = filled.journal.clone();
+        damaged[at] ^= 0x10;
+        filled.damaged(&damaged);
+        let what = format!("byte {} of {}", at - begin, end - begin);
+        let why = corrupt(open(&filled.store()));
+        assert!(why.contains("changes among revisions 12 to 12 are missing"), "{what}: {why}");
+        let (revisions, report) = filled.repaired().await;
+        assert_eq!(report.lost.revisions, Some((12, 12)), "{what}: {report}");
+        let wanted: Vec<u64> = (1..=30).filter(|revision| *revision != 12).collect();
+        assert_eq!(revisions, wanted, "{what}");
+        assert!(!report.to_string().contains("harmless"), "{what}: {report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_between_two_damages_is_lost_with_them_and_named() {
+    let filled = Filled::many(30).await;
+    let mut damaged = filled.journal.clone();
+    for revision in [8, 15] {
+        damaged[filled.batches[revision].0 + 100] ^= 1;
+    }
+    filled.damaged(&damaged);
+    let (revisions, report) = filled.repaired().await;
+    assert_eq!(report.lost.revisions, Some((8, 15)), "{report}");
+    assert_eq!(revisions, (1..8).chain(16..=30).collect::<Vec<u64>>());
+    // With the last one damaged too, nothing leads to the end.
+    damaged[filled.batches[30].0 + 100] ^= 1;
+    filled.damaged(&damaged);
+    let (revisions, report) = filled.repaired().await;
+    assert_eq!((revisions, report.lost.revisions), ((1..8).collect(), Some((8, 30))), "{report}");
+}
+
+/// fjall's number of a batch is covered by no checksum: it is put right, and no row is taken for another's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_number_of_a_batch_loses_nothing() {
+    let filled = Filled::many(20).await;
+    for (revision, byte) in [(7, 4), (7, 0), (20, 0), (1, 2)] {
+        let mut damaged = filled.journal.clone();
+        damaged[filled.batches[revision].0 + 5 + byte] ^= 0x40;
+        filled.damaged(&damaged);
+        let report = offline::check(&filled.store()).unwrap();
+        assert!(report.lost.is_nothing(), "{report}");
+        assert_eq!(report.objects, 20);
+        if !report.is_sound() {
+            assert_eq!(filled.repaired().await.0, (1..=20).collect::<Vec<u64>>());
+        }
+    }
+}
+
+/// Somebody stores bytes of a journal as an object, and the batch with that object is damaged.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_looks_like_a_journal_is_never_read_as_one() {
+    // A store of somebody's own, whose batches have higher numbers than those before the object.
+    let forged = Filled::with(&vec![&b"forged"[..]; 40]).await;
+    let batches = &forged.journal[forged.batches[20].0..forged.batches[26].1];
+    let first = Filled::with(&[b"a", b"b", batches, b"d", b"e"]).await;
+    let (begin, end) = first.batches[3];
+    let inside = (begin..end).find(|at| first.journal[*at..].starts_with(batches)).expect("stored as it is");
+    // Each place before the forged bytes; and with nothing whole behind them, as after a power cut.
+    for cut in [first.journal.len(), end, inside + batches.len()] {
+        for at in begin..inside {
+            let mut damaged = first.journal[..cut].to_vec();
+            damaged[at] ^= 0x21;
+            first.damaged(&damaged);
+            if cut == inside + batches.len() {
+                // Nobody was told that it is there.
+                let mut mark = Mark::open(&first.store().join("mark")).unwrap().unwrap();
+                mark.write(Values { revision: 2, ..mark.values() }).unwrap();
+            }
+            let report = offline::check(&first.store()).unwrap();
+            assert!(
+                report.objects <= 5 && report.revision <= 5,
+                "byte {} cut to {cut}: {report}",
+                at - begin
+            );
+        }
+    }
+}
+
+/// A journal that is not the newest, of a store that was killed before it was flushed. All of it is older than the history
+/// that is kept: no gap in the history shows what is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_old_journal_has_lost_below_the_history_is_named() {
+    let filled = Filled::many(40).await;
+    let store = open(&filled.store()).unwrap();
+    store.compact(Revision(35)).await.unwrap();
+    store.close().await;
+    let whole = std::fs::read(filled.store().join("fjall/0.jnl")).unwrap();
+    let split = filled.batches[20].1;
+    let cases: [(&[usize], (u64, u64)); 3] = [(&[10], (10, 10)), (&[10, 20], (10, 20)), (&[20], (20, 20))];
+    for (revisions, lost) in cases {
+        let mut damaged = whole.clone();
+        for revision in revisions {
+            damaged[filled.batches[*revision].0 + 100] ^= 1;
+        }
+        filled.damaged(&damaged[..split]);
+        std::fs::write(filled.store().join("fjall/1.jnl"), &damaged[split..]).unwrap();
+        let why = corrupt(open(&filled.store()));
+        assert!(why.contains(&format!("revisions {} to {} are missing", lost.0, lost.1)), "{why}");
+        let (found, report) = filled.repaired().await;
+        assert_eq!(report.lost.revisions, Some(lost), "{report}");
+        assert_eq!(found, (1..=40).filter(|at| !(lost.0..=lost.1).contains(at)).collect::<Vec<u64>>());
+    }
+}
+
+/// The same damage where all rows of that journal are in tables.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_journal_whose_rows_are_all_in_tables_has_lost_nothing() {
+    let dir = memory_dir();
+    let path = dir.path().join("store");
+    let store =
+        FjallStore::open(Options { memtable_bytes: 16 << 10, ..options(&path) }, Arc::new(Seen::default()))
+            .unwrap();
+    let journal = path.join("fjall/0.jnl");
+    churn(&store, 0, 40, 500).await;
+    let before = *ends(&journal).last().unwrap();
+    let wanted = churn(&store, 1, 10, 500).await;
+    until("memtables are flushed", async || store.stats().sealed_memtables == 0).await;
+    store.close().await;
+    // All is in tables, as the mark would say after a second.
+    let tables = Tables::open(&path.join("fjall"), 1 << 20).unwrap();
+    for keyspace in tables.keyspaces() {
+        keyspace.rotate_memtable_and_wait().unwrap();
+    }
+    drop(tables);
+    let mut mark = Mark::open(&path.join("mark")).unwrap().unwrap();
+    mark.write(Values { flushed: Flushed { log: 50, versions: 50 }, ..mark.values() }).unwrap();
+    let mut copied = std::fs::read(&journal).unwrap();
+    copied.truncate(before);
+    // A crash leaves a journal that was to be removed, and the one behind it.
+    std::fs::write(path.join("fjall/1.jnl"), b"").unwrap();
+    let middle = copied.iter().rposition(|byte| *byte != 0).unwrap() / 2;
+    copied[middle] ^= 1;
+    std::fs::write(&journal, &copied).unwrap();
+    let report = offline::check(&path).unwrap();
+    if report.is_sound() {
+        // The byte was one that no checksum covers.
+        return;
+    }
+    assert!(report.lost.is_nothing(), "{report}");
+    let why = corrupt(open(&path));
+    assert!(why.contains("no change is lost"), "{why}");
+    let Repaired::Mended { objects, .. } = offline::repair(&path, None, 0).unwrap() else {
+        panic!("{report}")
+    };
+    assert_eq!(objects, wanted.len());
+    assert_eq!(rows(&open(&path).unwrap()).await.unwrap(), wanted);
+}
+
+/// Whose the store is stands in its first batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_for_somebody() {
+    let filled = Filled::many(5).await;
+    let mut damaged = filled.journal.clone();
+    let (_, end) = filled.batches[0];
+    damaged[end - 20] ^= 1;
+    filled.damaged(&damaged);
+    let report = offline::check(&filled.store()).unwrap();
+    assert!(report.identity.is_none() && report.lost.is_nothing(), "{report}");
+    assert!(matches!(offline::repair(&filled.store(), None, 0), Err(OpenError::Unidentified)));
+    let left: Vec<_> = std::fs::read_dir(filled.dir.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    let theirs = Identity { preset: "kubernetes".to_owned(), api_domain: "example.com".to_owned() };
+    assert!(offline::repair(&filled.store(), Some(&theirs), 0).is_ok());
+    let tables = Tables::open(&filled.store().join("fjall"), 1 << 20).unwrap();
+    assert_eq!(recovery::identity(&tables).unwrap(), theirs);
+}
+
+/// Without the mark nobody knows what was acknowledged: the report does not say that nothing is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_mark_nothing_is_promised() {
+    let filled = Filled::many(5).await;
+    std::fs::remove_file(filled.store().join("mark")).unwrap();
+    let report = offline::check(&filled.store()).unwrap();
+    assert_eq!(report.lost.after, Some(5), "{report}");
+    assert_eq!(filled.repaired().await.0, [1, 2, 3, 4, 5]);
+}

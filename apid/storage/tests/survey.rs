@@ -1,0 +1,119 @@
+//! A damaged store of very many keys is looked at, and refused at start, with little memory and in one pass.
+//!
+//! The test starts itself as the process whose memory is measured.
+#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use apimachinery::clock::SystemClock;
+use bytes::Bytes;
+use storage::engine::fjall::offline::{self, Repaired};
+use storage::engine::fjall::{FjallStore, Identity, OpenError, Options};
+use storage::{Change, Error, Observer, Op, Store};
+
+const KEYS: usize = 200_000;
+const VALUE: usize = 2000;
+/// What looking may take: less than half of what the objects that are left would.
+const MOST: u64 = 160 << 20;
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn observe(&self, _: &[Change]) {}
+}
+
+fn options(dir: &Path) -> Options {
+    let identity = Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
+    Options { reserve_bytes: 0, ..Options::new(dir, identity, Arc::new(SystemClock::new())) }
+}
+
+/// Writes all keys, each once, and closes the store.
+fn fill(dir: &Path) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Arc::new(FjallStore::open(options(dir), Arc::new(Nobody)).unwrap());
+        let value = Bytes::from(vec![b'v'; VALUE]);
+        for begin in (0..KEYS).step_by(2000) {
+            let mut writes = tokio::task::JoinSet::new();
+            for number in begin..begin + 2000 {
+                let (store, value) = (store.clone(), value.clone());
+                writes
+                    .spawn(async move { store.commit(&format!("key/{number:07}"), Op::Create(value)).await });
+            }
+            for made in writes.join_all().await {
+                made.unwrap();
+            }
+        }
+        store.close().await;
+    });
+}
+
+/// Overwrites the first half of every table of objects: the rows stand first, and what describes them last.
+fn damage(dir: &Path) -> usize {
+    let tables = |keyspace: PathBuf| -> Vec<PathBuf> {
+        let entries = fs::read_dir(keyspace.join("tables")).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let size =
+        |tables: &Vec<PathBuf>| tables.iter().map(|table| fs::metadata(table).unwrap().len()).sum::<u64>();
+    let keyspaces = fs::read_dir(dir.join("fjall/keyspaces")).unwrap();
+    let largest = keyspaces.map(|entry| tables(entry.unwrap().path())).max_by_key(size).unwrap();
+    for table in &largest {
+        let mut bytes = fs::read(table).unwrap();
+        let half = bytes.len() / 2;
+        bytes.iter_mut().take(half).for_each(|byte| *byte = 0x55);
+        fs::write(table, bytes).unwrap();
+    }
+    largest.len()
+}
+
+/// The most memory that this process had.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[test]
+#[ignore = "the process whose memory `a_store_of_which_very_much_is_lost_is_looked_at_with_little_memory` measures"]
+fn look() {
+    let dir = PathBuf::from(std::env::var_os("STORE_DIR").unwrap());
+    let before = peak();
+    let report = offline::check(&dir).unwrap();
+    assert!(report.lost.keys.len() > KEYS / 4, "{report}");
+    assert!(report.objects > KEYS / 4 && report.objects + report.lost.keys.len() >= KEYS, "{report}");
+    assert!(report.to_string().lines().count() < 100, "a report is for people");
+    let checked = peak() - before;
+    let Err(OpenError::Store(Error::Corrupt(why))) = FjallStore::open(options(&dir), Arc::new(Nobody)) else {
+        panic!("opened");
+    };
+    assert!(why.len() < 10_000 && why.contains("are missing"), "{why}");
+    let refused = peak() - before;
+    let Repaired::Mended { objects, .. } = offline::repair(&dir, None, 0).unwrap() else {
+        panic!("{report}")
+    };
+    assert_eq!(objects, report.objects);
+    println!("MiB: check {}, start {}, repair {}", checked >> 20, refused >> 20, (peak() - before) >> 20);
+    assert!(refused < MOST, "{} MiB", refused >> 20);
+}
+
+/// It ends: a walk over all that is lost for each key that is lost would not for minutes.
+#[test]
+fn a_store_of_which_very_much_is_lost_is_looked_at_with_little_memory() {
+    let memory = Path::new("/dev/shm");
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+    let store = dir.path().join("store");
+    fill(&store);
+    println!("{} tables are damaged", damage(&store));
+    let looked = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "look", "--ignored", "--nocapture"])
+        .env("STORE_DIR", &store)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&looked.stdout);
+    println!("{said}");
+    assert!(looked.status.success(), "{said}{}", String::from_utf8_lossy(&looked.stderr));
+}
