@@ -173,7 +173,10 @@ impl Exchange<'_> {
         if self.asks_for_health() && self.plane.auth.unreachable().is_some() {
             return paths::answer(self);
         }
-        let caller = self.plane.auth.authenticate(&credentials).await?;
+        // Who is to be somebody else is asked about by themselves first.
+        let impersonates = self.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
+        let wanted = (!impersonates).then_some(&self.info.attributes);
+        let caller = self.plane.auth.authenticate_for(&credentials, wanted).await?;
         if let Some(event) = event {
             event.user = Some((**caller.user()).clone());
         }
