@@ -32,6 +32,7 @@ mod garbage;
 mod hostile;
 mod kubectl;
 mod many_bindings;
+mod missing_authd;
 mod modes;
 mod naming;
 mod nodes;

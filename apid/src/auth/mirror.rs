@@ -110,7 +110,12 @@ impl Auth {
         let mut demands = MirrorClient::new(channel)
             .sync(ReceiverStream::new(outgoing))
             .await
-            .map_err(|status| format!("authd refused the mirror: {}", status.message()))?
+            .map_err(|status| {
+                if status.code() == tonic::Code::FailedPrecondition {
+                    backoff.refused();
+                }
+                format!("authd refused the mirror: {}", status.message())
+            })?
             .into_inner();
         backoff.reset();
 

@@ -50,6 +50,8 @@ const REOPENING: Duration = Duration::from_millis(300);
 /// one at a unix socket costs some microseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// The pause after authd said that it will not: until somebody starts it with other flags it says so again, and logs it.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// Bytes of the largest message: a review of a body as large as one may be, with room.
 const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
 /// Flow-control window, so that a burst of questions does not wait for the other side.
@@ -239,6 +241,11 @@ impl Backoff {
         tokio::time::sleep(self.next).await;
         self.next = (self.next * 2).min(LONGEST_PAUSE);
     }
+
+    /// The next pause follows a refusal.
+    pub(super) fn refused(&mut self) {
+        self.next = REFUSED_PAUSE;
+    }
 }
 
 /// Keeps a stream open until the client is dropped.
@@ -305,8 +312,12 @@ pub(super) fn with_source(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
+        let cause_text = cause.to_string();
+        // Some errors say no more than what they wrap.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
         source = cause.source();
     }
     text
