@@ -61,7 +61,8 @@ where
         self.kept.get(key).filter(|(_, end)| now < *end).map(|(answer, end)| (answer, end - now))
     }
 
-    /// The answer to a question. `ask` gives it with its time to live.
+    /// The answer to a question. `ask` gives it with its time to live, which counts from when it is called: nobody can
+    /// tell when on its way the answer was true.
     pub(crate) async fn get<Asked>(&self, key: &K, ask: impl FnOnce() -> Asked) -> (V, Duration)
     where
         Asked: Future<Output = (V, Duration)>,
@@ -73,8 +74,9 @@ where
         let here = Here { of: &self.asking, key, asking: &asking };
         let (answer, end) = asking
             .get_or_init(|| async {
+                let begun = self.clock.monotonic();
                 let (answer, ttl) = ask().await;
-                let end = self.clock.monotonic().saturating_add(ttl);
+                let end = begun.saturating_add(ttl);
                 if !ttl.is_zero() && (self.weigh)(key) <= LARGEST {
                     self.kept.insert(key.clone(), (answer.clone(), end));
                 }
@@ -155,6 +157,12 @@ mod tests {
         assert_eq!(bench.get("other", 10).await.0, 2);
         assert_eq!(bench.get("never", 0).await, (3, Duration::ZERO));
         assert_eq!(bench.get("never", 0).await, (4, Duration::ZERO));
+        let slow = || async {
+            bench.clock.advance(Duration::from_secs(4));
+            (9, Duration::from_secs(10))
+        };
+        let key = "slow".to_owned();
+        assert_eq!(bench.answers.get(&key, slow).await, (9, Duration::from_secs(6)), "from the question on");
         let large = "x".repeat(LARGEST + 1);
         bench.get(&large, 10).await;
         assert_eq!(bench.get(&large, 10).await.0, 6, "too large to be kept");
