@@ -314,6 +314,15 @@ mod tests {
     }
 
     #[test]
+    fn controllers_are_named_right_or_nothing_starts() {
+        assert!(check(&["--controllers=*,tokencleaner,-ttl-controller"]).is_ok());
+        assert_eq!(
+            check(&["--controllers=*,tokencleaners"]).unwrap_err(),
+            ["--controllers: `tokencleaners` is not in the list of known controllers"]
+        );
+    }
+
+    #[test]
     fn anonymous_access_follows_the_mode_unless_it_is_set() {
         for (flags, want) in [
             (vec![], false),
