@@ -141,7 +141,7 @@ pub(super) const FLAGS: &[Flag] = &[
         "request-timeout",
         Value("TIME"),
         Apid,
-        "how long a request other than a watch may take (default 1m)",
+        "how long a request other than a watch may take, with the sending of its answer (default 1m)",
     ),
     flag(
         "min-request-timeout",

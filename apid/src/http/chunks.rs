@@ -8,16 +8,12 @@
 
 use std::collections::VecDeque;
 use std::io::Write as _;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use apimachinery::status::Status;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http_body::Frame;
-use serving::body::{Body, BodyError};
 
 use crate::plane::Item;
 use crate::verbs::Shown;
@@ -161,31 +157,14 @@ impl Iterator for Gzip {
     }
 }
 
-/// The body of an answer that is made as it is sent. An error cuts the connection, so that nobody takes half of a document
-/// for all of it.
-pub(super) fn body(chunks: impl Chunks + Unpin + 'static) -> Body {
-    Body::stream(Sent(chunks))
-}
-
-struct Sent<I>(I);
-
-impl<I: Chunks + Unpin> http_body::Body for Sent<I> {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let next = self.0.next();
-        Poll::Ready(next.map(|chunk| match chunk {
-            Ok(chunk) => Ok(Frame::data(chunk)),
-            Err(status) => {
-                tracing::error!(reason = status.message, "an answer broke off");
-                Err(BodyError::from(status.message))
-            }
-        }))
-    }
+/// A document that is made already, part by part: each is a copy, so that the whole is not held by what is still buffered
+/// of it.
+pub(super) fn copied(document: Bytes) -> Box<dyn Chunks> {
+    let mut rest = document;
+    Box::new(std::iter::from_fn(move || {
+        let part = rest.split_to(rest.len().min(ROOM));
+        (!part.is_empty()).then(|| Ok(Bytes::copy_from_slice(&part)))
+    }))
 }
 
 #[cfg(test)]
@@ -219,6 +198,20 @@ mod tests {
                 Begun::Whole(bytes) => assert_eq!((bytes, true), (all, is_whole), "{parts:?}"),
                 Begun::Long(rest) => assert_eq!((whole(rest).unwrap(), false), (all, is_whole), "{parts:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn parts_of_a_document_are_copies() {
+        for size in [0, 1, ROOM, ROOM + 1, 5 * ROOM] {
+            let document = Bytes::from((0..size).map(|i| (i % 251) as u8).collect::<Vec<_>>());
+            let mut parts = Vec::new();
+            for part in copied(document.clone()) {
+                let part = part.unwrap();
+                assert!(part.is_unique() && part.len() <= ROOM);
+                parts.extend_from_slice(&part);
+            }
+            assert_eq!(parts, document);
         }
     }
 

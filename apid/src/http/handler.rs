@@ -18,7 +18,7 @@ use super::negotiate::{self, Dialect};
 use super::query::Query;
 use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, Answer, Delivery};
-use super::{openapi, openid, paths, resources};
+use super::{deadline, openapi, openid, paths, resources};
 use crate::audit::{Event, Stage};
 use crate::auth::{Authorized, Credentials, Presented};
 use crate::plane::Plane;
@@ -101,12 +101,22 @@ impl Api {
         }
         record.event = None;
         let compression = plane.gates.enabled(serving::gates::Gate::ApiResponseCompression);
+        let left = plane.request_timeout.saturating_sub(latency);
+        let send = |chunks| {
+            let aborts = plane.request_metrics.aborts(&info, resource.map(|r| &**r));
+            let id = id.to_owned();
+            deadline::body(chunks, left, move || {
+                tracing::info!(request_id = id, "a client did not take its answer in time");
+                aborts();
+            })
+        };
         answer.into_response(&Delivery::new(
             head.method == Method::HEAD,
             &head.headers,
             &query,
             compression,
             &audit_id,
+            &send,
         ))
     }
 }

@@ -1,11 +1,11 @@
-//! What is counted of requests (requirements D-METRIC-7 to -9, -13).
+//! What is counted of requests (requirements D-METRIC-1 to -9, -13).
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use kinds::{Resource, Subresource};
 use parking_lot::RwLock;
-use serving::metrics::{Counter, Counters, Definition, Histogram, Histograms, Metrics, Stability};
+use serving::metrics::{Counter, Counters, Definition, Gauges, Histogram, Histograms, Metrics, Stability};
 
 use super::query::Query;
 use super::request_info::RequestInfo;
@@ -22,6 +22,18 @@ const DURATION: Definition = Definition::new(
     "Time from the head of a request to the head of its answer, by verb, resource and scope; watches aside",
 );
 
+const ABORTS: Definition = Definition::new(
+    "apiserver_request_aborts_total",
+    Stability::Alpha,
+    "Requests whose answers were broken off because their clients did not take them in time, by verb, resource and scope",
+);
+
+const DEPRECATED: Definition = Definition::new(
+    "apiserver_requested_deprecated_apis",
+    Stability::Stable,
+    "Deprecated APIs that were requested, by group, version, resource, subresource and the release that removes them",
+);
+
 /// Upper bounds in seconds.
 const BUCKETS: &[f64] =
     &[0.001, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0];
@@ -32,6 +44,8 @@ type Labels = Vec<(&'static str, String)>;
 pub struct RequestMetrics {
     requests: Counters<Labels>,
     durations: Histograms<Labels>,
+    aborts: Counters<Labels>,
+    deprecated: Gauges<Labels>,
     /// The series that were used, so that counting a request allocates nothing.
     used: RwLock<HashMap<Series, (Counter, Histogram)>>,
 }
@@ -55,6 +69,8 @@ impl RequestMetrics {
         RequestMetrics {
             requests: metrics.counter(&REQUESTS),
             durations: metrics.histogram(&DURATION, BUCKETS),
+            aborts: metrics.counter(&ABORTS),
+            deprecated: metrics.gauge(&DEPRECATED),
             used: RwLock::default(),
         }
     }
@@ -91,6 +107,40 @@ impl RequestMetrics {
         requests.inc();
         if series.verb != "WATCH" {
             durations.observe(latency.as_secs_f64());
+        }
+    }
+
+    /// A resource that should not be used any more was asked for. It is not known when it goes.
+    pub(super) fn deprecated(&self, resource: &Resource, version: &str, subresource: &str) {
+        let labels: Labels = vec![
+            ("group", resource.group_resource.group.clone()),
+            ("version", version.to_owned()),
+            ("resource", resource.group_resource.resource.clone()),
+            ("subresource", subresource.to_owned()),
+            ("removed_release", String::new()),
+        ];
+        self.deprecated.get_or_create(&labels).set(1);
+    }
+
+    /// Counts, when it is called, that the answer of a request was broken off.
+    pub(super) fn aborts(
+        &self,
+        info: &RequestInfo,
+        resource: Option<&Resource>,
+    ) -> impl FnOnce() + Send + 'static {
+        let a = &info.attributes;
+        let of = |text: &str| if resource.is_some() { text.to_owned() } else { String::new() };
+        let labels: Labels = vec![
+            ("verb", verb(&a.verb).to_owned()),
+            ("group", of(&a.group)),
+            ("version", of(&a.version)),
+            ("resource", of(&a.resource)),
+            ("subresource", of(&a.subresource)),
+            ("scope", scope(info, resource.is_some()).to_owned()),
+        ];
+        let aborts = self.aborts.clone();
+        move || {
+            aborts.get_or_create(&labels).inc();
         }
     }
 

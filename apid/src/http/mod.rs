@@ -10,9 +10,12 @@
 //!
 //! INVARIANT (one reading): what is authorized is what is done; only `request_info` reads a path.
 //! INVARIANT (a Status, never a panic): whatever a client sends is answered with a Status that says what is wrong.
+//! INVARIANT (bounded): a client that does not read costs what its connection buffers, and until the time of its request
+//! is over (`deadline`) what its answer is made of. A watch costs a position in the ring of events.
 
 mod body;
 mod chunks;
+mod deadline;
 mod handler;
 mod in_flight;
 mod metrics;

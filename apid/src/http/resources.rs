@@ -121,6 +121,13 @@ async fn stored(
         Verb::DeleteCollection => delete_collection(exchange, &call, body).await,
     };
     let deprecation = kind.strategy.deprecation(&exchange.plane.names);
+    if deprecation.is_some() {
+        exchange.plane.request_metrics.deprecated(&collection.resource, &a.version, &a.subresource);
+        if let Some(event) = event {
+            let key = exchange.plane.names.group_key("deprecated");
+            event.annotations.push((key, "true".to_owned()));
+        }
+    }
     with_notes(result.map(|answer| answer.with_warnings(deprecation.into_iter().collect())), &notes, event)
 }
 

@@ -168,14 +168,13 @@ impl Answer {
                     Ok(Begun::Long(chunks)) => {
                         let media_type = HeaderValue::from_static(format.media_type());
                         headers.insert(header::CONTENT_TYPE, media_type);
-                        let body = if delivery.gzip {
+                        if delivery.gzip {
                             mark_compressed(headers);
-                            chunks::body(Gzip::new(chunks))
-                        } else {
-                            chunks::body(chunks)
-                        };
+                        }
                         if !delivery.head {
-                            *response.body_mut() = body;
+                            let compressed = |chunks| Box::new(Gzip::new(chunks));
+                            let chunks = if delivery.gzip { compressed(chunks) } else { chunks };
+                            *response.body_mut() = (delivery.send)(chunks);
                         }
                         return response;
                     }
@@ -211,7 +210,9 @@ impl Answer {
         };
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
         if !delivery.head {
-            *response.body_mut() = Body::from(bytes);
+            let at_once = bytes.len() <= AT_ONCE;
+            let body = if at_once { Body::from(bytes) } else { (delivery.send)(chunks::copied(bytes)) };
+            *response.body_mut() = body;
         }
         response
     }
@@ -226,6 +227,9 @@ const WARNINGS_MAX: usize = 4096;
 /// Bytes from which on an answer is worth compressing (requirements D-GZIP-9).
 const COMPRESSED_FROM: usize = 128 * 1024;
 
+/// Bytes up to which a document is given to its connection at once.
+const AT_ONCE: usize = 128 * 1024;
+
 /// How the client wants its answer sent.
 pub(super) struct Delivery<'a> {
     /// The id of the request in the audit log.
@@ -236,6 +240,8 @@ pub(super) struct Delivery<'a> {
     pub(super) pretty: bool,
     /// Compressed when it is large.
     pub(super) gzip: bool,
+    /// Makes a body of what is sent part by part.
+    pub(super) send: &'a dyn Fn(Box<dyn Chunks>) -> Body,
 }
 
 impl<'a> Delivery<'a> {
@@ -246,12 +252,14 @@ impl<'a> Delivery<'a> {
         query: &Query,
         compression: bool,
         audit_id: &'a HeaderValue,
+        send: &'a dyn Fn(Box<dyn Chunks>) -> Body,
     ) -> Self {
         Delivery {
             audit_id,
             head,
             pretty: pretty(headers, query),
             gzip: compression && negotiate::accepts_gzip(headers),
+            send,
         }
     }
 }
@@ -324,7 +332,8 @@ mod tests {
     use super::*;
 
     fn delivery(audit_id: &HeaderValue) -> Delivery<'_> {
-        Delivery { audit_id, head: false, pretty: false, gzip: true }
+        let send = &|chunks| Body::from(chunks::whole(chunks).unwrap());
+        Delivery { audit_id, head: false, pretty: false, gzip: true, send }
     }
 
     #[test]

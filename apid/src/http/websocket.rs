@@ -14,6 +14,10 @@
 //!
 //! Kubernetes' `WatchServer.HandleWS`. Unlike it, no `Origin` is asked for: who may watch depends on credentials alone.
 
+mod frames;
+#[cfg(test)]
+mod fuzz;
+
 use std::io;
 use std::time::Duration;
 
@@ -33,10 +37,12 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
+use self::frames::{BINARY, CLOSE, NORMAL, Received, Reply, TEXT, frame};
+
 /// What RFC 6455 appends to a client's key.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// How long the connection may take to become a WebSocket, and a client to take what is sent.
+/// How long the connection may take to become a WebSocket, and a client to take any bytes of what is sent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A request to become a WebSocket that can be granted.
@@ -135,222 +141,102 @@ async fn converse(
                 None => (frame(CLOSE, &NORMAL.to_be_bytes()), true),
             },
         };
-        let sent = async {
-            write.write_all(&frame).await?;
-            write.flush().await
-        };
-        tokio::time::timeout(PATIENCE, sent).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        send(&mut write, &frame, PATIENCE).await?;
         if last {
             return write.shutdown().await;
         }
     }
 }
 
-const TEXT: u8 = 1;
-const BINARY: u8 = 2;
-const CLOSE: u8 = 8;
-const PING: u8 = 9;
-const PONG: u8 = 10;
-
-/// Codes of a close: nothing is wrong, and the client broke the protocol.
-const NORMAL: u16 = 1000;
-const PROTOCOL_ERROR: u16 = 1002;
-
-/// Bytes of the longest control frame's payload.
-const CONTROL_MAX: usize = 125;
-
-/// A whole message, unmasked, as servers send them.
-fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(payload.len() + 10);
-    out.push(0x80 | opcode);
-    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
-        (Ok(length), _) if usize::from(length) <= CONTROL_MAX => out.push(length),
-        (_, Ok(length)) => {
-            out.push(126);
-            out.extend_from_slice(&length.to_be_bytes());
+/// Sends bytes to a client that takes some of them in each `patience`: a slow one is waited for, one that has stopped is
+/// not.
+///
+/// # Errors
+///
+/// `TimedOut`, and those of the connection.
+async fn send(write: &mut (impl AsyncWrite + Unpin), mut bytes: &[u8], patience: Duration) -> io::Result<()> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    while !bytes.is_empty() {
+        let part = bytes.get(..PART).unwrap_or(bytes);
+        let taken = tokio::time::timeout(patience, write.write(part)).await.map_err(late)??;
+        if taken == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
         }
-        _ => {
-            out.push(127);
-            out.extend_from_slice(&u64::try_from(payload.len()).unwrap_or(u64::MAX).to_be_bytes());
-        }
+        bytes = bytes.get(taken..).unwrap_or_default();
     }
-    out.extend_from_slice(payload);
-    out
+    tokio::time::timeout(patience, write.flush()).await.map_err(late)?
 }
 
-/// What a client sends: control frames are answered, the content of others is passed over as it comes.
-#[derive(Default)]
-struct Received {
-    /// The beginning of a frame: at most a head and the payload of a control frame.
-    begun: Vec<u8>,
-    /// Bytes of a payload to pass over.
-    passing: u64,
-}
-
-/// What is to be sent for what was received.
-#[derive(Debug, PartialEq, Eq)]
-enum Reply {
-    Nothing,
-    Frames(Vec<u8>),
-    /// And then no more.
-    Close(Vec<u8>),
-}
-
-impl Received {
-    /// Takes some bytes.
-    fn take(&mut self, bytes: &[u8]) -> Reply {
-        let mut frames = Vec::new();
-        for byte in bytes {
-            if self.passing > 0 {
-                self.passing -= 1;
-                continue;
-            }
-            self.begun.push(*byte);
-            match self.finished() {
-                Ok(None) => {}
-                Ok(Some((PING, payload))) => frames.extend(frame(PONG, &payload)),
-                Ok(Some((CLOSE, payload))) => {
-                    // The code is sent back, if there is one.
-                    frames.extend(frame(CLOSE, payload.get(..2).unwrap_or_default()));
-                    return Reply::Close(frames);
-                }
-                Ok(Some(_)) => {}
-                Err(Malformed) => {
-                    frames.extend(frame(CLOSE, &PROTOCOL_ERROR.to_be_bytes()));
-                    return Reply::Close(frames);
-                }
-            }
-        }
-        if frames.is_empty() { Reply::Nothing } else { Reply::Frames(frames) }
-    }
-
-    /// The frame that has begun, if it is whole by now: its opcode, and its payload if it is a control frame.
-    fn finished(&mut self) -> Result<Option<(u8, Vec<u8>)>, Malformed> {
-        let [first, second, rest @ ..] = self.begun.as_slice() else { return Ok(None) };
-        let (opcode, length) = (first & 0x0f, second & 0x7f);
-        let control = opcode >= CLOSE;
-        let known = opcode <= BINARY || (CLOSE..=PONG).contains(&opcode);
-        let whole = first & 0x80 != 0 && usize::from(length) <= CONTROL_MAX;
-        if first & 0x70 != 0 || second & 0x80 == 0 || !known || (control && !whole) {
-            return Err(Malformed);
-        }
-        let (length, rest) = match length {
-            126 => match rest.split_first_chunk::<2>() {
-                Some((length, rest)) => (u64::from(u16::from_be_bytes(*length)), rest),
-                None => return Ok(None),
-            },
-            127 => match rest.split_first_chunk::<8>() {
-                Some((length, rest)) => (u64::from_be_bytes(*length), rest),
-                None => return Ok(None),
-            },
-            length => (u64::from(length), rest),
-        };
-        let Some((mask, payload)) = rest.split_first_chunk::<4>() else { return Ok(None) };
-        if !control {
-            if length > i64::MAX.unsigned_abs() {
-                return Err(Malformed);
-            }
-            self.passing = length;
-            self.begun.clear();
-            return Ok(Some((opcode, Vec::new())));
-        }
-        if u64::try_from(payload.len()).unwrap_or(u64::MAX) < length {
-            return Ok(None);
-        }
-        let payload = payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect();
-        self.begun.clear();
-        Ok(Some((opcode, payload)))
-    }
-}
-
-/// Not what RFC 6455 lets a client send.
-#[derive(Debug)]
-struct Malformed;
+/// Bytes of a message that a connection is given at a time.
+const PART: usize = 16 * 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A frame as clients send them.
-    fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
-        let mut out = frame(0, payload);
-        out[0] = first;
-        out[1] |= 0x80;
-        let mask = [1, 2, 3, 4];
-        let head = out.len() - payload.len();
-        out.splice(head..head, mask);
-        out.iter_mut().skip(head + 4).zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
-        out
-    }
 
     #[test]
     fn a_key_is_accepted_as_the_rfc_says() {
         assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
-    #[test]
-    fn lengths_of_messages() {
-        for (length, head) in [
-            (0, vec![0x81, 0]),
-            (125, vec![0x81, 125]),
-            (126, vec![0x81, 126, 0, 126]),
-            (65_535, vec![0x81, 126, 0xff, 0xff]),
-            (65_536, vec![0x81, 127, 0, 0, 0, 0, 0, 1, 0, 0]),
-        ] {
-            let out = frame(TEXT, &vec![7; length]);
-            assert_eq!((&out[..head.len()], out.len()), (head.as_slice(), head.len() + length));
-        }
+    /// A client that takes a few bytes at a time and lets time pass between: all of it comes, though the whole takes much
+    /// longer than its patience is.
+    #[tokio::test]
+    async fn a_slow_client_is_waited_for_and_one_that_has_stopped_is_not() {
+        let message: Vec<u8> = (0..4 * PART).map(|i| (i % 251) as u8).collect();
+        let mut slow = Slow { taken: Vec::new(), pauses: 40, every: PART / 10, sleep: None };
+        send(&mut slow, &message, 4 * Slow::PAUSE).await.unwrap();
+        assert!(slow.taken == message && slow.pauses == 0);
+        let (mut ours, theirs) = tokio::io::duplex(PART);
+        let stopped = send(&mut ours, &message, Duration::from_millis(1)).await.unwrap_err();
+        assert_eq!(stopped.kind(), io::ErrorKind::TimedOut);
+        drop(theirs);
+        let gone = send(&mut ours, &message, PATIENCE).await.unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
     }
 
-    #[test]
-    fn what_clients_send_is_answered_or_passed_over_however_it_is_cut() {
-        let close = |code: u16| Reply::Close(frame(CLOSE, &code.to_be_bytes()));
-        let pong = |payload: &[u8]| Reply::Frames(frame(PONG, payload));
-        let after_text = [masked(0x81, &[9; 70_000]), masked(0x89, b"still there")].concat();
-        let fragments = [masked(0x01, b"a"), masked(0x89, b"between"), masked(0x80, b"b")].concat();
-        for (sent, reply) in [
-            (masked(0x81, b"text"), Reply::Nothing),
-            (masked(0x82, &[0; 300]), Reply::Nothing),
-            (masked(0x89, b""), pong(b"")),
-            (masked(0x89, &[5; 125]), pong(&[5; 125])),
-            (masked(0x8a, b"pong"), Reply::Nothing),
-            (after_text, pong(b"still there")),
-            (fragments, pong(b"between")),
-            (masked(0x88, b""), Reply::Close(frame(CLOSE, b""))),
-            (masked(0x88, b"\x03\xe9gone"), close(1001)),
-            (frame(PING, b"unmasked"), close(1002)),
-            (masked(0xc1, b"reserved bit"), close(1002)),
-            (masked(0x83, b"opcode"), close(1002)),
-            (masked(0x8b, b"opcode"), close(1002)),
-            (masked(0x09, b"a control frame in parts"), close(1002)),
-            (masked(0x89, &[0; 126]), close(1002)),
-            ([&[0x82, 0xff][..], &[0xff; 12]].concat(), close(1002)),
-        ] {
-            for cut in [sent.len(), 1, 3] {
-                let mut received = Received::default();
-                let mut replies = Vec::new();
-                for part in sent.chunks(cut) {
-                    match received.take(part) {
-                        Reply::Nothing => {}
-                        reply @ Reply::Frames(_) => replies.push(reply),
-                        reply @ Reply::Close(_) => {
-                            replies.push(reply);
-                            break;
-                        }
-                    }
-                    assert!(received.begun.len() <= 14 + CONTROL_MAX);
-                }
-                let replies = if replies.is_empty() { vec![Reply::Nothing] } else { replies };
-                assert_eq!(
-                    replies,
-                    [match &reply {
-                        Reply::Nothing => Reply::Nothing,
-                        Reply::Frames(frames) => Reply::Frames(frames.clone()),
-                        Reply::Close(frames) => Reply::Close(frames.clone()),
-                    }],
-                    "{sent:?} cut by {cut}"
-                );
+    /// Takes `every` bytes after each pause.
+    struct Slow {
+        taken: Vec<u8>,
+        pauses: usize,
+        every: usize,
+        sleep: Option<std::pin::Pin<Box<tokio::time::Sleep>>>,
+    }
+
+    impl Slow {
+        const PAUSE: Duration = Duration::from_millis(10);
+    }
+
+    impl AsyncWrite for Slow {
+        fn poll_write(
+            mut self: std::pin::Pin<&mut Self>,
+            context: &mut std::task::Context<'_>,
+            bytes: &[u8],
+        ) -> std::task::Poll<io::Result<usize>> {
+            let this = &mut *self;
+            if this.pauses > 0 {
+                let sleep = this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(Self::PAUSE)));
+                std::task::ready!(sleep.as_mut().poll(context));
+                this.sleep = None;
+                this.pauses -= 1;
             }
+            let count = bytes.len().min(this.every);
+            this.taken.extend_from_slice(&bytes[..count]);
+            std::task::Poll::Ready(Ok(count))
+        }
+
+        fn poll_flush(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            std::task::Poll::Ready(Ok(()))
         }
     }
 }

@@ -38,9 +38,8 @@ pub(super) struct Alarm {
     guard: Arc<WatchGuard>,
     stopping: watch::Receiver<bool>,
     end: Instant,
-    /// When the next bookmark is due; None when none is wanted.
-    bookmark: Option<Instant>,
-    last_bookmark_sent: bool,
+    /// None when none is wanted.
+    bookmarks: Option<Bookmarks>,
     set: Option<Pin<Box<dyn Future<Output = Ring> + Send>>>,
 }
 
@@ -53,8 +52,8 @@ impl Alarm {
         end: Instant,
         bookmarks: bool,
     ) -> Self {
-        let bookmark = bookmarks.then_some(now + BOOKMARK_EVERY);
-        Alarm { guard, stopping, end, bookmark, last_bookmark_sent: false, set: None }
+        let bookmarks = bookmarks.then(|| Bookmarks::new(now, end));
+        Alarm { guard, stopping, end, bookmarks, set: None }
     }
 
     /// Whether the process stops or the time is over.
@@ -65,29 +64,45 @@ impl Alarm {
     /// Waits for the next.
     pub(super) async fn rings(&mut self) -> Ring {
         let (guard, stopping) = (&self.guard, &self.stopping);
-        let (end, bookmark) = (self.end, self.next_bookmark());
+        let (end, bookmark) = (self.end, self.bookmarks.as_ref().map(Bookmarks::due));
         let set = self
             .set
             .get_or_insert_with(|| Box::pin(ring(Arc::clone(guard), stopping.clone(), end, bookmark)));
         let ring = set.as_mut().await;
         self.set = None;
-        if ring == Ring::Bookmark {
-            let now = Instant::now();
-            self.last_bookmark_sent |= now >= self.last_bookmark();
-            if self.bookmark.is_some_and(|due| now >= due) {
-                self.bookmark = Some(now + BOOKMARK_EVERY);
-            }
+        if let (Ring::Bookmark, Some(bookmarks)) = (ring, &mut self.bookmarks) {
+            bookmarks.sent(Instant::now());
         }
         ring
     }
+}
 
-    fn last_bookmark(&self) -> Instant {
-        self.end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(self.end)
+/// When bookmarks are due: one in a minute, and one before the end.
+struct Bookmarks {
+    next: Instant,
+    /// When the one before the end is due; None when it was sent.
+    last: Option<Instant>,
+}
+
+impl Bookmarks {
+    fn new(now: Instant, end: Instant) -> Self {
+        Bookmarks {
+            next: now + BOOKMARK_EVERY,
+            last: Some(end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end)),
+        }
     }
 
-    fn next_bookmark(&self) -> Option<Instant> {
-        let due = self.bookmark?;
-        Some(if self.last_bookmark_sent { due } else { due.min(self.last_bookmark()) })
+    /// When the next one is due.
+    fn due(&self) -> Instant {
+        self.last.map_or(self.next, |last| last.min(self.next))
+    }
+
+    /// It was.
+    fn sent(&mut self, now: Instant) {
+        self.last = self.last.filter(|last| now < *last);
+        if now >= self.next {
+            self.next = now + BOOKMARK_EVERY;
+        }
     }
 }
 
@@ -107,5 +122,28 @@ async fn ring(
         _ = stopping.wait_for(|stopping| *stopping) => Ring::Stopping,
         () = guard.changed() => Ring::Doubt,
         () = tokio::time::sleep_until(due) => what,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bookmarks_are_due_each_minute_and_before_the_end() {
+        for (seconds, expected) in
+            [(1, vec![0]), (30, vec![28]), (61, vec![59, 60]), (62, vec![60]), (200, vec![60, 120, 180, 198])]
+        {
+            let now = Instant::now();
+            let end = now + Duration::from_secs(seconds);
+            let mut bookmarks = Bookmarks::new(now, end);
+            let mut times = Vec::new();
+            while bookmarks.due() < end {
+                let due = bookmarks.due().max(now);
+                bookmarks.sent(due);
+                times.push((due - now).as_secs());
+            }
+            assert_eq!(times, expected, "a watch of {seconds} s");
+        }
     }
 }

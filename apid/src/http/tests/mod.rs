@@ -3,6 +3,7 @@
 mod api_versions;
 mod apply;
 mod cbor;
+mod counted;
 mod deletion;
 mod endpoints;
 mod forms;
@@ -45,6 +46,9 @@ use crate::auth::Auth;
 use crate::background::AdmissionWrites;
 use crate::plane::{Cache, Health, Parts, Plane};
 use crate::verbs::{Surroundings, TokenKey};
+
+/// How long requests may take.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// A server without a socket, under the neutral names.
 pub(super) struct Server {
@@ -98,21 +102,39 @@ impl Server {
     }
 
     async fn made(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog, gates: &str) -> Self {
-        Server::of(auth, audit, gates, Arc::new(SeededChance::new(7)), &[], Limits::default()).await
+        Server::of(auth, audit, gates, Arc::new(SeededChance::new(7)), &[], Limits::default(), MINUTE).await
     }
 
     /// As [`Server::start`], with chance and further kinds as a test says.
     pub(super) async fn made_of(chance: Arc<dyn Chance>, kinds: &[&'static [Kind]]) -> Self {
-        Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, kinds, Limits::default())
-            .await
-            .with_namespaces()
-            .await
+        Server::of(
+            |clock| Auth::open_to_all(clock),
+            AuditLog::off(),
+            "",
+            chance,
+            kinds,
+            Limits::default(),
+            MINUTE,
+        )
+        .await
+        .with_namespaces()
+        .await
     }
 
     /// As [`Server::start`], with a cache of other bounds.
     pub(super) async fn bounded(limits: Limits) -> Self {
         let chance = Arc::new(SeededChance::new(7));
-        Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, &[], limits)
+        Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, &[], limits, MINUTE)
+            .await
+            .with_namespaces()
+            .await
+    }
+
+    /// As [`Server::start`], with so much time for a request.
+    pub(super) async fn hurried(time: Duration) -> Self {
+        let chance = Arc::new(SeededChance::new(7));
+        let limits = Limits::default();
+        Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, &[], limits, time)
             .await
             .with_namespaces()
             .await
@@ -125,6 +147,7 @@ impl Server {
         chance: Arc<dyn Chance>,
         kinds: &[&'static [Kind]],
         limits: Limits,
+        request_timeout: Duration,
     ) -> Self {
         let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
@@ -163,7 +186,7 @@ impl Server {
             metrics: Arc::default(),
             server_address: "127.0.0.1:6443".to_owned(),
             stopping,
-            request_timeout: Duration::from_secs(60),
+            request_timeout,
             delete_workers: 4,
             min_watch_timeout: Duration::from_secs(1800),
         }));

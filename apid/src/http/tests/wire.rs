@@ -1,11 +1,12 @@
-//! Watches over real connections: WebSocket, and clients that do not read, over HTTP/1.1 and HTTP/2.
+//! Watches and lists over real connections: WebSocket, and clients that do not read, over HTTP/1.1 and HTTP/2.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use serving::listener::Listener;
@@ -157,28 +158,71 @@ where
     (all.len(), lines.map(|line| serde_json::from_slice(line).unwrap()).collect())
 }
 
+/// The answer to a client that takes little at a time.
+async fn ask(address: SocketAddr, url: &str, accept: &str, http2: bool) -> Response<Incoming> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(64 * 1024).unwrap();
+    let io = TokioIo::new(socket.connect(address).await.unwrap());
+    let request = Request::get(format!("http://{address}{url}")).header("accept", accept);
+    let request = request.body(Empty::<bytes::Bytes>::new()).unwrap();
+    let response = if http2 {
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    } else {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    };
+    assert_eq!(response.status(), 200);
+    response
+}
+
+/// A list that goes out item by item, and one that is made whole: the time of the request is over before they are read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_is_not_read_is_broken_off_when_its_time_is_over() {
+    let server = Server::hurried(Duration::from_secs(3)).await;
+    let address = serve(&server).await;
+    for i in 0..CHURN {
+        server.post(MAPS, map(&format!("m{i:04}"), &"x".repeat(LARGE))).await;
+    }
+    let mut aborted = 0;
+    for accept in ["application/json", "application/yaml"] {
+        for http2 in [false, true] {
+            let mut body = ask(address, MAPS, accept, http2).await.into_body();
+            let mut bytes = body.frame().await.unwrap().unwrap().into_data().unwrap().len();
+            aborted += 1;
+            let count = format!(
+                "apiserver_request_aborts_total{{verb=\"LIST\",group=\"\",version=\"v1\",resource=\"configmaps\",subresource=\"\",scope=\"namespace\"}} {aborted}\n"
+            );
+            while !String::from_utf8_lossy(&server.get("/metrics").await.body).contains(&count) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            let ended = loop {
+                match body.frame().await {
+                    Some(Ok(frame)) => bytes += frame.data_ref().map_or(0, bytes::Bytes::len),
+                    Some(Err(error)) => break Err(error),
+                    None => break Ok(()),
+                }
+            };
+            assert!(ended.is_err(), "{accept}: it is not taken for whole (HTTP/2: {http2})");
+            assert!(bytes < WAITING, "{accept}: {bytes} bytes waited (HTTP/2: {http2})");
+        }
+    }
+    let whole = ask(address, MAPS, "application/json", false).await.into_body().collect().await.unwrap();
+    let list: Value = serde_json::from_slice(&whole.to_bytes()).unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), CHURN, "who reads has all of it");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_costs_a_bounded_number_of_bytes_and_can_resume() {
     let limits = Limits { ring_bytes: 1 << 20, ..Limits::default() };
     for http2 in [false, true] {
         let server = Server::bounded(limits).await;
         let address = serve(&server).await;
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_recv_buffer_size(64 * 1024).unwrap();
-        let io = TokioIo::new(socket.connect(address).await.unwrap());
-        let url = format!("http://{address}{MAPS}?watch=1&resourceVersion={}", server.plane.cache.revision());
-        let request = Request::get(url).body(Empty::<bytes::Bytes>::new()).unwrap();
-        let response = if http2 {
-            let (mut sender, connection) =
-                hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
-            tokio::spawn(connection);
-            sender.send_request(request).await.unwrap()
-        } else {
-            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-            tokio::spawn(connection);
-            sender.send_request(request).await.unwrap()
-        };
-        assert_eq!(response.status(), 200);
+        let url = format!("{MAPS}?watch=1&resourceVersion={}", server.plane.cache.revision());
+        let response = ask(address, &url, "application/json", http2).await;
         let mut body = response.into_body();
         // One event is read, so that the stream is known to flow before its client stops reading.
         server.post(MAPS, map("m0000", "x")).await;

@@ -1,0 +1,173 @@
+//! Answers that are made as they are sent, and how long that may take.
+//!
+//! # Contract
+//!
+//! The time of a request (`--request-timeout`) covers the sending of its answer; watches have times of their own. What has
+//! not been taken by then is broken off: a stream of HTTP/2 is reset, a connection of HTTP/1.1 ends in the midst of the
+//! body, so that no client takes a part of a document for all of it. It is counted as `apiserver_request_aborts_total`.
+//!
+//! # Invariants
+//!
+//! INVARIANT (let go in time): nothing of the document is held after the deadline but what the connection buffers. A
+//! connection whose client does not read never asks for more, so a timer lets go, not the body.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use apimachinery::status::Status;
+use bytes::Bytes;
+use http_body::Frame;
+use parking_lot::Mutex;
+use serving::body::{Body, BodyError};
+use tokio::task::AbortHandle;
+
+use super::chunks::Chunks;
+
+/// The body of an answer that is made as it is sent, for at most `time`; `late` runs when that was not enough.
+///
+/// Within a runtime: the timer is a task of it.
+pub(super) fn body(chunks: Box<dyn Chunks>, time: Duration, late: impl FnOnce() + Send + 'static) -> Body {
+    let place = Arc::new(Mutex::new(Place::Sending(chunks)));
+    let held = Arc::clone(&place);
+    let timer = tokio::spawn(async move {
+        tokio::time::sleep(time).await;
+        let rest = held.lock().end(Place::Late);
+        if rest.is_some() {
+            late();
+        }
+    });
+    Body::stream(Timed { place, timer: timer.abort_handle() })
+}
+
+/// What is still to be sent.
+enum Place {
+    Sending(Box<dyn Chunks>),
+    Sent,
+    Late,
+}
+
+impl Place {
+    /// Ends the sending, if it has not ended yet. What is left is dropped by the caller, without the lock.
+    fn end(&mut self, how: Place) -> Option<Box<dyn Chunks>> {
+        if !matches!(self, Place::Sending(_)) {
+            return None;
+        }
+        match std::mem::replace(self, how) {
+            Place::Sending(rest) => Some(rest),
+            Place::Sent | Place::Late => None,
+        }
+    }
+
+    fn next(&mut self) -> Option<Result<Bytes, Status>> {
+        match self {
+            Place::Sending(chunks) => chunks.next(),
+            Place::Sent => None,
+            Place::Late => Some(Err(Status::internal("the client did not take it in time"))),
+        }
+    }
+}
+
+struct Timed {
+    place: Arc<Mutex<Place>>,
+    timer: AbortHandle,
+}
+
+impl http_body::Body for Timed {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let mut place = self.place.lock();
+        let next = place.next();
+        let rest = if matches!(next, Some(Ok(_))) { None } else { place.end(Place::Sent) };
+        drop(place);
+        drop(rest);
+        Poll::Ready(next.map(|chunk| match chunk {
+            Ok(chunk) => Ok(Frame::data(chunk)),
+            Err(status) => {
+                tracing::warn!(reason = status.message, "an answer broke off");
+                Err(BodyError::from(status.message))
+            }
+        }))
+    }
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        self.timer.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Time that is never over in a test.
+    const AMPLE: Duration = Duration::from_secs(3600);
+
+    /// A document of three parts that holds what is to be let go.
+    fn document(held: &Arc<()>) -> Box<dyn Chunks> {
+        let held = Arc::clone(held);
+        Box::new(["one", "two", "three"].into_iter().map(move |part| {
+            let _ = &held;
+            Ok(Bytes::from(part))
+        }))
+    }
+
+    #[tokio::test]
+    async fn what_is_read_in_time_is_whole() {
+        let held = Arc::new(());
+        let mut sent = body(document(&held), AMPLE, || panic!("it is not late"));
+        let mut all = Vec::new();
+        while let Some(frame) = sent.frame().await {
+            all.extend_from_slice(&frame.unwrap().into_data().unwrap());
+        }
+        assert_eq!(all, b"onetwothree");
+        assert_eq!(Arc::strong_count(&held), 1, "let go at the end, though the body is still there");
+        assert!(sent.frame().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_nobody_reads_is_let_go_and_ends_with_an_error() {
+        let held = Arc::new(());
+        let (late, told) = oneshot::channel();
+        let mut sent = body(document(&held), Duration::ZERO, || late.send(()).unwrap());
+        assert_eq!(sent.frame().await.unwrap().unwrap().into_data().unwrap(), "one");
+        // Nobody asks for the next part.
+        told.await.unwrap();
+        tokio::task::yield_now().await;
+        assert_eq!(Arc::strong_count(&held), 1);
+        let error = sent.frame().await.unwrap().unwrap_err();
+        assert!(error.to_string().contains("in time"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_document_that_cannot_be_made_is_let_go_and_is_not_late() {
+        let held = Arc::new(());
+        let broken = document(&held).chain([Err(Status::internal("unreadable"))]);
+        let mut sent = body(Box::new(broken), AMPLE, || panic!("it is not late"));
+        for _ in 0..3 {
+            assert!(sent.frame().await.unwrap().is_ok());
+        }
+        assert!(sent.frame().await.unwrap().is_err());
+        assert_eq!(Arc::strong_count(&held), 1);
+        assert!(sent.frame().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_away_ends_the_timer() {
+        let held = Arc::new(());
+        let (late, told) = oneshot::channel::<()>();
+        drop(body(document(&held), AMPLE, || drop(late)));
+        assert!(told.await.is_err(), "the timer is gone with what it held");
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+}

@@ -1,0 +1,81 @@
+//! What is counted of requests, and what limits of single kinds say.
+
+use serde_json::json;
+
+use super::{MAPS, Server, map};
+use crate::audit::AuditLog;
+use crate::auth::Auth;
+
+impl Server {
+    /// The lines of the metrics that begin with a text.
+    async fn counted(&self, begin: &str) -> Vec<String> {
+        let text = String::from_utf8(self.get("/metrics").await.body.to_vec()).unwrap();
+        text.lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect()
+    }
+}
+
+#[tokio::test]
+async fn requests_are_counted_and_timed_by_what_they_are() {
+    let server = Server::start().await;
+    let labels = r#"group="",version="v1",resource="configmaps",subresource="",scope="resource",component="apiserver""#;
+    let total = format!(r#"apiserver_request_total{{verb="GET",dry_run="",{labels},code="200"}} "#);
+    let timed =
+        |part: &str| format!(r#"apiserver_request_duration_seconds_{part}{{verb="GET",dry_run="",{labels}"#);
+    server.post(MAPS, map("one", "1")).await;
+    assert!(server.counted(&total).await.is_empty() && server.counted(&timed("count")).await.is_empty());
+    for round in 1..=2 {
+        assert_eq!(server.get(&format!("{MAPS}/one")).await.code, 200);
+        assert_eq!(server.counted(&total).await, [format!("{total}{round}")]);
+        assert!(server.counted(&timed("count")).await[0].ends_with(&format!("}} {round}")));
+        let buckets = server.counted(&timed("bucket")).await;
+        assert!(buckets.last().unwrap().contains("le=\"+Inf\""), "{buckets:?}");
+        assert!(buckets.last().unwrap().ends_with(&format!("}} {round}")), "{buckets:?}");
+        assert_eq!(server.counted(&timed("sum")).await.len(), 1);
+    }
+    let trial = format!("{MAPS}?dryRun=All");
+    assert_eq!(server.post(&trial, map("two", "2")).await.code, 201);
+    let dry = r#"apiserver_request_total{verb="POST",dry_run="All",group="",version="v1",resource="configmaps",subresource="",scope="namespace",component="apiserver",code="201"} 1"#;
+    assert_eq!(server.counted(dry).await, [dry]);
+}
+
+#[tokio::test]
+async fn requests_for_what_is_deprecated_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let audit = AuditLog::open(file.to_str().unwrap()).unwrap();
+    let server = Server::audited(|clock| Auth::open_to_all(clock), audit).await;
+    assert_eq!(server.get("/api/v1/namespaces").await.code, 200);
+    let gauge = "apiserver_requested_deprecated_apis{";
+    assert!(server.counted(gauge).await.is_empty(), "nothing deprecated was asked for");
+    for _ in 0..2 {
+        assert_eq!(server.get("/api/v1/componentstatuses").await.code, 200);
+    }
+    let joined = r#"group="",version="v1",resource="componentstatuses",subresource="""#;
+    assert_eq!(server.counted(gauge).await, [format!(r#"{gauge}{joined},removed_release=""}} 1"#)]);
+    let counter = server.counted(r#"apiserver_request_total{verb="LIST""#).await;
+    assert!(counter.iter().any(|line| line.contains(joined)), "{counter:?}");
+    server.plane.audit.close();
+    let lines = std::fs::read_to_string(file).unwrap();
+    for line in lines.lines() {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        let asked = event["requestURI"].as_str().unwrap().contains("componentstatuses");
+        let key = server.plane.names.group_key("deprecated");
+        let said = event["annotations"].get(&key);
+        assert_eq!(said, asked.then(|| json!("true")).as_ref(), "{line}");
+    }
+    assert_eq!(lines.matches("componentstatuses").count(), 2, "{lines}");
+}
+
+#[tokio::test]
+async fn config_maps_and_secrets_have_at_most_a_mebibyte() {
+    const MEBIBYTE: usize = 1 << 20;
+    let server = Server::start().await;
+    let secrets = MAPS.replace("configmaps", "secrets");
+    for (bytes, code) in [(MEBIBYTE, 201), (MEBIBYTE + 1, 422)] {
+        let map = json!({"metadata": {"name": format!("m{bytes}")}, "data": {"k": "x".repeat(bytes)}});
+        assert_eq!(server.post(MAPS, map).await.code, code, "a ConfigMap of {bytes}");
+        let secret =
+            json!({"metadata": {"name": format!("s{bytes}")}, "stringData": {"k": "x".repeat(bytes)}});
+        assert_eq!(server.post(&secrets, secret).await.code, code, "a Secret of {bytes}");
+    }
+}
