@@ -246,6 +246,9 @@ async fn be(admin: &Client, user: &str, groups: &[&str], extra: &[(&str, &str)])
     admin.request("GET", &format!("{MAPS}/x"), &headers, b"").await.status
 }
 
+/// User, groups, extra; and the code that they get.
+type Case = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)], u16);
+
 /// Users that a careless key would take for one another, asked in turns, so that each answer is kept when the next is
 /// wanted.
 #[tokio::test(flavor = "multi_thread")]
@@ -267,7 +270,7 @@ async fn users_that_look_alike_share_no_answer() {
     // The user `u` only once, at the end: rights of a user are no rights of a group of that name.
     binding["subjects"][2] = group("u-as-a-group");
     world.made(&world.bindings("a"), binding).await;
-    let cases: [(&str, &[&str], &[(&str, &str)], u16); 20] = [
+    let cases: [Case; 20] = [
         ("u:g", &[], &[], 200),
         ("u", &["g"], &[], 403),
         ("u,g", &[], &[], 200),

@@ -24,12 +24,14 @@ use crate::harness::{Client, DEADLINE, Options, Plane, eventually};
 /// What the service says to a review: a status code and a body; None: nothing, for as long as the client waits.
 pub(crate) type Says = Option<(u16, Value)>;
 
+type Requests = Vec<(String, Value)>;
+
 /// A service in this process.
 pub(crate) struct Service {
     dir: TempDir,
     port: u16,
     /// Paths and bodies of the requests since they were last taken; None: nobody will ask.
-    asked: Arc<Mutex<Option<Vec<(String, Value)>>>>,
+    asked: Arc<Mutex<Option<Requests>>>,
 }
 
 impl Service {
