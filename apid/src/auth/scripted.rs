@@ -7,10 +7,10 @@ use apimachinery::clock::Clock;
 use async_trait::async_trait;
 use authproto::auth::decide_request::Ask;
 use authproto::auth::{
-    AuthenticateResponse, AuthorizeBatchResponse, AuthorizeNext, AuthorizeRequest, AuthorizeResponse, CoversRequest,
-    CoversResponse, DecideResponse, Epoch, Identity, IssueTokenRequest, IssueTokenResponse, KeysRequest,
-    KeysResponse, Rejected, ReviewRequest, ReviewResponse, Verdict, authenticate_response, decide_response,
-    review_response,
+    AuthenticateResponse, AuthorizeBatchResponse, AuthorizeNext, AuthorizeRequest, AuthorizeResponse,
+    CoversRequest, CoversResponse, DecideResponse, Epoch, Identity, IssueTokenRequest, IssueTokenResponse,
+    KeysRequest, KeysResponse, Rejected, ReviewRequest, ReviewResponse, Verdict, authenticate_response,
+    decide_response, review_response,
 };
 use parking_lot::Mutex;
 
