@@ -8,6 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::check::{self, Violation};
+use crate::chronicle::Chronicle;
 use crate::clients::{Client, Knowledge, World};
 use crate::collections::{COLLECTIONS, Scope};
 use crate::connection::Protocol;
@@ -151,10 +152,15 @@ impl Chapter {
 
     /// Numbers for the report.
     pub fn size(&self) -> String {
+        let (chronicle, _) = Chronicle::new(&self.history, &self.base);
+        let partly = match chronicle.uncovered().count() {
+            0 => String::new(),
+            count => format!("; {count} of {} collections not known to the end", COLLECTIONS.len()),
+        };
         let History { operations, lists, streams, .. } = &self.history;
         let notices: usize = streams.iter().map(|stream| stream.notices.len()).sum();
         format!(
-            "{} operations, {} lists, {} watches with {notices} notices",
+            "{} operations, {} lists, {} watches with {notices} notices{partly}",
             operations.len(),
             lists.len(),
             streams.len()

@@ -149,6 +149,30 @@ impl<'a> Chronicle<'a> {
         }
     }
 
+    /// Collections whose changes are not all known up to their last write, and the revision of that.
+    pub fn uncovered(&self) -> impl Iterator<Item = (usize, u64)> {
+        let last = |collection| {
+            self.history.fences.iter().filter(move |(of, _)| *of == collection).map(|(_, at)| *at).max()
+        };
+        (0..COLLECTIONS.len())
+            .filter_map(move |collection| Some((collection, last(collection)?)))
+            .filter(|(collection, fence)| self.covered[*collection] < *fence)
+    }
+
+    /// Whether a watch that was to go on was answered 410 when the changes of a collection had ceased to be known: the
+    /// server was away for longer than history is kept.
+    pub fn is_trimmed(&self, collection: usize) -> bool {
+        let covered = self.covered[collection];
+        self.history.streams.iter().any(|stream| {
+            matches!(stream.start, Start::After(from) if from <= covered)
+                && stream.resumes.is_some()
+                && stream.scope.is_everything()
+                && stream.scope.collections == [collection]
+                && matches!(stream.ending, StreamEnding::Expired(_))
+                && self.told_before(stream.begin) >= covered
+        })
+    }
+
     /// The operation of a number.
     pub fn operation(&self, id: WriteId) -> Option<&'a Operation> {
         self.operations.get(&id).copied()

@@ -255,6 +255,8 @@ pub struct History {
     pub lists: Vec<List>,
     /// Watches.
     pub streams: Vec<Stream>,
+    /// The last writes, which every watcher waited for: collections, and revisions there.
+    pub fences: Vec<(usize, u64)>,
     /// When so much was written elsewhere that slow watches may be told to begin anew.
     pub floods: Vec<(Time, Time)>,
     /// What no check is needed for.
@@ -298,6 +300,7 @@ impl History {
         self.removals.append(&mut part.removals);
         self.lists.append(&mut part.lists);
         self.streams.append(&mut part.streams);
+        self.fences.append(&mut part.fences);
         self.floods.append(&mut part.floods);
         self.complaints.append(&mut part.complaints);
     }

@@ -83,8 +83,13 @@ impl Session {
         for collection in 0..COLLECTIONS.len() {
             let mut of_groups = Vec::new();
             for group in 0..GROUPS.len() {
-                let fence = client.fence(collection, group).await;
-                of_groups.push(fence.unwrap_or_default());
+                let Some(fence) = client.fence(collection, group).await else {
+                    let what = format!("the last write of {} was refused", Scope::whole(collection));
+                    self.world.recorder.note(|part| part.complaints.push(what));
+                    return;
+                };
+                self.world.recorder.note(|part| part.fences.push((collection, fence)));
+                of_groups.push(fence);
             }
             fences.push(of_groups);
         }

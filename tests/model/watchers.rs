@@ -52,14 +52,21 @@ impl Cursor {
     /// Goes back to what the history has: a power cut takes what was told after it.
     pub fn recall(&mut self, history: &History) {
         self.streams.retain(|id| history.streams.iter().any(|stream| stream.id == *id));
-        let last = self.streams.last();
-        let last = last.and_then(|id| history.streams.iter().find(|stream| stream.id == *id));
+        let of = |id: &u64| history.streams.iter().find(|stream| stream.id == *id);
+        let last = self.streams.last().and_then(of);
         self.position = match last {
-            Some(stream) if stream.ending == StreamEnding::Closed => stream.position(),
+            Some(stream) if matches!(stream.ending, StreamEnding::Expired(_)) => None,
+            Some(stream) if self.steady || stream.ending == StreamEnding::Closed => stream.position(),
             Some(_) => None,
-            None if self.steady => Some(self.base),
-            None => None,
+            None => self.steady.then_some(self.base),
         };
+    }
+
+    /// It was too slow for the server's memory. A steady one goes on where it was all the same: the store still knows.
+    fn lag(&mut self) {
+        if !self.steady {
+            self.position = None;
+        }
     }
 }
 
@@ -185,8 +192,11 @@ impl Watcher {
                 }
                 Ok(None) => {}
                 Err(410) => {
-                    open.expire();
-                    self.cursor.position = None;
+                    if open.expire() {
+                        self.cursor.position = None;
+                    } else {
+                        self.cursor.lag();
+                    }
                     break;
                 }
                 Err(code) => {
@@ -274,11 +284,12 @@ impl Open {
         }
     }
 
-    /// 410 in the stream: in its course, or in the place of its beginning.
-    fn expire(&mut self) {
+    /// 410 in the stream: in its course, or in the place of its beginning. Answers whether it did not begin.
+    fn expire(&mut self) -> bool {
         let now = self.world.recorder.now();
         let begun = self.stream.as_ref().is_some_and(|stream| !stream.notices.is_empty());
         self.end(if begun { StreamEnding::Lagged(now) } else { StreamEnding::Expired(now) });
+        !begun
     }
 
     fn complain(&self, what: &str) {

@@ -18,6 +18,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::chronicle::Chronicle;
+use crate::collections::Scope;
 use crate::history::History;
 
 /// What is demanded of a history.
@@ -55,6 +56,8 @@ pub enum Check {
     Selected,
     /// A watch that begins with what exists tells it as a list would.
     Initial,
+    /// What the other checks measure by is known up to the end: watches of whole collections told it without a gap.
+    Covered,
 }
 
 /// What is wrong.
@@ -88,6 +91,7 @@ pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), V
     lists::check(&chronicle, retention, &mut violations);
     objects::check(&chronicle, &mut violations);
     linear::check(&chronicle, &mut violations);
+    covered(&chronicle, &mut violations);
     for complaint in &history.complaints {
         let named = complaint.strip_prefix("Reliable: ");
         let check = if named.is_some() { Check::Reliable } else { Check::Answers };
@@ -95,4 +99,19 @@ pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), V
         violations.push(Violation { check, what, story: Vec::new() });
     }
     if violations.is_empty() { Ok(()) } else { Err(violations) }
+}
+
+/// Checks pass over what is not covered: a collection that nobody follows any more would pass them all. It may end when
+/// the store had trimmed what its watchers lacked, which is judged as [`Check::Expiry`].
+fn covered(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
+    for (collection, fence) in chronicle.uncovered() {
+        let name = Scope::whole(collection);
+        if !chronicle.is_trimmed(collection) {
+            let covered = chronicle.covered[collection];
+            let what =
+                format!("watches of {name} told all up to {covered}, and it was last written at {fence}");
+            let story = story::of_scope(chronicle, &name, covered, covered + 40);
+            violations.push(Violation { check: Check::Covered, what, story });
+        }
+    }
 }

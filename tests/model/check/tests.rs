@@ -91,6 +91,7 @@ fn good() -> History {
             list(42, At::Exact(12), 12, vec![changed.clone()]),
             list(44, At::NotOlderThan(12), 13, vec![changed, second]),
         ],
+        fences: vec![(0, 14)],
         ..History::default()
     }
 }
@@ -114,7 +115,7 @@ fn a_good_history_passes() {
 #[test]
 fn each_check_finds_what_it_is_for() {
     type Spoil = fn(&mut History);
-    let table: [(&str, Check, Spoil); 27] = [
+    let table: [(&str, Check, Spoil); 29] = [
         ("an answer that should not be", Check::Answers, |h| h.complaints.push("500".to_owned())),
         ("two contents of a revision", Check::OneHistory, |h| {
             notices(h, 1)[1].1 = Notice::Modified(seen("m-0", 12, 3, 0));
@@ -173,6 +174,11 @@ fn each_check_finds_what_it_is_for() {
         ("an event that is left out at the beginning", Check::Resumable, |h| drop(notices(h, 1).remove(0))),
         ("a bookmark before an event", Check::Bookmarkable, |h| notices(h, 1).swap(3, 4)),
         ("a selector that is left without a word", Check::Selected, |h| drop(notices(h, 2).remove(1))),
+        ("a collection that nobody follows to the end", Check::Covered, |h| h.fences.push((0, 15))),
+        ("watchers that begin anew behind a gap", Check::Covered, |h| {
+            h.streams.retain(|stream| stream.id >= 102);
+            h.streams.push(stream(105, Start::After(12), None, vec![mark(14, false)]));
+        }),
         ("a beginning that lacks an object", Check::Bookmarkable, |h| drop(notices(h, 3).remove(0))),
     ];
     for (what, check, spoil) in table {
