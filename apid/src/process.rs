@@ -48,6 +48,9 @@ const AUTHD_START: Duration = Duration::from_secs(5);
 /// How long answers under way may take once the process stops.
 const DRAIN: Duration = Duration::from_secs(60);
 
+/// A thread that blocked on files ends after so long without work: each holds memory that was freed on it.
+const UNUSED_THREAD: Duration = Duration::from_secs(1);
+
 /// Why the process ended otherwise than it was asked to.
 #[derive(Debug)]
 enum Failure {
@@ -78,7 +81,9 @@ pub fn run(config: Config) -> ExitCode {
     if config.allows_everything && matches!(config.authd, Authd::Spawned { .. }) {
         tracing::warn!("no authorization is configured: every request is allowed, anonymous ones are off");
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().thread_keep_alive(UNUSED_THREAD).enable_all().build();
+    let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("apid: the runtime cannot start: {error}");
