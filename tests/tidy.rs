@@ -45,7 +45,6 @@ const PRESET_NAMES_ALLOWED: &[(&str, &str, &str)] = &[
 /// Files that may ask which preset is set, and why: everything else reads a field of `Names`.
 const PRESET_ASKED: &[(&str, &str)] = &[
     ("apid/src/config/mod.rs", "the default of `--names`"),
-    ("apid/src/store/mod.rs", "the same"),
     ("authd/src/config/mod.rs", "what is checked further when `--names` is wrong"),
     ("authd/src/webhook/mock.rs", "a service of the unit tests"),
 ];
@@ -77,7 +76,7 @@ const CRATES: [(&str, &[&str]); 14] = [
         ],
     ),
     ("authd", &["bootstrap", "expressions", "authproto", "serving", "apimachinery"]),
-    ("bench", &["apid", "apimachinery", "authd", "authproto", "kinds", "storage"]),
+    ("bench", &["apid", "apimachinery", "authd", "authproto", "kinds", "serving", "storage"]),
     ("tests", &["apimachinery", "authproto", "kinds", "schema", "serving", "storage", "bootstrap", "bench"]),
 ];
 

@@ -158,10 +158,12 @@ async fn serve(config: Config, built: Built) -> Result<(), Box<dyn std::error::E
         authorization.follow(&config.modes, &config.authz, &mirror, &meters, &parts.live, &parts.clock);
     let _followed = config::followed::follow(config.followed, &config.authn, &parts.live, &parts.clock);
     let listener = serving::listener::unix(&config.socket)?;
+    let in_force = parts.live.now();
     tracing::info!(
-        socket = %config.socket.display(), names = %config.names.preset(), in_force = ?parts.live.now(),
-        "authd serves"
+        socket = %config.socket.display(), names = %config.names.preset(),
+        authentication = ?in_force.authn, authorization = ?in_force.authz, "authd serves"
     );
+    drop(in_force);
     let server = tonic::transport::Server::builder()
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)

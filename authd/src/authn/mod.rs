@@ -273,8 +273,8 @@ impl Union {
 
 impl std::fmt::Debug for Union {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let methods: Vec<&str> = self.methods.iter().map(|(name, _)| *name).collect();
-        f.debug_struct("Union").field("methods", &methods).field("anonymous", &self.anonymous).finish()
+        let anonymous = self.anonymous.enabled.then_some(anonymous::NAME);
+        f.debug_list().entries(self.methods.iter().map(|(name, _)| *name).chain(anonymous)).finish()
     }
 }
 
