@@ -21,7 +21,7 @@
 //! Streams of the same user with the same attributes share one [`Held`]. Two tasks, the wardens, authorize those anew whose
 //! policy moved, in batches; streams that wait in `renew` wake them. So ten thousand watches of a hundred users cost a
 //! hundred questions in one batch. One of the two has those that live on another service's answer: a service that hangs
-//! delays the end of no other watch. A watch made as somebody else holds, beside its own, the rights to be them.
+//! delays the end of no other watch, but of those whose policy moved in the same moment as that of one who now needs it. A watch made as somebody else holds, beside its own, the rights to be them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -218,6 +218,7 @@ impl Watches {
             held.take(validity.as_of, || Standing::Allowed(validity.clone()));
             // Streams on a refused one are about to end; this one was authorized since.
             if !held.is_refused() {
+                held.look_again();
                 return held;
             }
         }

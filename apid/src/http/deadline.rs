@@ -84,13 +84,16 @@ impl http_body::Body for Timed {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut place = self.place.lock();
         let next = place.next();
+        let late = matches!(*place, Place::Late);
         let rest = if matches!(next, Some(Ok(_))) { None } else { place.end(Place::Sent) };
         drop(place);
         drop(rest);
         Poll::Ready(next.map(|chunk| match chunk {
             Ok(chunk) => Ok(Frame::data(chunk)),
             Err(status) => {
-                tracing::warn!(reason = status.message, "an answer broke off");
+                if !late {
+                    tracing::error!(reason = status.message, "an answer broke off");
+                }
                 Err(BodyError::from(status.message))
             }
         }))

@@ -106,7 +106,7 @@ impl Api {
             let aborts = plane.request_metrics.aborts(&info, resource.map(|r| &**r));
             let id = id.to_owned();
             deadline::body(chunks, left, move || {
-                tracing::info!(request_id = id, "a client did not take its answer in time");
+                tracing::debug!(request_id = id, "a client did not take its answer in time");
                 aborts();
             })
         };

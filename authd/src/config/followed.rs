@@ -14,7 +14,7 @@ use apimachinery::clock::Clock;
 use serving::reload::{Snapshot, Watch};
 
 use super::{KeyFiles, reloaded};
-use crate::authn::Settings;
+use crate::authn::{Settings, Trust};
 use crate::live::Live;
 
 /// The subject of notes on what is revoked.
@@ -37,11 +37,11 @@ pub fn follow(followed: Followed, authn: &Settings, live: &Arc<Live>, clock: &Ar
     let mut watches = Vec::new();
     let (trust, clock) = (Arc::clone(&authn.trust), Arc::clone(clock));
     let paths = trust.paths();
-    live.note(LISTS, trust.remarks());
+    remark(&trust, live);
     let noted = Arc::clone(live);
     watches.extend(begin("client certificates", certificates, paths, live, move || {
         trust.reload(clock.now())?;
-        noted.note(LISTS, trust.remarks());
+        remark(&trust, &noted);
         Ok(())
     }));
     if let Some(issuer) = authn.issuer.clone() {
@@ -51,6 +51,15 @@ pub fn follow(followed: Followed, authn: &Settings, live: &Arc<Live>, clock: &Ar
         }));
     }
     watches
+}
+
+/// Says what the lists leave out: in the log, and without names for `/readyz?verbose`, which anybody may read.
+fn remark(trust: &Trust, live: &Live) {
+    let remarks = trust.remarks();
+    if let Some(remarks) = &remarks {
+        tracing::warn!(subject = LISTS, remarks, "not everybody can be revoked");
+    }
+    live.note(LISTS, remarks.map(|_| "not everybody can be revoked: the log says who and why".to_owned()));
 }
 
 /// One group of files.

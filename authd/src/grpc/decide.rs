@@ -4,8 +4,9 @@
 //!
 //! A question that needs no waiting is answered in the task that read it, before the next is read: no queue, no wake-up.
 //! What must wait for the mirror or for another service is set aside and answered when it is done; answers carry the
-//! question's id. Credentials are verified in that task too when the stream has nothing else to do, else in one of their
-//! own: checking a signature takes a fraction of a millisecond, and no more than that one is ever waited for.
+//! question's id. Tokens are verified in that task too when the stream has nothing else to do, else in one of their own:
+//! checking a signature takes a fraction of a millisecond, and no more than that one is ever waited for. Chains of
+//! certificates are always verified in a task of their own.
 //!
 //! Whoever is identified may be authorized in the same answer, by the same configuration: a decision that is there at
 //! once. One that would have to wait is left out, and asked for by itself.
@@ -192,7 +193,10 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
             let Ok(permit) = Arc::clone(&parts.logins).try_acquire_owned() else {
                 return Reply::Now(failed(status::too_many_logins()));
             };
-            Reply::Verify(Login::new(parts, permit, ask, id, request_id))
+            // Leading a chain to an authority takes as long as whoever sends it wants, within bounds.
+            let brief = ask.certificate_chain.is_empty();
+            let login = Login::new(parts, permit, ask, id, request_id);
+            if brief { Reply::Verify(login) } else { Reply::Later(login.elsewhere()) }
         }
         Some(Ask::Authorize(ask)) => match Asked::of(ask) {
             Err(what) => Reply::Now(failed(status::malformed(what))),

@@ -83,7 +83,11 @@ async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
             1 => linked(dir.path(), &text, at),
             // Half of a file: cut in the middle of the second authenticator.
             2 => written(dir.path(), &text[..text.len() - 20]),
-            3 => renamed(dir.path(), &text.replace("claims.sub'", "claims.sub'}, nonsense: {")),
+            // Each at a line of its own: what is wrong already is not told again.
+            3 => {
+                let wrong = text.replace("claims.sub'", "claims.sub'}, nonsense: {");
+                renamed(dir.path(), &("\n".repeat(at) + &wrong));
+            }
             _ => {
                 std::fs::remove_file(&path).unwrap();
                 written(dir.path(), &text);

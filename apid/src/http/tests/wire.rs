@@ -62,7 +62,7 @@ async fn message(stream: &mut TcpStream) -> (u8, Vec<u8>) {
         stream.read_exact(&mut payload).await.unwrap();
         (first & 0x0f, payload)
     };
-    tokio::time::timeout(Duration::from_secs(30), read).await.unwrap()
+    tokio::time::timeout(DEADLINE, read).await.unwrap()
 }
 
 const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
@@ -137,6 +137,8 @@ async fn what_is_no_watch_over_websocket_is_an_ordinary_answer() {
     assert_eq!(message(&mut expired).await.0, 8);
 }
 
+/// How long anything may take before a test gives up.
+const DEADLINE: Duration = Duration::from_secs(30);
 /// Objects of a collection's churn, and the bytes of each.
 const CHURN: usize = 600;
 const LARGE: usize = 50_000;
@@ -151,7 +153,7 @@ where
     B::Error: std::fmt::Debug,
 {
     let mut all = Vec::new();
-    while let Some(frame) = tokio::time::timeout(Duration::from_secs(30), body.frame()).await.unwrap() {
+    while let Some(frame) = tokio::time::timeout(DEADLINE, body.frame()).await.unwrap() {
         all.extend_from_slice(frame.unwrap().data_ref().unwrap());
     }
     let lines = all.split(|b| *b == b'\n').filter(|line| !line.is_empty());
@@ -185,7 +187,8 @@ async fn a_list_that_is_not_read_is_broken_off_when_its_time_is_over() {
     let server = Server::hurried(Duration::from_secs(3)).await;
     let address = serve(&server).await;
     for i in 0..CHURN {
-        server.post(MAPS, map(&format!("m{i:04}"), &"x".repeat(LARGE))).await;
+        let made = server.post(MAPS, map(&format!("m{i:04}"), &"x".repeat(LARGE))).await;
+        assert_eq!(made.code, 201);
     }
     let mut aborted = 0;
     for accept in ["application/json", "application/yaml"] {
@@ -196,11 +199,14 @@ async fn a_list_that_is_not_read_is_broken_off_when_its_time_is_over() {
             let count = format!(
                 "apiserver_request_aborts_total{{verb=\"LIST\",group=\"\",version=\"v1\",resource=\"configmaps\",subresource=\"\",scope=\"namespace\"}} {aborted}\n"
             );
-            while !String::from_utf8_lossy(&server.get("/metrics").await.body).contains(&count) {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+            let counted = async {
+                while !String::from_utf8_lossy(&server.get("/metrics").await.body).contains(&count) {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            tokio::time::timeout(DEADLINE, counted).await.expect(&count);
             let ended = loop {
-                match body.frame().await {
+                match tokio::time::timeout(DEADLINE, body.frame()).await.expect("its end") {
                     Some(Ok(frame)) => bytes += frame.data_ref().map_or(0, bytes::Bytes::len),
                     Some(Err(error)) => break Err(error),
                     None => break Ok(()),

@@ -21,8 +21,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::revocation::{IssuerKey, Lists, inside};
 
-/// Certificates in a chain.
-pub(super) const MOST_CERTIFICATES: usize = 16;
+/// Certificates in a chain. Some thousand ways lead through so many in the worst case, and webpki looks at each.
+pub(super) const MOST_CERTIFICATES: usize = 8;
 /// Bytes of a chain.
 pub(super) const MOST_BYTES: usize = 128 * 1024;
 

@@ -102,7 +102,11 @@ impl Writer {
     pub(super) fn run(mut self) {
         let ended = Ended(self.state.clone());
         // What was replayed from journals may be more than a memtable may have, and a write that seals it may not come.
-        if let Some(tables) = self.state.tables_if_open() {
+        // Where there is no room for a table it waits for the first look at the store that finds some.
+        let now = self.busy();
+        if let Some(tables) = self.state.tables_if_open()
+            && self.space.admit(Need::Shrink, &tables, now).is_ok()
+        {
             self.rotate(&tables);
         }
         loop {
@@ -421,6 +425,7 @@ impl Writer {
             self.space.admit(Need::Shrink, &tables, now)?;
             self.reclaim.begin(&tables, self.state.trimmed.load(Ordering::SeqCst))?;
         }
+        self.rotate(&tables);
         let flushed = self.rotation.flushed(&tables, self.revision);
         if flushed != self.mark.values().flushed {
             let compacted = self.state.compacted.load(Ordering::SeqCst);

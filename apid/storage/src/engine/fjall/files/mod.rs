@@ -104,12 +104,14 @@ pub(super) fn verify(database: &Path, mark: &Values) -> Result<(), Trouble> {
     let last_keys = of_log.filter_map(|(_, path, _)| table::facts(path)).map(|facts| facts.last_key);
     let in_tables = last_keys.filter_map(|key| layout::log_revision(&key).ok()).max().unwrap_or_default();
     let Journaled { newest: in_journals, end } = newest_in_journals(database)?;
+    // The rows of `log` behind may be in tables, and those of `versions` may not. Where nothing is read at all, batches
+    // behind tell a damage from the beginning of the very first one, which was never acknowledged.
     if let Some((path, end)) = end
-        && (1..mark.revision).contains(&in_journals)
+        && in_journals < mark.revision
         && mark.flushed.versions < mark.revision
         && journal::has_content(&path, end)?
+        && (in_journals > 0 || journal::resume(&path, end)?.is_some())
     {
-        // The rows of `log` behind may be in tables, and those of `versions` may not.
         return Err(Trouble::Damaged(format!(
             "journal {} cannot be read after revision {in_journals}",
             name(&path)

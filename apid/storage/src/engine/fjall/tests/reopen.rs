@@ -284,3 +284,18 @@ async fn a_large_replay_is_sealed_without_a_write() {
     store.close().await;
     assert!(!stalled.load(std::sync::atomic::Ordering::SeqCst));
 }
+
+/// A full disk has no room for the table that sealing makes; reads go on, and the memtable waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_replay_on_a_full_disk_is_served_as_it_is() {
+    let dir = memory_dir();
+    let store = open(dir.path()).unwrap();
+    let wanted = churn(&store, 1, 60, 3000).await;
+    store.close().await;
+    let full = Options { memtable_bytes: 16 << 10, reserve_bytes: u64::MAX, ..options(dir.path()) };
+    let store = FjallStore::open(full, Arc::new(Seen::default())).unwrap();
+    assert!(store.maintain().await.is_err(), "the writer has looked at the disk");
+    assert_eq!((store.stats().tables, store.stats().rotations), (0, 0));
+    store.health().unwrap();
+    assert_eq!(rows(&store).await.unwrap(), wanted);
+}
