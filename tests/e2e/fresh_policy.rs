@@ -130,19 +130,7 @@ enum Way {
     Webhook,
 }
 
-/// What modes Node and RBAC have.
-const POLICY: [Way; 8] = [
-    Way::RoleBinding,
-    Way::RoleBindingToClusterRole,
-    Way::ClusterRoleBinding,
-    Way::Rules,
-    Way::Subjects,
-    Way::Role,
-    Way::Aggregation,
-    Way::Pod,
-];
-
-/// All.
+/// All; those of the policy of modes Node and RBAC come first.
 const WAYS: [Way; 10] = [
     Way::RoleBinding,
     Way::RoleBindingToClusterRole,
@@ -155,6 +143,9 @@ const WAYS: [Way; 10] = [
     Way::Token,
     Way::Webhook,
 ];
+
+/// What modes Node and RBAC have.
+const POLICY: &[Way] = WAYS.split_at(8).0;
 
 impl Worker {
     fn namespaced(&self, resource: &str) -> String {
@@ -351,7 +342,7 @@ struct Run {
 impl Run {
     /// Modes Node and RBAC.
     async fn start(seed: u64) -> Run {
-        Run::start_as(seed, Options::kubernetes(), &POLICY, None).await
+        Run::start_as(seed, Options::kubernetes(), POLICY, None).await
     }
 
     async fn start_as(seed: u64, options: Options, ways: &'static [Way], fickle: Option<Arc<Fickle>>) -> Run {
