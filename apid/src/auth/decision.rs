@@ -8,15 +8,26 @@
 //! INVARIANT (fresh policy): an entry is used only while it [holds](Validity::holds).
 //! INVARIANT (never past its time): the time to live of another service's answer is counted from the moment before it was
 //! asked for, however long it was on its way.
+//!
+//! # Costs
+//!
+//! Every request that is served comes through [`DecisionCache::find`]: it reads the request once for the place of its
+//! entry, looks there and compares, and copies nothing. The places come of a keyed hash, so that nobody who chooses what
+//! is in a request chooses where it is kept.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use apimachinery::attributes::{Attributes, ParsedSelector};
+use apimachinery::clock::Clock;
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::user::UserInfo;
 use authproto::auth::{AuthorizeResponse, Covers, Verdict as WireVerdict};
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{Equivalent, OptionsBuilder, Weighter};
+use smallvec::SmallVec;
 
 use super::revisions::{Depends, PolicyRevisions};
 
@@ -26,8 +37,10 @@ const CAPACITY: u64 = 32 << 20;
 const ENTRY: usize = 512;
 /// Bytes of a text beside its characters.
 const TEXT: usize = 40;
-/// An entry that nobody used for so long is dropped.
-const IDLE: Duration = Duration::from_secs(600);
+/// Parts of the cache that are locked by themselves, each with its part of [`CAPACITY`].
+const SHARDS: usize = 16;
+/// How often [`DecisionCache::sweep`] is called: an entry that nobody used for so long is dropped then.
+pub(super) const IDLE: Duration = Duration::from_secs(600);
 
 /// An open watch lives on another service's answer at least so long, so that a service whose answers are not to be kept is
 /// not asked at every event; the same as the time in which a watch must end after a policy write.
@@ -77,19 +90,19 @@ impl Validity {
         self.as_of == u64::MAX
     }
 
-    /// Whether nothing has happened that could make the answer untrue.
-    pub(super) fn holds(&self, revisions: &PolicyRevisions, epoch: u64, now: Duration) -> bool {
-        self.lasts(revisions, epoch, now, Duration::ZERO)
+    /// Whether nothing has happened that could make the answer untrue. `clock` is read where time bounds it.
+    pub(super) fn holds(&self, revisions: &PolicyRevisions, epoch: u64, clock: &dyn Clock) -> bool {
+        self.lasts(revisions, epoch, clock, Duration::ZERO)
     }
 
     /// The same for an open watch, whose answer has [`WATCHED`] at least.
-    pub(super) fn stands(&self, revisions: &PolicyRevisions, epoch: u64, now: Duration) -> bool {
-        self.lasts(revisions, epoch, now, WATCHED)
+    pub(super) fn stands(&self, revisions: &PolicyRevisions, epoch: u64, clock: &dyn Clock) -> bool {
+        self.lasts(revisions, epoch, clock, WATCHED)
     }
 
-    fn lasts(&self, revisions: &PolicyRevisions, epoch: u64, now: Duration, least: Duration) -> bool {
+    fn lasts(&self, revisions: &PolicyRevisions, epoch: u64, clock: &dyn Clock, least: Duration) -> bool {
         self.epoch == Some(epoch)
-            && self.expiry.is_none_or(|expiry| expiry.lasts(now, least))
+            && self.expiry.is_none_or(|expiry| expiry.lasts(clock.monotonic(), least))
             && revisions.unchanged(&self.depends, self.as_of)
     }
 }
@@ -101,6 +114,15 @@ pub(super) struct Decided {
     pub(super) decision: Decision,
     /// Until when.
     pub(super) validity: Validity,
+    /// It served a request since the last sweep.
+    used: AtomicBool,
+}
+
+impl Decided {
+    /// Of a moment ago.
+    pub(super) fn new(decision: Decision, validity: Validity) -> Self {
+        Decided { decision, validity, used: AtomicBool::new(true) }
+    }
 }
 
 /// The decision that an answer of the wire is.
@@ -114,27 +136,58 @@ pub(super) fn from_wire(response: &AuthorizeResponse) -> Decision {
 }
 
 /// For which names an entry holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
     This,
     Any,
 }
 
+/// A request whose decision is looked for.
+struct Wanted<'r> {
+    place: u64,
+    user: &'r UserInfo,
+    attributes: &'r Attributes,
+    names: Names,
+}
+
+impl Hash for Wanted<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.place);
+    }
+}
+
+impl Equivalent<Key> for Wanted<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        self.names == key.names
+            && *self.user == *key.user
+            && match self.names {
+                Names::This => *self.attributes == *key.attributes,
+                Names::Any => same_but_name(self.attributes, &key.attributes),
+            }
+    }
+}
+
+/// A request whose decision is kept.
 #[derive(Clone, Debug)]
 struct Key {
+    place: u64,
     user: Arc<UserInfo>,
     attributes: Arc<Attributes>,
     names: Names,
+    /// About how many bytes the entry takes.
+    weight: u64,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.place);
+    }
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        self.names == other.names
-            && self.user == other.user
-            && match self.names {
-                Names::This => self.attributes == other.attributes,
-                Names::Any => same_but_name(&self.attributes, &other.attributes),
-            }
+        let Key { place, ref user, ref attributes, names, weight: _ } = *self;
+        Wanted { place, user, attributes, names }.equivalent(other)
     }
 }
 
@@ -166,22 +219,70 @@ fn same_but_name(a: &Attributes, b: &Attributes) -> bool {
         && *label_selector == b.label_selector
 }
 
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.names.hash(state);
-        self.user.hash(state);
-        let a = &*self.attributes;
-        (&a.verb, &a.group, &a.resource, &a.subresource, &a.namespace).hash(state);
+/// What is hashed, put together first: the hash of one long text takes less time than that of many short ones.
+#[derive(Default)]
+struct Gathered(SmallVec<[u8; 512]>);
+
+impl Hasher for Gathered {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
+/// A place is a hash already.
+#[derive(Default)]
+struct Place(u64);
+
+impl Hasher for Place {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, place: u64) {
+        self.0 = place;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Where the decisions on a request are kept.
+struct Places<'c> {
+    keyed: &'c RandomState,
+    gathered: Gathered,
+}
+
+impl<'c> Places<'c> {
+    fn new(keyed: &'c RandomState, user: &UserInfo, a: &Attributes) -> Self {
+        let mut gathered = Gathered::default();
+        user.hash(&mut gathered);
+        (&a.verb, &a.group, &a.resource, &a.subresource, &a.namespace).hash(&mut gathered);
         // Whoever sends many selectors must not make all the entries meet in one place.
-        (&a.field_selector, &a.label_selector).hash(state);
-        if self.names == Names::This {
-            (&a.name, &a.path).hash(state);
-        }
+        (&a.field_selector, &a.label_selector).hash(&mut gathered);
+        Places { keyed, gathered }
+    }
+
+    fn any_name(&self) -> u64 {
+        self.hash()
+    }
+
+    fn this_name(mut self, a: &Attributes) -> u64 {
+        (&a.name, &a.path).hash(&mut self.gathered);
+        self.hash()
+    }
+
+    fn hash(&self) -> u64 {
+        let mut hasher = self.keyed.build_hasher();
+        hasher.write(&self.gathered.0);
+        hasher.finish()
     }
 }
 
 /// About how many bytes an entry takes.
-fn weight(key: &Key, decided: &Arc<Decided>) -> u32 {
+fn weight(user: &UserInfo, a: &Attributes, decided: &Decided) -> usize {
     let texts = |list: &[String]| list.iter().map(|text| TEXT + text.len()).sum::<usize>();
     let selector = |selector: &ParsedSelector| match selector {
         ParsedSelector::Unparsable(text) => text.len(),
@@ -189,53 +290,79 @@ fn weight(key: &Key, decided: &Arc<Decided>) -> u32 {
             all.iter().map(|one| 2 * TEXT + one.key.len() + texts(&one.values)).sum()
         }
     };
-    let UserInfo { name, uid, groups, extra } = &*key.user;
+    let UserInfo { name, uid, groups, extra } = user;
     let extra: usize = extra.iter().map(|(key, values)| 2 * TEXT + key.len() + texts(values)).sum();
-    let a = &*key.attributes;
     let request =
         [&a.verb, &a.group, &a.version, &a.resource, &a.subresource, &a.namespace, &a.name, &a.path];
-    let bytes = ENTRY
+    ENTRY
         + (name.len() + uid.len() + texts(groups) + extra)
         + request.iter().map(|text| text.len()).sum::<usize>()
         + (selector(&a.field_selector) + selector(&a.label_selector))
-        + (decided.decision.reason.len() + decided.decision.evaluation_error.len());
-    u32::try_from(bytes).unwrap_or(u32::MAX)
+        + (decided.decision.reason.len() + decided.decision.evaluation_error.len())
+}
+
+/// As it was weighed when it came.
+#[derive(Clone)]
+struct Weighed;
+
+impl Weighter<Key, Arc<Decided>> for Weighed {
+    fn weight(&self, key: &Key, _: &Arc<Decided>) -> u64 {
+        key.weight
+    }
 }
 
 /// The decisions kept.
 pub(super) struct DecisionCache {
-    entries: moka::sync::Cache<Key, Arc<Decided>>,
+    keyed: RandomState,
+    entries: Cache<Key, Arc<Decided>, Weighed, BuildHasherDefault<Place>>,
 }
 
 impl DecisionCache {
     /// Empty.
     pub(super) fn new() -> Self {
+        let options = OptionsBuilder::new()
+            .shards(SHARDS)
+            .estimated_items_capacity(usize::try_from(CAPACITY).unwrap_or(usize::MAX) / (2 * ENTRY))
+            .weight_capacity(CAPACITY)
+            .build();
+        #[expect(clippy::expect_used, reason = "it fails where a capacity is not set")]
+        let options = options.expect("both capacities are set");
         DecisionCache {
-            entries: moka::sync::Cache::builder()
-                .max_capacity(CAPACITY)
-                .weigher(weight)
-                .time_to_idle(IDLE)
-                .build(),
+            keyed: RandomState::new(),
+            entries: Cache::with_options(
+                options,
+                Weighed,
+                BuildHasherDefault::default(),
+                DefaultLifecycle::default(),
+            ),
         }
     }
 
     /// A decision about this request that still holds.
     pub(super) fn find(
         &self,
-        user: &Arc<UserInfo>,
-        attributes: &Arc<Attributes>,
+        user: &UserInfo,
+        attributes: &Attributes,
         holds: impl Fn(&Validity) -> bool,
     ) -> Option<Arc<Decided>> {
-        let mut key = Key { user: user.clone(), attributes: attributes.clone(), names: Names::This };
-        let live = |key: &Key| self.entries.get(key).filter(|decided| holds(&decided.validity));
-        if let Some(decided) = live(&key) {
+        let live = |place, names| {
+            let decided = self.entries.get(&Wanted { place, user, attributes, names })?;
+            holds(&decided.validity).then(|| {
+                // Written once a sweep: what many processors read stays in their caches.
+                if !decided.used.load(Ordering::Relaxed) {
+                    decided.used.store(true, Ordering::Relaxed);
+                }
+                decided
+            })
+        };
+        let places = Places::new(&self.keyed, user, attributes);
+        // Most of what is allowed is allowed for any name.
+        if attributes.resource_request
+            && let Some(decided) = live(places.any_name(), Names::Any)
+        {
             return Some(decided);
         }
-        if !attributes.resource_request {
-            return None;
-        }
-        key.names = Names::Any;
-        live(&key)
+        live(places.this_name(attributes), Names::This)
     }
 
     /// Keeps a decision, for as many names as authd said.
@@ -249,17 +376,24 @@ impl DecisionCache {
         if decided.validity.epoch.is_none() {
             return;
         }
-        let names = match covers {
-            Covers::AnyName if attributes.resource_request => Names::Any,
-            Covers::AnyName | Covers::This => Names::This,
+        let places = Places::new(&self.keyed, user, attributes);
+        let (names, place) = match covers {
+            Covers::AnyName if attributes.resource_request => (Names::Any, places.any_name()),
+            Covers::AnyName | Covers::This => (Names::This, places.this_name(attributes)),
         };
-        self.entries
-            .insert(Key { user: user.clone(), attributes: attributes.clone(), names }, decided.clone());
+        let weight = weight(user, attributes, decided) as u64;
+        let (user, attributes) = (user.clone(), attributes.clone());
+        self.entries.insert(Key { place, user, attributes, names, weight }, decided.clone());
+    }
+
+    /// Drops what no request used since the last sweep.
+    pub(super) fn sweep(&self) {
+        self.entries.retain(|_, decided| decided.used.swap(false, Ordering::Relaxed));
     }
 
     /// Drops everything.
     pub(super) fn clear(&self) {
-        self.entries.invalidate_all();
+        self.entries.clear();
     }
 }
 
@@ -270,7 +404,7 @@ mod tests {
 
     fn decided() -> Arc<Decided> {
         let validity = Validity { as_of: 0, depends: Depends::default(), epoch: Some(1), expiry: None };
-        Arc::new(Decided { decision: Decision { verdict: Verdict::Allow, ..Decision::default() }, validity })
+        Arc::new(Decided::new(Decision { verdict: Verdict::Allow, ..Decision::default() }, validity))
     }
 
     fn pods() -> Attributes {
@@ -382,22 +516,42 @@ mod tests {
             let attributes = Attributes { path: long.clone(), label_selector, ..pods() };
             cache.keep(&user, &Arc::new(attributes), Covers::AnyName, &decided());
         }
-        cache.entries.run_pending_tasks();
-        assert!(cache.entries.weighted_size() <= CAPACITY);
-        let kept = cache.entries.entry_count();
+        assert!(cache.entries.weight() <= CAPACITY);
+        let kept = cache.entries.len();
         assert!((1..1_000).contains(&kept), "{kept} of some 100 kB each");
     }
 
     #[test]
-    fn selectors_spread_entries() {
+    fn whatever_differs_has_a_place_of_its_own() {
+        let keyed = RandomState::new();
+        let places = |user: &UserInfo, a: &Attributes| Places::new(&keyed, user, a);
+        let any = |user: &UserInfo, a: &Attributes| places(user, a).any_name();
+        for (what, other, attributes) in others() {
+            // The path tells these apart.
+            if !["resource_request", "version"].contains(&what) {
+                assert_ne!(any(&user(), &pods()), any(&other, &attributes), "{what}");
+            }
+        }
+        let named = Attributes { name: "y".into(), ..pods() };
+        assert_eq!(any(&user(), &pods()), any(&user(), &named));
+        assert_ne!(places(&user(), &pods()).this_name(&pods()), places(&user(), &named).this_name(&named));
+    }
+
+    #[test]
+    fn a_sweep_drops_what_nobody_used_since_the_last() {
+        let cache = DecisionCache::new();
+        let [used, unused] = ["a", "b"].map(|verb| Arc::new(Attributes { verb: verb.into(), ..pods() }));
         let user = Arc::new(user());
-        let place = |text: &str| {
-            let attributes = Attributes { label_selector: ParsedSelector::Unparsable(text.into()), ..pods() };
-            let mut hasher = std::hash::DefaultHasher::new();
-            Key { user: user.clone(), attributes: Arc::new(attributes), names: Names::Any }.hash(&mut hasher);
-            hasher.finish()
-        };
-        assert_ne!(place("a"), place("b"));
+        for attributes in [&used, &unused] {
+            cache.keep(&user, attributes, Covers::AnyName, &decided());
+        }
+        cache.sweep();
+        assert_eq!(cache.entries.len(), 2, "both are new");
+        assert!(cache.find(&user, &used, |_| true).is_some());
+        assert!(cache.find(&user, &unused, |_| false).is_none(), "no use: it does not hold");
+        cache.sweep();
+        assert!(cache.find(&user, &used, |_| true).is_some());
+        assert!(cache.find(&user, &unused, |_| true).is_none());
     }
 
     #[test]

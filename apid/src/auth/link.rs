@@ -5,6 +5,7 @@
 //! INVARIANT (fail closed): what is cached serves at most [`GRACE`] after authd was last reached.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
@@ -18,6 +19,8 @@ pub(super) const GRACE: Duration = Duration::from_secs(30);
 pub(super) struct Link {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    /// Nothing is [`State::lost`]: what every request asks. Written while the state is locked.
+    connected: AtomicBool,
     reached: watch::Sender<bool>,
 }
 
@@ -44,6 +47,7 @@ impl Link {
                 ending: false,
                 ready: None,
             }),
+            connected: AtomicBool::new(false),
             reached: watch::Sender::new(false),
         }
     }
@@ -60,7 +64,10 @@ impl Link {
 
     /// The decision stream is open.
     pub(super) fn connected(&self) {
-        self.state.lock().lost = None;
+        let mut state = self.state.lock();
+        state.lost = None;
+        self.connected.store(true, Ordering::SeqCst);
+        drop(state);
         self.reached.send_replace(true);
     }
 
@@ -82,6 +89,7 @@ impl Link {
         }
         let since = state.lost.as_ref().map_or(now, |(since, _)| *since);
         state.lost = Some((since, why.to_owned()));
+        self.connected.store(false, Ordering::SeqCst);
         drop(state);
         self.reached.send_replace(false);
     }
@@ -118,10 +126,11 @@ impl Link {
 
     /// Whether cached answers may still serve.
     pub(super) fn cache_serves(&self) -> bool {
-        match &self.state.lock().lost {
-            None => true,
-            Some((since, _)) => self.clock.monotonic().saturating_sub(*since) <= GRACE,
-        }
+        self.connected.load(Ordering::SeqCst)
+            || match &self.state.lock().lost {
+                None => true,
+                Some((since, _)) => self.clock.monotonic().saturating_sub(*since) <= GRACE,
+            }
     }
 
     /// Whether requests can be decided now, and if not why.

@@ -101,9 +101,8 @@ impl Authenticated {
 pub struct Authorized {
     user: Arc<UserInfo>,
     attributes: Arc<Attributes>,
-    reason: Arc<str>,
+    decided: Arc<Decided>,
     tenure: Arc<Tenure>,
-    validity: Validity,
     /// The rights by which somebody else is this user: what is open ends with any of them.
     by_right: Vec<Authorized>,
     vouched: Option<Vouched>,
@@ -113,12 +112,12 @@ impl Authorized {
     /// Work of the process itself, which no policy can stop: background loops, and writes that authd asks for. `reason`
     /// says in the audit log what it is.
     pub fn internal(user: Arc<UserInfo>, attributes: Attributes, reason: &str) -> Self {
+        let decision = Decision { reason: reason.to_owned(), ..Decision::default() };
         Authorized {
             user,
             attributes: Arc::new(attributes),
-            reason: reason.into(),
+            decided: Arc::new(Decided::new(decision, Validity::internal())),
             tenure: Arc::default(),
-            validity: Validity::internal(),
             by_right: Vec::new(),
             vouched: None,
         }
@@ -126,7 +125,7 @@ impl Authorized {
 
     /// Whether this is work of the process itself.
     pub fn is_internal(&self) -> bool {
-        self.validity.is_internal()
+        self.decided.validity.is_internal()
     }
 
     /// The caller.
@@ -141,7 +140,7 @@ impl Authorized {
 
     /// Why, for the audit log.
     pub fn reason(&self) -> &str {
-        &self.reason
+        &self.decided.decision.reason
     }
 }
 
@@ -211,6 +210,7 @@ impl Auth {
         for bound in Bound::ALL {
             tokio::spawn(auth.clone().keep_watches(bound));
         }
+        tokio::spawn(auth.clone().sweep_decisions());
         Ok(auth)
     }
 
@@ -268,9 +268,8 @@ impl Auth {
         }
         Ok(Authorized {
             user: who.user.clone(),
-            reason: reason.as_str().into(),
+            decided,
             tenure: who.tenure.clone(),
-            validity: decided.validity.clone(),
             by_right: who.by_right.clone(),
             vouched: who.vouched.clone(),
             attributes,
@@ -313,8 +312,8 @@ impl Auth {
         request_id: &str,
     ) -> Result<Arc<Decided>, Undecided> {
         if self.link.cache_serves() {
-            let (epoch, now) = (self.epochs.count(), self.clock.monotonic());
-            let holds = |validity: &Validity| validity.holds(&self.revisions, epoch, now);
+            let epoch = self.epochs.count();
+            let holds = |validity: &Validity| validity.holds(&self.revisions, epoch, &*self.clock);
             if let Some(decided) = self.decisions.find(user, attributes, holds) {
                 return Ok(decided);
             }
@@ -373,10 +372,8 @@ impl Auth {
         expiry: Option<Expiry>,
     ) -> Arc<Decided> {
         let depends = self.revisions.depends(response.depends_on.as_ref());
-        let decided = Arc::new(Decided {
-            decision: decision::from_wire(response),
-            validity: Validity { as_of, depends, epoch, expiry },
-        });
+        let validity = Validity { as_of, depends, epoch, expiry };
+        let decided = Arc::new(Decided::new(decision::from_wire(response), validity));
         let covers = Covers::try_from(response.covers).unwrap_or(Covers::This);
         self.decisions.keep(user, attributes, covers, &decided);
         decided
@@ -407,6 +404,14 @@ impl Auth {
             Some(review_response::Outcome::Object(object)) => Ok(object),
             Some(review_response::Outcome::Status(status)) => Err(authority::from_status_body(&status)),
             None => Err(Undecided::Malformed.into()),
+        }
+    }
+
+    /// Drops decisions that nobody needs any more, until the process ends.
+    async fn sweep_decisions(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(decision::IDLE).await;
+            self.decisions.sweep();
         }
     }
 

@@ -112,7 +112,7 @@ impl Auth {
     pub fn guard(self: &Arc<Self>, authorized: &Authorized) -> WatchGuard {
         let hold = |authorized: &Authorized| {
             let key: Key = (authorized.user.clone(), authorized.attributes.clone());
-            let validity = authorized.validity.clone();
+            let validity = authorized.decided.validity.clone();
             if validity.is_internal() { Held::new(key, validity) } else { self.watches.share(key, validity) }
         };
         let held = std::iter::once(authorized).chain(&authorized.by_right).map(hold).collect();
@@ -128,8 +128,7 @@ impl Auth {
         }
         let epoch = self.epochs.count();
         let covered = || validity.epoch == Some(epoch) && validity.as_of >= revision;
-        self.link.cache_serves()
-            && (covered() || validity.stands(&self.revisions, epoch, self.clock.monotonic()))
+        self.link.cache_serves() && (covered() || validity.stands(&self.revisions, epoch, &*self.clock))
     }
 
     /// A warden: authorizes open watches anew when policy moves or their time is over, until the process ends.
@@ -265,8 +264,8 @@ impl Held {
     fn is_stale(&self, auth: &Auth) -> bool {
         match &**self.standing.load() {
             Standing::Allowed(validity) => {
-                let now = auth.clock.monotonic();
-                !validity.is_internal() && !validity.stands(&auth.revisions, auth.epochs.count(), now)
+                let epoch = auth.epochs.count();
+                !validity.is_internal() && !validity.stands(&auth.revisions, epoch, &*auth.clock)
             }
             Standing::Refused(_) => false,
         }

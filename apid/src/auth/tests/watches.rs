@@ -84,9 +84,8 @@ async fn a_refusal_that_a_grant_overtook_ends_no_watch() {
         let authorized = Authorized {
             user: user("u").user,
             attributes: Arc::new(pods("a")),
-            reason: "".into(),
+            decided: Arc::new(Decided::new(Decision::default(), validity)),
             tenure: Arc::default(),
-            validity,
             by_right: Vec::new(),
             vouched: None,
         };
