@@ -2,24 +2,30 @@
 //!
 //! # Contract
 //!
-//! [`Remembered::get`] gives what is kept, or what is asked for now, and how much longer it may be kept. Whoever comes
-//! while a question is under way shares its answer, also when it is a failure; what has no time to live is not kept.
+//! [`Remembered::get`] gives what is kept, or what is asked for now, and how much longer it may be kept. What has no time
+//! to live is not kept. Questions of one key are asked one after the other: whoever comes while one is under way waits for
+//! it, and takes its answer where that still lives when it is there; else one more question is asked, for all who came
+//! meanwhile, failures among its answers too. So nobody waits for more than two answers, and however many come, the
+//! service has one question of theirs at a time.
 //!
 //! # Invariants
 //!
+//! INVARIANT (never past its time): an answer serves those who came before its question began; others only while its time
+//! to live, which counts from then, is not over. Who asks to be let in after a right was taken away is not let in by a
+//! question from before, but as far as the time to live allows it.
 //! INVARIANT (no separators): keys are whole values and compared whole; nothing is joined into a text first.
 //! INVARIANT (bounded): what is kept weighs no more than [`MOST`], and a key that weighs more than [`LARGEST`] is not
-//! kept at all.
+//! kept at all. Questions go with the last who waits for them.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
 use parking_lot::Mutex;
-use tokio::sync::OnceCell;
 
 /// Bytes that all keys together may have.
 const MOST: u64 = 16 * 1024 * 1024;
@@ -30,13 +36,22 @@ const ANSWER: usize = 256;
 
 /// An answer, and the moment of the monotonic clock at which it ends.
 type Ending<V> = (V, Duration);
-/// A question under way.
-type Asking<V> = Arc<OnceCell<Ending<V>>>;
+
+/// The questions of one key, one after the other.
+struct Questions<V> {
+    /// How many began.
+    begun: AtomicU64,
+    /// The number of the last that was answered, with the answer. Whoever holds this asks.
+    last: tokio::sync::Mutex<Option<(u64, Ending<V>)>>,
+}
+
+/// By key, with how many wait for them.
+type Asking<K, V> = Mutex<HashMap<K, (usize, Arc<Questions<V>>)>>;
 
 /// Answers by question.
 pub(crate) struct Remembered<K, V> {
     kept: moka::sync::Cache<K, Ending<V>>,
-    asking: Mutex<HashMap<K, Asking<V>>>,
+    asking: Asking<K, V>,
     weigh: fn(&K) -> usize,
     clock: Arc<dyn Clock>,
 }
@@ -70,47 +85,53 @@ where
         if let Some(known) = self.known(key) {
             return known;
         }
-        let asking = Arc::clone(self.asking.lock().entry(key.clone()).or_default());
-        let here = Here { of: &self.asking, key, asking: &asking };
-        let (answer, end) = asking
-            .get_or_init(|| async {
-                let begun = self.clock.monotonic();
-                let (answer, ttl) = ask().await;
-                let end = begun.saturating_add(ttl);
-                if !ttl.is_zero() && (self.weigh)(key) <= LARGEST {
-                    self.kept.insert(key.clone(), (answer.clone(), end));
-                }
-                // Whoever comes from now on finds it there, or asks anew.
-                here.leave();
-                (answer, end)
-            })
-            .await
-            .clone();
+        let here = Here::come(&self.asking, key);
+        let Questions { begun, last } = &*here.questions;
+        let came_after = begun.load(Ordering::SeqCst);
+        let mut last = last.lock().await;
+        let now = self.clock.monotonic();
+        if let Some((number, (answer, end))) = &*last
+            && (*number > came_after || now < *end)
+        {
+            return (answer.clone(), end.saturating_sub(now));
+        }
+        let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let (answer, ttl) = ask().await;
+        let end = now.saturating_add(ttl);
+        if !ttl.is_zero() && (self.weigh)(key) <= LARGEST {
+            self.kept.insert(key.clone(), (answer.clone(), end));
+        }
+        *last = Some((number, (answer.clone(), end)));
         (answer, end.saturating_sub(self.clock.monotonic()))
     }
 }
 
-/// Somebody who waits; when the last one goes, the question goes.
+/// Somebody who asks or waits; with the last one the questions go.
 struct Here<'a, K: Eq + Hash, V> {
-    of: &'a Mutex<HashMap<K, Asking<V>>>,
+    of: &'a Asking<K, V>,
     key: &'a K,
-    asking: &'a Asking<V>,
+    questions: Arc<Questions<V>>,
 }
 
-impl<K: Eq + Hash, V> Here<'_, K, V> {
-    fn leave(&self) {
-        let mut all = self.of.lock();
-        if all.get(self.key).is_some_and(|asking| Arc::ptr_eq(asking, self.asking)) {
-            all.remove(self.key);
-        }
+impl<'a, K: Clone + Eq + Hash, V> Here<'a, K, V> {
+    fn come(of: &'a Asking<K, V>, key: &'a K) -> Self {
+        let none =
+            || (0, Arc::new(Questions { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) }));
+        let mut all = of.lock();
+        let (waiting, questions) = all.entry(key.clone()).or_insert_with(none);
+        *waiting += 1;
+        Here { of, key, questions: Arc::clone(questions) }
     }
 }
 
 impl<K: Eq + Hash, V> Drop for Here<'_, K, V> {
     fn drop(&mut self) {
-        // The map's and this one's own.
-        if Arc::strong_count(self.asking) <= 2 {
-            self.leave();
+        let mut all = self.of.lock();
+        if let Some((waiting, _)) = all.get_mut(self.key) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                all.remove(self.key);
+            }
         }
     }
 }
@@ -121,7 +142,7 @@ mod tests {
     use apimachinery::clock::ManualClock;
     use futures_util::FutureExt as _;
     use jiff::Timestamp;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     struct Bench {
         clock: Arc<ManualClock>,
@@ -169,11 +190,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_wait_share_one_question() {
+    async fn those_who_wait_share_the_answer_while_it_lives_and_else_one_more_question() {
+        // Seconds to live and on the way; the answers of the first and of the others.
+        for (ttl, on_the_way, others) in [(10, 0, 0), (10, 9, 0), (10, 10, 1), (0, 0, 1), (0, 9, 1)] {
+            let bench = bench();
+            let key = "k".to_owned();
+            let slow = || async {
+                let number = bench.asked.fetch_add(1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                bench.clock.advance(Duration::from_secs(on_the_way));
+                (number, Duration::from_secs(ttl))
+            };
+            let all = futures_util::future::join_all((0..50).map(|_| bench.answers.get(&key, slow))).await;
+            let answers: Vec<usize> = all.into_iter().map(|(answer, _)| answer).collect();
+            let mut want = vec![others; 50];
+            want[0] = 0;
+            assert_eq!(answers, want, "{ttl} s, {on_the_way} s on the way");
+            assert!(bench.answers.asking.lock().is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn who_comes_while_the_second_question_is_under_way_is_not_served_by_it() {
         let bench = bench();
-        let all = futures_util::future::join_all((0..50).map(|_| bench.get("k", 0))).await;
-        assert!(all.iter().all(|(answer, _)| *answer == 0), "{all:?}");
-        assert_eq!(bench.get("k", 0).await.0, 1, "who comes later asks anew");
+        let mut first = Box::pin(bench.get("k", 0));
+        let mut second = Box::pin(bench.get("k", 0));
+        assert!((&mut first).now_or_never().is_none());
+        assert!((&mut second).now_or_never().is_none());
+        assert_eq!(first.await.0, 0);
+        assert!((&mut second).now_or_never().is_none(), "it asks");
+        let mut third = Box::pin(bench.get("k", 0));
+        assert!((&mut third).now_or_never().is_none());
+        assert_eq!((second.await.0, third.await.0), (1, 2));
         assert!(bench.answers.asking.lock().is_empty());
     }
 
