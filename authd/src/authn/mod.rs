@@ -4,7 +4,8 @@
 //!
 //! [`Union::authenticate`] gives an identity or a [`Refused`] that says, for the log, which method refused and why; the
 //! client learns nothing but 401. The first method that accepts decides. Anonymous access is granted only when no
-//! method rejected what it was shown (requirements A-PRIN-12, A-PRIN-13, A-PRIN-20, A-PRIN-21).
+//! method rejected what it was shown (requirements A-PRIN-12, A-PRIN-13, A-PRIN-20, A-PRIN-21). Where a method cannot say
+//! now and no other accepts it is [`Unknown::Undecided`]: the client gets 503, and nothing of it is kept.
 //!
 //! # Invariants
 //!
@@ -105,6 +106,8 @@ pub enum Outcome {
     Rejected(String),
     /// The same, and the refusal holds for no longer than this: another service said so, or could not be asked.
     RejectedFor(String, Duration),
+    /// It cannot be said now; why, for the log. The same credentials may be good a moment later.
+    Undecided(String),
 }
 
 /// An identity.
@@ -126,6 +129,15 @@ pub struct Accepted {
 
 /// Nobody accepted the credentials.
 #[derive(Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// They are nobody's.
+    Refused(Refused),
+    /// They may be somebody's: these methods could not say now, each with the reason.
+    Undecided(Vec<(&'static str, String)>),
+}
+
+/// The credentials are nobody's.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Method and failed check, one each; empty when no credentials were shown.
     pub checks: Vec<(&'static str, String)>,
@@ -138,10 +150,14 @@ impl std::fmt::Display for Refused {
         if self.checks.is_empty() {
             return f.write_str("no credentials, and anonymous access is off");
         }
-        let checks: Vec<String> =
-            self.checks.iter().map(|(method, check)| format!("{method}: {check}")).collect();
-        f.write_str(&checks.join("; "))
+        f.write_str(&listed(&self.checks))
     }
+}
+
+/// What methods say, in one line.
+pub(crate) fn listed(said: &[(&'static str, String)]) -> String {
+    let said: Vec<String> = said.iter().map(|(method, text)| format!("{method}: {text}")).collect();
+    said.join("; ")
 }
 
 /// A configured method.
@@ -217,7 +233,7 @@ impl Union {
         METHODS.iter().map(|(name, _)| *name).chain([anonymous::NAME])
     }
 
-    /// Who shows these credentials, and the method that accepted them; or [`Refused`]: the client gets 401.
+    /// Who shows these credentials, and the method that accepted them; or why that is [`Unknown`].
     ///
     /// # Errors
     ///
@@ -226,8 +242,8 @@ impl Union {
         &self,
         credentials: Credentials<'_>,
         at: Moment,
-    ) -> Result<Result<(Accepted, &'static str), Refused>, NotYet> {
-        let mut checks = Vec::new();
+    ) -> Result<Result<(Accepted, &'static str), Unknown>, NotYet> {
+        let (mut checks, mut undecided) = (Vec::new(), Vec::new());
         let mut ttl: Option<Duration> = None;
         for (name, method) in &self.methods {
             match method.authenticate(credentials, at).await? {
@@ -246,7 +262,11 @@ impl Union {
                     checks.push((*name, check));
                     ttl = Some(ttl.map_or(time, |least| least.min(time)));
                 }
+                Outcome::Undecided(why) => undecided.push((*name, why)),
             }
+        }
+        if !undecided.is_empty() {
+            return Ok(Err(Unknown::Undecided(undecided)));
         }
         if !credentials.unreadable.is_empty() {
             checks.push(("bearer", credentials.unreadable.to_owned()));
@@ -254,7 +274,9 @@ impl Union {
         if checks.is_empty() && !credentials.token.is_empty() {
             checks.push(("bearer", "no configured method knows such a token".to_owned()));
         }
-        if checks.is_empty() { Ok(self.nobody(credentials.path)) } else { Ok(Err(Refused { checks, ttl })) }
+        let identified =
+            if checks.is_empty() { self.nobody(credentials.path) } else { Err(Refused { checks, ttl }) };
+        Ok(identified.map_err(Unknown::Refused))
     }
 
     /// Who asks for a path and shows no credentials at all.
@@ -311,6 +333,10 @@ mod tests {
         Outcome::NotMine
     }
 
+    fn busy() -> Outcome {
+        Outcome::Undecided("busy".into())
+    }
+
     #[tokio::test]
     async fn the_first_that_accepts_decides_and_a_rejection_excludes_anonymous() {
         for (methods, token, anonymous, want) in [
@@ -323,6 +349,9 @@ mod tests {
             (vec![], "", true, Ok("system:anonymous")),
             (vec![skip], "", false, Err("no credentials, and anonymous access is off")),
             (vec![skip], "t", true, Err("bearer: no configured method knows such a token")),
+            (vec![busy, accept], "t", true, Ok("jane")),
+            (vec![busy, reject], "t", true, Err("undecided: m: busy")),
+            (vec![reject, busy, skip, busy], "t", true, Err("undecided: m: busy; m: busy")),
         ] {
             let methods: Vec<(&'static str, Box<dyn Authenticator>)> =
                 methods.into_iter().map(|f| ("m", Box::new(Fixed(f)) as Box<dyn Authenticator>)).collect();
@@ -336,7 +365,10 @@ mod tests {
                     let group = if accepted.anonymous { UNAUTHENTICATED } else { AUTHENTICATED };
                     assert_eq!(accepted.user.groups, [group]);
                 }
-                Err(refused) => assert_eq!(Err(refused.to_string().as_str()), want),
+                Err(Unknown::Refused(refused)) => assert_eq!(Err(refused.to_string().as_str()), want),
+                Err(Unknown::Undecided(all)) => {
+                    assert_eq!(Err(format!("undecided: {}", listed(&all)).as_str()), want)
+                }
             }
         }
     }

@@ -252,7 +252,9 @@ mod tests {
             match file.check(credentials) {
                 Outcome::Accepted(accepted) => format!("{:?}", accepted.audiences),
                 Outcome::NotMine => "not mine".to_owned(),
-                Outcome::Rejected(check) | Outcome::RejectedFor(check, _) => check,
+                Outcome::Rejected(check) | Outcome::RejectedFor(check, _) | Outcome::Undecided(check) => {
+                    check
+                }
             }
         };
         assert_eq!(ask("", &[]), "not mine");

@@ -12,7 +12,7 @@
 //! INVARIANT (tokens are not kept): memory holds a keyed digest of each token with its audiences.
 //! INVARIANT (fail closed): whatever is not a well-formed acceptance of a named user is a refusal.
 //! INVARIANT (a hanging service shuts out nobody else): at most [`MOST_WAITING`] logins wait for it, fewer than may be
-//! verified at a time; more are refused at once, and what is kept of its answers counts on.
+//! verified at a time; of more it cannot be said now whose they are, and what is kept of its answers counts on.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -150,8 +150,7 @@ impl TokenWebhook {
             known
         } else {
             let Ok(_place) = self.waiting.try_acquire() else {
-                let check = format!("{MOST_WAITING} logins wait for the webhook already");
-                return Outcome::RejectedFor(check, Duration::ZERO);
+                return Outcome::Undecided(format!("{MOST_WAITING} logins wait for the webhook already"));
             };
             self.said.get(&digest, || self.ask(token, wanted)).await
         };

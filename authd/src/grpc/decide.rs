@@ -35,7 +35,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Parts, floor, status};
-use crate::authn::{Accepted, Credentials, Moment, Refused};
+use crate::authn::{Accepted, Credentials, Moment, Refused, Unknown, listed};
 use crate::authz::Question;
 use crate::live::InForce;
 use crate::meters::Meters;
@@ -333,8 +333,20 @@ async fn authenticate(
         in_force.authn.authenticate(credentials, at).await.map(|outcome| (in_force, outcome))
     };
     match parts.patiently(at_least, identify).await {
-        Ok((in_force, outcome)) => {
-            let mut identified = identified(parts, outcome, request_id);
+        Ok((in_force, Err(Unknown::Undecided(methods)))) => {
+            let why = listed(&methods);
+            tracing::info!(
+                request_id,
+                why,
+                "a request was not authenticated: it cannot be said now who makes it"
+            );
+            told(id, &in_force, Answer::Failure(status::unidentified(why)))
+        }
+        Ok((in_force, Err(Unknown::Refused(refused)))) => {
+            told(id, &in_force, Answer::Authenticate(identified(parts, Err(refused), request_id)))
+        }
+        Ok((in_force, Ok(accepted))) => {
+            let mut identified = identified(parts, Ok(accepted), request_id);
             authorize_next(parts, &in_force, ask.next, &mut identified);
             told(id, &in_force, Answer::Authenticate(identified))
         }

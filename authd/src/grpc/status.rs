@@ -42,6 +42,11 @@ pub(super) fn too_many_logins() -> Failure {
     )
 }
 
+/// Methods that could not say now whose the credentials are: the client may try again.
+pub(super) fn unidentified(detail: String) -> Failure {
+    failure(Reason::ServiceUnavailable, "the credentials cannot be verified now, try again", detail)
+}
+
 /// A token that cannot be issued. Keys are the administrator's concern: the log says more.
 pub(super) fn not_issued(detail: String) -> Failure {
     failure(Reason::InternalError, "service-account tokens cannot be issued", detail)

@@ -3,13 +3,13 @@
 //! # Contract
 //!
 //! The token is shown to the methods as a request would show it, alone. A token that nobody accepts is an answer, not an
-//! error, and says no more than that it is invalid.
+//! error, and says no more than that it is invalid. Where that cannot be said now there is no review.
 
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 
 use super::{Review, Reviewed, Reviewer, answered, strings, user_json};
-use crate::authn::{Credentials, Moment};
+use crate::authn::{Credentials, Moment, Unknown, listed};
 use crate::mirror::NotYet;
 
 pub(super) async fn answer(
@@ -43,7 +43,16 @@ pub(super) async fn answer(
                 );
             }
         }
-        Err(refused) => {
+        Err(Unknown::Undecided(methods)) => {
+            let why = listed(&methods);
+            tracing::info!(
+                request_id = review.request_id,
+                why,
+                "a token was not reviewed: it cannot be said now"
+            );
+            return Ok(Err(Status::unavailable("the token cannot be verified now, try again", 1)));
+        }
+        Err(Unknown::Refused(refused)) => {
             for (method, check) in &refused.checks {
                 tracing::info!(request_id = review.request_id, method, check, "reviewed token refused");
             }
