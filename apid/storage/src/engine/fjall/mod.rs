@@ -427,12 +427,14 @@ fn first_mark(tables: &Tables, options: &Options) -> Result<Mark, OpenError> {
 
 /// Looks at the files before fjall opens them, and says what is lost when they are damaged.
 fn look(dir: &Path, mark: &Values) -> Result<(), Error> {
-    let what = match files::verify(&dir.join("fjall"), mark) {
-        Ok(()) => return Ok(()),
+    let (what, doubtful) = match files::verify(&dir.join("fjall"), mark) {
+        Ok(None) => return Ok(()),
+        Ok(Some(doubt)) => (doubt, true),
         Err(Trouble::Unreadable(error)) => return Err(error),
-        Err(Trouble::Damaged(what) | Trouble::Lost(what)) => what,
+        Err(Trouble::Damaged(what) | Trouble::Lost(what)) => (what, false),
     };
     let lost = match Survey::of(dir) {
+        Ok(survey) if doubtful && survey.is_sound() => return Ok(()),
         Ok(survey) if survey.lost.is_nothing() => "no change is lost".to_owned(),
         Ok(survey) => survey.lost.to_string().trim_end().replace('\n', "; "),
         Err(error) => format!("what is lost is not known: {error}"),

@@ -12,6 +12,10 @@
 //! So a flipped byte could take rows away for good, without a word, before [`super::recovery`] can look. It is met here,
 //! while all files are as they were.
 //!
+//! INVARIANT (what tables do not hold, journals do): every acknowledged change of an object that the mark does not call
+//! flushed is in a journal, and the rows of `log` in journals follow each other by one. So a journal that is gone as a whole
+//! shows, the oldest one too, also where history is given up and no gap in it would.
+//!
 //! # Reference
 //!
 //! fjall 3.1, lsm-tree 3.1 (`Cargo.toml` pins both); `FORMAT.md` says what is read here.
@@ -39,8 +43,9 @@ const OWN: u64 = 0;
 const LEAST: usize = 4;
 /// The content of the file that marks a database of fjall 3.
 const VERSION: &[u8] = b"FJL\x03";
-/// The name of the keyspace of history.
+/// The names of the keyspaces of history and of objects.
 const LOG: &str = "log";
+const VERSIONS: &str = "versions";
 
 /// The folders of keyspaces, by number.
 pub(super) fn keyspaces(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
@@ -84,8 +89,10 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// Looks at all files of a store whose mark is known. See the module.
-pub(super) fn verify(database: &Path, mark: &Values) -> Result<(), Trouble> {
+/// Looks at all files of a store whose mark is known. See the module. Answers with a doubt where acknowledged changes are not
+/// in journals and the mark does not say that they are in tables: they are if the process was killed after they were flushed
+/// and before the mark said so. Only all rows together tell.
+pub(super) fn verify(database: &Path, mark: &Values) -> Result<Option<String>, Trouble> {
     check_version(database)?;
     let keyspaces = keyspaces(database)?;
     if keyspaces.len() < LEAST {
@@ -98,25 +105,21 @@ pub(super) fn verify(database: &Path, mark: &Values) -> Result<(), Trouble> {
         }
     }
     verify_tables(&tables)?;
-    let log = numbers(&keyspaces)?.into_iter().find(|(name, _)| name == LOG).map(|(_, number)| number);
-    let log = log.ok_or_else(|| Trouble::Damaged("the name of a keyspace is missing".to_owned()))?;
-    let of_log = tables.iter().filter(|(number, ..)| *number == log);
-    let last_keys = of_log.filter_map(|(_, path, _)| table::facts(path)).map(|facts| facts.last_key);
-    let in_tables = last_keys.filter_map(|key| layout::log_revision(&key).ok()).max().unwrap_or_default();
-    let Journaled { newest: in_journals, end } = newest_in_journals(database)?;
-    // The rows of `log` behind may be in tables, and those of `versions` may not. Where nothing is read at all, batches
-    // behind tell a damage from the beginning of the very first one, which was never acknowledged.
-    if let Some((path, end)) = end
-        && in_journals < mark.revision
-        && mark.flushed.versions < mark.revision
-        && journal::has_content(&path, end)?
-        && (in_journals > 0 || journal::resume(&path, end)?.is_some())
-    {
-        return Err(Trouble::Damaged(format!(
-            "journal {} cannot be read after revision {in_journals}",
-            name(&path)
-        )));
-    }
+    let numbers = numbers(&keyspaces)?;
+    let of = |name: &str| {
+        let number = numbers.iter().find(|(known, _)| known == name).map(|(_, number)| *number);
+        let number =
+            number.ok_or_else(|| Trouble::Damaged("the name of a keyspace is missing".to_owned()))?;
+        let tables = tables.iter().filter(move |(of, ..)| *of == number);
+        Ok::<_, Trouble>(tables.filter_map(|(_, path, listed)| Some((table::facts(path)?, listed))))
+    };
+    let in_tables = of(LOG)?
+        .filter_map(|(facts, _)| layout::log_revision(&facts.last_key).ok())
+        .max()
+        .unwrap_or_default();
+    let persisted = of(VERSIONS)?.map(|(facts, listed)| facts.seqno + listed.seqno).max();
+    let Journaled { newest: in_journals, reached } =
+        read_journals(database, mark.flushed.versions, persisted)?;
     let newest = in_journals.max(in_tables);
     if newest < mark.revision {
         return Err(Trouble::Lost(format!(
@@ -124,7 +127,8 @@ pub(super) fn verify(database: &Path, mark: &Values) -> Result<(), Trouble> {
             mark.revision
         )));
     }
-    Ok(())
+    let doubt = || format!("the journals do not have what was written after revision {reached}");
+    Ok((reached < mark.revision).then(doubt))
 }
 
 /// The numbers of keyspaces, by name.
@@ -181,12 +185,14 @@ fn verify_tables(tables: &[(u64, PathBuf, Listed)]) -> Result<(), Trouble> {
 struct Journaled {
     /// The newest revision of a row of `log`; 0 when there is none.
     newest: u64,
-    /// The newest journal, and where what can be read of it ends.
-    end: Option<(PathBuf, u64)>,
+    /// Up to here the rows of `versions` of every revision are in tables or in journals.
+    reached: u64,
 }
 
-fn newest_in_journals(database: &Path) -> Result<Journaled, Trouble> {
-    let (mut newest, mut before, mut end) = (0, None, None);
+/// `flushed`: up to here the rows of `versions` are in tables. `persisted`: the highest of fjall's numbers there, up to which
+/// they are in tables as well.
+fn read_journals(database: &Path, flushed: u64, persisted: Option<u64>) -> Result<Journaled, Trouble> {
+    let (mut newest, mut reached, mut before) = (0, flushed, None);
     let journals = journal::journals(database)?;
     for (index, (_, path)) in journals.iter().enumerate() {
         let mut batches = journal::Batches::open(path, 0)?;
@@ -199,6 +205,7 @@ fn newest_in_journals(database: &Path) -> Result<Journaled, Trouble> {
                 )));
             }
             before = Some(batch.seqno);
+            let all_before = persisted.is_some_and(|persisted| batch.seqno <= persisted.saturating_add(1));
             // Rows of the log have short keys. fjall compresses large values, and that of a row with a long key is one.
             let log = batch.items.into_iter().filter(|item| item.key.len() == layout::LOG_KEY);
             for item in log {
@@ -206,6 +213,9 @@ fn newest_in_journals(database: &Path) -> Result<Journaled, Trouble> {
                     && let Ok(entry) = layout::decode_entry(&item.key, &value)
                 {
                     newest = newest.max(entry.revision);
+                    if all_before || entry.revision <= reached.saturating_add(1) {
+                        reached = reached.max(entry.revision);
+                    }
                 }
             }
         }
@@ -216,9 +226,8 @@ fn newest_in_journals(database: &Path) -> Result<Journaled, Trouble> {
                 name(path)
             )));
         }
-        end = Some((path.clone(), batches.end()));
     }
-    Ok(Journaled { newest, end })
+    Ok(Journaled { newest, reached })
 }
 
 /// Removes a database whose making was interrupted so early that fjall can neither open it nor make it: its version is not

@@ -14,6 +14,7 @@ use bytes::Bytes;
 
 use super::super::files::{self, journal};
 use super::super::layout;
+use super::super::mark::Values;
 use super::Survey;
 use super::rows::Keyspace;
 
@@ -49,6 +50,13 @@ struct Progress {
     behind: Option<u64>,
 }
 
+impl Progress {
+    /// Whether all acknowledged rows of `versions` were read or are in tables, as the mark says.
+    fn has_objects(&self, mark: Values) -> bool {
+        self.revision.max(Some(mark.flushed.versions)) >= Some(mark.revision)
+    }
+}
+
 impl Survey {
     pub(super) fn read_journals(
         &mut self,
@@ -73,19 +81,22 @@ impl Survey {
                 }
                 progress.broken = true;
                 let name = files::name(path);
-                let known = progress.revision.or(in_tables);
-                let all_known = self.acknowledged().is_some_and(|mark| known >= Some(mark.revision));
-                if all_known && index + 1 == journals.len() {
-                    self.torn = Some(format!("journal {name} cannot be read beyond byte {end}"));
-                    break;
-                }
-                // A crash leaves the end of the newest journal in any state: only what was acknowledged is looked for.
-                let on = match self.acknowledged() {
-                    Some(_) => journal::resume(path, end)?,
-                    None => None,
+                let newest = index + 1 == journals.len();
+                let mark = self.acknowledged();
+                let history = mark
+                    .is_some_and(|mark| newest && progress.revision.max(in_tables) >= Some(mark.revision));
+                let on = match mark {
+                    // A crash leaves the end of the newest journal in any state: only what was acknowledged is looked for.
+                    Some(mark) if !(history && progress.has_objects(mark)) => journal::resume(path, end)?,
+                    _ => None,
                 };
                 let Some(on) = on else {
-                    self.damages.push(|| format!("journal {name} cannot be read beyond byte {end}"));
+                    let what = format!("journal {name} cannot be read beyond byte {end}");
+                    if history {
+                        self.torn = Some(what);
+                    } else {
+                        self.damages.push(|| what);
+                    }
                     break;
                 };
                 self.damages.push(|| {
@@ -94,7 +105,7 @@ impl Survey {
                 begin = on;
             }
         }
-        if progress.broken {
+        if progress.broken || self.acknowledged().is_some_and(|mark| !progress.has_objects(mark)) {
             self.gaps.push(Gap { after: progress.revision, before: None, seqno: progress.behind });
         }
         Ok(())
@@ -168,7 +179,11 @@ impl Survey {
     fn follow(&mut self, revision: u64, seqno: u64, progress: &mut Progress) {
         let follows = match progress.revision {
             Some(last) => revision == last + 1,
-            None => !progress.broken,
+            // Where a journal has gone, the rows before are in tables, as the mark says, or with it.
+            None => {
+                let flushed = self.acknowledged().map_or(u64::MAX, |mark| mark.flushed.versions);
+                !progress.broken && revision <= flushed.saturating_add(1)
+            }
         };
         if !follows {
             let behind = progress.behind.unwrap_or(seqno);

@@ -114,6 +114,11 @@ impl Survey {
         Ok(survey)
     }
 
+    /// Whether nothing is damaged and nothing missing.
+    pub(super) fn is_sound(&self) -> bool {
+        self.damages.named.is_empty() && self.lost.is_nothing()
+    }
+
     /// What was acknowledged, as far as that is known.
     pub(super) fn acknowledged(&self) -> Option<Values> {
         self.marks.first().copied()
@@ -266,8 +271,8 @@ impl Survey {
 
     /// How many objects there are.
     pub(super) fn live(&self) -> usize {
-        let mut newest = Newest::default();
-        self.versions.iter().filter(|(key, version)| newest.is(key) && **version == Version::Object).count()
+        let mut there = There::of(&self.log);
+        self.versions.iter().filter(|(key, version)| there.is(key, **version)).count()
     }
 
     /// Gives every object that is there, reading the files once more: its key, its revision and its bytes. The survey
@@ -280,24 +285,9 @@ impl Survey {
         &mut self,
         mut each: impl FnMut(&str, u64, &[u8]) -> crate::Result<()>,
     ) -> crate::Result<()> {
-        // Rows that say that a key was deleted may be lost while the log still tells: what was deleted does not come back.
-        let mut deleted: BTreeMap<&str, u64> = BTreeMap::new();
-        for entry in self.log.values() {
-            if entry.event == Tag::Removed {
-                deleted.insert(&entry.key, entry.revision);
-            } else {
-                deleted.remove(&*entry.key);
-            }
-        }
+        let mut there = There::of(&self.log);
         let mut wanted = std::mem::take(&mut self.versions);
-        let mut newest = Newest::default();
-        wanted.retain(|key, version| {
-            newest.is(key)
-                && *version == Version::Object
-                && split(key).is_some_and(|(name, revision)| {
-                    deleted.get(&*name).is_none_or(|deletion| *deletion < revision)
-                })
-        });
+        wanted.retain(|key, version| there.is(key, *version));
         let mut give = |key: &[u8], row: Option<&Bytes>| -> crate::Result<()> {
             let Some(row) = row.filter(|_| wanted.contains_key(key)) else { return Ok(()) };
             if let (Ok(version), Some((name, revision))) = (layout::decode_version(key, row), split(key))
@@ -341,21 +331,38 @@ impl Survey {
     }
 }
 
-/// Walks over keys of `versions` and knows the first, which is newest, of each object.
-#[derive(Default)]
-struct Newest {
+/// Walks over rows of `versions` in order and knows which of them are the objects that are there: the first of a key is its
+/// newest. A row that says that a key was deleted may be lost while the log still tells: what was deleted does not come back.
+struct There<'a> {
     head: Vec<u8>,
+    /// The revisions of deletions that were the last change of their keys.
+    deleted: BTreeMap<&'a str, u64>,
 }
 
-impl Newest {
-    fn is(&mut self, key: &[u8]) -> bool {
-        let head = layout::split_version_key(key).map_or(key, |(head, _)| head);
-        let other = self.head != head;
-        if other {
-            self.head.clear();
-            self.head.extend_from_slice(head);
+impl<'a> There<'a> {
+    fn of(log: &'a BTreeMap<u64, Entry>) -> Self {
+        let mut deleted = BTreeMap::new();
+        for entry in log.values() {
+            if entry.event == Tag::Removed {
+                deleted.insert(&*entry.key, entry.revision);
+            } else {
+                deleted.remove(&*entry.key);
+            }
         }
-        other
+        There { head: Vec::new(), deleted }
+    }
+
+    fn is(&mut self, key: &[u8], version: Version) -> bool {
+        let head = layout::split_version_key(key).map_or(key, |(head, _)| head);
+        if self.head == head {
+            return false;
+        }
+        self.head.clear();
+        self.head.extend_from_slice(head);
+        version == Version::Object
+            && split(key).is_some_and(|(name, revision)| {
+                self.deleted.get(&*name).is_none_or(|deletion| *deletion < revision)
+            })
     }
 }
 

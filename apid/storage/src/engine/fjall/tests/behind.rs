@@ -20,11 +20,11 @@ fn ends(path: &Path) -> Vec<usize> {
 
 /// A store with one key for each revision, `key/00001` and so on, each in a batch of its own, closed; what its journal
 /// holds, and where the batch of each revision is.
-struct Filled {
+pub(super) struct Filled {
     dir: tempfile::TempDir,
-    journal: Vec<u8>,
+    pub(super) journal: Vec<u8>,
     /// By revision; the first is of what a new store writes.
-    batches: Vec<(usize, usize)>,
+    pub(super) batches: Vec<(usize, usize)>,
 }
 
 impl Filled {
@@ -46,25 +46,25 @@ impl Filled {
         Filled { dir, journal, batches }
     }
 
-    async fn many(count: usize) -> Filled {
+    pub(super) async fn many(count: usize) -> Filled {
         Filled::with(&vec![&[b'v'; 300][..]; count]).await
     }
 
-    fn store(&self) -> PathBuf {
+    pub(super) fn store(&self) -> PathBuf {
         self.dir.path().join("store")
     }
 
     /// Makes the journal these bytes.
-    fn damaged(&self, journal: &[u8]) {
+    pub(super) fn damaged(&self, journal: &[u8]) {
         std::fs::write(self.store().join("fjall/0.jnl"), journal).unwrap();
     }
 
     /// The revisions of the objects after a repair, and the report.
-    async fn repaired(&self) -> (Vec<u64>, offline::Report) {
+    pub(super) async fn repaired(&self) -> (Vec<u64>, offline::Report) {
         let checked = offline::check(&self.store()).unwrap();
         let repaired = offline::repair(&self.store(), Some(&identity()), 0).unwrap();
-        let Repaired::Mended { report, kept, .. } = repaired else { panic!("sound: {checked}") };
-        assert_eq!(report, checked);
+        let Repaired::Mended { report, kept, objects, .. } = repaired else { panic!("sound: {checked}") };
+        assert_eq!((&report, report.objects), (&checked, objects));
         let store = open(&self.store()).unwrap();
         let revisions = rows(&store).await.unwrap().iter().map(|row| row.revision.0).collect();
         store.close().await;

@@ -3,6 +3,7 @@
 mod behind;
 mod damage;
 mod failure;
+mod gone;
 mod offline;
 mod reopen;
 mod space;

@@ -1,0 +1,134 @@
+//! Journals whose beginning is damaged, or that are gone as a whole. The rows of `log` are in tables here, and those of
+//! `versions` in journals alone; with the history given up, nothing but the mark tells that something is missing.
+
+use super::super::database::Tables;
+use super::super::mark::Mark;
+use super::super::offline;
+use super::behind::Filled;
+use super::*;
+
+const COUNT: usize = 30;
+
+/// Writes the rows of keyspaces to tables, as a kill leaves them that comes before the mark says so.
+fn flush(store: &Path, names: &[&str]) {
+    let tables = Tables::open(&store.join("fjall"), 1 << 20).unwrap();
+    for keyspace in tables.keyspaces() {
+        if names.contains(&&**keyspace.name()) {
+            keyspace.rotate_memtable_and_wait().unwrap();
+        }
+    }
+}
+
+/// A store as the module says, whose history is given up to a revision.
+async fn filled(compacted: u64) -> Filled {
+    let mut filled = Filled::many(COUNT).await;
+    let store = open(&filled.store()).unwrap();
+    store.compact(Revision(compacted)).await.unwrap();
+    store.close().await;
+    flush(&filled.store(), &["log", "meta"]);
+    filled.journal = std::fs::read(filled.store().join("fjall/0.jnl")).unwrap();
+    let written = filled.journal.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    filled.journal.truncate(written);
+    filled
+}
+
+/// That a store is refused and repaired, with these revisions lost and all others kept.
+async fn check_lost(filled: &Filled, lost: (u64, u64), what: &str) {
+    let why = corrupt(open(&filled.store()));
+    let told = format!("changes among revisions {} to {} are missing", lost.0, lost.1);
+    assert!(why.contains(&told), "{what}: {why}");
+    let (revisions, report) = filled.repaired().await;
+    assert_eq!(report.lost.revisions, Some(lost), "{what}: {report}");
+    let kept: Vec<u64> =
+        (1..=COUNT as u64).filter(|revision| !(lost.0..=lost.1).contains(revision)).collect();
+    assert_eq!(revisions, kept, "{what}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_first_batch_costs_its_own_change_and_no_later_ones() {
+    for compacted in [0, 1, COUNT as u64] {
+        let filled = filled(compacted).await;
+        let (begin, end) = filled.batches[1];
+        // Each place by what it does to reading, and with nothing at all behind it.
+        let places = [begin, begin + 1, begin + 13, begin + 28, begin + 100, end - 13, end - 8, end - 1];
+        for at in places {
+            let mut damaged = filled.journal.clone();
+            damaged[at] ^= 0x10;
+            filled.damaged(&damaged[begin..]);
+            let what = format!("byte {} with history after {compacted}", at - begin);
+            check_lost(&filled, (1, 1), &what).await;
+        }
+        let mut alone = filled.journal[filled.batches[COUNT].0..].to_vec();
+        alone[100] ^= 1;
+        filled.damaged(&alone);
+        let what = format!("the only one, with history after {compacted}");
+        check_lost(&filled, (1, COUNT as u64), &what).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_is_gone_is_missed() {
+    for compacted in [0, COUNT as u64] {
+        let filled = filled(compacted).await;
+        let cuts = [0, filled.batches[10].1, filled.batches[20].1, filled.journal.len()];
+        for (gone, lost) in [
+            (&[0][..], (1, 10)),
+            (&[1], (11, 20)),
+            (&[2], (21, 30)),
+            (&[0, 1], (1, 20)),
+            (&[1, 2], (11, 30)),
+            (&[0, 1, 2], (1, 30)),
+        ] {
+            for (number, cut) in cuts.windows(2).enumerate() {
+                let path = filled.store().join(format!("fjall/{number}.jnl"));
+                std::fs::write(&path, &filled.journal[cut[0]..cut[1]]).unwrap();
+                if gone.contains(&number) {
+                    std::fs::remove_file(path).unwrap();
+                }
+            }
+            check_lost(&filled, lost, &format!("without {gone:?}, with history after {compacted}")).await;
+        }
+    }
+}
+
+/// A process is killed after all rows were flushed and their journals removed, before the mark says so; and again in the
+/// middle of the next write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_was_not_needed_any_more_is_not_missed() {
+    let next = Filled::many(COUNT + 1).await;
+    let (begin, end) = next.batches[COUNT + 1];
+    for compacted in [0, COUNT as u64] {
+        for length in [0, 1, 20, end - begin - 1, end - begin] {
+            let filled = filled(compacted).await;
+            flush(&filled.store(), &["versions"]);
+            filled.damaged(&next.journal[begin..begin + length]);
+            let mark = Mark::open(&filled.store().join("mark")).unwrap().unwrap().values();
+            assert_eq!((mark.revision, mark.flushed.versions), (COUNT as u64, 0));
+            let report = offline::check(&filled.store()).unwrap();
+            assert!(report.is_sound(), "{length} bytes: {report}");
+            assert_eq!(report.to_string().contains("harmless"), length > 0 && length < end - begin);
+            let store = open(&filled.store()).unwrap();
+            let whole = usize::from(length == end - begin);
+            assert_eq!(rows(&store).await.unwrap().len(), COUNT + whole, "{length} bytes");
+            store.close().await;
+        }
+    }
+}
+
+/// The log tells what was deleted: the object does not come back, and is not counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_whose_marker_is_lost_stays_one() {
+    let mut filled = Filled::many(COUNT).await;
+    let store = open(&filled.store()).unwrap();
+    store.commit("key/00004", Op::Delete(Revision(4))).await.unwrap();
+    store.close().await;
+    flush(&filled.store(), &["log", "meta"]);
+    filled.journal = std::fs::read(filled.store().join("fjall/0.jnl")).unwrap();
+    let marker = filled.batches[COUNT].1;
+    filled.journal[marker + 30] ^= 1;
+    filled.damaged(&filled.journal);
+    let (revisions, report) = filled.repaired().await;
+    assert_eq!(report.lost.revisions, Some((31, 31)), "{report}");
+    assert_eq!(revisions, (1..=30).filter(|revision| *revision != 4).collect::<Vec<u64>>());
+    assert_eq!(report.objects, COUNT - 1);
+}
