@@ -15,7 +15,7 @@
 //! entry, looks there and compares, and copies nothing. The places come of a keyed hash, so that nobody who chooses what
 //! is in a request chooses where it is kept.
 
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,7 +27,6 @@ use apimachinery::user::UserInfo;
 use authproto::auth::{AuthorizeResponse, Covers, Verdict as WireVerdict};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, OptionsBuilder, Weighter};
-use smallvec::SmallVec;
 
 use super::revisions::{Depends, PolicyRevisions};
 
@@ -59,6 +58,11 @@ impl Expiry {
     /// Of a time to live as it is on the wire, where 0 is none and 1 the shortest: that answer serves who asked.
     pub(super) fn of_wire(asked: Duration, ttl_ms: u64) -> Option<Self> {
         Some(Expiry { asked, ttl: Duration::from_millis(ttl_ms.checked_sub(1)?) })
+    }
+
+    /// The monotonic time at which it may be kept no longer.
+    pub(super) fn end(&self) -> Duration {
+        self.asked.saturating_add(self.ttl)
     }
 
     fn lasts(&self, now: Duration, least: Duration) -> bool {
@@ -145,7 +149,7 @@ enum Names {
 /// A request whose decision is looked for.
 struct Wanted<'r> {
     place: u64,
-    user: &'r UserInfo,
+    user: &'r Arc<UserInfo>,
     attributes: &'r Attributes,
     names: Names,
 }
@@ -159,7 +163,7 @@ impl Hash for Wanted<'_> {
 impl Equivalent<Key> for Wanted<'_> {
     fn equivalent(&self, key: &Key) -> bool {
         self.names == key.names
-            && *self.user == *key.user
+            && *self.user == key.user
             && match self.names {
                 Names::This => *self.attributes == *key.attributes,
                 Names::Any => same_but_name(self.attributes, &key.attributes),
@@ -219,20 +223,6 @@ fn same_but_name(a: &Attributes, b: &Attributes) -> bool {
         && *label_selector == b.label_selector
 }
 
-/// What is hashed, put together first: the hash of one long text takes less time than that of many short ones.
-#[derive(Default)]
-struct Gathered(SmallVec<[u8; 512]>);
-
-impl Hasher for Gathered {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        0
-    }
-}
-
 /// A place is a hash already.
 #[derive(Default)]
 struct Place(u64);
@@ -250,34 +240,25 @@ impl Hasher for Place {
 }
 
 /// Where the decisions on a request are kept.
-struct Places<'c> {
-    keyed: &'c RandomState,
-    gathered: Gathered,
-}
+struct Places(DefaultHasher);
 
-impl<'c> Places<'c> {
-    fn new(keyed: &'c RandomState, user: &UserInfo, a: &Attributes) -> Self {
-        let mut gathered = Gathered::default();
-        user.hash(&mut gathered);
-        (&a.verb, &a.group, &a.resource, &a.subresource, &a.namespace).hash(&mut gathered);
+impl Places {
+    fn new(keyed: &RandomState, user: &UserInfo, a: &Attributes) -> Self {
+        let mut hasher = keyed.build_hasher();
+        user.hash(&mut hasher);
+        (&a.verb, &a.group, &a.resource, &a.subresource, &a.namespace).hash(&mut hasher);
         // Whoever sends many selectors must not make all the entries meet in one place.
-        (&a.field_selector, &a.label_selector).hash(&mut gathered);
-        Places { keyed, gathered }
+        (&a.field_selector, &a.label_selector).hash(&mut hasher);
+        Places(hasher)
     }
 
     fn any_name(&self) -> u64 {
-        self.hash()
+        self.0.finish()
     }
 
     fn this_name(mut self, a: &Attributes) -> u64 {
-        (&a.name, &a.path).hash(&mut self.gathered);
-        self.hash()
-    }
-
-    fn hash(&self) -> u64 {
-        let mut hasher = self.keyed.build_hasher();
-        hasher.write(&self.gathered.0);
-        hasher.finish()
+        (&a.name, &a.path).hash(&mut self.0);
+        self.0.finish()
     }
 }
 
@@ -341,7 +322,7 @@ impl DecisionCache {
     /// A decision about this request that still holds.
     pub(super) fn find(
         &self,
-        user: &UserInfo,
+        user: &Arc<UserInfo>,
         attributes: &Attributes,
         holds: impl Fn(&Validity) -> bool,
     ) -> Option<Arc<Decided>> {
