@@ -91,13 +91,12 @@ impl Auth {
             }
             None => {}
         }
-        let asked = self.clock.now();
+        let asked = self.clock.monotonic();
         let reading = self.revisions.identity_reading();
         // Which components matter to the decision depends on who it is: it is asked for as of all of them.
-        let next =
-            wanted.map(|attributes| (attributes, self.revisions.full_reading(), self.clock.monotonic()));
+        let next = wanted.map(|attributes| (attributes, self.revisions.full_reading()));
         let mut question = credentials.ask(reading.at_least);
-        question.next = next.as_ref().map(|(attributes, reading, _)| AuthorizeNext {
+        question.next = next.as_ref().map(|(attributes, reading)| AuthorizeNext {
             attributes: Some((&***attributes).into()),
             at_least: Some(reading.at_least.clone()),
         });
@@ -106,14 +105,14 @@ impl Auth {
         let place = self.epochs.place(answer.epoch.as_ref());
         let (outcome, until, decision) = match answer.answer {
             Some(decide_response::Answer::Authenticate(response)) => {
-                (response.outcome, kept_until(asked, response.ttl_ms), response.next)
+                (response.outcome, Expiry::of_wire(asked, response.ttl_ms), response.next)
             }
             other => return Err(undecided(other).into()),
         };
         match outcome {
             Some(authenticate_response::Outcome::Identity(identity)) => {
                 let who = self.establish(identity, &digests, reading.as_of, place, until, request_id)?;
-                if let (Some((attributes, reading, asked)), Some(decision)) = (next, decision) {
+                if let (Some((attributes, reading)), Some(decision)) = (next, decision) {
                     let epoch = place.map(|(epoch, _)| epoch);
                     let expiry = Expiry::of_wire(asked, decision.ttl_ms);
                     self.keep(&who.user, attributes, &decision, reading.as_of, epoch, expiry);
@@ -135,7 +134,7 @@ impl Auth {
 
     fn recall(&self, digests: &Digests<'_>) -> Option<Recalled> {
         let unchanged = |as_of| self.revisions.identity_unchanged(as_of);
-        self.identities.find(digests, self.epochs.count(), self.clock.now(), unchanged)
+        self.identities.find(digests, self.epochs.count(), &*self.clock, unchanged)
     }
 
     /// Keeps the identity authd gave, unless something it rests on may have changed meanwhile. `place`: the numbers of the
@@ -146,7 +145,7 @@ impl Auth {
         digests: &Digests<'_>,
         as_of: u64,
         place: Option<(u64, u64)>,
-        until: Option<Timestamp>,
+        until: Option<Expiry>,
         request_id: &str,
     ) -> Result<Authenticated, Status> {
         let Some(user) = identity.user else { return Err(Undecided::Malformed.into()) };
@@ -181,11 +180,4 @@ impl Auth {
         }
         Ok(Authenticated::caller(user, tenure))
     }
-}
-
-/// The end of a time to live as it is on the wire, counted from the moment before the question: 0 is none, and 1 the
-/// shortest, whose answer serves who asked.
-fn kept_until(asked: Timestamp, ttl_ms: u64) -> Option<Timestamp> {
-    let ttl = std::time::Duration::from_millis(ttl_ms.checked_sub(1)?);
-    Some(asked.checked_add(ttl).unwrap_or(Timestamp::MAX))
 }

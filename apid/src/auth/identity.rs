@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! An accepted credential is kept under its digest and ends with its expiry, the epoch, or an object it rests on; new
-//! objects of the kinds that identities rest on do not touch it. Anonymous access and refusals are kept under the digest
+//! objects of the kinds that identities rest on do not touch it. What another service said ends besides with the time it
+//! gave, which the monotonic clock measures: the wall clock may be set back. Anonymous access and refusals are kept under the digest
 //! with the path, for a short while, and end with any write to `identity`: the object that makes a token good may come.
 //!
 //! # Invariants
@@ -13,11 +14,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::clock::Clock;
 use apimachinery::user::UserInfo;
 use jiff::Timestamp;
 
 use super::Authenticated;
 use super::credentials::{Digest, Digests};
+use super::decision::Expiry;
 use super::foundation::Foundation;
 
 /// Accepted credentials kept at most.
@@ -57,8 +60,8 @@ pub(super) struct Known {
     pub(super) tenure: Arc<Tenure>,
     /// The epoch that said so.
     pub(super) epoch: u64,
-    /// When it must be asked about again, though it may still last.
-    pub(super) until: Option<Timestamp>,
+    /// The time after which it must be asked about again, though it may still last.
+    pub(super) until: Option<Expiry>,
 }
 
 /// Anonymous access to a path, or a refusal.
@@ -70,14 +73,14 @@ pub(super) struct Brief {
     pub(super) as_of: u64,
     /// The epoch that said so.
     pub(super) epoch: u64,
-    /// When it must be asked about again.
-    pub(super) until: Option<Timestamp>,
+    /// The time after which it must be asked about again.
+    pub(super) until: Option<Expiry>,
 }
 
 /// What the cache knows of a credential.
 pub(super) enum Recalled {
     /// It is this caller's; until when, where another service said so.
-    Caller(Authenticated, Option<Timestamp>),
+    Caller(Authenticated, Option<Expiry>),
     /// It was refused a moment ago, for this.
     Refused(Arc<str>),
 }
@@ -102,20 +105,19 @@ impl IdentityCache {
         &self,
         digests: &Digests<'_>,
         epoch: u64,
-        now: Timestamp,
+        clock: &dyn Clock,
         identity_unchanged: impl Fn(u64) -> bool,
     ) -> Option<Recalled> {
+        let goes_on = |until: Option<Expiry>| until.is_none_or(|until| clock.monotonic() < until.end());
         if let Some(known) = self.accepted.get(digests.credential())
             && known.epoch == epoch
-            && known.tenure.lasts(now)
-            && known.until.is_none_or(|until| now < until)
+            && known.tenure.lasts(clock.now())
+            && goes_on(known.until)
         {
             return Some(Recalled::Caller(Authenticated::caller(known.user, known.tenure), known.until));
         }
         let brief = self.brief.get(&digests.with_path())?;
-        let holds = brief.epoch == epoch
-            && brief.until.is_none_or(|until| now < until)
-            && identity_unchanged(brief.as_of);
+        let holds = brief.epoch == epoch && goes_on(brief.until) && identity_unchanged(brief.as_of);
         holds.then(|| match brief.outcome {
             Ok((user, tenure)) => Recalled::Caller(Authenticated::caller(user, tenure), None),
             Err(detail) => Recalled::Refused(detail),

@@ -4,7 +4,8 @@
 //!
 //! A watch of such a caller holds what was shown for as long as it is open, as the request that showed it would. When the
 //! time of the answer is over it is shown again ([`Vouching::again`]): the watch goes on while it is the same user's, and
-//! ends with 401 when not, also where the service fails, as a request would then be refused.
+//! ends with 401 when not, also where the service fails, as a request would then be refused. Where it cannot be said now,
+//! nothing goes out until it can. Times are those of the monotonic clock: the wall clock may be set back.
 //!
 //! # Invariants
 //!
@@ -12,15 +13,15 @@
 //! and is not printed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use bytes::Bytes;
-use jiff::Timestamp;
 
 use super::credentials::Credentials;
-use super::decision::WATCHED;
+use super::decision::{Expiry, WATCHED};
 use super::presented::Presented;
 use super::{Auth, Authenticated};
 
@@ -59,7 +60,7 @@ pub(super) struct Vouched {
     shown: Arc<Shown>,
     /// Who it was: the caller, also where they are somebody else by right.
     user: Arc<UserInfo>,
-    until: Timestamp,
+    until: Expiry,
 }
 
 impl std::fmt::Debug for Vouched {
@@ -70,7 +71,7 @@ impl std::fmt::Debug for Vouched {
 
 impl Authenticated {
     /// The same, with what they showed where another service vouches for them.
-    pub(super) fn vouched_until(mut self, credentials: &Credentials<'_>, until: Option<Timestamp>) -> Self {
+    pub(super) fn vouched_until(mut self, credentials: &Credentials<'_>, until: Option<Expiry>) -> Self {
         let shown =
             |until| Vouched { shown: Arc::new(Shown::of(credentials)), user: Arc::clone(&self.user), until };
         self.vouched = until.map(shown);
@@ -81,21 +82,20 @@ impl Authenticated {
 /// What an open watch has of it.
 pub(super) struct Vouching {
     vouched: Vouched,
-    /// When to show it again, in milliseconds since 1970.
-    due: AtomicI64,
+    /// The monotonic time at which to show it again, in milliseconds.
+    due: AtomicU64,
 }
 
 impl Vouching {
     /// From the answer of a request on.
-    pub(super) fn new(vouched: Vouched, now: Timestamp) -> Self {
-        let due = AtomicI64::new(due(vouched.until, now));
+    pub(super) fn new(vouched: Vouched, now: Duration) -> Self {
+        let due = AtomicU64::new(due(Some(vouched.until), now));
         Vouching { vouched, due }
     }
 
     /// How much longer the answer counts; zero: it must be shown again.
-    pub(super) fn left(&self, now: Timestamp) -> std::time::Duration {
-        let left = self.due.load(Ordering::SeqCst).saturating_sub(now.as_millisecond());
-        std::time::Duration::from_millis(u64::try_from(left).unwrap_or(0))
+    pub(super) fn left(&self, now: Duration) -> Duration {
+        Duration::from_millis(self.due.load(Ordering::SeqCst)).saturating_sub(now)
     }
 
     /// Shows it again.
@@ -108,14 +108,15 @@ impl Vouching {
         if who.user != self.vouched.user {
             return Err(Status::unauthorized());
         }
-        let now = auth.clock.now();
-        let until = who.vouched.map_or(now, |vouched| vouched.until);
-        self.due.store(due(until, now), Ordering::SeqCst);
+        let until = who.vouched.map(|vouched| vouched.until);
+        self.due.store(due(until, auth.clock.monotonic()), Ordering::SeqCst);
         Ok(())
     }
 }
 
 /// At the end of the answer's time, and not at once where nothing is to be kept.
-fn due(until: Timestamp, now: Timestamp) -> i64 {
-    until.max(now.checked_add(WATCHED).unwrap_or(Timestamp::MAX)).as_millisecond()
+fn due(until: Option<Expiry>, now: Duration) -> u64 {
+    let least = now.saturating_add(WATCHED);
+    let due = until.map_or(least, |until| until.end().max(least));
+    u64::try_from(due.as_millis()).unwrap_or(u64::MAX)
 }

@@ -116,7 +116,8 @@ impl Auth {
             if validity.is_internal() { Held::new(key, validity) } else { self.watches.share(key, validity) }
         };
         let held = std::iter::once(authorized).chain(&authorized.by_right).map(hold).collect();
-        let vouching = authorized.vouched.clone().map(|vouched| Vouching::new(vouched, self.clock.now()));
+        let vouching =
+            authorized.vouched.clone().map(|vouched| Vouching::new(vouched, self.clock.monotonic()));
         WatchGuard { auth: self.clone(), held, tenure: authorized.tenure.clone(), vouching }
     }
 
@@ -305,9 +306,8 @@ fn unconfirmed() -> Status {
 impl WatchGuard {
     /// Whether an event of this revision may go out on the authorization held.
     pub fn admits(&self, revision: Revision) -> bool {
-        let now = self.auth.clock.now();
-        self.tenure.lasts(now)
-            && self.vouching.as_ref().is_none_or(|vouching| !vouching.left(now).is_zero())
+        self.tenure.lasts(self.auth.clock.now())
+            && self.vouching.as_ref().is_none_or(|vouching| !vouching.left(self.auth.clock.monotonic()).is_zero())
             && !self.is_outdated()
             && self.held.iter().all(|held| {
                 matches!(&**held.standing.load(), Standing::Allowed(validity) if self.auth.confirms(validity, revision.0))
@@ -327,10 +327,16 @@ impl WatchGuard {
     /// 401 when the identity ended or [`WatchGuard::is_outdated`], 403 when the user may no longer, 503 when authd cannot say: the stream ends.
     pub async fn renew(&self, upto: Revision) -> Result<(), Status> {
         let confirmed = async {
-            if let Some(vouching) = &self.vouching
-                && vouching.left(self.auth.clock.now()).is_zero()
+            while let Some(vouching) = &self.vouching
+                && vouching.left(self.auth.clock.monotonic()).is_zero()
             {
-                vouching.again(&self.auth).await?;
+                match vouching.again(&self.auth).await {
+                    // Who it is cannot be said now.
+                    Err(status) if status.code == 503 && self.auth.link.cache_serves() => {
+                        tokio::time::sleep(RETRY).await;
+                    }
+                    said => said?,
+                }
             }
             for held in &self.held {
                 self.confirmed(held, upto).await?;
@@ -375,7 +381,8 @@ impl WatchGuard {
                 Standing::Refused(_) => true,
                 Standing::Allowed(validity) => !validity.is_internal() && !self.auth.link.cache_serves(),
             };
-            let vouched = self.vouching.as_ref().map_or(LONG, |vouching| vouching.left(now));
+            let vouched =
+                self.vouching.as_ref().map_or(LONG, |vouching| vouching.left(self.auth.clock.monotonic()));
             if refused || self.is_outdated() || !self.tenure.lasts(now) || vouched.is_zero() {
                 return;
             }
