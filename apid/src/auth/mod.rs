@@ -71,7 +71,7 @@ use link::Link;
 use meters::AuthMeters;
 use revisions::Reading;
 use vouched::Vouched;
-use watches::{Bound, Watches};
+use watches::Watches;
 
 /// A caller whose credentials were accepted.
 #[derive(Clone, Debug)]
@@ -207,9 +207,7 @@ impl Auth {
             watches: Watches::default(),
             meters: OnceLock::new(),
         });
-        for bound in Bound::ALL {
-            tokio::spawn(auth.clone().keep_watches(bound));
-        }
+        tokio::spawn(auth.clone().keep_watches());
         tokio::spawn(auth.clone().sweep_decisions());
         Ok(auth)
     }

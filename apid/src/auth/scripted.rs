@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use authproto::auth::decide_request::Ask;
 use authproto::auth::{
     AuthenticateResponse, AuthorizeBatchResponse, AuthorizeNext, AuthorizeRequest, AuthorizeResponse,
-    CoversRequest, CoversResponse, DecideResponse, Epoch, Identity, IssueTokenRequest, IssueTokenResponse,
-    KeysRequest, KeysResponse, Rejected, ReviewRequest, ReviewResponse, Verdict, authenticate_response,
-    decide_response, review_response,
+    CoversRequest, CoversResponse, DecideResponse, Epoch, Failure, Identity, IssueTokenRequest,
+    IssueTokenResponse, KeysRequest, KeysResponse, Rejected, ReviewRequest, ReviewResponse, Verdict,
+    authenticate_response, decide_response, review_response,
 };
 use parking_lot::Mutex;
 
@@ -36,6 +36,8 @@ pub(crate) struct Script {
     refused: Mutex<String>,
     /// The user about whom no batch is answered.
     hangs: Mutex<String>,
+    /// Logins of whom it cannot be said who they are.
+    unsaid: AtomicUsize,
 }
 
 impl Script {
@@ -51,6 +53,7 @@ impl Script {
             asked: AtomicUsize::new(0),
             refused: Mutex::new("bad".to_owned()),
             hangs: Mutex::default(),
+            unsaid: AtomicUsize::new(0),
         })
     }
 
@@ -62,6 +65,11 @@ impl Script {
     /// Answers no batch that asks about this user.
     pub(super) fn hang_batches_of(&self, user: &str) {
         user.clone_into(&mut self.hangs.lock());
+    }
+
+    /// Cannot say of the next logins who they are.
+    pub(super) fn cannot_say(&self, logins: usize) {
+        self.unsaid.store(logins, Ordering::SeqCst);
     }
 
     /// Questions asked since this was last called.
@@ -83,6 +91,10 @@ impl Authority for Script {
         let answer = match ask {
             Ask::Authenticate(request) => {
                 use authenticate_response::Outcome;
+                let one_less = |logins: usize| logins.checked_sub(1);
+                if self.unsaid.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+                    return Err(Undecided::Failed(Failure { code: 503, ..Failure::default() }));
+                }
                 let outcome = match request.bearer_token.as_str() {
                     token if token == *self.refused.lock() => {
                         Outcome::Rejected(Rejected { detail: "a bad token".into() })

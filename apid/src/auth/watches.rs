@@ -18,10 +18,12 @@
 //!
 //! # Concurrency
 //!
-//! Streams of the same user with the same attributes share one [`Held`]. Two tasks, the wardens, authorize those anew whose
-//! policy moved, in batches; streams that wait in `renew` wake them. So ten thousand watches of a hundred users cost a
-//! hundred questions in one batch. One of the two has those that live on another service's answer: a service that hangs
-//! delays the end of no other watch, but of those whose policy moved in the same moment as that of one who now needs it. A watch made as somebody else holds, beside its own, the rights to be them.
+//! Streams of the same user with the same attributes share one [`Held`]. A task, the warden, has those authorized anew whose
+//! policy moved, in batches; streams that wait in `renew` wake it. So ten thousand watches of a hundred users cost a hundred
+//! questions in one batch. It waits for no answer, and what is being asked about is not asked about twice at a time. Those
+//! that live on another service's answer are asked about each by itself, and so is a batch that is not answered within
+//! [`PROMPT`], since one of it may need such a service now: a service that hangs delays the end of no other watch by more
+//! than that. A watch made as somebody else holds, beside its own, the rights to be them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,11 +34,12 @@ use apimachinery::attributes::Attributes;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use arc_swap::ArcSwap;
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
 use parking_lot::Mutex;
 use storage::Revision;
 use tokio::sync::{Notify, watch};
 
+use super::authority::Undecided;
 use super::decision::{Decided, Validity};
 use super::identity::Tenure;
 use super::refusal::{Refusal, forbidden};
@@ -46,6 +49,8 @@ use super::{Auth, Authorized};
 
 /// Questions in one batch.
 const BATCH: usize = 256;
+/// How long a batch waits for its answer.
+const PROMPT: Duration = Duration::from_millis(500);
 /// Policy that moves all the time is looked at so often, unless a stream waits.
 const PAUSE: Duration = Duration::from_millis(20);
 /// After a failed question.
@@ -59,28 +64,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Watches {
     held: Mutex<HashMap<Key, Weak<Held>>>,
-    /// Another service decided on a watch some time: without one the warden of such has nothing to look at.
-    timed: AtomicBool,
-    /// A stream waits in `renew`: for the warden of each bound.
-    wake: [Notify; 2],
+    /// A stream waits in `renew`: for the warden, at once.
+    wake: Notify,
+    /// Policy moved while an authorization was asked about: for the warden, in its time.
+    passed_over: Notify,
     /// The `identity` component when the warden last looked.
     identity_seen: AtomicU64,
     /// The era when it last looked.
     era_seen: AtomicU64,
-}
-
-/// What bounds an authorization, and so which warden looks after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bound {
-    /// Revisions alone.
-    Policy,
-    /// The time of another service's answer, too.
-    Time,
-}
-
-impl Bound {
-    /// Both.
-    pub(super) const ALL: [Bound; 2] = [Bound::Policy, Bound::Time];
 }
 
 type Key = (Arc<UserInfo>, Arc<Attributes>);
@@ -89,6 +80,8 @@ type Key = (Arc<UserInfo>, Arc<Attributes>);
 struct Held {
     key: Key,
     standing: ArcSwap<Standing>,
+    /// It is being asked about.
+    claimed: AtomicBool,
     /// Counts the reasons to look at it again.
     signal: watch::Sender<u64>,
 }
@@ -132,87 +125,102 @@ impl Auth {
         self.link.cache_serves() && (covered() || validity.stands(&self.revisions, epoch, &*self.clock))
     }
 
-    /// A warden: authorizes open watches anew when policy moves or their time is over, until the process ends.
-    pub(super) async fn keep_watches(self: Arc<Self>, bound: Bound) {
+    /// The warden: has open watches authorized anew when policy moves or their time is over, until the process ends.
+    pub(super) async fn keep_watches(self: Arc<Self>) {
         let mut moved = self.revisions.moved();
         let mut epoch = self.epochs.changed();
-        let wake = self.watches.wake(bound);
+        let Watches { wake, passed_over, .. } = &self.watches;
         loop {
             // The tick notices what has no event of its own: expiry by time, and the end of the grace after authd was lost.
             tokio::select! {
                 _ = moved.changed() => {}
-                _ = epoch.changed() => if bound == Bound::Policy { self.drop_caches() },
+                _ = epoch.changed() => self.drop_caches(),
                 () = wake.notified() => {}
+                () = passed_over.notified() => {}
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
             moved.mark_unchanged();
-            let undecided = self.renew_stale(bound).await;
-            let pause = if undecided { RETRY } else { PAUSE };
+            self.look_at_watches();
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = wake.notified(), if !undecided => wake.notify_one(),
+                () = tokio::time::sleep(PAUSE) => {}
+                () = wake.notified() => wake.notify_one(),
             }
         }
     }
 
-    /// Authorizes every shared authorization of a bound anew that no longer holds. Whether some could not be decided.
-    async fn renew_stale(&self, bound: Bound) -> bool {
-        if bound == Bound::Time && !self.watches.timed.load(Ordering::SeqCst) {
-            return false;
-        }
-        let open: Vec<Arc<Held>> = {
-            let mut all = self.watches.held.lock();
-            all.retain(|_, held| held.strong_count() > 0);
-            all.values().filter_map(Weak::upgrade).collect()
-        };
-        let stale: Vec<&Arc<Held>> =
-            open.iter().filter(|held| held.bound() == bound && held.is_stale(self)).collect();
-        let mut undecided = false;
-        for batch in stale.chunks(BATCH) {
-            let keys: Vec<Key> = batch.iter().map(|held| held.key.clone()).collect();
-            match self.ask_batch(&keys).await {
-                Ok(decisions) => {
-                    for (held, decided) in batch.iter().zip(decisions) {
-                        self.watches.note(&decided.validity);
-                        held.stand(&decided);
-                    }
-                }
-                Err(reason) => {
-                    tracing::warn!(%reason, watches = batch.len(), "open watches could not be authorized anew");
-                    undecided = true;
-                }
-            }
-        }
-        if bound == Bound::Time {
-            return undecided;
-        }
+    /// Tells the streams that their identities may have ended, then has every shared authorization that no longer holds,
+    /// and is not being asked about, asked about anew. Waits for nothing.
+    fn look_at_watches(self: &Arc<Self>) {
+        let open = self.watches.all();
         let (moved, ended) =
             (self.watches.identity_moved(&self.revisions), self.watches.era_ended(self.epochs.era()));
         if moved || ended || !self.link.cache_serves() {
             open.iter().for_each(|held| held.look_again());
         }
-        undecided
+        let stale = open.into_iter().filter(|held| held.is_stale(self));
+        let claims = stale.filter_map(|held| Claim::new(self, held));
+        let (apart, together): (Vec<Claim>, Vec<Claim>) = claims.partition(|claim| claim.held.is_timed());
+        let mut together = together.into_iter().peekable();
+        while together.peek().is_some() {
+            tokio::spawn(Arc::clone(self).renew_together(together.by_ref().take(BATCH).collect()));
+        }
+        if !apart.is_empty() {
+            tokio::spawn(Arc::clone(self).renew_apart(apart));
+        }
+    }
+
+    /// With one question; where its answer is not there at once, with one for each.
+    async fn renew_together(self: Arc<Self>, claims: Vec<Claim>) {
+        let keys: Vec<Key> = claims.iter().map(|claim| claim.held.key.clone()).collect();
+        match tokio::time::timeout(PROMPT, self.ask_batch(&keys)).await {
+            Ok(Ok(decisions)) => {
+                for (claim, decided) in claims.into_iter().zip(decisions) {
+                    claim.settle(&decided);
+                }
+            }
+            Ok(Err(reason)) => {
+                tell_undecided(claims.len(), &reason);
+                tokio::time::sleep(RETRY).await;
+            }
+            Err(_) => self.renew_apart(claims).await,
+        }
+    }
+
+    /// With a question for each: one that waits for another service keeps no other waiting.
+    async fn renew_apart(self: Arc<Self>, claims: Vec<Claim>) {
+        let each = claims.into_iter().map(async |claim| {
+            match self.ask_batch(std::slice::from_ref(&claim.held.key)).await {
+                Ok(decisions) => {
+                    std::iter::zip([claim], decisions).for_each(|(claim, decided)| claim.settle(&decided));
+                    None
+                }
+                Err(reason) => {
+                    tokio::time::sleep(RETRY).await;
+                    Some(reason)
+                }
+            }
+        });
+        let undecided: Vec<Undecided> = join_all(each).await.into_iter().flatten().collect();
+        if let Some(reason) = undecided.first() {
+            tell_undecided(undecided.len(), reason);
+        }
     }
 }
 
-impl Watches {
-    fn wake(&self, bound: Bound) -> &Notify {
-        let [policy, time] = &self.wake;
-        match bound {
-            Bound::Policy => policy,
-            Bound::Time => time,
-        }
-    }
+fn tell_undecided(watches: usize, reason: &Undecided) {
+    tracing::warn!(%reason, watches, "open watches could not be authorized anew");
+}
 
-    fn note(&self, validity: &Validity) {
-        if validity.expiry.is_some() {
-            self.timed.store(true, Ordering::SeqCst);
-        }
+impl Watches {
+    /// Those that streams hold.
+    fn all(&self) -> Vec<Arc<Held>> {
+        let mut all = self.held.lock();
+        all.retain(|_, held| held.strong_count() > 0);
+        all.values().filter_map(Weak::upgrade).collect()
     }
 
     /// The hold that all streams of a key share.
     fn share(&self, key: Key, validity: Validity) -> Arc<Held> {
-        self.note(&validity);
         let mut all = self.held.lock();
         if let Some(held) = all.get(&key).and_then(Weak::upgrade) {
             held.take(validity.as_of, || Standing::Allowed(validity.clone()));
@@ -248,18 +256,16 @@ impl Watches {
 impl Held {
     fn new(key: Key, validity: Validity) -> Arc<Self> {
         let standing = ArcSwap::from_pointee(Standing::Allowed(validity));
-        Arc::new(Held { key, standing, signal: watch::Sender::new(0) })
+        Arc::new(Held { key, standing, claimed: AtomicBool::new(false), signal: watch::Sender::new(0) })
     }
 
     fn is_refused(&self) -> bool {
         matches!(&**self.standing.load(), Standing::Refused(_))
     }
 
-    fn bound(&self) -> Bound {
-        match &**self.standing.load() {
-            Standing::Allowed(validity) if validity.expiry.is_some() => Bound::Time,
-            Standing::Allowed(_) | Standing::Refused(_) => Bound::Policy,
-        }
+    /// Whether another service's time bounds it, too.
+    fn is_timed(&self) -> bool {
+        matches!(&**self.standing.load(), Standing::Allowed(validity) if validity.expiry.is_some())
     }
 
     fn is_stale(&self, auth: &Auth) -> bool {
@@ -272,17 +278,15 @@ impl Held {
         }
     }
 
-    /// Takes the warden's decision.
-    fn stand(&self, decided: &Decided) {
-        let (user, attributes) = &self.key;
-        self.take(decided.validity.as_of, || {
-            if decided.decision.allowed() {
-                Standing::Allowed(decided.validity.clone())
-            } else {
-                Standing::Refused(forbidden(user, attributes, &decided.decision.reason))
+    /// Whether it stands on policy that has moved.
+    fn is_behind(&self, auth: &Auth) -> bool {
+        match &**self.standing.load() {
+            Standing::Allowed(validity) => {
+                validity.epoch != Some(auth.epochs.count())
+                    || !auth.revisions.unchanged(&validity.depends, validity.as_of)
             }
-        });
-        self.look_again();
+            Standing::Refused(_) => false,
+        }
     }
 
     /// Changes the standing, unless it is as of a later reading: a decision that was long on its way does not undo what
@@ -296,6 +300,44 @@ impl Held {
 
     fn look_again(&self) {
         self.signal.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+/// A shared authorization that is being asked about: by nobody else meanwhile.
+struct Claim {
+    auth: Arc<Auth>,
+    held: Arc<Held>,
+}
+
+impl Claim {
+    fn new(auth: &Arc<Auth>, held: Arc<Held>) -> Option<Self> {
+        let free = !held.claimed.swap(true, Ordering::SeqCst);
+        free.then(|| Claim { auth: Arc::clone(auth), held })
+    }
+
+    /// Takes the decision.
+    fn settle(self, decided: &Decided) {
+        let held = Arc::clone(&self.held);
+        let (user, attributes) = &held.key;
+        held.take(decided.validity.as_of, || {
+            if decided.decision.allowed() {
+                Standing::Allowed(decided.validity.clone())
+            } else {
+                Standing::Refused(forbidden(user, attributes, &decided.decision.reason))
+            }
+        });
+        // First: a stream that is not content with the decision wakes the warden, which then must find it free.
+        drop(self);
+        held.look_again();
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.held.claimed.store(false, Ordering::SeqCst);
+        if self.held.is_behind(&self.auth) {
+            self.auth.watches.passed_over.notify_one();
+        }
     }
 }
 
@@ -358,7 +400,7 @@ impl WatchGuard {
                 Standing::Allowed(_) if !self.auth.link.cache_serves() => return Err(unconfirmed()),
                 Standing::Allowed(_) => {}
             }
-            self.auth.watches.wake(held.bound()).notify_one();
+            self.auth.watches.wake.notify_one();
             // Never an error: the sender lives in `held`, which this guard holds.
             let _ = signal.changed().await;
         }

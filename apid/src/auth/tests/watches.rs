@@ -329,6 +329,115 @@ async fn a_service_that_hangs_delays_the_end_of_no_other_watch() {
     assert_eq!(guard.renew(Revision(3)).await.unwrap_err().code, 403);
 }
 
+/// A policy write makes watches of some need a service that hangs, and ends those of others.
+#[tokio::test]
+async fn a_service_that_hangs_delays_no_watch_whose_policy_moved_with_that_of_one_who_needs_it() {
+    let s = setup();
+    let allowed = s.allowed.clone();
+    *s.script.authorize.lock() = Box::new(move |request| {
+        let user = request.user.clone().unwrap().name;
+        let depends_on = Some(Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() });
+        let allowed = user == "elsewhere" || allowed.load(Ordering::SeqCst);
+        Ok(AuthorizeResponse { depends_on, ..verdict(allowed) })
+    });
+    let (slow, guard) = (s.open("elsewhere").await, s.open("u").await);
+    s.script.hang_batches_of("elsewhere");
+    write(&s.vector, "rolebindings/a/b", 3);
+    let asking = slow.renew(Revision(3));
+    tokio::pin!(asking);
+    // Twice: what hangs is not waited for by what moves afterwards either.
+    for revision in [3, 4] {
+        if revision == 4 {
+            s.allowed.store(false, Ordering::SeqCst);
+            write(&s.vector, "rolebindings/a/b", 4);
+        }
+        let answered = tokio::select! {
+            biased;
+            _ = &mut asking => panic!("the service hangs"),
+            answered = guard.renew(Revision(revision)) => answered,
+        };
+        assert_eq!(answered.map_err(|status| status.code), if revision == 3 { Ok(()) } else { Err(403) });
+    }
+    assert!(!slow.admits(Revision(3)), "nothing goes out that is not confirmed");
+}
+
+#[tokio::test]
+async fn policy_that_moved_while_a_watch_was_asked_about_is_not_missed() {
+    let s = setup();
+    let guard = s.open("u").await;
+    let (vector, allowed) = (s.vector.clone(), s.allowed.clone());
+    let moves = AtomicBool::new(true);
+    let depends_on = || Some(Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() });
+    *s.script.authorize.lock() = Box::new(move |_| {
+        let before = allowed.load(Ordering::SeqCst);
+        if moves.swap(false, Ordering::SeqCst) {
+            allowed.store(false, Ordering::SeqCst);
+            write(&vector, "rolebindings/a/b", 4);
+        }
+        Ok(AuthorizeResponse { depends_on: depends_on(), ..verdict(before) })
+    });
+    write(&s.vector, "rolebindings/a/b", 3);
+    guard.changed().await;
+    assert_eq!(guard.renew(Revision(4)).await.unwrap_err().code, 403);
+}
+
+#[tokio::test]
+async fn a_watch_waits_while_it_cannot_be_said_whose_it_is() {
+    let s = setup();
+    s.script.ttl.store(3001, Ordering::SeqCst);
+    let token = bearer("u");
+    let who = s.auth.authenticate(&credentials(&token, "/")).await.unwrap();
+    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    s.clock.advance(Duration::from_secs(3));
+    s.script.cannot_say(1);
+    assert_eq!(s.auth.authenticate(&credentials(&token, "/")).await.unwrap_err().code, 503);
+    s.script.cannot_say(2);
+    s.script.questions();
+    assert!(!guard.admits(Revision(1)), "nothing goes out meanwhile");
+    guard.renew(Revision(1)).await.unwrap();
+    assert!(guard.admits(Revision(1)));
+    assert_eq!(s.script.questions(), 3);
+}
+
+/// A clock whose wall time was set back by an hour.
+struct SetBack(Arc<ManualClock>, AtomicBool);
+
+impl Clock for SetBack {
+    fn now(&self) -> Timestamp {
+        let back = if self.1.load(Ordering::SeqCst) { Duration::from_secs(3600) } else { Duration::ZERO };
+        self.0.now() - back
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+}
+
+#[tokio::test]
+async fn a_wall_clock_that_is_set_back_prolongs_nothing_that_another_service_said() {
+    for name in ["u", "bad"] {
+        let s = setup();
+        let clock = Arc::new(SetBack(clock(), AtomicBool::new(false)));
+        let auth = Auth::scripted(s.script.clone(), s.vector.clone(), clock.clone());
+        s.script.ttl.store(3001, Ordering::SeqCst);
+        let token = bearer(name);
+        let log_in = || async { auth.authenticate(&credentials(&token, "/")).await };
+        let first = log_in().await;
+        let guard = match &first {
+            Ok(who) => Some(auth.guard(&auth.authorize(who, pods("a"), "").await.unwrap())),
+            Err(_) => None,
+        };
+        clock.1.store(true, Ordering::SeqCst);
+        for (passed, asked) in [(2999, 0), (1, 1)] {
+            clock.0.advance(Duration::from_millis(passed));
+            s.script.questions();
+            assert!(guard.as_ref().is_none_or(|guard| guard.admits(Revision(1)) == (asked == 0)), "{passed}");
+            assert_eq!(log_in().await.is_ok(), first.is_ok());
+            assert_eq!(s.script.questions(), asked, "{name} after {passed} ms more");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_watch_shows_its_token_again_when_the_time_of_the_answer_is_over() {
     let s = setup();
