@@ -2,20 +2,22 @@
 //!
 //! # Contract
 //!
-//! The time of a request (`--request-timeout`) covers the sending of its answer; watches have times of their own. What has
-//! not been taken by then is broken off: a stream of HTTP/2 is reset, a connection of HTTP/1.1 ends in the midst of the
-//! body, so that no client takes a part of a document for all of it. It is counted as `apiserver_request_aborts_total`.
+//! The time of a request (`--request-timeout`) covers the making and the sending of its answer; watches have times of their
+//! own. What has not been taken by then is broken off: a stream of HTTP/2 is reset, a connection of HTTP/1.1 is cut in the
+//! midst of the body, so that no client takes a part of a document for all of it. It is counted as
+//! `apiserver_request_aborts_total`.
 //!
 //! # Invariants
 //!
-//! INVARIANT (let go in time): nothing of the document is held after the deadline but what the connection buffers. A
-//! connection whose client does not read never asks for more, so a timer lets go, not the body.
+//! INVARIANT (let go in time): nothing of the document is held after the deadline, but for what a connection of HTTP/2
+//! buffers of a stream. A connection whose client does not read never asks for more, so a timer lets go, not the body.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use apimachinery::clock::Clock;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use http_body::Frame;
@@ -25,14 +27,43 @@ use tokio::task::AbortHandle;
 
 use super::chunks::Chunks;
 
-/// The body of an answer that is made as it is sent, for at most `time`; `late` runs when that was not enough.
+/// The time of a request, from its beginning on.
+pub(super) struct Allotted<'a> {
+    clock: &'a dyn Clock,
+    begun: Duration,
+    time: Duration,
+}
+
+impl<'a> Allotted<'a> {
+    /// So much time from now on.
+    pub(super) fn begin(clock: &'a dyn Clock, time: Duration) -> Self {
+        Allotted { clock, begun: clock.monotonic(), time }
+    }
+
+    /// What has passed.
+    pub(super) fn passed(&self) -> Duration {
+        self.clock.monotonic().saturating_sub(self.begun)
+    }
+
+    fn left(&self) -> Duration {
+        self.time.saturating_sub(self.passed())
+    }
+}
+
+/// The body of an answer that is made as it is sent, in what is left of a request's time; `late` runs when that was not
+/// enough.
 ///
 /// Within a runtime: the timer is a task of it.
-pub(super) fn body(chunks: Box<dyn Chunks>, time: Duration, late: impl FnOnce() + Send + 'static) -> Body {
+pub(super) fn body(
+    chunks: Box<dyn Chunks>,
+    time: &Allotted<'_>,
+    late: impl FnOnce() + Send + 'static,
+) -> Body {
     let place = Arc::new(Mutex::new(Place::Sending(chunks)));
     let held = Arc::clone(&place);
+    let left = time.left();
     let timer = tokio::spawn(async move {
-        tokio::time::sleep(time).await;
+        tokio::time::sleep(left).await;
         let rest = held.lock().end(Place::Late);
         if rest.is_some() {
             late();
@@ -108,6 +139,7 @@ impl Drop for Timed {
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::clock::ManualClock;
     use http_body_util::BodyExt as _;
     use tokio::sync::oneshot;
 
@@ -115,6 +147,15 @@ mod tests {
 
     /// Time that is never over in a test.
     const AMPLE: Duration = Duration::from_secs(3600);
+
+    fn clock() -> ManualClock {
+        ManualClock::at("2025-05-01T00:00:00Z".parse().unwrap())
+    }
+
+    /// The body of an answer for which nothing was done before it is sent.
+    fn body(chunks: Box<dyn Chunks>, time: Duration, late: impl FnOnce() + Send + 'static) -> Body {
+        super::body(chunks, &Allotted::begin(&clock(), time), late)
+    }
 
     /// A document of three parts that holds what is to be let go.
     fn document(held: &Arc<()>) -> Box<dyn Chunks> {
@@ -150,6 +191,19 @@ mod tests {
         assert_eq!(Arc::strong_count(&held), 1);
         let error = sent.frame().await.unwrap().unwrap_err();
         assert!(error.to_string().contains("in time"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_the_making_takes_is_not_left_for_the_sending() {
+        let (clock, held) = (clock(), Arc::new(()));
+        let time = Allotted::begin(&clock, AMPLE);
+        let document = document(&held);
+        clock.advance(AMPLE);
+        let (late, told) = oneshot::channel();
+        let sent = super::body(document, &time, || late.send(()).unwrap());
+        told.await.unwrap();
+        drop(sent);
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 
     #[tokio::test]

@@ -6,19 +6,20 @@ use std::sync::Arc;
 use apimachinery::status::{Reason, Status};
 use futures_util::FutureExt as _;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
 use serving::body::Body;
 use serving::server::{ConnectionInfo, Handler};
 use tracing::Instrument as _;
 
 use super::body::RequestBody;
+use super::deadline::{self, Allotted};
 use super::in_flight::InFlight;
 use super::negotiate::{self, Dialect};
 use super::query::Query;
 use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, Answer, Delivery};
-use super::{deadline, openapi, openid, paths, resources};
+use super::{openapi, openid, paths, resources};
 use crate::audit::{Event, Stage};
 use crate::auth::{Authorized, Credentials, Presented};
 use crate::plane::Plane;
@@ -72,7 +73,7 @@ impl Api {
         let plane = &self.plane;
         let presented = plane.auth.take_credentials(&mut head.headers, &plane.names);
         let (head, presented) = (&head, &presented);
-        let started = plane.clock.monotonic();
+        let time = Allotted::begin(&*plane.clock, plane.request_timeout);
         let audit_id = audit_id(head, plane);
         let id = audit_id.to_str().unwrap_or_default();
         let query = Query::parse(head.uri.query());
@@ -85,7 +86,7 @@ impl Api {
         let span = exchange.span();
         let mut answer = exchange.guarded(body, &mut record.event).instrument(span.clone()).await;
 
-        let latency = plane.clock.monotonic().saturating_sub(started);
+        let latency = time.passed();
         span.in_scope(|| tracing::debug!(code = answer.code(), latency_ms = latency.as_millis(), "request"));
         let a = &info.attributes;
         let resource =
@@ -101,13 +102,17 @@ impl Api {
         }
         record.event = None;
         let compression = plane.gates.enabled(serving::gates::Gate::ApiResponseCompression);
-        let left = plane.request_timeout.saturating_sub(latency);
         let send = |chunks| {
             let aborts = plane.request_metrics.aborts(&info, resource.map(|r| &**r));
             let id = id.to_owned();
-            deadline::body(chunks, left, move || {
+            // Others use a connection of HTTP/2.
+            let cut = (head.version < Version::HTTP_2).then(|| connection.cut.clone());
+            deadline::body(chunks, &time, move || {
                 tracing::debug!(request_id = id, "a client did not take its answer in time");
                 aborts();
+                if let Some(cut) = cut {
+                    cut.now();
+                }
             })
         };
         answer.into_response(&Delivery::new(

@@ -6,13 +6,9 @@
 //! JSON or YAML, indented, compressed; with warnings, `Retry-After` and the `Audit-Id`. A Status becomes an answer here and
 //! nowhere else.
 
-use std::io::Write as _;
-
 use apimachinery::codec;
 use apimachinery::status::Status;
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::Value;
@@ -197,22 +193,20 @@ impl Answer {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
         }
         let encoded = headers.contains_key(header::CONTENT_ENCODING);
-        let bytes = if delivery.gzip && !encoded && bytes.len() > COMPRESSED_FROM {
-            match compress(&bytes) {
-                Some(compressed) => {
-                    mark_compressed(headers);
-                    compressed
-                }
-                None => bytes,
-            }
+        let gzip = delivery.gzip && !encoded && bytes.len() > COMPRESSED_FROM;
+        if gzip {
+            mark_compressed(headers);
         } else {
-            bytes
-        };
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+        }
         if !delivery.head {
-            let at_once = bytes.len() <= AT_ONCE;
-            let body = if at_once { Body::from(bytes) } else { (delivery.send)(chunks::copied(bytes)) };
-            *response.body_mut() = body;
+            *response.body_mut() = if gzip {
+                (delivery.send)(Box::new(Gzip::new(chunks::copied(bytes))))
+            } else if bytes.len() > AT_ONCE {
+                (delivery.send)(chunks::copied(bytes))
+            } else {
+                Body::from(bytes)
+            };
         }
         response
     }
@@ -302,12 +296,6 @@ fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
 fn mark_compressed(headers: &mut HeaderMap) {
     headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-}
-
-fn compress(bytes: &[u8]) -> Option<Bytes> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
-    encoder.write_all(bytes).ok()?;
-    encoder.finish().ok().map(Bytes::from)
 }
 
 /// `299 - "text"`, with quotes and backslashes escaped.

@@ -28,7 +28,7 @@ use hyper::rt::{Read, Write};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::body::Body;
@@ -47,6 +47,20 @@ pub struct ConnectionInfo {
     pub client_chain: Vec<Bytes>,
     /// SHA-256 over the chain, for caches; None without a chain.
     pub client_fingerprint: Option<[u8; 32]>,
+    /// Ends the connection.
+    pub cut: Cut,
+}
+
+/// Ends a connection at once, with all that is under way on it and all that waits to be sent: for one whose client does not
+/// read.
+#[derive(Clone, Debug, Default)]
+pub struct Cut(Arc<Notify>);
+
+impl Cut {
+    /// Does so.
+    pub fn now(&self) {
+        self.0.notify_one();
+    }
 }
 
 /// What answers requests. Closures of the same shape are handlers.
@@ -278,6 +292,7 @@ impl<H: Handler> Server<H> {
     where
         I: Read + Write + Unpin + Send + 'static,
     {
+        let cut = info.cut.clone();
         let info = Arc::new(info);
         let service = service_fn(|request| {
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
@@ -286,23 +301,27 @@ impl<H: Handler> Server<H> {
         let Builders { http1, http2, either } = &self.builders;
         match protocol {
             Protocol::Http1 => {
-                drive(http1.serve_connection(io, service).with_upgrades(), |c| c.graceful_shutdown(), phase)
-                    .await
+                let connection = http1.serve_connection(io, service).with_upgrades();
+                drive(connection, |c| c.graceful_shutdown(), phase, cut).await
             }
             Protocol::Http2 => {
-                drive(http2.serve_connection(io, service), |c| c.graceful_shutdown(), phase).await
+                drive(http2.serve_connection(io, service), |c| c.graceful_shutdown(), phase, cut).await
             }
             Protocol::Either => {
-                drive(either.serve_connection_with_upgrades(io, service), |c| c.graceful_shutdown(), phase)
-                    .await
+                let connection = either.serve_connection_with_upgrades(io, service);
+                drive(connection, |c| c.graceful_shutdown(), phase, cut).await
             }
         }
     }
 }
 
 /// Runs a connection to its end, or until it is told to end.
-async fn drive<C, E>(connection: C, stop: impl Fn(Pin<&mut C>), mut phase: watch::Receiver<Phase>)
-where
+async fn drive<C, E>(
+    connection: C,
+    stop: impl Fn(Pin<&mut C>),
+    mut phase: watch::Receiver<Phase>,
+    Cut(cut): Cut,
+) where
     C: Future<Output = Result<(), E>>,
     E: std::fmt::Display,
 {
@@ -317,6 +336,7 @@ where
                 }
                 return;
             }
+            () = cut.notified() => return tracing::debug!("connection cut"),
             changed = phase.wait_for(|phase| *phase != told) => {
                 match changed.map(|phase| *phase) {
                     Ok(Phase::Draining) => {
