@@ -196,11 +196,14 @@ async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) 
         (Some(handshake), begin) => {
             let answer = Answer::upgraded(handshake.headers.clone());
             let text = !matches!(format, Format::Protobuf(_) | Format::Cbor);
+            let time = exchange.plane.request_timeout;
             match begin {
                 Begin::Expired(status) => {
-                    handshake.send(stream::failed_message(&status, format, finish), text)
+                    handshake.send(stream::failed_message(&status, format, finish), text, time)
                 }
-                Begin::Running(watching) => handshake.send(stream::messages(watching, encoder(finish)), text),
+                Begin::Running(watching) => {
+                    handshake.send(stream::messages(watching, encoder(finish)), text, time)
+                }
             }
             answer
         }

@@ -5,7 +5,8 @@
 //! A watch that asks to become a WebSocket is answered 101, and each event is a message: of text for JSON, binary for other
 //! encodings, where a Protobuf event comes without the length that frames it in a body. What is wrong before the first
 //! event is an ordinary answer. The server closes with 1000 when the watch is over; it answers pings and otherwise ignores
-//! what the client sends. A client that takes no bytes for a minute is cut off.
+//! what the client sends. A client that does not take a message in the time of a request is cut off, as one of an ordinary
+//! answer is.
 //!
 //! The sub-protocol agreed on is the first that the client names ([`Handshake::of`]): a bearer token among them was taken
 //! out before, when the request was authenticated.
@@ -42,7 +43,7 @@ use self::frames::{BINARY, CLOSE, NORMAL, Received, Reply, TEXT, frame};
 /// What RFC 6455 appends to a client's key.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// How long the connection may take to become a WebSocket, and a client to take any bytes of what is sent.
+/// How long the connection may take to become a WebSocket.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A request to become a WebSocket that can be granted.
@@ -86,8 +87,13 @@ impl Handshake {
         Ok(Some(Handshake { upgrade, headers: answer }))
     }
 
-    /// Sends messages, one an item, once the connection has become a WebSocket.
-    pub(super) fn send(self, messages: impl Stream<Item = Bytes> + Send + 'static, text: bool) {
+    /// Sends messages, one an item, once the connection has become a WebSocket. The client has `time` to take each.
+    pub(super) fn send(
+        self,
+        messages: impl Stream<Item = Bytes> + Send + 'static,
+        text: bool,
+        time: Duration,
+    ) {
         let upgrade = self.upgrade;
         tokio::spawn(async move {
             let connection = match tokio::time::timeout(PATIENCE, upgrade).await {
@@ -95,7 +101,7 @@ impl Handshake {
                 Ok(Err(error)) => return tracing::debug!(%error, "a connection did not become a websocket"),
                 Err(_) => return tracing::debug!("a connection did not become a websocket in time"),
             };
-            if let Err(error) = converse(connection, messages, text).await {
+            if let Err(error) = converse(connection, messages, text, time).await {
                 tracing::debug!(%error, "a websocket ended");
             }
         });
@@ -120,6 +126,7 @@ async fn converse(
     connection: impl AsyncRead + AsyncWrite,
     messages: impl Stream<Item = Bytes>,
     text: bool,
+    time: Duration,
 ) -> io::Result<()> {
     let (mut read, mut write) = tokio::io::split(connection);
     let mut messages = std::pin::pin!(messages);
@@ -141,34 +148,30 @@ async fn converse(
                 None => (frame(CLOSE, &NORMAL.to_be_bytes()), true),
             },
         };
-        send(&mut write, &frame, PATIENCE).await?;
+        send(&mut write, &frame, last, time).await?;
         if last {
-            return write.shutdown().await;
+            return Ok(());
         }
     }
 }
 
-/// Sends bytes to a client that takes some of them in each `patience`: a slow one is waited for, one that has stopped is
-/// not.
+/// Sends bytes, the last ones or not, to a client that takes all of them in `time`.
 ///
 /// # Errors
 ///
 /// `TimedOut`, and those of the connection.
-async fn send(write: &mut (impl AsyncWrite + Unpin), mut bytes: &[u8], patience: Duration) -> io::Result<()> {
-    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-    while !bytes.is_empty() {
-        let part = bytes.get(..PART).unwrap_or(bytes);
-        let taken = tokio::time::timeout(patience, write.write(part)).await.map_err(late)??;
-        if taken == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        bytes = bytes.get(taken..).unwrap_or_default();
-    }
-    tokio::time::timeout(patience, write.flush()).await.map_err(late)?
+async fn send(
+    write: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+    last: bool,
+    time: Duration,
+) -> io::Result<()> {
+    let sent = async {
+        write.write_all(bytes).await?;
+        if last { write.shutdown().await } else { write.flush().await }
+    };
+    tokio::time::timeout(time, sent).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
-
-/// Bytes of a message that a connection is given at a time.
-const PART: usize = 16 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -179,64 +182,26 @@ mod tests {
         assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
-    /// A client that takes a few bytes at a time and lets time pass between: all of it comes, though the whole takes much
-    /// longer than its patience is.
+    /// A client that goes on taking some bytes is no better than one that takes none.
     #[tokio::test]
-    async fn a_slow_client_is_waited_for_and_one_that_has_stopped_is_not() {
-        let message: Vec<u8> = (0..4 * PART).map(|i| (i % 251) as u8).collect();
-        let mut slow = Slow { taken: Vec::new(), pauses: 40, every: PART / 10, sleep: None };
-        send(&mut slow, &message, 4 * Slow::PAUSE).await.unwrap();
-        assert!(slow.taken == message && slow.pauses == 0);
-        let (mut ours, theirs) = tokio::io::duplex(PART);
-        let stopped = send(&mut ours, &message, Duration::from_millis(1)).await.unwrap_err();
-        assert_eq!(stopped.kind(), io::ErrorKind::TimedOut);
-        drop(theirs);
-        let gone = send(&mut ours, &message, PATIENCE).await.unwrap_err();
-        assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
-    }
+    async fn who_does_not_take_a_message_in_time_is_not_waited_for() {
+        let message = vec![7; 64 * 1024];
+        let (mut ours, mut theirs) = tokio::io::duplex(1024);
+        let took = tokio::spawn(async move {
+            let mut all = Vec::new();
+            theirs.read_to_end(&mut all).await.map(|_| all)
+        });
+        send(&mut ours, &message, true, PATIENCE).await.unwrap();
+        assert!(took.await.unwrap().unwrap() == message);
 
-    /// Takes `every` bytes after each pause.
-    struct Slow {
-        taken: Vec<u8>,
-        pauses: usize,
-        every: usize,
-        sleep: Option<std::pin::Pin<Box<tokio::time::Sleep>>>,
-    }
-
-    impl Slow {
-        const PAUSE: Duration = Duration::from_millis(10);
-    }
-
-    impl AsyncWrite for Slow {
-        fn poll_write(
-            mut self: std::pin::Pin<&mut Self>,
-            context: &mut std::task::Context<'_>,
-            bytes: &[u8],
-        ) -> std::task::Poll<io::Result<usize>> {
-            let this = &mut *self;
-            if this.pauses > 0 {
-                let sleep = this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(Self::PAUSE)));
-                std::task::ready!(sleep.as_mut().poll(context));
-                this.sleep = None;
-                this.pauses -= 1;
+        let (mut ours, mut theirs) = tokio::io::duplex(1024);
+        let slow = tokio::spawn(async move {
+            while theirs.read_u8().await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            let count = bytes.len().min(this.every);
-            this.taken.extend_from_slice(&bytes[..count]);
-            std::task::Poll::Ready(Ok(count))
-        }
-
-        fn poll_flush(
-            self: std::pin::Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<io::Result<()>> {
-            std::task::Poll::Ready(Ok(()))
-        }
-
-        fn poll_shutdown(
-            self: std::pin::Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<io::Result<()>> {
-            std::task::Poll::Ready(Ok(()))
-        }
+        });
+        let late = send(&mut ours, &message, false, Duration::from_millis(20)).await.unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        slow.abort();
     }
 }

@@ -221,6 +221,35 @@ async fn a_list_that_is_not_read_is_broken_off_when_its_time_is_over() {
     assert_eq!(list["items"].as_array().unwrap().len(), CHURN, "who reads has all of it");
 }
 
+/// Waits until the server has let go of a connection from which the client takes a byte now and then: what is sent to it
+/// comes back as an error.
+async fn let_go(stream: &mut TcpStream, sent: &[u8]) {
+    let gone = async {
+        while stream.write_all(sent).await.is_ok() && stream.read_u8().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, gone).await.expect("the server lets go");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_of_no_use_any_more_is_let_go_with_what_it_buffers() {
+    let server = Server::hurried(Duration::from_secs(3)).await;
+    let address = serve(&server).await;
+    let url = format!("{MAPS}?watch=1&timeoutSeconds=3600");
+    let (_, code, mut watch) = websocket(address, &url, KEY).await;
+    assert_eq!(code, 101);
+    for i in 0..CHURN {
+        let made = server.post(MAPS, map(&format!("m{i:04}"), &"x".repeat(LARGE))).await;
+        assert_eq!(made.code, 201);
+    }
+    let mut list = TcpStream::connect(address).await.unwrap();
+    list.write_all(format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+    // An empty ping; and what may stand before a request.
+    let_go(&mut watch, &[0x89, 0x80, 0, 0, 0, 0]).await;
+    let_go(&mut list, b"\r\n").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_costs_a_bounded_number_of_bytes_and_can_resume() {
     let limits = Limits { ring_bytes: 1 << 20, ..Limits::default() };
