@@ -224,7 +224,7 @@ impl Watching {
                     Ring::Stopping | Ring::End => return Ok(Next::Over),
                     Ring::Doubt => {
                         let upto = self.watcher.progress();
-                        self.guard.renew(upto).await?;
+                        self.renew(upto).await?;
                     }
                     Ring::Bookmark => self.bookmark_due = true,
                 },
@@ -308,10 +308,12 @@ impl Watching {
     }
 
     async fn admit(&mut self, revision: Revision) -> Result<(), Box<Status>> {
-        if !self.guard.admits(revision) {
-            self.guard.renew(revision).await?;
-        }
-        Ok(())
+        if self.guard.admits(revision) { Ok(()) } else { self.renew(revision).await }
+    }
+
+    /// In a box: it asks who and what may, which is rare, and an idle watch is not to have the room for it.
+    async fn renew(&mut self, upto: Revision) -> Result<(), Box<Status>> {
+        Ok(Box::pin(self.guard.renew(upto)).await?)
     }
 }
 

@@ -296,7 +296,8 @@ impl<H: Handler> Server<H> {
         let info = Arc::new(info);
         let service = service_fn(|request| {
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
-            async move { Ok::<_, Infallible>(handler.handle(request, info).await) }
+            // In a box: hyper keeps the room of this future until the answer is sent, and some are sent for an hour.
+            Box::pin(async move { Ok::<_, Infallible>(handler.handle(request, info).await) })
         });
         let Builders { http1, http2, either } = &self.builders;
         match protocol {
