@@ -310,11 +310,11 @@ async fn nodes(client: &Client) -> u16 {
     client.get("/api/v1/nodes").await.status
 }
 
-/// Lets everybody of the group `reviewed` read nodes.
+/// Lets everybody of the group `reviewed` list and watch nodes.
 async fn grant(plane: &Plane) {
     let group = plane.names().group("rbac.authorization");
     let rbac = plane.api("rbac.authorization", "v1");
-    let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]);
+    let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}]);
     let role = json!({"metadata": {"name": "look"}, "rules": rules});
     plane.admin().post(&format!("{rbac}/clusterroles"), &role).await.expect(201);
     let binding = json!({"metadata": {"name": "look"}, "subjects": [{"kind": "Group", "name": "reviewed"}],
@@ -412,6 +412,30 @@ async fn a_watch_asks_now_and_then_and_ends_when_the_service_refuses() {
     revoked.store(true, Ordering::SeqCst);
     let end = async { while watch.next().await.is_some() {} };
     tokio::time::timeout(DEADLINE, end).await.expect("the stream ends");
+}
+
+/// Two lose the right to watch with one write, and for one of them the service that might still allow it hangs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_ends_though_the_service_hangs_for_another_whose_right_ended_with_it() {
+    let service = Service::start(|_, review| match review["spec"]["user"].as_str() {
+        Some("slow") => None,
+        _ => answer(review, json!({"allowed": false})),
+    })
+    .await;
+    let config = service.config("decide", "certificate-authority: ca.crt");
+    let options = Options { mode: "RBAC,Webhook".to_owned(), ..Options::kubernetes() }
+        .flag(&format!("--authorization-webhook-config-file={}", config.display()));
+    let plane = Plane::start(options).await;
+    grant(&plane).await;
+    let mut watches = Vec::new();
+    for user in ["slow", "quick"] {
+        watches.push(client(&plane, user).watch("/api/v1/nodes?watch=1").await);
+    }
+    let binding = format!("{}/clusterrolebindings/look", plane.api("rbac.authorization", "v1"));
+    plane.admin().delete(&binding).await.expect(200);
+    let mut quick = watches.pop().expect("two");
+    let end = tokio::time::timeout(DEADLINE, quick.next()).await.expect("it ends").expect("it says why");
+    assert_eq!((&end["type"], &end["object"]["code"]), (&json!("ERROR"), &json!(403)), "{end}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
