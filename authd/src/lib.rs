@@ -42,7 +42,6 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_stream::wrappers::UnixListenerStream;
 
 use config::{Config, Flags};
 use live::Live;
@@ -53,8 +52,6 @@ use mirror::Mirror;
 const USAGE: u8 = 64;
 /// Threads of the runtime: a stream is served by one task, and there are few streams.
 const THREADS: usize = 2;
-/// Flow-control window of a connection, so that a burst of questions does not wait for the other side.
-const WINDOW: u32 = 4 * 1024 * 1024;
 /// How long answers that are under way may take after the end is asked for.
 const DRAIN: Duration = Duration::from_millis(500);
 
@@ -164,13 +161,8 @@ async fn serve(config: Config, built: Built) -> Result<(), Box<dyn std::error::E
         authentication = ?in_force.authn, authorization = ?in_force.authz, "authd serves"
     );
     drop(in_force);
-    let server = tonic::transport::Server::builder()
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .add_routes(grpc::services(&parts))
-        .serve_with_incoming(UnixListenerStream::new(listener));
     let (reason, drain) = tokio::select! {
-        served = server => return served.map_err(Into::into),
+        never = grpc::serve(listener, grpc::services(&parts)) => match never {},
         _ = terminate.recv() => ("SIGTERM", DRAIN),
         _ = interrupt.recv() => ("SIGINT", DRAIN),
         () = end_of_stdin(), if config.exit_on_stdin_eof => ("the parent is gone", Duration::ZERO),

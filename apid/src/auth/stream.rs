@@ -7,9 +7,10 @@
 //!
 //! # Concurrency
 //!
-//! Questions go through one queue: what waits there goes out in one write. A task reads the answers and hands each to
-//! whoever asked. When the stream breaks all open questions fail at once. A caller that goes away leaves its question
-//! behind, whose answer is dropped.
+//! Questions go through one queue: what waits there goes out in one write. The stream has a connection of its own, and one
+//! task that writes the questions, reads the answers and hands each to whoever asked (see [`serving::together`]). When the
+//! stream breaks all open questions fail at once. A caller that goes away leaves its question behind, whose answer is
+//! dropped. Other calls share a second connection.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -27,8 +28,11 @@ use authproto::auth::{
     CoversRequest, CoversResponse, DecideRequest, DecideResponse, IssueTokenRequest, IssueTokenResponse,
     KeysRequest, KeysResponse, ReviewRequest, ReviewResponse,
 };
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use serving::local::LocalStream;
+use serving::together::{Spawner, together};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -40,6 +44,8 @@ use super::link::Link;
 
 /// Questions that may wait to be written.
 const QUEUE: usize = 4096;
+/// What stands in the `:authority` header; where to, the socket says.
+const ORIGIN: &str = "http://authd";
 /// How often authd is asked for a sign of life, and how long it may take to give it: one that hangs is lost, so that what
 /// is cached of its answers does not serve for ever.
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -206,8 +212,7 @@ impl Authority for Client {
 /// Opens a channel over a unix socket.
 pub(super) async fn channel(socket: &std::path::Path) -> Result<Channel, tonic::transport::Error> {
     let path = socket.to_owned();
-    // The address stands in the `:authority` header only; the connector decides where to.
-    Endpoint::from_static("http://authd")
+    Endpoint::from_static(ORIGIN)
         .http2_keep_alive_interval(HEARTBEAT)
         .keep_alive_timeout(SILENCE)
         .keep_alive_while_idle(true)
@@ -273,38 +278,62 @@ async fn serve_once(
     backoff: &mut Backoff,
 ) -> Result<(), String> {
     let channel = channel(socket).await.map_err(|error| with_source(&error))?;
-    let (questions, outgoing) = mpsc::channel(QUEUE);
-    let mut client = DecideClient::new(channel.clone())
+    let stream = LocalStream::connect(socket).await.map_err(|error| error.to_string())?;
+    let ended = together(|spawner| converse(stream, spawner, channel, link, open, backoff)).await;
+    if let Some(open) = open.send_replace(None) {
+        open.pending.close();
+    }
+    ended
+}
+
+/// The stream's own connection, from its handshake to its end.
+async fn converse(
+    stream: LocalStream,
+    spawner: Spawner,
+    channel: Channel,
+    link: &Link,
+    open: &watch::Sender<Option<Open>>,
+    backoff: &mut Backoff,
+) -> Result<(), String> {
+    let (sender, connection) = http2::Builder::new(spawner)
+        .timer(TokioTimer::new())
+        .keep_alive_interval(HEARTBEAT)
+        .keep_alive_timeout(SILENCE)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| with_source(&error))?;
+    let call = tower::service_fn(move |request| sender.clone().send_request(request));
+    let mut client = DecideClient::with_origin(call, Uri::from_static(ORIGIN))
         .max_encoding_message_size(LARGEST_MESSAGE)
         .max_decoding_message_size(LARGEST_MESSAGE);
-    let mut answers = client
-        .stream(ReceiverStream::new(outgoing))
-        .await
-        .map_err(|status| format!("the decision stream was refused: {}", status.message()))?
-        .into_inner();
-    let pending = Arc::new(Pending::new());
-    open.send_replace(Some(Open { questions, pending: pending.clone(), channel }));
-    link.connected();
-    backoff.reset();
-    tracing::info!("the decision stream to authd is open");
-    let ended = loop {
-        tokio::select! {
-            message = answers.message() => match message {
-                Ok(Some(response)) => {
-                    // None: its asker has gone away.
-                    if let Some(asker) = pending.take(response.id) {
-                        let _ = asker.send(response);
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(status) => break Err(status.message().to_owned()),
-            },
-            () = open.closed() => break Ok(()),
+    let exchange = async {
+        let (questions, outgoing) = mpsc::channel(QUEUE);
+        let mut answers = client
+            .stream(ReceiverStream::new(outgoing))
+            .await
+            .map_err(|status| format!("the decision stream was refused: {}", status.message()))?
+            .into_inner();
+        let pending = Arc::new(Pending::new());
+        open.send_replace(Some(Open { questions, pending: pending.clone(), channel }));
+        link.connected();
+        backoff.reset();
+        tracing::info!("the decision stream to authd is open");
+        while let Some(response) = answers.message().await.map_err(|status| status.message().to_owned())? {
+            // None: its asker has gone away.
+            if let Some(asker) = pending.take(response.id) {
+                let _ = asker.send(response);
+            }
         }
+        Ok(())
     };
-    open.send_replace(None);
-    pending.close();
-    ended
+    tokio::select! {
+        ended = exchange => ended,
+        broke = connection => broke.map_err(|error| with_source(&error)),
+        () = open.closed() => Ok(()),
+    }
 }
 
 /// An error and what caused it, in one line: tonic's own text says `transport error` and no more.

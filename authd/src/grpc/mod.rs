@@ -11,7 +11,10 @@ mod decide;
 mod health;
 mod mirror;
 mod review;
+mod serve;
 mod status;
+
+pub use serve::serve;
 
 use std::sync::Arc;
 use std::time::Duration;

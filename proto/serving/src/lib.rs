@@ -7,7 +7,10 @@
 //! listener   Listener::tcp(address: IpAddr, port: u16).await -> io::Result<Listener>  port 0: the system chooses
 //!            Listener::unix(path: &Path) -> io::Result<Listener>                      mode 0600, a dead socket is replaced
 //!            listener.address() -> Option<SocketAddr>                                 what was bound; None for a unix socket
-//!            unix(path: &Path) -> io::Result<tokio::net::UnixListener>                the same for tonic
+//!            unix(path: &Path) -> io::Result<tokio::net::UnixListener>                the same for an accept loop of one's own
+//!
+//! local      LocalStream::connect(&Path).await, LocalStream::of(tokio UnixStream)     woken by what arrives, not by what leaves
+//! together   together(|spawner| future).await                                         a connection with its streams as one task
 //!
 //! tls        TlsFiles { cert: PathBuf, key: PathBuf, client_cas: Vec<PathBuf> }
 //!            ServingTls::load(files: TlsFiles) -> Result<Arc<ServingTls>, TlsError>
@@ -31,7 +34,7 @@
 //! server     trait Handler { fn handle(&self, Request<Incoming>, Arc<ConnectionInfo>) -> impl Future<Output = Response<Body>> + Send }
 //!              closures of that shape are handlers
 //!            ConnectionInfo { peer: Option<SocketAddr>, tls: bool, client_chain: Vec<Bytes> (DER, leaf first, unverified),
-//!                             client_fingerprint: Option<[u8; 32]> }
+//!                             client_fingerprint: Option<[u8; 32]>, cut: Cut (cut.now() ends the connection) }
 //!            serve(listener, tls: Option<Arc<ServingTls>>, handler: Arc<impl Handler>, ServerOptions, shutdown: impl Future)
 //!              .await -> Drained::{Clean, Cut}
 //!
@@ -64,8 +67,10 @@ pub mod flags;
 pub mod gates;
 pub mod health;
 pub mod listener;
+pub mod local;
 pub mod log;
 pub mod metrics;
 pub mod reload;
 pub mod server;
 pub mod tls;
+pub mod together;
