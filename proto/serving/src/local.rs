@@ -1,0 +1,214 @@
+//! A unix stream that is woken by what arrives, and by nothing else.
+//!
+//! # Contract
+//!
+//! Reads and writes as [`tokio::net::UnixStream`] does. What differs is what wakes: the system tells of a unix stream that
+//! it can be written to each time the peer has read from it, and a `UnixStream` hears of all that. Between two processes
+//! that exchange questions and answers this wakes a thread of each for every message, for nothing. Here the system is
+//! asked about writing only while a write waits.
+//!
+//! # Errors
+//!
+//! What the system says; nothing is added.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+
+/// A connected unix stream.
+#[derive(Debug)]
+pub struct LocalStream {
+    /// Registered for what arrives.
+    stream: AsyncFd<UnixStream>,
+    /// The same stream, registered for room: while a write waits.
+    room: Option<AsyncFd<UnixStream>>,
+}
+
+impl LocalStream {
+    /// Connects to a socket.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: nobody listens there.
+    pub async fn connect(path: &Path) -> io::Result<Self> {
+        Self::of(tokio::net::UnixStream::connect(path).await?)
+    }
+
+    /// Takes a connected stream over.
+    ///
+    /// # Errors
+    ///
+    /// The system cannot watch it.
+    pub fn of(stream: tokio::net::UnixStream) -> io::Result<Self> {
+        Ok(LocalStream { stream: watch(stream.into_std()?, Interest::READABLE)?, room: None })
+    }
+
+    /// Writes when there is room.
+    fn poll_writing(
+        &mut self,
+        context: &mut Context<'_>,
+        mut write: impl FnMut(&UnixStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match write(self.stream.get_ref()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let room = match &mut self.room {
+                        Some(room) => room,
+                        none => {
+                            let again = self.stream.get_ref().try_clone()?;
+                            none.insert(watch(again, Interest::WRITABLE)?)
+                        }
+                    };
+                    ready!(room.poll_write_ready(context))?.clear_ready();
+                }
+                written => {
+                    self.room = None;
+                    return Poll::Ready(written);
+                }
+            }
+        }
+    }
+}
+
+/// Registers a stream with the runtime.
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe for what might close or change its descriptor: a UnixStream does neither"
+)]
+fn watch(stream: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
+    AsyncFd::with_interest(stream, interest)
+}
+
+impl AsyncRead for LocalStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let mut arrived = ready!(self.stream.poll_read_ready(context))?;
+            let free = buffer.initialize_unfilled();
+            match self.stream.get_ref().read(free) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => arrived.clear_ready(),
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(count) => {
+                    // Less than there was place for is all that there was: what comes later wakes again. The end of the
+                    // stream stays readable.
+                    if 0 < count && count < free.len() {
+                        arrived.clear_ready();
+                    }
+                    buffer.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+}
+
+impl AsyncWrite for LocalStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_writing(context, |mut stream| stream.write(bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_writing(context, |mut stream| stream.write_vectored(bytes))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.stream.get_ref().shutdown(Shutdown::Write))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn pair() -> (LocalStream, LocalStream) {
+        let (a, b) = tokio::net::UnixStream::pair().unwrap();
+        (LocalStream::of(a).unwrap(), LocalStream::of(b).unwrap())
+    }
+
+    fn pattern(seed: usize, length: usize) -> Vec<u8> {
+        (0..length).map(|i| u8::try_from((i * 31 + seed + i / 251) % 256).unwrap()).collect()
+    }
+
+    /// Far more than the system keeps for a socket, both ways at once, read in pieces of all sizes.
+    #[tokio::test]
+    async fn what_is_written_arrives_in_order_however_much_it_is() {
+        const LENGTH: usize = 4 << 20;
+        let (a, b) = pair();
+        let ends = [(a, 1), (b, 2)].map(|(end, seed)| {
+            tokio::spawn(async move {
+                let (mut read, mut write) = tokio::io::split(end);
+                let writing = tokio::spawn(async move {
+                    write.write_all(&pattern(seed, LENGTH)).await.unwrap();
+                    write.shutdown().await.unwrap();
+                });
+                let (mut got, mut piece) = (Vec::new(), vec![0; 70_000]);
+                for size in (1..).map(|i| 1 + i * 7919 % 70_000) {
+                    match read.read(&mut piece[..size]).await.unwrap() {
+                        0 => break,
+                        count => got.extend_from_slice(&piece[..count]),
+                    }
+                }
+                writing.await.unwrap();
+                assert!(got == pattern(3 - seed, LENGTH), "{} bytes", got.len());
+            })
+        });
+        for end in ends {
+            end.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn room_is_watched_only_while_a_write_waits() {
+        let (mut a, mut b) = pair();
+        a.write_all(b"question").await.unwrap();
+        assert!(a.room.is_none(), "there was room");
+        let much = pattern(0, 4 << 20);
+        let filled = tokio::time::timeout(std::time::Duration::from_millis(50), a.write_all(&much)).await;
+        assert!(filled.is_err() && a.room.is_some(), "nobody reads");
+        let mut got = vec![0; 1 << 20];
+        b.read_exact(&mut got).await.unwrap();
+        assert!(a.write(b"more").await.unwrap() > 0);
+        assert!(a.room.is_none());
+    }
+
+    #[tokio::test]
+    async fn the_end_is_seen_also_behind_the_last_bytes() {
+        let (mut a, b) = pair();
+        let mut b = b;
+        b.write_all(b"last").await.unwrap();
+        drop(b);
+        let mut got = Vec::new();
+        a.read_to_end(&mut got).await.unwrap();
+        assert_eq!(got, b"last");
+        assert_eq!(a.read(&mut [0; 8]).await.unwrap(), 0);
+        assert!(a.write_all(b"nobody").await.is_err());
+    }
+}
