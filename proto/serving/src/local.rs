@@ -193,8 +193,9 @@ mod tests {
         let much = pattern(0, 4 << 20);
         let filled = tokio::time::timeout(std::time::Duration::from_millis(50), a.write_all(&much)).await;
         assert!(filled.is_err() && a.room.is_some(), "nobody reads");
-        let mut got = vec![0; 1 << 20];
-        b.read_exact(&mut got).await.unwrap();
+        // The system gives room once much of what it holds is gone.
+        let mut got = vec![0; 4096];
+        while tokio::time::timeout(std::time::Duration::from_millis(50), b.read(&mut got)).await.is_ok() {}
         assert!(a.write(b"more").await.unwrap() > 0);
         assert!(a.room.is_none());
     }

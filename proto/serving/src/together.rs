@@ -45,7 +45,7 @@ impl std::fmt::Debug for Spawner {
 }
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Spawner {
-    /// To be called while the main future is polled, as hyper does: nothing else would begin with the new one.
+    /// To be called while one of the futures is polled, as hyper does: nothing else would begin with the new one.
     fn execute(&self, future: F) {
         self.fresh.lock().push(Box::pin(future));
     }
@@ -112,7 +112,7 @@ impl<F: Future> Future for Together<F> {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if bell.rung.load(Ordering::SeqCst) {
+            if bell.rung.load(Ordering::SeqCst) || !spawner.fresh.lock().is_empty() {
                 continue;
             }
             bell.polling.store(false, Ordering::SeqCst);

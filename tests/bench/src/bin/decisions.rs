@@ -6,12 +6,17 @@
 //! ```
 //!
 //! The policy is that of [`bench::policy`]: a hundred bindings of the caller, 100,000 of others. `apid` is this process, with
-//! apid's own client and caches; its CPU time is counted together with that of authd, and what it takes to make the questions is
-//! counted too.
+//! apid's own client and caches; its CPU time is counted together with that of authd. Requests at a rate come as they do to
+//! apid, from another process: this program once more, with `--arrivals`, whose time is not counted.
+//!
+//! Beside the exchange of a question stands what the machine takes for the least one, of as many bytes between two threads
+//! that do nothing else: where processors sleep between two messages, most of the time is that of waking them.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
 use std::hint::black_box;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,10 +37,16 @@ use futures_util::FutureExt as _;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
 
 /// As apid and authd allocate.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Bytes of a question and of its answer, as they are on the wire.
+const QUESTION: usize = 226;
+const ANSWER: usize = 84;
 
 #[derive(Parser)]
 struct Args {
@@ -54,10 +65,16 @@ struct Args {
     /// Run only the measures whose name contains this: authd, memory, kept, asked
     #[arg(long, default_value = "")]
     only: String,
+    /// Be what makes requests: so many, a byte of standard output each, at the rate
+    #[arg(long, hide = true)]
+    arrivals: Option<u32>,
 }
 
 fn main() -> Result<(), Error> {
     let args = Args::parse();
+    if let Some(count) = args.arrivals {
+        return arrive(count, args.rate);
+    }
     // As apid's own.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // In a task, as the requests of apid are.
@@ -88,6 +105,7 @@ async fn run(args: Args) -> Result<(), Error> {
         kept(&authority, &caller, &names, &token).await?;
     }
     if wants("asked") {
+        least_exchange()?;
         asked_one_by_one(&authority, &caller, args.seconds).await?;
         asked_at_a_rate(&authority, &caller, args.seconds, args.rate).await?;
     }
@@ -231,43 +249,98 @@ async fn asked_one_by_one(authority: &Authority, caller: &Authenticated, seconds
     Ok(())
 }
 
-/// An open loop: a thread hands over a question each time one is due, whatever became of those before.
+/// What the machine takes for a question and an answer that nobody reads: the floor of all that is asked over a socket.
+fn least_exchange() -> Result<(), Error> {
+    const ROUNDS: usize = 20_000;
+    let (mut here, mut there) = UnixStream::pair()?;
+    let answering = std::thread::spawn(move || -> std::io::Result<()> {
+        let mut question = [0; QUESTION];
+        for _ in 0..ROUNDS {
+            there.read_exact(&mut question)?;
+            there.write_all(&[0; ANSWER])?;
+        }
+        Ok(())
+    });
+    let spent = Spent::begin(&[std::process::id()])?;
+    let mut took = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        here.write_all(&[0; QUESTION])?;
+        here.read_exact(&mut [0; ANSWER])?;
+        took.push(begun.elapsed());
+    }
+    let each = spent.each(ROUNDS)?;
+    answering.join().map_err(|_| "the other thread panicked")??;
+    took.sort_unstable();
+    println!(
+        "asked: the least exchange of this machine, p50 {:.0} us, CPU of both {each:.0} us",
+        percentile(&took, 50)
+    );
+    Ok(())
+}
+
+/// Writes a byte each time that a request is due, whatever became of those before.
+fn arrive(count: u32, rate: u32) -> Result<(), Error> {
+    let begun = Instant::now();
+    let mut out = std::io::stdout().lock();
+    for number in 0..count {
+        let due = begun + Duration::from_secs(1) * number / rate;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        out.write_all(&[0])?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// An open loop: requests come when they are due, whatever became of those before.
 async fn asked_at_a_rate(
     authority: &Authority,
     caller: &Authenticated,
     seconds: u64,
     rate: u32,
 ) -> Result<(), Error> {
-    let count = rate as usize * seconds as usize;
-    let took = Arc::new(Mutex::new(Vec::with_capacity(count)));
+    let count = rate * u32::try_from(seconds)?;
+    let took = Arc::new(Mutex::new(Vec::with_capacity(count as usize)));
+    let mut child = std::process::Command::new(std::env::current_exe()?)
+        .args(["--arrivals", &count.to_string(), "--rate", &rate.to_string()])
+        .stdout(std::process::Stdio::piped())
+        .spawn()?;
+    let arrivals = child.stdout.take().ok_or("it has no standard output")?;
+    let mut arrivals = pipe::Receiver::from_owned_fd(arrivals.into())?;
     let spent = Spent::begin(&[std::process::id(), authority.pid])?;
-    let runtime = tokio::runtime::Handle::current();
-    let (auth, caller, out) = (Arc::clone(&authority.auth), caller.clone(), Arc::clone(&took));
-    let asking = tokio::task::spawn_blocking(move || {
-        let begun = Instant::now();
-        let mut all = Vec::with_capacity(count);
-        for number in 0..count {
-            let due = begun + Duration::from_secs(1) * u32::try_from(number).unwrap_or(u32::MAX) / rate;
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            let (auth, caller, out) = (Arc::clone(&auth), caller.clone(), Arc::clone(&out));
-            // From here on: how late the system wakes this thread is not what is measured.
-            let handed = Instant::now();
-            all.push(runtime.spawn(async move {
-                let request = unknown(10_000_000 + number);
+    let mut all = Vec::with_capacity(count as usize);
+    let mut bytes = [0; 64];
+    loop {
+        let arrived = arrivals.read(&mut bytes).await?;
+        if arrived == 0 {
+            break;
+        }
+        for _ in 0..arrived {
+            let (auth, caller, took) = (Arc::clone(&authority.auth), caller.clone(), Arc::clone(&took));
+            let request = unknown(10_000_000 + all.len());
+            let begun = Instant::now();
+            all.push(tokio::spawn(async move {
                 let decided = auth.authorize(&caller, request, "bench").await.map(drop);
-                out.lock().push(handed.elapsed());
+                took.lock().push(begun.elapsed());
                 decided
             }));
         }
-        all
-    });
-    for one in asking.await? {
+    }
+    if all.len() != count as usize {
+        return Err(format!("{} of {count} requests came", all.len()).into());
+    }
+    for one in all {
         refused(one.await?)?;
     }
-    let each = spent.each(count)?;
+    let each = spent.each(count as usize)?;
+    child.wait()?;
     let mut took = took.lock().clone();
     took.sort_unstable();
-    println!("asked: {rate} a second, p50 {:.0} us", percentile(&took, 50));
+    println!(
+        "asked: {rate} a second, p50 {:.0} us, p90 {:.0} us",
+        percentile(&took, 50),
+        percentile(&took, 90)
+    );
     report(&format!("asked: {rate} a second, p99"), percentile(&took, 99), 300.0, "us");
     report(&format!("asked: {rate} a second, CPU of both"), each, 60.0, "us");
     Ok(())
