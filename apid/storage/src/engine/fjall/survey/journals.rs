@@ -51,9 +51,9 @@ struct Progress {
 }
 
 impl Progress {
-    /// Whether all acknowledged rows of `versions` were read or are in tables, as the mark says.
-    fn has_objects(&self, mark: Values) -> bool {
-        self.revision.max(Some(mark.flushed.versions)) >= Some(mark.revision)
+    /// Whether all acknowledged rows of `versions` were read or are in tables.
+    fn has_objects(&self, flushed: u64, mark: Values) -> bool {
+        self.revision.max(Some(flushed)) >= Some(mark.revision)
     }
 }
 
@@ -69,6 +69,8 @@ impl Survey {
         };
         self.journals = journals.len();
         let in_tables = keyspaces.values().filter_map(Keyspace::newest_entry).max();
+        let told = self.acknowledged().map_or(0, |mark| mark.flushed.versions);
+        self.flushed = keyspaces.values().filter_map(Keyspace::newest_version).fold(told, u64::max);
         let mut progress = Progress::default();
         for (index, (_, path)) in journals.iter().enumerate() {
             let mut begin = 0;
@@ -87,7 +89,9 @@ impl Survey {
                     .is_some_and(|mark| newest && progress.revision.max(in_tables) >= Some(mark.revision));
                 let on = match mark {
                     // A crash leaves the end of the newest journal in any state: only what was acknowledged is looked for.
-                    Some(mark) if !(history && progress.has_objects(mark)) => journal::resume(path, end)?,
+                    Some(mark) if !(history && progress.has_objects(self.flushed, mark)) => {
+                        journal::resume(path, end)?
+                    }
                     _ => None,
                 };
                 let Some(on) = on else {
@@ -105,7 +109,9 @@ impl Survey {
                 begin = on;
             }
         }
-        if progress.broken || self.acknowledged().is_some_and(|mark| !progress.has_objects(mark)) {
+        if progress.broken
+            || self.acknowledged().is_some_and(|mark| !progress.has_objects(self.flushed, mark))
+        {
             self.gaps.push(Gap { after: progress.revision, before: None, seqno: progress.behind });
         }
         Ok(())
@@ -179,10 +185,10 @@ impl Survey {
     fn follow(&mut self, revision: u64, seqno: u64, progress: &mut Progress) {
         let follows = match progress.revision {
             Some(last) => revision == last + 1,
-            // Where a journal has gone, the rows before are in tables, as the mark says, or with it.
+            // Where a journal has gone, the rows before are in tables, or with it. Without a mark nobody can say.
             None => {
-                let flushed = self.acknowledged().map_or(u64::MAX, |mark| mark.flushed.versions);
-                !progress.broken && revision <= flushed.saturating_add(1)
+                let known = self.acknowledged().is_none() || revision <= self.flushed.saturating_add(1);
+                !progress.broken && known
             }
         };
         if !follows {

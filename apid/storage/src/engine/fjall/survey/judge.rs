@@ -99,9 +99,8 @@ impl Survey {
         if tables_reach_behind && gap.before.is_some() {
             return;
         }
-        // Up to here every row of `versions` is in tables. Rows of `log` matter in what is kept, which was judged.
-        let in_tables = mark.map_or(0, |mark| mark.flushed.versions);
-        let first = gap.after.map_or(1, |after| after + 1).max(in_tables + 1);
+        // Rows of `versions` up to there are in tables. Rows of `log` matter in what is kept, which was judged.
+        let first = gap.after.map_or(1, |after| after + 1).max(self.flushed + 1);
         let last = match (gap.before, mark) {
             (Some(before), _) => before - 1,
             (None, Some(mark)) => mark.revision,

@@ -68,6 +68,9 @@ pub(super) struct Survey {
     pub(super) lost: Lost,
     /// The highest of fjall's numbers in the tables of `versions`; None when that is not known for sure.
     persisted: Option<u64>,
+    /// Up to here all rows of `versions` were written to tables: the mark says so, or tables hold a later one, for they get
+    /// rows in the order in which these were written.
+    flushed: u64,
     gaps: Vec<Gap>,
     /// The end of the newest journal, if that cannot be read and seems to be the end of a crash.
     torn: Option<String>,

@@ -76,4 +76,13 @@ impl Keyspace {
             _ => None,
         }
     }
+
+    /// The newest revision in the keyspace of objects; None in others.
+    pub(super) fn newest_version(&self) -> Option<u64> {
+        let version = |(key, held): (&Box<[u8]>, &Held)| match held.kind {
+            Kind::Object | Kind::Deleted => Some(layout::split_version_key(key).ok()?.1),
+            _ => None,
+        };
+        self.rows.iter().filter_map(version).max()
+    }
 }

@@ -4,6 +4,7 @@
 use super::super::database::Tables;
 use super::super::mark::Mark;
 use super::super::offline;
+use super::super::trim::drop_tables;
 use super::behind::Filled;
 use super::*;
 
@@ -113,6 +114,30 @@ async fn a_journal_that_was_not_needed_any_more_is_not_missed() {
             store.close().await;
         }
     }
+}
+
+/// The same where the history of what was flushed is given up, and its tables with it: the objects alone say that they are
+/// there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_was_not_needed_is_not_missed_where_history_is_gone_too() {
+    const LAST: u64 = COUNT as u64 + 1;
+    let filled = filled(COUNT as u64).await;
+    let store = open(&filled.store()).unwrap();
+    store.commit("last", Op::Create(Bytes::from_static(b"v"))).await.unwrap();
+    store.close().await;
+    flush(&filled.store(), &["log", "versions", "meta"]);
+    {
+        let tables = Tables::open(&filled.store().join("fjall"), 1 << 20).unwrap();
+        assert!(drop_tables(&tables, COUNT as u64).unwrap(), "the history has tables of its own");
+    }
+    filled.damaged(&[]);
+    let mark = Mark::open(&filled.store().join("mark")).unwrap().unwrap().values();
+    assert_eq!((mark.revision, mark.flushed.versions), (LAST, 0));
+    let report = offline::check(&filled.store()).unwrap();
+    assert!(report.is_sound(), "{report}");
+    let store = open(&filled.store()).unwrap();
+    assert_eq!(rows(&store).await.unwrap().len(), COUNT + 1);
+    store.close().await;
 }
 
 /// The log tells what was deleted: the object does not come back, and is not counted.
