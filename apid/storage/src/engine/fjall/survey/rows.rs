@@ -79,10 +79,7 @@ impl Keyspace {
 
     /// The newest revision in the keyspace of objects; None in others.
     pub(super) fn newest_version(&self) -> Option<u64> {
-        let version = |(key, held): (&Box<[u8]>, &Held)| match held.kind {
-            Kind::Object | Kind::Deleted => Some(layout::split_version_key(key).ok()?.1),
-            _ => None,
-        };
-        self.rows.iter().filter_map(version).max()
+        let versions = self.rows.iter().filter(|(_, held)| matches!(held.kind, Kind::Object | Kind::Deleted));
+        versions.filter_map(|(key, _)| Some(layout::split_version_key(key).ok()?.1)).max()
     }
 }
