@@ -82,7 +82,8 @@ impl Authenticated {
 /// What an open watch has of it.
 pub(super) struct Vouching {
     vouched: Vouched,
-    /// The monotonic time at which to show it again, in milliseconds.
+    /// The monotonic time at which to show it again, in nanoseconds: shown sooner, the answer that is kept would count once
+    /// more.
     due: AtomicU64,
 }
 
@@ -95,7 +96,7 @@ impl Vouching {
 
     /// How much longer the answer counts; zero: it must be shown again.
     pub(super) fn left(&self, now: Duration) -> Duration {
-        Duration::from_millis(self.due.load(Ordering::SeqCst)).saturating_sub(now)
+        Duration::from_nanos(self.due.load(Ordering::SeqCst)).saturating_sub(now)
     }
 
     /// Shows it again.
@@ -118,5 +119,5 @@ impl Vouching {
 fn due(until: Option<Expiry>, now: Duration) -> u64 {
     let least = now.saturating_add(WATCHED);
     let due = until.map_or(least, |until| until.end().max(least));
-    u64::try_from(due.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(due.as_nanos()).unwrap_or(u64::MAX)
 }
