@@ -13,11 +13,13 @@ use authproto::auth::{
     authenticate_response, decide_response, review_response,
 };
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::authority::{Authority, Undecided};
 use super::link::Link;
 use super::*;
 
+type Hangs = Arc<dyn Fn(&[AuthorizeRequest]) -> bool + Send + Sync>;
 type Authorizer = Box<dyn FnMut(&AuthorizeRequest) -> Result<AuthorizeResponse, Undecided> + Send>;
 
 /// Who and what a test lets in: tokens are user names; `bad` is refused.
@@ -34,8 +36,8 @@ pub(crate) struct Script {
     pub(crate) asked: AtomicUsize,
     /// The token that is refused: `bad` unless a test says another.
     refused: Mutex<String>,
-    /// The user about whom no batch is answered.
-    hangs: Mutex<String>,
+    /// The batches that are not answered, until a test says others.
+    hangs: watch::Sender<Hangs>,
     /// Logins of whom it cannot be said who they are.
     unsaid: AtomicUsize,
 }
@@ -52,7 +54,7 @@ impl Script {
             epoch: Mutex::new(Epoch { instance: "one".into(), generation: 1, identities: 1 }),
             asked: AtomicUsize::new(0),
             refused: Mutex::new("bad".to_owned()),
-            hangs: Mutex::default(),
+            hangs: watch::Sender::new(Arc::new(|_| false)),
             unsaid: AtomicUsize::new(0),
         })
     }
@@ -62,9 +64,16 @@ impl Script {
         token.clone_into(&mut self.refused.lock());
     }
 
+    /// Answers none of these batches from now on, and those that were left waiting and are not among them.
+    pub(super) fn hang_batches(&self, which: impl Fn(&[AuthorizeRequest]) -> bool + Send + Sync + 'static) {
+        self.hangs.send_replace(Arc::new(which));
+    }
+
     /// Answers no batch that asks about this user.
-    pub(super) fn hang_batches_of(&self, user: &str) {
-        user.clone_into(&mut self.hangs.lock());
+    pub(super) fn hang_batches_of(&self, user: &'static str) {
+        self.hang_batches(move |batch| {
+            batch.iter().any(|one| one.user.as_ref().is_some_and(|it| it.name == user))
+        });
     }
 
     /// Cannot say of the next logins who they are.
@@ -127,11 +136,8 @@ impl Authority for Script {
             }
             Ask::Authorize(request) => decide_response::Answer::Authorize((self.authorize.lock())(&request)?),
             Ask::AuthorizeBatch(batch) => {
-                let hangs = self.hangs.lock().clone();
-                let about = |one: &AuthorizeRequest| one.user.as_ref().is_some_and(|user| user.name == hangs);
-                if batch.requests.iter().any(about) {
-                    std::future::pending::<()>().await;
-                }
+                // Never an error: the sender is here.
+                let _ = self.hangs.subscribe().wait_for(|hangs| !hangs(&batch.requests)).await.is_ok();
                 let mut authorize = self.authorize.lock();
                 let responses = batch.requests.iter().map(&mut *authorize).collect::<Result<_, _>>()?;
                 decide_response::Answer::AuthorizeBatch(AuthorizeBatchResponse { responses })

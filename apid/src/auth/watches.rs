@@ -21,11 +21,18 @@
 //! Streams of the same user with the same attributes share one [`Held`]. A task, the warden, has those authorized anew whose
 //! policy moved, in batches; streams that wait in `renew` wake it. So ten thousand watches of a hundred users cost a hundred
 //! questions in one batch. It waits for no answer, and what is being asked about is not asked about twice at a time. Those
-//! that live on another service's answer are asked about each by itself, and so is a batch that is not answered within
-//! [`PROMPT`], since one of it may need such a service now: a service that hangs delays the end of no other watch by more
-//! than that. A watch made as somebody else holds, beside its own, the rights to be them.
+//! that live on another service's answer are asked about each by itself, and so are beside it those of a batch that is not
+//! answered within [`PROMPT`], since one of it may need such a service now: a service that hangs delays the end of no other
+//! watch by more than that. A watch made as somebody else holds, beside its own, the rights to be them.
+//!
+//! At most [`APART`] questions that are about one each are open at a time, so that a slow authd gets no more of them than
+//! that however many watches there are, and ordinary requests find room at it. The others have their turn in the order in
+//! which they came: while a service hangs for more watches than that, the end of another that came after them is delayed,
+//! besides, by the time that questions are given up after (the timeout of a question to authd) for each full [`APART`] of
+//! them. Its events wait meanwhile, and [`WatchGuard::renew`] fails when they waited too long.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -34,10 +41,10 @@ use apimachinery::attributes::Attributes;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use arc_swap::ArcSwap;
-use futures_util::future::{join_all, select_all};
+use futures_util::future::{Either, join_all, select, select_all};
 use parking_lot::Mutex;
 use storage::Revision;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use super::authority::Undecided;
 use super::decision::{Decided, Validity};
@@ -48,8 +55,12 @@ use super::vouched::Vouching;
 use super::{Auth, Authorized};
 
 /// Questions in one batch.
-const BATCH: usize = 256;
-/// How long a batch waits for its answer.
+pub(super) const BATCH: usize = 256;
+/// Questions about one each that are open at a time: well below what authd lets wait
+/// of one stream (10,000), where ordinary requests wait too, and many enough that a service that hangs for some hundred
+/// watches delays no other.
+pub(super) const APART: usize = 1024;
+/// How long a batch waits for its answer alone.
 const PROMPT: Duration = Duration::from_millis(500);
 /// Policy that moves all the time is looked at so often, unless a stream waits.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -61,7 +72,6 @@ const LONG: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// All open watches.
-#[derive(Default)]
 pub(super) struct Watches {
     held: Mutex<HashMap<Key, Weak<Held>>>,
     /// A stream waits in `renew`: for the warden, at once.
@@ -72,6 +82,21 @@ pub(super) struct Watches {
     identity_seen: AtomicU64,
     /// The era when it last looked.
     era_seen: AtomicU64,
+    /// A permit for each question about one.
+    apart: Semaphore,
+}
+
+impl Default for Watches {
+    fn default() -> Self {
+        Watches {
+            held: Mutex::default(),
+            wake: Notify::default(),
+            passed_over: Notify::default(),
+            identity_seen: AtomicU64::default(),
+            era_seen: AtomicU64::default(),
+            apart: Semaphore::new(APART),
+        }
+    }
 }
 
 type Key = (Arc<UserInfo>, Arc<Attributes>);
@@ -165,37 +190,49 @@ impl Auth {
             tokio::spawn(Arc::clone(self).renew_together(together.by_ref().take(BATCH).collect()));
         }
         if !apart.is_empty() {
-            tokio::spawn(Arc::clone(self).renew_apart(apart));
+            let auth = Arc::clone(self);
+            tokio::spawn(async move { auth.renew_apart(&apart).await });
         }
     }
 
-    /// With one question; where its answer is not there at once, with one for each.
+    /// With one question; where its answer is not there at once, with one for each beside it, and what comes first counts.
     async fn renew_together(self: Arc<Self>, claims: Vec<Claim>) {
         let keys: Vec<Key> = claims.iter().map(|claim| claim.held.key.clone()).collect();
-        match tokio::time::timeout(PROMPT, self.ask_batch(&keys)).await {
-            Ok(Ok(decisions)) => {
-                for (claim, decided) in claims.into_iter().zip(decisions) {
-                    claim.settle(&decided);
-                }
+        let mut together = pin!(self.ask_batch(&keys));
+        let answer = match tokio::time::timeout(PROMPT, &mut together).await {
+            Ok(answer) => answer,
+            Err(_) => match select(together, pin!(self.renew_apart(&claims))).await {
+                Either::Left((Err(_), apart)) => return apart.await,
+                Either::Left((answered, _)) => answered,
+                Either::Right(((), _)) => return,
+            },
+        };
+        match answer {
+            Ok(decisions) => {
+                std::iter::zip(&claims, decisions).for_each(|(claim, decided)| claim.settle(&decided));
             }
-            Ok(Err(reason)) => {
+            Err(reason) => {
                 tell_undecided(claims.len(), &reason);
                 tokio::time::sleep(RETRY).await;
             }
-            Err(_) => self.renew_apart(claims).await,
         }
     }
 
-    /// With a question for each: one that waits for another service keeps no other waiting.
-    async fn renew_apart(self: Arc<Self>, claims: Vec<Claim>) {
-        let each = claims.into_iter().map(async |claim| {
-            match self.ask_batch(std::slice::from_ref(&claim.held.key)).await {
+    /// With a question for each: one that waits for another service keeps no other waiting, while fewer than [`APART`] do.
+    async fn renew_apart(&self, claims: &[Claim]) {
+        let each = claims.iter().map(async |claim| {
+            // Never closed.
+            let turn = self.watches.apart.acquire().await;
+            let answer = self.ask_batch(std::slice::from_ref(&claim.held.key)).await;
+            drop(turn);
+            match answer {
                 Ok(decisions) => {
-                    std::iter::zip([claim], decisions).for_each(|(claim, decided)| claim.settle(&decided));
+                    decisions.iter().for_each(|decided| claim.settle(decided));
                     None
                 }
                 Err(reason) => {
                     tokio::time::sleep(RETRY).await;
+                    claim.release();
                     Some(reason)
                 }
             }
@@ -303,23 +340,26 @@ impl Held {
     }
 }
 
-/// A shared authorization that is being asked about: by nobody else meanwhile.
+/// A shared authorization that is being asked about: by nobody else until it is released.
 struct Claim {
     auth: Arc<Auth>,
     held: Arc<Held>,
+    released: AtomicBool,
 }
 
 impl Claim {
     fn new(auth: &Arc<Auth>, held: Arc<Held>) -> Option<Self> {
         let free = !held.claimed.swap(true, Ordering::SeqCst);
-        free.then(|| Claim { auth: Arc::clone(auth), held })
+        free.then(|| Claim { auth: Arc::clone(auth), held, released: AtomicBool::new(false) })
     }
 
-    /// Takes the decision.
-    fn settle(self, decided: &Decided) {
-        let held = Arc::clone(&self.held);
-        let (user, attributes) = &held.key;
-        held.take(decided.validity.as_of, || {
+    /// Takes the decision, if it is the first, and releases it.
+    fn settle(&self, decided: &Decided) {
+        if self.released.load(Ordering::SeqCst) {
+            return;
+        }
+        let (user, attributes) = &self.held.key;
+        self.held.take(decided.validity.as_of, || {
             if decided.decision.allowed() {
                 Standing::Allowed(decided.validity.clone())
             } else {
@@ -327,17 +367,25 @@ impl Claim {
             }
         });
         // First: a stream that is not content with the decision wakes the warden, which then must find it free.
-        drop(self);
-        held.look_again();
+        self.release();
+        self.held.look_again();
+    }
+
+    /// Others may ask.
+    fn release(&self) {
+        if self.released.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.held.claimed.store(false, Ordering::SeqCst);
+        if self.held.is_behind(&self.auth) {
+            self.auth.watches.passed_over.notify_one();
+        }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.held.claimed.store(false, Ordering::SeqCst);
-        if self.held.is_behind(&self.auth) {
-            self.auth.watches.passed_over.notify_one();
-        }
+        self.release();
     }
 }
 

@@ -1,11 +1,13 @@
 //! Open watches: nothing goes out on an authorization older than the policy.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use apimachinery::names::{Names, Preset};
 use authproto::auth::{AuthorizeResponse, Dependencies};
+use futures_util::future::join_all;
 
 use super::super::scripted::{Script, verdict};
+use super::super::watches::{APART, BATCH};
 use super::*;
 
 struct Setup {
@@ -110,7 +112,7 @@ async fn streams_of_one_user_share_a_question_and_all_go_in_one_batch() {
     }
     s.script.questions();
     write(&s.vector, "rolebindings/a/b", 3);
-    futures_util::future::join_all(guards.iter_mut().map(|guard| guard.renew(Revision(3)))).await;
+    join_all(guards.iter_mut().map(|guard| guard.renew(Revision(3)))).await;
     assert!(guards.iter().all(|guard| guard.admits(Revision(3))));
     assert_eq!(s.script.questions(), 1, "ten users, one batch");
     // Closed streams are forgotten at the next policy write.
@@ -361,6 +363,63 @@ async fn a_service_that_hangs_delays_no_watch_whose_policy_moved_with_that_of_on
     assert!(!slow.admits(Revision(3)), "nothing goes out that is not confirmed");
 }
 
+/// Opens watches in as many namespaces, all on the same policy, and on a service that may hang where `timed`.
+async fn open_many(s: &Setup, watches: usize, timed: bool) -> Vec<WatchGuard> {
+    let ttl_ms = u64::from(timed);
+    *s.script.authorize.lock() = Box::new(move |_| {
+        let depends_on = Some(Dependencies { rbac_cluster: true, ..Dependencies::default() });
+        Ok(AuthorizeResponse { depends_on, ttl_ms, ..verdict(true) })
+    });
+    let mut guards = Vec::new();
+    for n in 0..watches {
+        let list = pods(&format!("n{n}"));
+        guards.push(s.auth.guard(&s.auth.authorize(&user("u"), list, "").await.unwrap()));
+    }
+    s.script.questions();
+    guards
+}
+
+/// Until so many questions were asked.
+async fn asked(s: &Setup, questions: usize) {
+    while s.script.asked.load(Ordering::SeqCst) < questions {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slow_authd_gets_no_more_questions_than_leave_room_for_requests() {
+    const WATCHES: usize = 4 * APART;
+    // On another service's answers each is asked about by itself at once, else when the batches take too long.
+    for (timed, batches) in [(true, 0), (false, WATCHES.div_ceil(BATCH))] {
+        let s = setup();
+        let guards = open_many(&s, WATCHES, timed).await;
+        s.script.hang_batches(|_| true);
+        write(&s.vector, "clusterroles/r", 3);
+        asked(&s, batches + APART).await;
+        // What is too many comes with the others.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(s.script.questions(), batches + APART, "other services: {timed}");
+        s.script.hang_batches(|_| false);
+        let renewed = join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await;
+        assert!(renewed.iter().all(Result::is_ok), "each has its turn");
+        assert!(guards.iter().all(|guard| guard.admits(Revision(3))));
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_was_slow_is_still_good() {
+    const WATCHES: usize = 100;
+    let s = setup();
+    let guards = open_many(&s, WATCHES, false).await;
+    s.script.hang_batches(|_| true);
+    write(&s.vector, "clusterroles/r", 3);
+    asked(&s, 1 + WATCHES).await;
+    s.script.hang_batches(|batch| batch.len() == 1);
+    let renewed = join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await;
+    assert!(renewed.iter().all(Result::is_ok));
+    assert_eq!(s.script.questions(), 1 + WATCHES, "nothing is asked again");
+}
+
 #[tokio::test]
 async fn policy_that_moved_while_a_watch_was_asked_about_is_not_missed() {
     let s = setup();
@@ -397,6 +456,37 @@ async fn a_watch_waits_while_it_cannot_be_said_whose_it_is() {
     guard.renew(Revision(1)).await.unwrap();
     assert!(guard.admits(Revision(1)));
     assert_eq!(s.script.questions(), 3);
+}
+
+/// A clock that reads some microseconds more.
+struct Finer(Arc<ManualClock>, AtomicU64);
+
+impl Clock for Finer {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic() + Duration::from_micros(self.1.load(Ordering::SeqCst))
+    }
+}
+
+#[tokio::test]
+async fn a_watch_shows_its_token_no_sooner_than_the_answer_is_forgotten() {
+    let s = setup();
+    let clock = Arc::new(Finer(clock(), AtomicU64::new(100)));
+    let auth = Auth::scripted(s.script.clone(), s.vector.clone(), clock.clone());
+    s.script.ttl.store(3001, Ordering::SeqCst);
+    let token = bearer("u");
+    let who = auth.authenticate(&credentials(&token, "/")).await.unwrap();
+    let guard = auth.guard(&auth.authorize(&who, pods("a"), "").await.unwrap());
+    s.script.refuse("u");
+    clock.0.advance(Duration::from_secs(3));
+    for (micros, want) in [(0, Ok(())), (99, Ok(())), (100, Err(401))] {
+        clock.1.store(micros, Ordering::SeqCst);
+        assert_eq!(guard.admits(Revision(1)), want.is_ok(), "{micros}");
+        assert_eq!(guard.renew(Revision(1)).await.map_err(|status| status.code), want, "{micros}");
+    }
 }
 
 /// A clock whose wall time was set back by an hour.
