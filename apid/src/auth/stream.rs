@@ -13,6 +13,7 @@
 //! dropped. Other calls share a second connection.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +29,7 @@ use authproto::auth::{
     CoversRequest, CoversResponse, DecideRequest, DecideResponse, IssueTokenRequest, IssueTokenResponse,
     KeysRequest, KeysResponse, ReviewRequest, ReviewResponse,
 };
+use futures_util::FutureExt as _;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
@@ -253,15 +255,20 @@ impl Backoff {
     }
 }
 
-/// Keeps a stream open until the client is dropped.
+/// Keeps a stream open until the client is dropped. What is wrong with one must not end this: without a stream that is
+/// told to be lost, what is cached would serve for ever.
 async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<Open>>) {
     let mut backoff = Backoff::new();
     loop {
-        let why = match serve_once(&socket, &link, &open, &mut backoff).await {
-            Ok(()) => "authd closed the stream".to_owned(),
-            Err(why) => why,
+        let served = AssertUnwindSafe(serve_once(&socket, &link, &open, &mut backoff)).catch_unwind().await;
+        let why = match served {
+            Ok(Ok(())) => "authd closed the stream".to_owned(),
+            Ok(Err(why)) => why,
+            Err(_panic) => "the connection to authd panicked".to_owned(),
         };
-        open.send_replace(None);
+        if let Some(open) = open.send_replace(None) {
+            open.pending.close();
+        }
         link.lost(&why);
         tracing::debug!(reason = %why, "the decision stream is closed");
         tokio::select! {
@@ -279,11 +286,7 @@ async fn serve_once(
 ) -> Result<(), String> {
     let channel = channel(socket).await.map_err(|error| with_source(&error))?;
     let stream = LocalStream::connect(socket).await.map_err(|error| error.to_string())?;
-    let ended = together(|spawner| converse(stream, spawner, channel, link, open, backoff)).await;
-    if let Some(open) = open.send_replace(None) {
-        open.pending.close();
-    }
-    ended
+    together(|spawner| converse(stream, spawner, channel, link, open, backoff)).await
 }
 
 /// The stream's own connection, from its handshake to its end.
@@ -330,6 +333,8 @@ async fn converse(
         Ok(())
     };
     tokio::select! {
+        // The answers that came before the end are given first.
+        biased;
         ended = exchange => ended,
         broke = connection => broke.map_err(|error| with_source(&error)),
         () = open.closed() => Ok(()),

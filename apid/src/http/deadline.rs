@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (let go in time): nothing of the document is held after the deadline, but for what a connection of HTTP/2
-//! buffers of a stream. A connection whose client does not read never asks for more, so a timer lets go, not the body.
+//! INVARIANT (let go in time): nothing of the document is held after the deadline, but for what the connection has taken: up
+//! to its send buffer of a stream of HTTP/2; of HTTP/1.1 a small answer, and the last piece of a large one. A connection whose client does not read never asks for more, so a timer lets go, not the body.
 
 use std::pin::Pin;
 use std::sync::Arc;

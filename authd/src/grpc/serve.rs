@@ -51,6 +51,8 @@ async fn connection(stream: LocalStream, routes: Routes) {
         http2::Builder::new(spawner)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
+            // Its own process asks: what may wait for a slow service is bounded where it waits.
+            .max_concurrent_streams(None)
             .serve_connection(TokioIo::new(stream), service)
     });
     if let Err(error) = served.await {

@@ -17,7 +17,7 @@
 //! # Invariants
 //!
 //! INVARIANT (no lost wake): a wake that comes while the futures are polled polls them again; one that comes later wakes
-//! the task. Both are of one order: see [`Bell`].
+//! the task. None comes in between: see [`Bell`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -99,8 +99,12 @@ impl<F: Future> Future for Together<F> {
         let mut within = Context::from_waker(&waker);
         bell.polling.store(true, Ordering::SeqCst);
         loop {
-            bell.rung.store(false, Ordering::SeqCst);
+            // Reads what it overwrites: what whoever rang has written is seen by the polls that follow.
+            bell.rung.swap(false, Ordering::SeqCst);
             if let Poll::Ready(output) = main.as_mut().poll(&mut within) {
+                // A future that was spawned and not polled may hold the spawner, which holds it.
+                let unpolled = std::mem::take(&mut *spawner.fresh.lock());
+                drop(unpolled);
                 return Poll::Ready(output);
             }
             let fresh = std::mem::take(&mut *spawner.fresh.lock());
@@ -129,6 +133,7 @@ mod tests {
     use super::*;
     use hyper::rt::Executor;
     use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
     use tokio::sync::mpsc;
 
     #[tokio::test]
@@ -178,9 +183,12 @@ mod tests {
                 send.send(message).await.unwrap();
             }
         });
-        for message in 0..MESSAGES {
-            assert_eq!(answers.recv().await, Some(message + 1));
-        }
+        let all = async {
+            for message in 0..MESSAGES {
+                assert_eq!(answers.recv().await, Some(message + 1));
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), all).await.expect("each message leads to an answer");
         feeding.await.unwrap();
         task.abort();
     }

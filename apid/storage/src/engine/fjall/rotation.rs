@@ -8,7 +8,8 @@
 //! # Invariants
 //!
 //! INVARIANT (flushed): [`Rotation::flushed`] are revisions such that every row at or below them is in tables. Start-up
-//! relies on them to know which rows only a journal held.
+//! relies on them to know which rows only a journal held. They never fall: what is in tables stays there.
+//! INVARIANT (told): memtables are sealed here only, so that what a sealing leaves in the active one is known.
 
 use fjall::{AbstractTree, Keyspace};
 
@@ -44,9 +45,24 @@ impl Rotation {
         let all = tables.database.journal_count() > JOURNALS
             && tables.database.outstanding_flushes() == 0
             && tables.sealed() == 0;
+        let limit = self.limit;
+        self.seal(tables, revision, |keyspace| all || keyspace.tree.active_memtable().size() > limit)
+    }
+
+    /// Seals all memtables that hold something, likewise between batches.
+    pub(super) fn seal_all(&mut self, tables: &Tables, revision: u64) -> fjall::Result<u64> {
+        self.seal(tables, revision, |_| true)
+    }
+
+    fn seal(
+        &mut self,
+        tables: &Tables,
+        revision: u64,
+        wants: impl Fn(&Keyspace) -> bool,
+    ) -> fjall::Result<u64> {
         let mut count = 0;
         for (index, keyspace) in tables.keyspaces().into_iter().enumerate() {
-            if (all || keyspace.tree.active_memtable().size() > self.limit) && keyspace.rotate_memtable()? {
+            if wants(keyspace) && keyspace.rotate_memtable()? {
                 count += 1;
                 if let Some(mark) = self.marks.get_mut(index) {
                     mark.sealed = revision;
@@ -60,12 +76,54 @@ impl Rotation {
     pub(super) fn flushed(&mut self, tables: &Tables, revision: u64) -> Flushed {
         let settle = |mark: &mut Sealed, keyspace: &Keyspace| {
             if keyspace.tree.sealed_memtable_count() == 0 {
-                let nothing_since = keyspace.tree.active_memtable().is_empty();
-                mark.flushed = if nothing_since { revision } else { mark.sealed };
+                if keyspace.tree.active_memtable().is_empty() {
+                    mark.sealed = revision;
+                }
+                mark.flushed = mark.flushed.max(mark.sealed);
             }
             mark.flushed
         };
         let [log, versions] = &mut self.marks;
         Flushed { log: settle(log, &tables.log), versions: settle(versions, &tables.versions) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout;
+    use super::*;
+
+    /// Rows of one revision, in both keyspaces.
+    fn write(tables: &Tables, revision: u64) {
+        let mut batch = tables.database.batch();
+        batch.insert(&tables.log, layout::log_key(revision), b"entry".as_slice());
+        batch.insert(&tables.versions, layout::version_key("key", revision), b"object".as_slice());
+        batch.commit().unwrap();
+    }
+
+    #[test]
+    fn what_is_flushed_stays_so_when_more_is_written_however_it_was_sealed() {
+        let dir = tempfile::tempdir().unwrap();
+        let tables = Tables::open(dir.path(), 1 << 20).unwrap();
+        let none = Flushed { log: 0, versions: 0 };
+        let mut rotation = Rotation::new(u64::MAX, none);
+        let wait = || {
+            for keyspace in tables.keyspaces() {
+                keyspace.rotate_memtable_and_wait().unwrap();
+            }
+        };
+        write(&tables, 1);
+        assert_eq!(rotation.flushed(&tables, 1), none);
+        // Behind its back, as fjall does with old journals.
+        wait();
+        assert_eq!(rotation.flushed(&tables, 1), Flushed { log: 1, versions: 1 });
+        write(&tables, 2);
+        assert_eq!(rotation.flushed(&tables, 2), Flushed { log: 1, versions: 1 });
+        rotation.seal_all(&tables, 2).unwrap();
+        write(&tables, 3);
+        while tables.sealed() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(rotation.flushed(&tables, 3), Flushed { log: 2, versions: 2 });
     }
 }

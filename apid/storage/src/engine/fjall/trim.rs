@@ -132,14 +132,17 @@ pub(super) struct Reclaim {
 }
 
 impl Reclaim {
-    /// Begins if more is trimmed than last time.
-    pub(super) fn begin(&mut self, tables: &Arc<Tables>, trimmed: u64) -> Result<()> {
+    /// Begins if more is trimmed than last time. `seal` seals all memtables.
+    pub(super) fn begin(
+        &mut self,
+        tables: &Arc<Tables>,
+        trimmed: u64,
+        seal: impl FnOnce() -> fjall::Result<u64>,
+    ) -> Result<()> {
         if trimmed <= self.trimmed || self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return Ok(());
         }
-        for keyspace in tables.keyspaces() {
-            keyspace.rotate_memtable().map_err(|error| translate(&error))?;
-        }
+        seal().map_err(|error| translate(&error))?;
         // Removals that still are in memtables must meet what they remove.
         if tables.sealed() > 0 {
             return Ok(());

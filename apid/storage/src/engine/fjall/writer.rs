@@ -423,7 +423,8 @@ impl Writer {
         if let Err(Error::Full(why)) = self.space.admit(Need::Grow, &tables, now) {
             tracing::warn!(%why, "the store is full: writes are refused");
             self.space.admit(Need::Shrink, &tables, now)?;
-            self.reclaim.begin(&tables, self.state.trimmed.load(Ordering::SeqCst))?;
+            let trimmed = self.state.trimmed.load(Ordering::SeqCst);
+            self.reclaim.begin(&tables, trimmed, || self.rotation.seal_all(&tables, self.revision))?;
         }
         self.rotate(&tables);
         let flushed = self.rotation.flushed(&tables, self.revision);
