@@ -433,9 +433,17 @@ async fn a_watch_ends_though_the_service_hangs_for_another_whose_right_ended_wit
     }
     let binding = format!("{}/clusterrolebindings/look", plane.api("rbac.authorization", "v1"));
     plane.admin().delete(&binding).await.expect(200);
-    let mut quick = watches.pop().expect("two");
-    let end = tokio::time::timeout(DEADLINE, quick.next()).await.expect("it ends").expect("it says why");
+    let (mut quick, mut slow) = (watches.pop().expect("two"), watches.pop().expect("two"));
+    let mut waits = std::pin::pin!(slow.next());
+    let end = tokio::select! {
+        biased;
+        event = &mut waits => panic!("the service still hangs: {event:?}"),
+        end = tokio::time::timeout(DEADLINE, quick.next()) => end.expect("it ends").expect("it says why"),
+    };
     assert_eq!((&end["type"], &end["object"]["code"]), (&json!("ERROR"), &json!(403)), "{end}");
+    // Nor did both end when authd gave the service up, which it does some seconds after the quick one must have ended.
+    let too = tokio::time::timeout(Duration::from_secs(1), waits).await;
+    assert!(too.is_err(), "the quick one waited for the service: {too:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
