@@ -166,7 +166,7 @@ impl Equivalent<Key> for Wanted<'_> {
             && *self.user == key.user
             && match self.names {
                 Names::This => *self.attributes == *key.attributes,
-                Names::Any => same_but_name(self.attributes, &key.attributes),
+                Names::Any => all_but_name(self.attributes) == all_but_name(&key.attributes),
             }
     }
 }
@@ -197,8 +197,10 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// Destructured, so that a new attribute cannot be forgotten here.
-fn same_but_name(a: &Attributes, b: &Attributes) -> bool {
+/// What an entry for any name is compared by, and placed by: all that a request may say but its name and the path that holds
+/// it. Destructured, so that a new attribute cannot be forgotten here; with one left out, whoever says many things of that
+/// kind would make all the entries meet in one place.
+fn all_but_name(attributes: &Attributes) -> impl Eq + Hash {
     let Attributes {
         verb,
         resource_request,
@@ -211,16 +213,8 @@ fn same_but_name(a: &Attributes, b: &Attributes) -> bool {
         path: _,
         field_selector,
         label_selector,
-    } = a;
-    *verb == b.verb
-        && *resource_request == b.resource_request
-        && *group == b.group
-        && *version == b.version
-        && *resource == b.resource
-        && *subresource == b.subresource
-        && *namespace == b.namespace
-        && *field_selector == b.field_selector
-        && *label_selector == b.label_selector
+    } = attributes;
+    (verb, resource_request, group, version, resource, subresource, namespace, field_selector, label_selector)
 }
 
 /// A place is a hash already.
@@ -246,23 +240,7 @@ impl Places {
     fn new(keyed: &RandomState, user: &UserInfo, a: &Attributes) -> Self {
         let mut hasher = keyed.build_hasher();
         user.hash(&mut hasher);
-        // Destructured as in `same_but_name`: whatever a request may say goes in, lest whoever says many things of one kind
-        // makes all the entries meet in one place.
-        let Attributes {
-            verb,
-            resource_request,
-            group,
-            version,
-            resource,
-            subresource,
-            namespace,
-            name: _,
-            path: _,
-            field_selector,
-            label_selector,
-        } = a;
-        (verb, resource_request, group, version, resource, subresource, namespace).hash(&mut hasher);
-        (field_selector, label_selector).hash(&mut hasher);
+        all_but_name(a).hash(&mut hasher);
         Places(hasher)
     }
 
