@@ -204,10 +204,12 @@ async fn serve(config: Config) -> Result<(), Failure> {
     admission_writes.attach(&plane);
     let (drain, draining) = oneshot::channel::<()>();
     let options = ServerOptions { drain: DRAIN, ..ServerOptions::default() };
+    let api =
+        Api::new(Arc::clone(&plane)).map_err(|error| format!("worker threads cannot start: {error}"))?;
     let server = tokio::spawn(serving::server::serve(
         listener,
         Some(tls),
-        Arc::new(Api::new(Arc::clone(&plane)).with_limits(config.max_in_flight.0, config.max_in_flight.1)),
+        Arc::new(api.with_limits(config.max_in_flight.0, config.max_in_flight.1)),
         options,
         async {
             let _ = draining.await;

@@ -1,4 +1,9 @@
 //! The body of a request: all of it, within bounds.
+//!
+//! # Contract
+//!
+//! [`RequestBody::receive`] reads a body within the share of its user: it waits until the share has room, and refuses a
+//! body that arrives slowly when too many others do.
 
 use std::time::Duration;
 
@@ -8,8 +13,13 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use serving::body::ReadError;
 
+use super::in_flight::too_many_requests;
+use super::shares::{BodyReservation, TooManySlowBodies, UserShare};
+
 /// How long a body may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Time after which a body counts as slow.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// Bytes of a body nobody wanted that are read all the same.
 const DRAINED: usize = 256 * 1024;
 /// How long these may take.
@@ -23,13 +33,72 @@ pub enum RequestBody {
     Whole(Bytes),
 }
 
+/// The bytes of a body, which count against the share of their user until they are dropped.
+pub(super) struct ReceivedBody {
+    bytes: Bytes,
+    /// None for a request without a body.
+    _reservation: Option<BodyReservation>,
+}
+
+impl std::ops::Deref for ReceivedBody {
+    type Target = Bytes;
+
+    fn deref(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
 impl RequestBody {
+    /// The body, once the share of its user has room for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RequestBody::read`]; 429 for a slow body beside too many others.
+    pub(super) async fn receive(self, share: &UserShare) -> Result<ReceivedBody, Status> {
+        let most = self.most_bytes();
+        if most == 0 {
+            return Ok(ReceivedBody { bytes: Bytes::new(), _reservation: None });
+        }
+        let mut reservation = share.reserve_body(most).await;
+        let mut reading = std::pin::pin!(self.read());
+        let bytes = match tokio::time::timeout(SLOW_AFTER, &mut reading).await {
+            Ok(read) => read?,
+            Err(_elapsed) => {
+                let slow = share.reserve_slow_body(most);
+                let _slow = slow.map_err(|TooManySlowBodies| {
+                    too_many_requests("too many request bodies of this user arrive slowly")
+                })?;
+                reading.await?
+            }
+        };
+        if let Some(reservation) = &mut reservation {
+            reservation.shrink(bytes.len());
+        }
+        Ok(ReceivedBody { bytes, _reservation: reservation })
+    }
+
+    /// The most bytes that will be read: the announced length within the limit.
+    fn most_bytes(&self) -> usize {
+        let limit = Limits::BODY.bytes;
+        match self {
+            RequestBody::Whole(bytes) => bytes.len().min(limit),
+            RequestBody::Incoming(Unread(None)) => 0,
+            RequestBody::Incoming(Unread(Some(body))) if http_body::Body::is_end_stream(body) => 0,
+            RequestBody::Incoming(Unread(Some(body))) => {
+                let announced = http_body::Body::size_hint(body).exact();
+                announced
+                    .and_then(|bytes| usize::try_from(bytes).ok())
+                    .map_or(limit, |bytes| bytes.min(limit))
+            }
+        }
+    }
+
     /// Reads it.
     ///
     /// # Errors
     ///
     /// 413 above 3 MiB (requirements D-ERR-35), 400 when it breaks off, 504 when it does not come.
-    pub async fn read(self) -> Result<Bytes, Status> {
+    async fn read(self) -> Result<Bytes, Status> {
         let limit = Limits::BODY.bytes;
         let read = match self {
             RequestBody::Incoming(unread) => match unread.take() {

@@ -24,10 +24,65 @@ const ROOM: usize = 32 * 1024;
 /// Bytes from which on a chunk is sent, so that most objects fit behind them.
 const CHUNK: usize = ROOM - ROOM / 8;
 
-/// Parts of a document, in order; after an error nothing that was sent is whole.
-pub(super) trait Chunks: Iterator<Item = Result<Bytes, Status>> + Send {}
+/// Pieces of a document, in order; after an error the document is incomplete.
+///
+/// The caller calls [`Chunks::prepare`] until it returns false, then takes the pieces. Each call of either does a bounded
+/// amount of work: at most about one millisecond, or the work of one object.
+pub(super) trait Chunks: Iterator<Item = Result<Bytes, Status>> + Send {
+    /// Does a part of the work that precedes the head of the response. True: another part remains.
+    ///
+    /// # Errors
+    ///
+    /// The document cannot be made: the answer is this Status instead.
+    fn prepare(&mut self) -> Result<bool, Status> {
+        Ok(false)
+    }
 
-impl<I: Iterator<Item = Result<Bytes, Status>> + Send> Chunks for I {}
+    /// The bytes that the iterator holds now, without the objects that the watch cache owns.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
+    /// Whether the next call of `prepare` or `next` may take more than about 0.2 ms of CPU.
+    fn is_costly(&self) -> bool {
+        false
+    }
+}
+
+impl<C: Chunks + ?Sized> Chunks for Box<C> {
+    fn prepare(&mut self) -> Result<bool, Status> {
+        (**self).prepare()
+    }
+
+    fn held_bytes(&self) -> usize {
+        (**self).held_bytes()
+    }
+
+    fn is_costly(&self) -> bool {
+        (**self).is_costly()
+    }
+}
+
+/// The pieces of an iterator that holds nothing and whose work is small.
+struct Cheap<I>(I);
+
+impl<I: Iterator> Iterator for Cheap<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.0.next()
+    }
+}
+
+impl<I: Iterator<Item = Result<Bytes, Status>> + Send> Chunks for Cheap<I> {}
+
+/// The items of an iterator as pieces.
+pub(super) fn of<I>(pieces: I) -> Box<dyn Chunks>
+where
+    I: Iterator<Item = Result<Bytes, Status>> + Send + 'static,
+{
+    Box::new(Cheap(pieces))
+}
 
 /// Items of the stored version, copied without parsing one.
 pub(super) struct ListChunks {
@@ -42,6 +97,12 @@ impl ListChunks {
     /// `opening` ends where the first item begins; the end closes the array and the list.
     pub(super) fn new(opening: Vec<u8>, items: Vec<Arc<Item>>) -> Self {
         ListChunks { opening, items: items.into_iter(), first: true, closed: false }
+    }
+}
+
+impl Chunks for ListChunks {
+    fn held_bytes(&self) -> usize {
+        self.opening.len() + self.items.len() * size_of::<Arc<Item>>()
     }
 }
 
@@ -95,7 +156,7 @@ pub(super) fn begin(mut chunks: Box<dyn Chunks>, limit: usize) -> Result<Begun, 
         size += chunk.len();
         made.push_back(chunk);
     }
-    Ok(Begun::Long(Box::new(made.into_iter().map(Ok).chain(chunks))))
+    Ok(Begun::Long(of(made.into_iter().map(Ok).chain(chunks))))
 }
 
 /// All of a document.
@@ -132,6 +193,16 @@ impl Gzip {
     }
 }
 
+impl Chunks for Gzip {
+    fn held_bytes(&self) -> usize {
+        self.chunks.held_bytes()
+    }
+
+    fn is_costly(&self) -> bool {
+        true
+    }
+}
+
 impl Iterator for Gzip {
     type Item = Result<Bytes, Status>;
 
@@ -161,7 +232,7 @@ impl Iterator for Gzip {
 /// of it.
 pub(super) fn copied(document: Bytes) -> Box<dyn Chunks> {
     let mut rest = document;
-    Box::new(std::iter::from_fn(move || {
+    of(std::iter::from_fn(move || {
         let part = rest.split_to(rest.len().min(ROOM));
         (!part.is_empty()).then(|| Ok(Bytes::copy_from_slice(&part)))
     }))
@@ -177,7 +248,7 @@ mod tests {
 
     fn chunks(parts: &[usize]) -> Box<dyn Chunks> {
         let parts = parts.to_vec();
-        Box::new(parts.into_iter().enumerate().map(|(i, size)| {
+        of(parts.into_iter().enumerate().map(|(i, size)| {
             let letter = b'a' + u8::try_from(i).unwrap();
             Ok(Bytes::from(vec![letter; size]))
         }))
@@ -226,9 +297,8 @@ mod tests {
 
     #[test]
     fn an_error_ends_a_document() {
-        let failing = || -> Box<dyn Chunks> {
-            Box::new(chunks(&[CHUNK, 5]).chain([Err(Status::internal("unreadable"))]))
-        };
+        let failing =
+            || -> Box<dyn Chunks> { of(chunks(&[CHUNK, 5]).chain([Err(Status::internal("unreadable"))])) };
         assert!(whole(failing()).is_err());
         assert!(begin(failing(), 10 * CHUNK).is_err());
         let mut compressed = Gzip::new(failing());

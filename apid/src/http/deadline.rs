@@ -14,7 +14,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
@@ -26,6 +26,7 @@ use serving::body::{Body, BodyError};
 use tokio::task::AbortHandle;
 
 use super::chunks::Chunks;
+use super::pieces::{PieceMaker, Pieces};
 
 /// The time of a request, from its beginning on.
 pub(super) struct Allotted<'a> {
@@ -57,9 +58,10 @@ impl<'a> Allotted<'a> {
 pub(super) fn body(
     chunks: Box<dyn Chunks>,
     time: &Allotted<'_>,
+    maker: PieceMaker,
     late: impl FnOnce() + Send + 'static,
 ) -> Body {
-    let place = Arc::new(Mutex::new(Place::Sending(chunks)));
+    let place = Arc::new(Mutex::new(Place::Sending(Pieces::new(chunks, maker))));
     let held = Arc::clone(&place);
     let left = time.left();
     let timer = tokio::spawn(async move {
@@ -74,14 +76,14 @@ pub(super) fn body(
 
 /// What is still to be sent.
 enum Place {
-    Sending(Box<dyn Chunks>),
+    Sending(Pieces),
     Sent,
     Late,
 }
 
 impl Place {
     /// Ends the sending, if it has not ended yet. What is left is dropped by the caller, without the lock.
-    fn end(&mut self, how: Place) -> Option<Box<dyn Chunks>> {
+    fn end(&mut self, how: Place) -> Option<Pieces> {
         if !matches!(self, Place::Sending(_)) {
             return None;
         }
@@ -91,11 +93,11 @@ impl Place {
         }
     }
 
-    fn next(&mut self) -> Option<Result<Bytes, Status>> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         match self {
-            Place::Sending(chunks) => chunks.next(),
-            Place::Sent => None,
-            Place::Late => Some(Err(Status::internal("the client did not take it in time"))),
+            Place::Sending(pieces) => pieces.poll_next(context),
+            Place::Sent => Poll::Ready(None),
+            Place::Late => Poll::Ready(Some(Err(Status::internal("the client did not take it in time")))),
         }
     }
 }
@@ -111,10 +113,10 @@ impl http_body::Body for Timed {
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut place = self.place.lock();
-        let next = place.next();
+        let next = ready!(place.poll_next(context));
         let late = matches!(*place, Place::Late);
         let rest = if matches!(next, Some(Ok(_))) { None } else { place.end(Place::Sent) };
         drop(place);
@@ -144,6 +146,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::http::chunks;
 
     /// Time that is never over in a test.
     const AMPLE: Duration = Duration::from_secs(3600);
@@ -154,13 +157,13 @@ mod tests {
 
     /// The body of an answer for which nothing was done before it is sent.
     fn body(chunks: Box<dyn Chunks>, time: Duration, late: impl FnOnce() + Send + 'static) -> Body {
-        super::body(chunks, &Allotted::begin(&clock(), time), late)
+        super::body(chunks, &Allotted::begin(&clock(), time), PieceMaker::for_tests(), late)
     }
 
     /// A document of three parts that holds what is to be let go.
     fn document(held: &Arc<()>) -> Box<dyn Chunks> {
         let held = Arc::clone(held);
-        Box::new(["one", "two", "three"].into_iter().map(move |part| {
+        chunks::of(["one", "two", "three"].into_iter().map(move |part| {
             let _ = &held;
             Ok(Bytes::from(part))
         }))
@@ -200,7 +203,7 @@ mod tests {
         let document = document(&held);
         clock.advance(AMPLE);
         let (late, told) = oneshot::channel();
-        let sent = super::body(document, &time, || late.send(()).unwrap());
+        let sent = super::body(document, &time, PieceMaker::for_tests(), || late.send(()).unwrap());
         told.await.unwrap();
         drop(sent);
         assert_eq!(Arc::strong_count(&held), 1);
@@ -210,7 +213,7 @@ mod tests {
     async fn a_document_that_cannot_be_made_is_let_go_and_is_not_late() {
         let held = Arc::new(());
         let broken = document(&held).chain([Err(Status::internal("unreadable"))]);
-        let mut sent = body(Box::new(broken), AMPLE, || panic!("it is not late"));
+        let mut sent = body(chunks::of(broken), AMPLE, || panic!("it is not late"));
         for _ in 0..3 {
             assert!(sent.frame().await.unwrap().is_ok());
         }

@@ -1,70 +1,120 @@
-//! How many requests are worked on at the same time (requirements D-ERR-36).
+//! Limits of requests in flight (requirements D-ERR-36).
 //!
 //! # Contract
 //!
-//! Requests that read and requests that write are counted apart, each up to a limit of its own; beyond it they are
-//! answered 429 with `Retry-After`. What lasts (watches and streams) is not counted, and members of the group
-//! `system:masters` are always served. A request counts from when its user is known: nobody else's body is read, so that
-//! the limit on writes bounds the memory of bodies, too.
+//! Requests that read and requests that write have a limit each; beyond it the answer is 429 with `Retry-After`. One user
+//! takes at most half of a limit. Watches and streams are not counted, and members of the group `system:masters` are
+//! always served. A request counts once it is authorized and its body is complete: a slow body takes no place.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use apimachinery::attributes::Attributes;
 use apimachinery::status::{Details, Reason, Status};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Members are served whatever the load.
+use super::shares::UserShare;
+
+/// The group whose members are always served.
 const PRIVILEGED: &str = "system:masters";
 
-/// Seconds after which a refused client may come back.
+/// Seconds after which a refused client may retry.
 const RETRY_AFTER: u32 = 1;
 
-/// The limits, and who is within them.
-pub(super) struct InFlight {
-    reading: Option<Semaphore>,
-    writing: Option<Semaphore>,
+/// 429 with `Retry-After`.
+pub(super) fn too_many_requests(why: &str) -> Status {
+    let details = Details { retry_after_seconds: RETRY_AFTER, ..Details::default() };
+    let text = match why {
+        "" => "Too many requests, please try again later.".to_owned(),
+        why => format!("Too many requests, please try again later: {why}"),
+    };
+    Status::failure(Reason::TooManyRequests, text).with_details(details)
 }
 
-/// A place within the limits, held while a request is worked on; None for one that is not counted.
-pub(super) type Place<'a> = Option<SemaphorePermit<'a>>;
+/// The two limits.
+pub(super) struct InFlight {
+    reading: Option<Limit>,
+    writing: Option<Limit>,
+}
+
+struct Limit {
+    places: Semaphore,
+    of_user: usize,
+}
+
+/// A place within a limit, held while a request is worked on; None for a request that is not counted.
+pub(super) type Place<'a> = Option<CountedPlace<'a>>;
+
+/// A place of a user.
+pub(super) struct CountedPlace<'a> {
+    _place: SemaphorePermit<'a>,
+    share: Arc<UserShare>,
+    counter: Counter,
+}
+
+type Counter = fn(&UserShare) -> &AtomicUsize;
+
+impl std::fmt::Debug for CountedPlace<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CountedPlace").field("user", &self.share.user).finish_non_exhaustive()
+    }
+}
+
+impl Drop for CountedPlace<'_> {
+    fn drop(&mut self) {
+        (self.counter)(&self.share).fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl InFlight {
-    /// With room for so many; 0: no limit.
+    /// Limits for reads and writes; 0: no limit.
     pub(super) fn new((reading, writing): (usize, usize)) -> Self {
-        let places = |count: usize| (count > 0).then(|| Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
-        InFlight { reading: places(reading), writing: places(writing) }
+        let limit = |count: usize| {
+            (count > 0).then(|| Limit {
+                places: Semaphore::new(count.min(Semaphore::MAX_PERMITS)),
+                of_user: count.div_ceil(2),
+            })
+        };
+        InFlight { reading: limit(reading), writing: limit(writing) }
     }
 
-    /// A place for a request.
+    /// A place for a request of a user.
     ///
     /// # Errors
     ///
     /// 429: there is none.
-    pub(super) fn enter(&self, attributes: &Attributes, groups: &[String]) -> Result<Place<'_>, Status> {
-        let places = if matches!(attributes.verb.as_str(), "get" | "head" | "list" | "watch") {
-            &self.reading
-        } else {
-            &self.writing
+    pub(super) fn enter(
+        &self,
+        attributes: &Attributes,
+        groups: &[String],
+        share: &Arc<UserShare>,
+    ) -> Result<Place<'_>, Status> {
+        let reads = matches!(attributes.verb.as_str(), "get" | "head" | "list" | "watch");
+        let limit = if reads { &self.reading } else { &self.writing };
+        let Some(limit) = limit.as_ref().filter(|_| !is_long_running(attributes)) else { return Ok(None) };
+        let counter: Counter = if reads { |share| &share.reading } else { |share| &share.writing };
+        let privileged = || groups.iter().any(|group| group == PRIVILEGED);
+        let Ok(place) = limit.places.try_acquire() else {
+            return if privileged() { Ok(None) } else { Err(too_many_requests("")) };
         };
-        let Some(places) = places.as_ref().filter(|_| !lasts(attributes)) else { return Ok(None) };
-        match places.try_acquire() {
-            Ok(place) => Ok(Some(place)),
-            Err(_) if groups.iter().any(|group| group == PRIVILEGED) => Ok(None),
-            Err(_) => {
-                let details = Details { retry_after_seconds: RETRY_AFTER, ..Details::default() };
-                let text = "Too many requests, please try again later.";
-                Err(Status::failure(Reason::TooManyRequests, text).with_details(details))
-            }
+        let of_user = counter(share).fetch_add(1, Ordering::Relaxed);
+        let counted = CountedPlace { _place: place, share: Arc::clone(share), counter };
+        if of_user >= limit.of_user && !privileged() {
+            return Err(too_many_requests("this user has half of all requests in flight"));
         }
+        Ok(Some(counted))
     }
 }
 
 /// Whether a request is a stream that lasts as long as the client wants.
-fn lasts(attributes: &Attributes) -> bool {
+fn is_long_running(attributes: &Attributes) -> bool {
     matches!(attributes.verb.as_str(), "watch" | "proxy")
         || matches!(attributes.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::shares::Shares;
     use super::*;
 
     fn attributes(verb: &str, subresource: &str) -> Attributes {
@@ -72,9 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_are_counted_apart() {
-        let limits = InFlight::new((2, 1));
-        let enter = |verb: &str, subresource: &str| limits.enter(&attributes(verb, subresource), &[]);
+    fn reads_and_writes_have_separate_limits() {
+        let limits = InFlight::new((4, 2));
+        let share = Shares::new().of("a");
+        let enter = |verb: &str, subresource: &str| limits.enter(&attributes(verb, subresource), &[], &share);
         let (one, two) = (enter("get", "").unwrap(), enter("list", "status").unwrap());
         assert!(one.is_some() && two.is_some());
         let refused = enter("get", "").unwrap_err();
@@ -87,17 +138,42 @@ mod tests {
         for (verb, subresource) in [("watch", ""), ("get", "log"), ("create", "exec"), ("create", "proxy")] {
             assert!(enter(verb, subresource).unwrap().is_none(), "{verb} {subresource}");
         }
-        let masters = limits.enter(&attributes("create", ""), &["system:masters".to_owned()]);
-        assert!(masters.unwrap().is_none());
+        let masters = limits.enter(&attributes("create", ""), &["system:masters".to_owned()], &share);
+        assert!(masters.unwrap().is_some());
         drop((one, write));
         assert!(enter("get", "").is_ok() && enter("patch", "").is_ok());
     }
 
     #[test]
-    fn zero_is_no_limit() {
+    fn limit_of_zero_is_unlimited() {
         let limits = InFlight::new((0, 0));
+        let share = Shares::new().of("a");
         for verb in ["get", "create"] {
-            assert!(limits.enter(&attributes(verb, ""), &[]).unwrap().is_none());
+            assert!(limits.enter(&attributes(verb, ""), &[], &share).unwrap().is_none());
         }
+    }
+
+    #[test]
+    fn one_user_takes_at_most_half_of_a_limit() {
+        let limits = InFlight::new((400, 200));
+        let shares = Shares::new();
+        let (a, b) = (shares.of("a"), shares.of("b"));
+        let create = attributes("create", "");
+        let mut held: Vec<_> = (0..100).map(|_| limits.enter(&create, &[], &a).unwrap()).collect();
+        assert_eq!(limits.enter(&create, &[], &a).err().map(|status| status.code), Some(429));
+        assert!(limits.enter(&create, &[], &b).is_ok());
+        held.pop();
+        assert!(limits.enter(&create, &[], &a).is_ok());
+    }
+
+    #[test]
+    fn privileged_request_is_served_beyond_the_limit() {
+        let limits = InFlight::new((1, 1));
+        let share = Shares::new().of("a");
+        let create = attributes("create", "");
+        let _held = limits.enter(&create, &[], &share).unwrap();
+        assert_eq!(limits.enter(&create, &[], &share).err().map(|status| status.code), Some(429));
+        let masters = limits.enter(&create, &["system:masters".to_owned()], &share);
+        assert!(masters.unwrap().is_none());
     }
 }

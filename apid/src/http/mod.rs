@@ -16,6 +16,7 @@
 mod body;
 mod chunks;
 mod deadline;
+mod exchange;
 mod handler;
 mod in_flight;
 mod metrics;
@@ -24,14 +25,18 @@ mod openapi;
 mod openid;
 mod params;
 mod paths;
+mod pieces;
 mod protobuf;
 mod query;
 mod represent;
 mod request_info;
 mod resources;
 mod respond;
+mod shares;
 mod stream;
 mod websocket;
+mod weight;
+mod work_pool;
 
 #[cfg(test)]
 mod tests;

@@ -305,6 +305,14 @@ pub(super) fn body_format(
     }
 }
 
+/// Whether the body is in a binary format: CBOR or Protobuf.
+pub(super) fn is_binary(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| {
+        let media_type = value.as_bytes();
+        media_type.ends_with(b"protobuf") || media_type.windows(4).any(|word| word == b"cbor")
+    })
+}
+
 /// The media type of a `Content-Type` header in lower case, without parameters.
 pub(super) fn media_type(content_type: Option<&HeaderValue>) -> Option<String> {
     let text = content_type?.to_str().unwrap_or("invalid");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use apimachinery::status::Status;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-use super::handler::Exchange;
+use super::exchange::Exchange;
 use super::negotiate;
 use super::paths::not_found;
 use super::respond::Answer;
@@ -28,12 +28,12 @@ const PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Whether a request is one of these.
-pub(super) fn is_asked(exchange: &Exchange<'_>) -> bool {
+pub(super) fn is_asked(exchange: &Exchange) -> bool {
     exchange.info.segments.first().is_some_and(|first| first == "openapi")
 }
 
 /// Answers it.
-pub(super) async fn answer(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+pub(super) async fn answer(exchange: &Exchange) -> Result<Answer, Status> {
     let segments: Vec<&str> = exchange.info.segments.iter().map(String::as_str).collect();
     if !matches!(segments.as_slice(), ["openapi", "v2"] | ["openapi", "v3", ..]) {
         return Ok(not_found());
@@ -52,7 +52,7 @@ pub(super) async fn answer(exchange: &Exchange<'_>) -> Result<Answer, Status> {
     }
 }
 
-async fn version_2(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+async fn version_2(exchange: &Exchange) -> Result<Answer, Status> {
     let media_type = accept(exchange, &[(JSON, JSON), (PROTOBUF_ASKED, PROTOBUF), (PROTOBUF, PROTOBUF)])?;
     let document = if media_type == PROTOBUF {
         make(exchange, OpenApi::v2_protobuf).await?
@@ -62,7 +62,7 @@ async fn version_2(exchange: &Exchange<'_>) -> Result<Answer, Status> {
     deliver(exchange, &document, media_type)
 }
 
-async fn group_version(exchange: &Exchange<'_>, path: String) -> Result<Answer, Status> {
+async fn group_version(exchange: &Exchange, path: String) -> Result<Answer, Status> {
     let asked = path.clone();
     let Some(document) = make(exchange, move |api| api.v3_document(&asked)).await? else {
         return Ok(not_found());
@@ -89,7 +89,7 @@ async fn group_version(exchange: &Exchange<'_>, path: String) -> Result<Answer, 
 
 /// Runs what may make documents where it holds nobody up.
 async fn make<T: Send + 'static>(
-    exchange: &Exchange<'_>,
+    exchange: &Exchange,
     work: impl FnOnce(&OpenApi) -> Result<T, String> + Send + 'static,
 ) -> Result<T, Status> {
     let api = Arc::clone(&exchange.plane.openapi);
@@ -99,7 +99,7 @@ async fn make<T: Send + 'static>(
 
 /// The media type to answer with. `offered`: what is asked for, and what it is called in answers; the first for whoever
 /// does not say.
-fn accept(exchange: &Exchange<'_>, offered: &[(&str, &'static str)]) -> Result<&'static str, Status> {
+fn accept(exchange: &Exchange, offered: &[(&str, &'static str)]) -> Result<&'static str, Status> {
     let names: Vec<&str> = offered.iter().map(|(asked, _)| *asked).collect();
     let chosen = negotiate::first_of(&exchange.head.headers, &names);
     let called = chosen.and_then(|i| offered.get(i)).map(|(_, called)| *called);
@@ -107,7 +107,7 @@ fn accept(exchange: &Exchange<'_>, offered: &[(&str, &'static str)]) -> Result<&
 }
 
 /// A document, unless the client has it.
-fn deliver(exchange: &Exchange<'_>, document: &Packed, media_type: &'static str) -> Result<Answer, Status> {
+fn deliver(exchange: &Exchange, document: &Packed, media_type: &'static str) -> Result<Answer, Status> {
     let headers = &exchange.head.headers;
     let etag = format!("\"{}\"", document.hash());
     let answer = if has(headers, &etag) {

@@ -3,7 +3,7 @@
 use apimachinery::status::Status;
 use http::{HeaderValue, Method, header};
 
-use super::handler::Exchange;
+use super::exchange::Exchange;
 use super::paths;
 use super::respond::Answer;
 
@@ -13,16 +13,16 @@ pub(super) const DISCOVERY: &str = "/.well-known/openid-configuration";
 pub(super) const KEYS: &str = "/openid/v1/jwks";
 
 /// Whether a request is for one of the documents.
-pub(super) fn is_asked(exchange: &Exchange<'_>) -> bool {
+pub(super) fn is_asked(exchange: &Exchange) -> bool {
     matches!(exchange.head.uri.path(), DISCOVERY | KEYS)
 }
 
 /// Answers with a document; 404 when there is none. Which of the two is not a matter of negotiation.
-pub(super) async fn answer(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+pub(super) async fn answer(exchange: &Exchange) -> Result<Answer, Status> {
     if !matches!(exchange.head.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
-    let plane = exchange.plane;
+    let plane = &exchange.plane;
     let documents = plane.auth.keys(&plane.server_address).await?;
     let (document, media_type) = match exchange.head.uri.path() {
         DISCOVERY => (documents.discovery_document, "application/json"),

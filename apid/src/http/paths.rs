@@ -6,16 +6,16 @@ use apimachinery::status::Status;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::handler::Exchange;
+use super::exchange::Exchange;
 use super::negotiate::{Format, Offer, Shape, accept};
 use super::respond::Answer;
 use crate::discovery::{Document, RELEASE};
 
 /// The endpoints of health checks.
-const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
+pub(super) const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
 
 /// Answers a request outside the resources.
-pub(super) fn answer(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+pub(super) fn answer(exchange: &Exchange) -> Result<Answer, Status> {
     let segments: Vec<&str> = exchange.info.segments.iter().map(String::as_str).collect();
     let answer = match segments.as_slice() {
         [] => root(exchange),
@@ -35,7 +35,7 @@ pub(super) fn not_found() -> Answer {
 }
 
 /// These paths are only read.
-fn reading(exchange: &Exchange<'_>) -> Result<(), Status> {
+fn reading(exchange: &Exchange) -> Result<(), Status> {
     match exchange.head.method {
         Method::GET | Method::HEAD => Ok(()),
         _ => Err(Status::method_not_allowed()),
@@ -43,12 +43,12 @@ fn reading(exchange: &Exchange<'_>) -> Result<(), Status> {
 }
 
 /// A document that is no kind of the API.
-fn plain(exchange: &Exchange<'_>, value: &Value) -> Result<Answer, Status> {
+fn plain(exchange: &Exchange, value: &Value) -> Result<Answer, Status> {
     let negotiated = accept(&exchange.head.headers, Offer::Document, exchange.dialect())?;
     Ok(Answer::document(200, value.to_string(), negotiated.format))
 }
 
-fn root(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+fn root(exchange: &Exchange) -> Result<Answer, Status> {
     let mut paths: BTreeSet<String> = exchange.plane.discovery.paths().map(str::to_owned).collect();
     for endpoint in HEALTH {
         paths.insert(format!("/{endpoint}"));
@@ -58,7 +58,7 @@ fn root(exchange: &Exchange<'_>) -> Result<Answer, Status> {
     plain(exchange, &json!({"paths": paths}))
 }
 
-fn version(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+fn version(exchange: &Exchange) -> Result<Answer, Status> {
     plain(
         exchange,
         &json!({
@@ -79,11 +79,11 @@ fn version(exchange: &Exchange<'_>) -> Result<Answer, Status> {
     )
 }
 
-fn metrics(exchange: &Exchange<'_>) -> Result<Answer, Status> {
+fn metrics(exchange: &Exchange) -> Result<Answer, Status> {
     Ok(Answer::text_as(200, exchange.plane.metrics.text(), serving::metrics::MEDIA_TYPE))
 }
 
-fn health(exchange: &Exchange<'_>, endpoint: &str, rest: &[&str]) -> Result<Answer, Status> {
+fn health(exchange: &Exchange, endpoint: &str, rest: &[&str]) -> Result<Answer, Status> {
     reading(exchange)?;
     let checks = match endpoint {
         "livez" => &exchange.plane.health.livez,
@@ -99,7 +99,7 @@ fn health(exchange: &Exchange<'_>, endpoint: &str, rest: &[&str]) -> Result<Answ
     Ok(Answer::text(answer.status, answer.body).with_header(header::X_CONTENT_TYPE_OPTIONS, options))
 }
 
-fn discovery(exchange: &Exchange<'_>, segments: &[&str]) -> Result<Answer, Status> {
+fn discovery(exchange: &Exchange, segments: &[&str]) -> Result<Answer, Status> {
     let path = format!("/{}", segments.join("/"));
     let discovery = &exchange.plane.discovery;
     let Some(document) = discovery.document(&path) else {

@@ -4,19 +4,17 @@ use std::sync::Arc;
 
 use admission::Notes;
 use apimachinery::status::Status;
-use bytes::Bytes;
 use http::{Method, header};
 use kinds::{Resource, Storage, Subresource, Verb};
 
-use super::body::RequestBody;
-use super::handler::Exchange;
+use super::exchange::Exchange;
 use super::negotiate::{BodyFormat, Dialect, Format, Negotiated, Offer, accept, body_format};
 use super::represent::Representation;
 use super::respond::Answer;
 use super::stream::{self, Encoder, Finish};
 use super::websocket::Handshake;
 use super::{params, paths, protobuf};
-use crate::audit::{Event, Stage};
+use crate::audit::Stage;
 use crate::auth::Authorized;
 use crate::plane::Collection;
 use crate::verbs::deletion::options::DeleteOptions;
@@ -25,14 +23,9 @@ use crate::verbs::patch::Patch;
 use crate::verbs::{self, Begin, Call, Deleted, Written};
 
 /// Answers a request for a resource.
-pub(super) async fn answer(
-    exchange: &Exchange<'_>,
-    by: &Authorized,
-    body: RequestBody,
-    event: &mut Option<Event>,
-) -> Result<Answer, Status> {
+pub(super) async fn answer(exchange: &Exchange, by: &Authorized, body: &[u8]) -> Result<Answer, Status> {
     let a = by.attributes();
-    let plane = exchange.plane;
+    let plane = &exchange.plane;
     let Some(resource) = plane.registry.find(&a.group, &a.version, &a.resource) else {
         return if plane.discovery.knows_group(&a.group) {
             Err(Status::unknown_resource())
@@ -45,19 +38,18 @@ pub(super) async fn answer(
     }
     match (resource.kind.storage, plane.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
-            stored(exchange, by, collection, body, event).await
+            stored(exchange, by, collection, body).await
         }
-        _ => review(exchange, by, resource, body, event).await,
+        _ => review(exchange, by, resource, body).await,
     }
 }
 
 /// Requests for kinds that are stored.
 async fn stored(
-    exchange: &Exchange<'_>,
+    exchange: &Exchange,
     by: &Authorized,
     collection: &Collection,
-    body: RequestBody,
-    event: &mut Option<Event>,
+    body: &[u8],
 ) -> Result<Answer, Status> {
     let a = by.attributes();
     let kind = collection.served.kind;
@@ -98,7 +90,7 @@ async fn stored(
     let verb = verb.filter(|verb| served.contains(verb)).ok_or_else(Status::method_not_allowed)?;
     let notes = Notes::default();
     let call = Call {
-        plane: exchange.plane,
+        plane: &exchange.plane,
         by,
         collection,
         version: &a.version,
@@ -106,14 +98,14 @@ async fn stored(
         name,
         subresource: &a.subresource,
         notes: &notes,
-        request_id: exchange.id,
+        request_id: &exchange.id,
     };
     let other = subresource.filter(|s| !kind.is_part(s)).filter(|_| call.view().is_none());
     let result = match verb {
         _ if other.is_some() => beside(exchange, &call, other, body).await,
         Verb::Get => get(exchange, &call).await,
         Verb::List => list(exchange, &call).await,
-        Verb::Watch => watch(exchange, &call, event.as_ref()).await,
+        Verb::Watch => watch(exchange, &call).await,
         Verb::Create => create(exchange, &call, body).await,
         Verb::Update => update(exchange, &call, body).await,
         Verb::Patch => patch(exchange, &call, body).await,
@@ -123,27 +115,19 @@ async fn stored(
     let deprecation = kind.strategy.deprecation(&exchange.plane.names);
     if deprecation.is_some() {
         exchange.plane.request_metrics.deprecated(&collection.resource, &a.version, &a.subresource);
-        if let Some(event) = event {
-            let key = exchange.plane.names.group_key("deprecated");
-            event.annotations.push((key, "true".to_owned()));
-        }
+        let key = exchange.plane.names.group_key("deprecated");
+        exchange.audit.update(|event| event.annotations.push((key, "true".to_owned())));
     }
-    with_notes(result.map(|answer| answer.with_warnings(deprecation.into_iter().collect())), &notes, event)
+    with_notes(result.map(|answer| answer.with_warnings(deprecation.into_iter().collect())), &notes, exchange)
 }
 
 /// A result with what admission had to say beside yes and no: to the client, and to the audit log also when it failed.
-fn with_notes(
-    result: Result<Answer, Status>,
-    notes: &Notes,
-    event: &mut Option<Event>,
-) -> Result<Answer, Status> {
-    if let Some(event) = event {
-        event.annotations.extend(notes.take_annotations());
-    }
+fn with_notes(result: Result<Answer, Status>, notes: &Notes, exchange: &Exchange) -> Result<Answer, Status> {
+    exchange.audit.update(|event| event.annotations.extend(notes.take_annotations()));
     Ok(result?.with_warnings(notes.take_warnings()))
 }
 
-async fn get(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status> {
+async fn get(exchange: &Exchange, call: &Call<'_>) -> Result<Answer, Status> {
     let negotiated = exchange.accept_for(call, Offer::Object)?;
     if exchange.query.switch("export") {
         return Err(Status::bad_request(
@@ -155,27 +139,27 @@ async fn get(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status>
     Ok(Answer::document(200, json, negotiated.format))
 }
 
-async fn list(exchange: &Exchange<'_>, call: &Call<'_>) -> Result<Answer, Status> {
+async fn list(exchange: &Exchange, call: &Call<'_>) -> Result<Answer, Status> {
     let negotiated = exchange.accept_for(call, Offer::List)?;
     let representation = exchange.represent(call, negotiated)?;
-    let options = params::list_options(exchange.query, exchange.info)?;
+    let options = params::list_options(&exchange.query, &exchange.info)?;
     let listed = verbs::list(call, &options).await?;
     Ok(Answer::list(representation.list(listed)?, negotiated.format))
 }
 
-async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) -> Result<Answer, Status> {
+async fn watch(exchange: &Exchange, call: &Call<'_>) -> Result<Answer, Status> {
     let negotiated = exchange.accept_for(call, Offer::Watch)?;
     exchange.represent(call, negotiated)?;
-    let options = params::list_options(exchange.query, exchange.info)?;
-    let handshake = Handshake::of(exchange.head)?;
+    let options = params::list_options(&exchange.query, &exchange.info)?;
+    let handshake = Handshake::of(&exchange.head)?;
     let begin = verbs::watch(call, &options).await?;
 
-    let plane = Arc::clone(exchange.plane);
+    let plane = Arc::clone(&exchange.plane);
     let mut finish = Finish::new(|| {});
-    if let Some(event) = event {
+    if let Some(event) = exchange.audit.event() {
         let line = event.line(&plane.names, Stage::ResponseStarted, plane.clock.now(), 200, None);
         plane.audit.write(line).await;
-        let (plane, event) = (Arc::clone(&plane), event.clone());
+        let plane = Arc::clone(&plane);
         finish = Finish::new(move || {
             let line = event.line(&plane.names, Stage::ResponseComplete, plane.clock.now(), 200, None);
             plane.audit.write_now(line);
@@ -210,27 +194,25 @@ async fn watch(exchange: &Exchange<'_>, call: &Call<'_>, event: Option<&Event>) 
     })
 }
 
-async fn create(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+async fn create(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Answer, Status> {
     let negotiated = exchange.accept_for(call, Offer::Object)?;
     let representation = exchange.represent(call, negotiated)?;
     let format = exchange.body_format_for(call)?;
     let options = exchange.write_options().validate("CreateOptions", &call.plane.names)?;
-    let bytes = body.read().await?;
-    let written = verbs::create(call, format.payload(&bytes), &options).await?;
+    let written = verbs::create(call, format.payload(body), &options).await?;
     answer_written(&representation, negotiated, written)
 }
 
-async fn update(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+async fn update(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Answer, Status> {
     let negotiated = exchange.accept_for(call, Offer::Object)?;
     let representation = exchange.represent(call, negotiated)?;
     let format = exchange.body_format_for(call)?;
     let options = exchange.write_options().validate("UpdateOptions", &call.plane.names)?;
-    let bytes = body.read().await?;
-    let written = verbs::update(call, format.payload(&bytes), &options).await?;
+    let written = verbs::update(call, format.payload(body), &options).await?;
     answer_written(&representation, negotiated, written)
 }
 
-async fn patch(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+async fn patch(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Answer, Status> {
     let content_type = super::negotiate::media_type(exchange.head.headers.get(header::CONTENT_TYPE));
     let is_cbor = exchange.dialect().cbor && content_type.as_deref() == Some("application/apply-patch+cbor");
     let kind = if is_cbor { verbs::patch::Kind::Apply } else { Patch::kind(content_type.as_deref())? };
@@ -242,19 +224,16 @@ async fn patch(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> R
         verbs::patch::Kind::Apply => options.validate_apply(names)?,
         _ => options.validate("PatchOptions", names)?,
     };
-    let mut bytes = body.read().await?;
-    if is_cbor {
-        bytes = params::intent_of_cbor(&bytes)?;
-    }
-    let patch = Patch::parse(kind, &bytes)?;
+    let patch =
+        if is_cbor { Patch::parse(kind, &params::intent_of_cbor(body)?)? } else { Patch::parse(kind, body)? };
     let written = verbs::patch::patch(call, &patch, &options).await?;
     answer_written(&representation, negotiated, written)
 }
 
-async fn delete(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+async fn delete(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Answer, Status> {
     let negotiated = exchange.accept_for(call, Offer::Object)?;
     let representation = exchange.represent(call, negotiated)?;
-    let options = exchange.delete_options(body).await?;
+    let options = exchange.delete_options(body)?;
     match verbs::delete(call, &options).await? {
         Deleted::Gone(status) => Ok(Answer::status(*status, negotiated.format)),
         Deleted::Object(shown) => {
@@ -268,26 +247,21 @@ async fn delete(exchange: &Exchange<'_>, call: &Call<'_>, body: RequestBody) -> 
     }
 }
 
-async fn delete_collection(
-    exchange: &Exchange<'_>,
-    call: &Call<'_>,
-    body: RequestBody,
-) -> Result<Answer, Status> {
+async fn delete_collection(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Answer, Status> {
     let negotiated = exchange.accept_for(call, Offer::List)?;
     let representation = exchange.represent(call, negotiated)?;
-    let which = params::list_options(exchange.query, exchange.info)?;
-    let options = exchange.delete_options(body).await?;
+    let which = params::list_options(&exchange.query, &exchange.info)?;
+    let options = exchange.delete_options(body)?;
     let listed = verbs::delete_collection(call, &which, &options, call.plane.delete_workers).await?;
     Ok(Answer::list(representation.list(listed)?, negotiated.format))
 }
 
 /// Requests for reviews: they are created, and nothing else.
 async fn review(
-    exchange: &Exchange<'_>,
+    exchange: &Exchange,
     by: &Authorized,
     resource: &Resource,
-    body: RequestBody,
-    event: &mut Option<Event>,
+    body: &[u8],
 ) -> Result<Answer, Status> {
     let a = by.attributes();
     let scoped = resource.kind.namespaced != exchange.info.namespace.is_empty();
@@ -306,7 +280,7 @@ async fn review(
         };
         let notes = Notes::default();
         let call = Call {
-            plane: exchange.plane,
+            plane: &exchange.plane,
             by,
             collection,
             version: &a.version,
@@ -314,24 +288,24 @@ async fn review(
             name: "",
             subresource: part.name,
             notes: &notes,
-            request_id: exchange.id,
+            request_id: &exchange.id,
         };
         let result = order(exchange, &call, resource, body).await;
-        return with_notes(result, &notes, event);
+        return with_notes(result, &notes, exchange);
     }
-    let Sent { negotiated, format, options, bytes } = exchange.sent(body).await?;
+    let Sent { negotiated, format, options } = exchange.sent()?;
     let (object, warnings) =
-        verbs::review(exchange.plane, by, resource, format.payload(&bytes), &options, exchange.id).await?;
+        verbs::review(&exchange.plane, by, resource, format.payload(body), &options, &exchange.id).await?;
     Ok(Answer::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
 /// Requests for subresources whose bodies are neither the object's own kind nor a view of it: orders, requests for tokens,
 /// and what is listed and not built.
 async fn beside(
-    exchange: &Exchange<'_>,
+    exchange: &Exchange,
     call: &Call<'_>,
     subresource: Option<&Subresource>,
-    body: RequestBody,
+    body: &[u8],
 ) -> Result<Answer, Status> {
     let (registry, served) = (&call.plane.registry, &call.collection.served);
     let kind = subresource.and_then(|subresource| registry.body(served, subresource, &call.plane.names));
@@ -350,31 +324,26 @@ async fn beside(
     Err(Status::not_implemented(&served.group_resource, call.subresource))
 }
 
-async fn order(
-    exchange: &Exchange<'_>,
-    call: &Call<'_>,
-    kind: &Resource,
-    body: RequestBody,
-) -> Result<Answer, Status> {
-    let Sent { negotiated, format, options, bytes } = exchange.sent(body).await?;
+async fn order(exchange: &Exchange, call: &Call<'_>, kind: &Resource, body: &[u8]) -> Result<Answer, Status> {
+    let Sent { negotiated, format, options } = exchange.sent()?;
     let (status, warnings) = match kind.kind.storage {
-        Storage::Removal => verbs::evict(call, kind, format.payload(&bytes), &options).await?,
-        _ => verbs::order(call, kind, format.payload(&bytes), &options).await?,
+        Storage::Removal => verbs::evict(call, kind, format.payload(body), &options).await?,
+        _ => verbs::order(call, kind, format.payload(body), &options).await?,
     };
     Ok(Answer::status(status, negotiated.format).with_warnings(warnings))
 }
 
 async fn token_request(
-    exchange: &Exchange<'_>,
+    exchange: &Exchange,
     call: &Call<'_>,
     kind: &Resource,
-    body: RequestBody,
+    body: &[u8],
 ) -> Result<Answer, Status> {
-    let Sent { negotiated, format, options, bytes } = exchange.sent(body).await?;
-    if bytes.is_empty() {
+    let Sent { negotiated, format, options } = exchange.sent()?;
+    if body.is_empty() {
         return Err(Status::bad_request("the body of the request is empty: a TokenRequest is expected"));
     }
-    let (object, warnings) = verbs::token_request(call, kind, format.payload(&bytes), &options).await?;
+    let (object, warnings) = verbs::token_request(call, kind, format.payload(body), &options).await?;
     Ok(Answer::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
@@ -394,16 +363,14 @@ struct Sent {
     negotiated: Negotiated,
     format: BodyFormat,
     options: WriteOptions,
-    bytes: Bytes,
 }
 
-impl Exchange<'_> {
-    async fn sent(&self, body: RequestBody) -> Result<Sent, Status> {
+impl Exchange {
+    fn sent(&self) -> Result<Sent, Status> {
         let negotiated = self.accept(Offer::Plain)?;
         let format = self.body_format()?;
         let options = self.write_options().validate("CreateOptions", &self.plane.names)?;
-        let bytes = body.read().await?;
-        Ok(Sent { negotiated, format, options, bytes })
+        Ok(Sent { negotiated, format, options })
     }
 
     fn accept(&self, offer: Offer) -> Result<Negotiated, Status> {
@@ -429,14 +396,13 @@ impl Exchange<'_> {
     }
 
     fn write_options(&self) -> RawWriteOptions {
-        params::write_options(self.query, &self.head.headers)
+        params::write_options(&self.query, &self.head.headers)
     }
 
     /// A delete without a body may say anything of its type.
-    async fn delete_options(&self, body: RequestBody) -> Result<DeleteOptions, Status> {
-        let bytes = body.read().await?;
+    fn delete_options(&self, bytes: &[u8]) -> Result<DeleteOptions, Status> {
         let format = if bytes.is_empty() { BodyFormat::Json } else { self.body_format()? };
-        params::delete_options(self.query, &bytes, format)?.validate(&self.plane.names)
+        params::delete_options(&self.query, bytes, format)?.validate(&self.plane.names)
     }
 
     fn represent<'s>(

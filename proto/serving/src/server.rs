@@ -18,6 +18,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
@@ -47,6 +48,8 @@ pub struct ConnectionInfo {
     pub client_chain: Vec<Bytes>,
     /// SHA-256 over the chain, for caches; None without a chain.
     pub client_fingerprint: Option<[u8; 32]>,
+    /// Bytes of answers that wait to be sent on the connection; the handler counts them.
+    pub unsent_bytes: Arc<AtomicUsize>,
     /// Ends the connection.
     pub cut: Cut,
 }

@@ -192,7 +192,7 @@ impl Server {
         }));
         surroundings.attach(&plane);
         writes.attach(&plane);
-        Server { api: Api::new(plane.clone()), plane, stop }
+        Server { api: Api::new(plane.clone()).unwrap(), plane, stop }
     }
 
     pub(super) async fn open(
@@ -207,7 +207,7 @@ impl Server {
             request = request.header(HeaderName::from_bytes(name.as_bytes()).unwrap(), *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        self.api.answer(head, RequestBody::Whole(body), &ConnectionInfo::default()).await
+        self.api.answer(head, RequestBody::Whole(body), &Arc::new(ConnectionInfo::default())).await
     }
 
     pub(super) async fn send(

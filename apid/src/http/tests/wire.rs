@@ -22,7 +22,7 @@ use super::{MAPS, Server, map};
 async fn serve(server: &Server) -> SocketAddr {
     let listener = Listener::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST), 0).await.unwrap();
     let address = listener.address().unwrap();
-    let api = Arc::new(Api::new(Arc::clone(&server.plane)));
+    let api = Arc::new(Api::new(Arc::clone(&server.plane)).unwrap());
     let forever = std::future::pending();
     tokio::spawn(serving::server::serve(listener, None, api, ServerOptions::default(), forever));
     address

@@ -94,6 +94,11 @@ impl<D: Decode> Resource<D> {
         self.if_loaded(|loaded, _| loaded.items.get(key).map(Arc::clone))
     }
 
+    /// The number of items, without waiting; None while the resource is not loaded.
+    pub fn len_now(&self) -> Option<usize> {
+        self.if_loaded(|loaded, _| loaded.items.len())
+    }
+
     /// The newest state of all keys, without waiting; None while the resource is not loaded.
     pub fn snapshot_now(&self) -> Option<Snapshot<D>> {
         self.if_loaded(|loaded, revision| Snapshot::new(revision, loaded.items.clone()))

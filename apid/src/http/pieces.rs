@@ -1,0 +1,206 @@
+//! Pieces of an answer: made on the worker pool when they are costly, and counted until they are sent.
+//!
+//! # Contract
+//!
+//! [`Pieces`] is a body that makes a document piece by piece, when the connection can take more. A piece that costs more
+//! than copying is made on the worker pool in the name of its user. Each piece counts as an unsent answer until the
+//! connection drops it, and so does what the rest of the document holds.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll};
+
+use apimachinery::status::Status;
+use bytes::Bytes;
+use serving::body::Body;
+
+use super::chunks::Chunks;
+use super::shares::{UnsentAnswer, UserShare};
+use super::work_pool::{ShutDown, WorkPool};
+
+/// Bytes of a whole answer that are not counted: most answers, in memory that a request needs anyway.
+const UNCOUNTED: usize = 4096;
+
+/// Bytes that making a piece costs.
+const PIECE_COST: usize = 256 << 10;
+
+/// Makes and counts the pieces of one user's answers on one connection.
+#[derive(Clone)]
+pub(super) struct PieceMaker {
+    pool: Arc<WorkPool>,
+    share: Arc<UserShare>,
+    connection: Arc<AtomicUsize>,
+}
+
+impl PieceMaker {
+    /// For a user on a connection with a counter of unsent bytes.
+    pub(super) fn new(pool: Arc<WorkPool>, share: Arc<UserShare>, connection: Arc<AtomicUsize>) -> Self {
+        PieceMaker { pool, share, connection }
+    }
+
+    /// A body that counts as unsent until it is sent, when it is whole and not small.
+    pub(super) fn track(&self, body: Body) -> Body {
+        match body.as_whole() {
+            Some(bytes) if bytes.len() > UNCOUNTED => Body::from(self.count(bytes.clone())),
+            _ => body,
+        }
+    }
+
+    fn count(&self, bytes: Bytes) -> Bytes {
+        self.hold(bytes.len()).track(bytes)
+    }
+
+    fn hold(&self, bytes: usize) -> UnsentAnswer {
+        self.share.hold_answer(&self.connection, bytes)
+    }
+}
+
+type Piece = Option<Result<Bytes, Status>>;
+type Making = Pin<Box<dyn Future<Output = Result<(Box<dyn Chunks>, Piece), ShutDown>> + Send>>;
+
+/// The pieces of a document that is being sent.
+pub(super) struct Pieces {
+    maker: PieceMaker,
+    state: State,
+    /// What the rest of the document holds.
+    held: UnsentAnswer,
+}
+
+enum State {
+    Idle(Box<dyn Chunks>),
+    Making(Making),
+    Done,
+}
+
+impl Pieces {
+    /// The pieces of a document.
+    pub(super) fn new(chunks: Box<dyn Chunks>, maker: PieceMaker) -> Self {
+        let held = maker.hold(chunks.held_bytes());
+        Pieces { maker, state: State::Idle(chunks), held }
+    }
+
+    /// The next piece; None at the end.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Piece> {
+        let (chunks, piece) = match std::mem::replace(&mut self.state, State::Done) {
+            State::Done => return Poll::Ready(None),
+            State::Idle(mut chunks) if !chunks.is_costly() => {
+                let piece = chunks.next();
+                (chunks, piece)
+            }
+            State::Idle(chunks) => return self.poll_making(self.make(chunks), context),
+            State::Making(making) => return self.poll_making(making, context),
+        };
+        Poll::Ready(self.take(chunks, piece))
+    }
+
+    fn poll_making(&mut self, mut making: Making, context: &mut Context<'_>) -> Poll<Piece> {
+        match making.as_mut().poll(context) {
+            Poll::Ready(Ok((chunks, piece))) => Poll::Ready(self.take(chunks, piece)),
+            Poll::Ready(Err(error)) => Poll::Ready(Some(Err(Status::internal(error)))),
+            Poll::Pending => {
+                self.state = State::Making(making);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Makes the next piece on the pool.
+    fn make(&self, chunks: Box<dyn Chunks>) -> Making {
+        let (pool, user) = (Arc::clone(&self.maker.pool), Arc::clone(&self.maker.share.user));
+        Box::pin(async move {
+            let work = async move {
+                let mut chunks = chunks;
+                let piece = chunks.next();
+                (chunks, piece)
+            };
+            pool.run_queued(&user, PIECE_COST, work).await
+        })
+    }
+
+    fn take(&mut self, chunks: Box<dyn Chunks>, piece: Piece) -> Piece {
+        match piece {
+            Some(Ok(bytes)) => {
+                self.held.resize(chunks.held_bytes());
+                self.state = State::Idle(chunks);
+                Some(Ok(self.maker.count(bytes)))
+            }
+            end => {
+                self.held.resize(0);
+                end
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl PieceMaker {
+    /// With a pool of one thread.
+    pub(super) fn for_tests() -> Self {
+        let pool = WorkPool::start(1, super::work_pool::Bounds::SERVER).unwrap();
+        PieceMaker::new(Arc::new(pool), super::shares::Shares::new().of("a"), Arc::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    /// A document of three pieces that notes the threads that make them.
+    struct Costly(Vec<&'static str>, Arc<parking_lot::Mutex<Vec<String>>>);
+
+    impl Iterator for Costly {
+        type Item = Result<Bytes, Status>;
+
+        fn next(&mut self) -> Piece {
+            self.1.lock().push(std::thread::current().name().unwrap_or_default().to_owned());
+            self.0.pop().map(|text| Ok(Bytes::from(text)))
+        }
+    }
+
+    impl Chunks for Costly {
+        fn is_costly(&self) -> bool {
+            true
+        }
+
+        fn held_bytes(&self) -> usize {
+            1000 * self.0.len()
+        }
+    }
+
+    async fn next(pieces: &mut Pieces) -> Piece {
+        std::future::poll_fn(|context| pieces.poll_next(context)).await
+    }
+
+    #[tokio::test]
+    async fn costly_pieces_are_made_on_workers_and_counted_until_they_are_dropped() {
+        let maker = PieceMaker::for_tests();
+        let held = || maker.connection.load(Ordering::Relaxed);
+        let threads = Arc::default();
+        let mut pieces =
+            Pieces::new(Box::new(Costly(vec!["one", "two"], Arc::clone(&threads))), maker.clone());
+        assert_eq!(held(), 2000);
+        let first = next(&mut pieces).await.unwrap().unwrap();
+        assert_eq!((&first[..], held()), (&b"two"[..], 1003));
+        drop(first);
+        assert_eq!(held(), 1000);
+        assert_eq!(next(&mut pieces).await.unwrap().unwrap(), "one");
+        assert!(next(&mut pieces).await.is_none() && next(&mut pieces).await.is_none());
+        assert_eq!(held(), 0);
+        assert!(threads.lock().iter().all(|thread| thread == "worker"));
+    }
+
+    #[tokio::test]
+    async fn small_whole_answers_are_not_counted() {
+        let maker = PieceMaker::for_tests();
+        for (size, counted) in [(UNCOUNTED, 0), (UNCOUNTED + 1, UNCOUNTED + 1)] {
+            let body = maker.track(Body::from(vec![0; size]));
+            assert_eq!(maker.connection.load(Ordering::Relaxed), counted);
+            drop(body);
+            assert_eq!(maker.connection.load(Ordering::Relaxed), 0);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The expected cost of a request: whether it runs on an I/O thread or on the worker pool.
+//!
+//! # Contract
+//!
+//! [`expected_cost`] looks at the length and the density of the body, at the size of the stored object that the request
+//! names, and at the number of objects of the collection. Every part is read in time proportional to the body and needs no
+//! parser. The estimate is an upper bound for JSON and YAML; for binary formats it assumes the densest content.
+
+use kinds::{Resource, Storage};
+
+use crate::auth::Authorized;
+use crate::plane::{Collection, Plane};
+
+/// Values in a body that an I/O thread handles: about 0.5 ms for the costliest kinds.
+const LIGHT_VALUES: usize = 512;
+/// Bytes of a text body that an I/O thread handles.
+const LIGHT_TEXT: usize = 32 << 10;
+/// Bytes of a binary body that an I/O thread handles: every second byte may begin a value.
+const LIGHT_BINARY: usize = 4 << 10;
+/// Bytes of a stored object that an I/O thread handles.
+const LIGHT_OBJECT: usize = 64 << 10;
+/// Objects of a collection that an I/O thread lists.
+const LIGHT_LIST: usize = 1_000;
+
+/// Memory of an object or list of a body once its defaults are set, in bytes.
+const COLLECTION_BYTES: usize = 1_000;
+/// Memory of a scalar of a body with its key, in bytes.
+const SCALAR_BYTES: usize = 150;
+/// Memory for each byte of text: the body, the tree and the encoded object.
+const TEXT_FACTOR: usize = 4;
+/// Memory for each byte of a binary body, when all of it is empty messages.
+const BINARY_FACTOR: usize = 500;
+/// Memory for each byte of a stored object: its tree, the changed tree and the encoded object.
+const OBJECT_FACTOR: usize = 20;
+/// Memory for each listed object beside the cache's own.
+const ITEM_BYTES: usize = 16;
+
+/// Bytes of memory that the work of a request costs, when it is too much for an I/O thread; None for small requests.
+pub(super) fn expected_cost(plane: &Plane, by: &Authorized, body: &[u8], is_binary: bool) -> Option<usize> {
+    let body = body_cost(body, is_binary);
+    let stored = stored_cost(plane, by);
+    match (body, stored) {
+        (None, None) => None,
+        (body, stored) => Some(body.unwrap_or_default() + stored.unwrap_or_default()),
+    }
+}
+
+fn body_cost(body: &[u8], is_binary: bool) -> Option<usize> {
+    if is_binary {
+        return (body.len() > LIGHT_BINARY).then(|| body.len() * BINARY_FACTOR);
+    }
+    let (mut collections, mut scalars) = (0, 0);
+    for byte in body {
+        match byte {
+            b'{' | b'[' => collections += 1,
+            b',' | b':' | b'\n' => scalars += 1,
+            _ => {}
+        }
+    }
+    let light = collections + scalars <= LIGHT_VALUES && body.len() <= LIGHT_TEXT;
+    (!light).then(|| collections * COLLECTION_BYTES + scalars * SCALAR_BYTES + body.len() * TEXT_FACTOR)
+}
+
+fn stored_cost(plane: &Plane, by: &Authorized) -> Option<usize> {
+    let a = by.attributes();
+    if !a.resource_request {
+        return None;
+    }
+    let resource = plane.registry.find(&a.group, &a.version, &a.resource)?;
+    let collection = stored_collection(plane, resource)?;
+    match a.verb.as_str() {
+        // Watches are encoded event by event.
+        "watch" => None,
+        "list" | "deletecollection" => {
+            let items = collection.items.len_now()?;
+            (items > LIGHT_LIST).then_some(items * ITEM_BYTES)
+        }
+        _ if a.name.is_empty() => None,
+        _ => {
+            let key = collection.resource.key(&a.namespace, &a.name);
+            let bytes = collection.items.get_now(&key)??.value().len();
+            (bytes > LIGHT_OBJECT).then_some(bytes * OBJECT_FACTOR)
+        }
+    }
+}
+
+fn stored_collection<'a>(plane: &'a Plane, resource: &Resource) -> Option<&'a Collection> {
+    matches!(resource.kind.storage, Storage::Stored | Storage::Shared(_))
+        .then(|| plane.collection(resource))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typical_bodies_are_light() {
+        let map = format!(r#"{{"metadata":{{"name":"a"}},"data":{{"k":"{}"}}}}"#, "x".repeat(1000));
+        assert_eq!(body_cost(map.as_bytes(), false), None);
+        assert_eq!(body_cost(b"", true), None);
+    }
+
+    #[test]
+    fn long_or_dense_bodies_are_heavy() {
+        assert!(body_cost(&[b'x'; LIGHT_TEXT + 1], false).is_some());
+        assert!(body_cost("{},".repeat(LIGHT_VALUES).as_bytes(), false).is_some());
+        assert!(body_cost("- a\n".repeat(2 * LIGHT_VALUES).as_bytes(), false).is_some());
+        assert!(body_cost(&[0; LIGHT_BINARY + 1], true).is_some());
+    }
+
+    #[test]
+    fn cost_grows_with_objects_more_than_with_text() {
+        let text = body_cost(&[b'x'; 100_000], false).unwrap();
+        let objects = body_cost("{},".repeat(33_333).as_bytes(), false).unwrap();
+        assert!(objects > 50 * text);
+    }
+}

@@ -1,0 +1,488 @@
+//! Worker threads for requests whose CPU time grows with a body, an object or a list.
+//!
+//! # Contract
+//!
+//! [`WorkPool::run`] polls a future on the worker threads and returns its output. I/O threads serve TLS handshakes, health
+//! checks, watches and small requests; they never wait for the pool. Each user has a queue, and users take turns: a user
+//! who sends one large request waits for at most [`Bounds::tasks_per_user`] tasks of every other user. A task has a cost in
+//! bytes. The running tasks stay within [`Bounds::bytes`], those of a user within [`Bounds::bytes_per_user`]; a task that
+//! costs more starts when no other one runs. A full queue is an error.
+//!
+//! Dropping the future that [`WorkPool::run`] returns cancels the task at its next await.
+//!
+//! # Invariants
+//!
+//! INVARIANT (background priority): worker threads run at a lower scheduling priority than I/O threads, so that a busy pool
+//! delays no small request.
+//! INVARIANT (main runtime): tasks and timers that pooled work starts belong to the runtime that made the pool. A task that
+//! outlives its request, such as the relay of a watch cache, never runs on a worker.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+/// Added to the niceness of worker threads: an I/O thread gets about ten times their share of a processor.
+const NICENESS: i32 = 10;
+
+/// What the pool allows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Tasks that run at the same time.
+    pub(super) tasks: usize,
+    /// Tasks of one user that run at the same time.
+    pub(super) tasks_per_user: usize,
+    /// Tasks of one user that wait.
+    pub(super) queue: usize,
+    /// Bytes that the running tasks may cost together.
+    pub(super) bytes: usize,
+    /// Bytes that the running tasks of one user may cost together.
+    pub(super) bytes_per_user: usize,
+}
+
+impl Bounds {
+    /// The bounds of a server. More tasks run than there are threads, because a task also waits for the store or authd.
+    pub(super) const SERVER: Bounds =
+        Bounds { tasks: 32, tasks_per_user: 4, queue: 256, bytes: 128 << 20, bytes_per_user: 64 << 20 };
+}
+
+/// The queue of a user is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many large requests of this user wait for a worker")]
+pub(super) struct QueueFull;
+
+/// The pool shuts down, and the process with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server shuts down")]
+pub(super) struct ShutDown;
+
+/// Why work did not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Rejected {
+    /// See [`QueueFull`].
+    #[error(transparent)]
+    QueueFull(#[from] QueueFull),
+    /// See [`ShutDown`].
+    #[error(transparent)]
+    ShutDown(#[from] ShutDown),
+}
+
+/// The worker threads and the queues of users.
+pub(super) struct WorkPool {
+    /// None once it is shut down.
+    workers: Option<Runtime>,
+    main: Handle,
+    turns: Arc<Turns>,
+}
+
+impl WorkPool {
+    /// Starts the worker threads. Called within the main runtime.
+    ///
+    /// # Errors
+    ///
+    /// The system starts no thread.
+    pub(super) fn start(threads: usize, bounds: Bounds) -> io::Result<Self> {
+        let workers = Builder::new_multi_thread()
+            .worker_threads(threads.max(1))
+            .thread_name("worker")
+            .on_thread_start(lower_priority)
+            .build()?;
+        Ok(WorkPool { workers: Some(workers), main: Handle::current(), turns: Arc::new(Turns::new(bounds)) })
+    }
+
+    /// Runs work of a user that costs about `bytes` of memory.
+    ///
+    /// # Errors
+    ///
+    /// The user's queue is full.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of the work.
+    pub(super) async fn run<F>(&self, user: &Arc<str>, bytes: usize, work: F) -> Result<F::Output, Rejected>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let turn = self.turns.acquire(user, bytes, self.turns.bounds.queue).await?;
+        Ok(self.run_in(turn, work).await?)
+    }
+
+    /// The same for a part of work that began: its queue is never full.
+    ///
+    /// # Errors
+    ///
+    /// The pool shuts down.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of the work.
+    pub(super) async fn run_queued<F>(
+        &self,
+        user: &Arc<str>,
+        bytes: usize,
+        work: F,
+    ) -> Result<F::Output, ShutDown>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let turn = self.turns.acquire(user, bytes, usize::MAX).await.map_err(|QueueFull| ShutDown)?;
+        self.run_in(turn, work).await
+    }
+
+    async fn run_in<F>(&self, turn: Turn, work: F) -> Result<F::Output, ShutDown>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let workers = self.workers.as_ref().ok_or(ShutDown)?;
+        let work = OnMain { main: self.main.clone(), work: Box::pin(work) };
+        // A set aborts its task when it is dropped.
+        let mut task = JoinSet::new();
+        task.spawn_on(
+            async move {
+                let output = work.await;
+                drop(turn);
+                output
+            },
+            workers.handle(),
+        );
+        match task.join_next().await {
+            Some(Ok(output)) => Ok(output),
+            Some(Err(error)) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(ShutDown),
+            },
+            None => Err(ShutDown),
+        }
+    }
+}
+
+impl Drop for WorkPool {
+    fn drop(&mut self) {
+        if let Some(workers) = self.workers.take() {
+            workers.shutdown_background();
+        }
+    }
+}
+
+fn lower_priority() {
+    // Linux applies it to the calling thread alone. Without it the pool still works.
+    if let Err(error) = rustix::process::nice(NICENESS) {
+        tracing::debug!(%error, "worker threads keep the priority of I/O threads");
+    }
+}
+
+/// Work that starts its tasks and timers on the main runtime.
+struct OnMain<F> {
+    main: Handle,
+    work: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for OnMain<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let main = self.main.clone();
+        let _entered = main.enter();
+        self.work.as_mut().poll(context)
+    }
+}
+
+/// A semaphore that users take by turns.
+struct Turns {
+    bounds: Bounds,
+    state: Mutex<TurnState>,
+}
+
+#[derive(Default)]
+struct TurnState {
+    running: usize,
+    bytes: usize,
+    users: HashMap<Arc<str>, UserTurns>,
+    /// Users with a waiting task, the next one first.
+    order: VecDeque<Arc<str>>,
+}
+
+#[derive(Default)]
+struct UserTurns {
+    running: usize,
+    bytes: usize,
+    waiting: VecDeque<Waiting>,
+}
+
+struct Waiting {
+    bytes: usize,
+    grant: oneshot::Sender<Turn>,
+}
+
+/// The right to run one task; the next task starts when it is dropped.
+struct Turn {
+    /// None once it is given back.
+    turns: Option<Arc<Turns>>,
+    user: Arc<str>,
+    bytes: usize,
+}
+
+impl Turns {
+    fn new(bounds: Bounds) -> Self {
+        Turns { bounds, state: Mutex::default() }
+    }
+
+    async fn acquire(
+        self: &Arc<Self>,
+        user: &Arc<str>,
+        bytes: usize,
+        most_waiting: usize,
+    ) -> Result<Turn, QueueFull> {
+        let (grant, granted) = oneshot::channel();
+        {
+            let state = &mut *self.state.lock();
+            let queue = &mut state.users.entry(Arc::clone(user)).or_default().waiting;
+            if queue.len() >= most_waiting {
+                queue.retain(|task| !task.grant.is_closed());
+            }
+            if queue.len() >= most_waiting {
+                return Err(QueueFull);
+            }
+            queue.push_back(Waiting { bytes: bytes.min(self.bounds.bytes), grant });
+            if queue.len() == 1 {
+                state.order.push_back(Arc::clone(user));
+            }
+        }
+        self.grant_next();
+        // Never an error: a sender is dropped only after it granted a turn.
+        granted.await.map_err(|_| QueueFull)
+    }
+
+    /// Grants turns while there is room.
+    fn grant_next(self: &Arc<Self>) {
+        loop {
+            let next = self.state.lock().take_next(&self.bounds);
+            let Some((user, Waiting { bytes, grant })) = next else { return };
+            if let Err(mut turn) = grant.send(Turn { turns: Some(Arc::clone(self)), user, bytes }) {
+                // The request is gone. Given back here, so that its drop does not call this function again.
+                turn.turns = None;
+                self.state.lock().release(&turn.user, turn.bytes);
+            }
+        }
+    }
+}
+
+impl TurnState {
+    /// The task whose turn it is, counted as running; None when no task may start.
+    fn take_next(&mut self, bounds: &Bounds) -> Option<(Arc<str>, Waiting)> {
+        if self.running >= bounds.tasks {
+            return None;
+        }
+        for _ in 0..self.order.len() {
+            let user = self.order.pop_front()?;
+            let Some(queues) = self.users.get_mut(&user) else { continue };
+            let Some(first) = queues.waiting.front() else { continue };
+            let over = queues.bytes + first.bytes > bounds.bytes_per_user;
+            if queues.running >= bounds.tasks_per_user || (queues.running > 0 && over) {
+                self.order.push_back(user);
+                continue;
+            }
+            if self.running > 0 && self.bytes + first.bytes > bounds.bytes {
+                // It is next as soon as there is room: smaller tasks do not overtake it for ever.
+                self.order.push_front(user);
+                return None;
+            }
+            let task = queues.waiting.pop_front()?;
+            queues.running += 1;
+            queues.bytes += task.bytes;
+            self.running += 1;
+            self.bytes += task.bytes;
+            if !queues.waiting.is_empty() {
+                self.order.push_back(Arc::clone(&user));
+            }
+            return Some((user, task));
+        }
+        None
+    }
+
+    fn release(&mut self, user: &Arc<str>, bytes: usize) {
+        self.running -= 1;
+        self.bytes -= bytes;
+        let Some(queues) = self.users.get_mut(user) else { return };
+        queues.running -= 1;
+        queues.bytes -= bytes;
+        if queues.running == 0 && queues.waiting.is_empty() {
+            self.users.remove(user);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(turns) = self.turns.take() {
+            turns.state.lock().release(&self.user, self.bytes);
+            turns.grant_next();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { tasks: 2, tasks_per_user: 1, queue: 3, bytes: 100, bytes_per_user: 50 };
+
+    fn name(user: &str) -> Arc<str> {
+        Arc::from(user)
+    }
+
+    #[tokio::test]
+    async fn work_runs_on_worker_threads_and_returns_its_output() {
+        let pool = WorkPool::start(1, BOUNDS).unwrap();
+        let work = async { std::thread::current().name().map(str::to_owned) };
+        assert_eq!(pool.run(&name("a"), 1, work).await, Ok(Some("worker".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn task_started_by_work_runs_on_the_main_runtime() {
+        let pool = WorkPool::start(1, BOUNDS).unwrap();
+        let main = std::thread::current().id();
+        let work = async { tokio::spawn(async { std::thread::current().id() }).await.unwrap() };
+        assert_eq!(pool.run(&name("a"), 1, work).await, Ok(main));
+        let sleep = tokio::time::sleep(Duration::from_millis(1));
+        assert_eq!(pool.run(&name("a"), 1, sleep).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn panic_of_work_reaches_the_caller_and_frees_the_turn() {
+        let pool = Arc::new(WorkPool::start(1, BOUNDS).unwrap());
+        for _ in 0..3 {
+            let pool = Arc::clone(&pool);
+            let ran =
+                tokio::spawn(async move { pool.run(&name("a"), 1, async { panic!("expected") }).await });
+            assert!(ran.await.unwrap_err().is_panic());
+        }
+        assert_eq!(pool.run(&name("a"), 1, async { 5 }).await, Ok(5));
+    }
+
+    #[tokio::test]
+    async fn busy_worker_does_not_block_the_main_runtime() {
+        let pool = Arc::new(WorkPool::start(1, BOUNDS).unwrap());
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::spawn({
+            let pool = Arc::clone(&pool);
+            async move { pool.run(&name("a"), 1, async move { wait.recv().is_ok() }).await }
+        });
+        // This test runs on one thread: it goes on only because the worker is another.
+        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        release.send(()).unwrap();
+        assert_eq!(busy.await.unwrap(), Ok(true));
+    }
+
+    #[tokio::test]
+    async fn full_queue_of_a_user_is_refused_and_others_are_served() {
+        let turns = Arc::new(Turns::new(BOUNDS));
+        let running = turns.acquire(&name("a"), 1, 3).await.unwrap();
+        let waiting: Vec<_> = (0..3).map(|_| waiter(&turns, "a", 1)).collect();
+        settle().await;
+        assert_eq!(turns.acquire(&name("a"), 1, 3).await.err(), Some(QueueFull));
+        assert!(turns.acquire(&name("b"), 1, 3).await.is_ok());
+        drop(running);
+        for task in waiting {
+            drop(task.await.unwrap().unwrap());
+        }
+        assert!(turns.state.lock().users.is_empty());
+    }
+
+    #[tokio::test]
+    async fn users_take_turns() {
+        let turns = Arc::new(Turns::new(Bounds { tasks: 1, ..BOUNDS }));
+        let running = turns.acquire(&name("z"), 1, 3).await.unwrap();
+        let (order, mut seen) = mpsc::unbounded_channel();
+        for user in ["a", "a", "a", "b"] {
+            let (turns, order) = (Arc::clone(&turns), order.clone());
+            tokio::spawn(async move {
+                let turn = turns.acquire(&name(user), 1, 3).await.unwrap();
+                order.send(user).unwrap();
+                drop(turn);
+            });
+        }
+        settle().await;
+        drop((running, order));
+        let mut served = Vec::new();
+        while let Some(user) = seen.recv().await {
+            served.push(user);
+        }
+        assert_eq!(served, ["a", "b", "a", "a"]);
+    }
+
+    #[tokio::test]
+    async fn tasks_stay_within_the_bytes_and_a_larger_one_runs_alone() {
+        let turns = Arc::new(Turns::new(BOUNDS));
+        let small = turns.acquire(&name("a"), 40, 3).await.unwrap();
+        let large = waiter(&turns, "b", 1000);
+        settle().await;
+        assert!(!large.is_finished());
+        let later = waiter(&turns, "c", 10);
+        settle().await;
+        assert!(!later.is_finished(), "a small task does not overtake a large one");
+        drop(small);
+        let large = large.await.unwrap().unwrap();
+        assert!(!later.is_finished());
+        drop(large);
+        drop(later.await.unwrap().unwrap());
+    }
+
+    #[tokio::test]
+    async fn tasks_of_one_user_stay_within_the_bytes_of_a_user() {
+        let turns = Arc::new(Turns::new(Bounds { tasks: 9, tasks_per_user: 9, ..BOUNDS }));
+        let running = turns.acquire(&name("a"), 30, 3).await.unwrap();
+        let waiting = waiter(&turns, "a", 30);
+        settle().await;
+        assert!(!waiting.is_finished());
+        drop(turns.acquire(&name("b"), 30, 3).await.unwrap());
+        drop(running);
+        drop(waiting.await.unwrap().unwrap());
+    }
+
+    #[tokio::test]
+    async fn cancelled_waiter_gives_its_turn_to_the_next() {
+        let turns = Arc::new(Turns::new(BOUNDS));
+        let running = turns.acquire(&name("a"), 1, 3).await.unwrap();
+        let cancelled = waiter(&turns, "a", 1);
+        let next = waiter(&turns, "a", 1);
+        settle().await;
+        cancelled.abort();
+        settle().await;
+        drop(running);
+        drop(next.await.unwrap().unwrap());
+        let state = turns.state.lock();
+        assert_eq!((state.running, state.bytes, state.users.len()), (0, 0, 0));
+    }
+
+    fn waiter(
+        turns: &Arc<Turns>,
+        user: &'static str,
+        bytes: usize,
+    ) -> tokio::task::JoinHandle<Result<Turn, QueueFull>> {
+        let turns = Arc::clone(turns);
+        tokio::spawn(async move { turns.acquire(&name(user), bytes, 3).await })
+    }
+
+    /// Lets the tasks of the test run until each waits.
+    async fn settle() {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
