@@ -168,7 +168,7 @@ fn too_old(version: Revision) -> Status {
 }
 
 /// Bytes of the objects of the beginning that are told at once; one always is.
-const INITIAL_BYTES: usize = 128 << 10;
+const INITIAL_BYTES: usize = 32 << 10;
 
 /// How a watch goes on.
 enum Next {
