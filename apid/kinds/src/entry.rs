@@ -13,7 +13,7 @@
 
 use apimachinery::object::Object;
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use storage::Revision;
 
 use crate::{Kind, Resource};
@@ -179,12 +179,24 @@ fn find_metadata(body: &[u8]) -> Option<u32> {
 impl Entry {
     /// Appends the object as JSON with its resourceVersion. Without `head` (kind and apiVersion) for items of lists.
     pub fn write_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) {
+        out.reserve(self.body.len() + 48);
+        let rest = self.begin_json(out, revision, head);
+        out.extend_from_slice(rest);
+    }
+
+    /// Appends the JSON up to the resourceVersion and returns the stored bytes that follow, without a copy.
+    pub fn split_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) -> Bytes {
+        let rest = self.begin_json(out, revision, head);
+        self.body.slice_ref(rest)
+    }
+
+    /// Appends the JSON up to the resourceVersion; the stored bytes that are returned follow.
+    fn begin_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) -> &[u8] {
         let start = self.metadata as usize;
         let end = start + METADATA.len();
-        let (head_bytes, rest) = (self.body.get(..start), self.body.get(end..).unwrap_or_default());
-        out.reserve(self.body.len() + 48);
+        let rest = self.body.get(end..).unwrap_or_default();
         if head {
-            out.extend_from_slice(head_bytes.unwrap_or_default());
+            out.extend_from_slice(self.body.get(..start).unwrap_or_default());
         } else {
             out.push(b'{');
         }
@@ -195,7 +207,22 @@ impl Entry {
         if rest.first() != Some(&b'}') {
             out.push(b',');
         }
-        out.extend_from_slice(rest);
+        rest
+    }
+
+    /// `metadata` with the resourceVersion; the rest of the object is not parsed.
+    ///
+    /// # Errors
+    ///
+    /// The stored bytes are not an object of this kind: the store is corrupt.
+    pub fn metadata(&self, revision: Revision) -> Result<Map<String, Value>, String> {
+        // The last byte of METADATA opens the object.
+        let start = self.metadata as usize + METADATA.len() - 1;
+        let stored = self.body.get(start..).unwrap_or_default();
+        let mut values = serde_json::Deserializer::from_slice(stored).into_iter::<Map<String, Value>>();
+        let mut metadata = values.next().ok_or("no metadata")?.map_err(|error| error.to_string())?;
+        metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+        Ok(metadata)
     }
 
     /// The object tree, with resourceVersion.

@@ -1,28 +1,23 @@
-//! Lists as they are sent: JSON, encoded chunk by chunk when the connection can take more.
+//! Documents as they are sent: piece by piece, each made when the connection can take more.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): a list that is being sent holds one chunk beside what the connection buffers, and the objects of
-//! its snapshot, which are the cache's own: however large it is, however many clients list at once, however slowly they
-//! read.
+//! INVARIANT (bounded): an answer that is being sent holds one piece, what [`Chunks::held_bytes`] says, and objects that the
+//! watch cache owns, whatever its size.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
-use std::sync::Arc;
 
 use apimachinery::status::Status;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::plane::Item;
-use crate::verbs::Shown;
+/// Room of a piece: what the allocator still keeps for each thread.
+pub(super) const ROOM: usize = 32 * 1024;
 
-/// Room of a chunk: what the allocator still keeps for each thread.
-const ROOM: usize = 32 * 1024;
-
-/// Bytes from which on a chunk is sent, so that most objects fit behind them.
-const CHUNK: usize = ROOM - ROOM / 8;
+/// Bytes from which on a piece is sent, so that most objects fit behind them.
+pub(super) const CHUNK: usize = ROOM - ROOM / 8;
 
 /// Pieces of a document, in order; after an error the document is incomplete.
 ///
@@ -47,6 +42,16 @@ pub(super) trait Chunks: Iterator<Item = Result<Bytes, Status>> + Send {
     fn is_costly(&self) -> bool {
         false
     }
+
+    /// The bytes of the document at least, as far as they are known before its first piece.
+    fn least_size(&self) -> usize {
+        0
+    }
+
+    /// The bytes of the document, if they are known when it is prepared, before its first piece.
+    fn exact_size(&self) -> Option<usize> {
+        None
+    }
 }
 
 impl<C: Chunks + ?Sized> Chunks for Box<C> {
@@ -61,11 +66,21 @@ impl<C: Chunks + ?Sized> Chunks for Box<C> {
     fn is_costly(&self) -> bool {
         (**self).is_costly()
     }
+
+    fn least_size(&self) -> usize {
+        (**self).least_size()
+    }
+
+    fn exact_size(&self) -> Option<usize> {
+        (**self).exact_size()
+    }
 }
 
 /// The pieces of an iterator that holds nothing and whose work is small.
+#[cfg(test)]
 struct Cheap<I>(I);
 
+#[cfg(test)]
 impl<I: Iterator> Iterator for Cheap<I> {
     type Item = I::Item;
 
@@ -74,9 +89,11 @@ impl<I: Iterator> Iterator for Cheap<I> {
     }
 }
 
+#[cfg(test)]
 impl<I: Iterator<Item = Result<Bytes, Status>> + Send> Chunks for Cheap<I> {}
 
 /// The items of an iterator as pieces.
+#[cfg(test)]
 pub(super) fn of<I>(pieces: I) -> Box<dyn Chunks>
 where
     I: Iterator<Item = Result<Bytes, Status>> + Send + 'static,
@@ -84,86 +101,88 @@ where
     Box::new(Cheap(pieces))
 }
 
-/// Items of the stored version, copied without parsing one.
-pub(super) struct ListChunks {
-    /// What stands before the items; empty once it was given.
-    opening: Vec<u8>,
-    items: std::vec::IntoIter<Arc<Item>>,
-    first: bool,
-    closed: bool,
+/// A document of which the first pieces are made before the head of the response is sent: the head depends on its size.
+pub(super) struct Beginning {
+    made: VecDeque<Bytes>,
+    size: usize,
+    exact_size: Option<usize>,
+    ended: bool,
+    chunks: Box<dyn Chunks>,
 }
 
-impl ListChunks {
-    /// `opening` ends where the first item begins; the end closes the array and the list.
-    pub(super) fn new(opening: Vec<u8>, items: Vec<Arc<Item>>) -> Self {
-        ListChunks { opening, items: items.into_iter(), first: true, closed: false }
+impl Beginning {
+    /// Of a document of which no piece was made yet.
+    pub(super) fn new(chunks: Box<dyn Chunks>) -> Self {
+        Beginning { made: VecDeque::new(), size: 0, exact_size: None, ended: false, chunks }
+    }
+
+    /// Makes a part of the first `limit` bytes. True: another part remains.
+    ///
+    /// # Errors
+    ///
+    /// Those of the document.
+    pub(super) fn prepare_upto(&mut self, limit: usize) -> Result<bool, Status> {
+        if self.chunks.prepare()? {
+            return Ok(true);
+        }
+        if self.size == 0 {
+            self.exact_size = self.chunks.exact_size();
+        }
+        if self.ended || self.size.max(self.chunks.least_size()) > limit {
+            return Ok(false);
+        }
+        match self.chunks.next().transpose()? {
+            Some(piece) => {
+                self.size += piece.len();
+                self.made.push_back(piece);
+                Ok(true)
+            }
+            None => {
+                self.ended = true;
+                Ok(false)
+            }
+        }
+    }
+
+    /// The size of the document, if it is known.
+    pub(super) fn whole_size(&self) -> Option<usize> {
+        if self.ended { Some(self.size) } else { self.exact_size }
+    }
+
+    /// What was made, in one buffer.
+    pub(super) fn into_made(self) -> Bytes {
+        joined(self.made, self.size)
     }
 }
 
-impl Chunks for ListChunks {
-    fn held_bytes(&self) -> usize {
-        self.opening.len() + self.items.len() * size_of::<Arc<Item>>()
-    }
-}
-
-impl Iterator for ListChunks {
+impl Iterator for Beginning {
     type Item = Result<Bytes, Status>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.closed {
-            return None;
+        match self.made.pop_front() {
+            Some(piece) => Some(Ok(piece)),
+            None if self.ended => None,
+            None => self.chunks.next(),
         }
-        let mut out = std::mem::take(&mut self.opening);
-        out.reserve(ROOM.saturating_sub(out.len()));
-        while out.len() < CHUNK {
-            let Some(item) = self.items.next() else {
-                out.extend_from_slice(b"]}");
-                self.closed = true;
-                break;
-            };
-            if !std::mem::take(&mut self.first) {
-                out.push(b',');
-            }
-            if let Err(status) = Shown::item(item).write_json(&mut out, false) {
-                self.closed = true;
-                return Some(Err(status));
-            }
-        }
-        Some(Ok(Bytes::from(out)))
     }
 }
 
-/// A document whose beginning was made.
-pub(super) enum Begun {
-    /// All of it.
-    Whole(Bytes),
-    /// More than `limit` bytes, and what follows.
-    Long(Box<dyn Chunks>),
-}
-
-/// Makes a document up to a size.
-///
-/// # Errors
-///
-/// Those of its chunks.
-pub(super) fn begin(mut chunks: Box<dyn Chunks>, limit: usize) -> Result<Begun, Status> {
-    let mut made = VecDeque::new();
-    let mut size = 0;
-    while size <= limit {
-        let Some(chunk) = chunks.next().transpose()? else {
-            return Ok(Begun::Whole(joined(made, size)));
-        };
-        size += chunk.len();
-        made.push_back(chunk);
+impl Chunks for Beginning {
+    fn held_bytes(&self) -> usize {
+        self.made.iter().map(Bytes::len).sum::<usize>() + self.chunks.held_bytes()
     }
-    Ok(Begun::Long(of(made.into_iter().map(Ok).chain(chunks))))
+
+    fn is_costly(&self) -> bool {
+        self.made.is_empty() && !self.ended && self.chunks.is_costly()
+    }
 }
 
 /// All of a document.
 ///
 /// # Errors
 ///
-/// Those of its chunks.
+/// Those of its pieces.
+#[cfg(test)]
 pub(super) fn whole(chunks: Box<dyn Chunks>) -> Result<Bytes, Status> {
     let made = chunks.collect::<Result<VecDeque<_>, _>>()?;
     let size = made.iter().map(Bytes::len).sum();
@@ -179,27 +198,57 @@ fn joined(mut chunks: VecDeque<Bytes>, size: usize) -> Bytes {
     Bytes::from(all)
 }
 
-/// Compresses a document as it is made.
+/// Bytes that one call of [`Gzip::next`] compresses at most.
+const COMPRESSED_AT_ONCE: usize = 64 * 1024;
+
+/// Bytes of memory of a compressor: its window, hash chains and buffers.
+const COMPRESSOR: usize = 320 * 1024;
+
+/// Compresses a document piece by piece.
 pub(super) struct Gzip {
     chunks: Box<dyn Chunks>,
-    /// None at the end.
-    encoder: Option<GzEncoder<Vec<u8>>>,
+    /// The rest of the piece that is being compressed.
+    input: Bytes,
+    compressor: Compressor,
+}
+
+enum Compressor {
+    /// Made on first use.
+    Unused,
+    Running(GzEncoder<Vec<u8>>),
+    Ended,
 }
 
 impl Gzip {
-    /// Of the chunks of a document.
+    /// Of the pieces of a document.
     pub(super) fn new(chunks: Box<dyn Chunks>) -> Self {
-        Gzip { chunks, encoder: Some(GzEncoder::new(Vec::new(), Compression::fast())) }
-    }
-}
-
-impl Chunks for Gzip {
-    fn held_bytes(&self) -> usize {
-        self.chunks.held_bytes()
+        Gzip { chunks, input: Bytes::new(), compressor: Compressor::Unused }
     }
 
-    fn is_costly(&self) -> bool {
-        true
+    /// Compresses a bounded part of the document. True: the document has ended.
+    fn compress(&mut self, encoder: &mut GzEncoder<Vec<u8>>) -> Result<bool, Status> {
+        let mut left = COMPRESSED_AT_ONCE;
+        let mut is_costly = false;
+        while left > 0 && encoder.get_ref().len() < CHUNK {
+            if self.input.is_empty() {
+                // One costly piece is enough work for one call.
+                if is_costly {
+                    break;
+                }
+                is_costly = self.chunks.is_costly();
+                match self.chunks.next().transpose()? {
+                    Some(piece) => self.input = piece,
+                    None => return Ok(true),
+                }
+            }
+            let part = self.input.split_to(self.input.len().min(left));
+            encoder.write_all(&part).map_err(Status::internal)?;
+            left -= part.len();
+        }
+        if encoder.get_ref().is_empty() {
+            encoder.flush().map_err(Status::internal)?;
+        }
+        Ok(false)
     }
 }
 
@@ -207,40 +256,137 @@ impl Iterator for Gzip {
     type Item = Result<Bytes, Status>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut encoder = self.encoder.take()?;
-        let made = loop {
-            match self.chunks.next() {
-                Some(Ok(chunk)) => {
-                    if let Err(error) = encoder.write_all(&chunk) {
-                        break Err(error);
-                    }
-                    if encoder.get_ref().len() >= CHUNK {
-                        let made = std::mem::take(encoder.get_mut());
-                        self.encoder = Some(encoder);
-                        break Ok(made);
-                    }
-                }
-                Some(Err(status)) => return Some(Err(status)),
-                None => break encoder.finish(),
-            }
+        let mut encoder = match std::mem::replace(&mut self.compressor, Compressor::Ended) {
+            Compressor::Unused => GzEncoder::new(Vec::new(), Compression::fast()),
+            Compressor::Running(encoder) => encoder,
+            Compressor::Ended => return None,
         };
-        Some(made.map(Bytes::from).map_err(Status::internal))
+        let made = match self.compress(&mut encoder) {
+            Ok(true) => encoder.finish().map_err(Status::internal),
+            Ok(false) => {
+                let made = std::mem::take(encoder.get_mut());
+                self.compressor = Compressor::Running(encoder);
+                Ok(made)
+            }
+            Err(status) => Err(status),
+        };
+        Some(made.map(Bytes::from))
     }
 }
 
-/// A document that is made already, part by part: each is a copy, so that the whole is not held by what is still buffered
-/// of it.
+impl Chunks for Gzip {
+    fn prepare(&mut self) -> Result<bool, Status> {
+        self.chunks.prepare()
+    }
+
+    fn held_bytes(&self) -> usize {
+        let compressor = if matches!(self.compressor, Compressor::Running(_)) { COMPRESSOR } else { 0 };
+        self.chunks.held_bytes() + self.input.len() + compressor
+    }
+
+    fn is_costly(&self) -> bool {
+        !matches!(self.compressor, Compressor::Ended)
+    }
+}
+
+/// A document in one buffer.
+struct Document {
+    rest: Bytes,
+    size: usize,
+    /// Whether others hold the buffer, too.
+    is_shared: bool,
+}
+
+impl Iterator for Document {
+    type Item = Result<Bytes, Status>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let part = self.rest.split_to(self.rest.len().min(ROOM));
+        if part.is_empty() {
+            return None;
+        }
+        Some(Ok(if self.is_shared { part } else { Bytes::copy_from_slice(&part) }))
+    }
+}
+
+impl Chunks for Document {
+    fn held_bytes(&self) -> usize {
+        if self.is_shared || self.rest.is_empty() { 0 } else { self.size }
+    }
+
+    fn least_size(&self) -> usize {
+        self.size
+    }
+
+    fn exact_size(&self) -> Option<usize> {
+        Some(self.size)
+    }
+}
+
+/// A document that belongs to one answer: the pieces are copies, so that a buffered piece does not hold the document.
 pub(super) fn copied(document: Bytes) -> Box<dyn Chunks> {
-    let mut rest = document;
-    of(std::iter::from_fn(move || {
-        let part = rest.split_to(rest.len().min(ROOM));
-        (!part.is_empty()).then(|| Ok(Bytes::copy_from_slice(&part)))
-    }))
+    Box::new(Document { size: document.len(), rest: document, is_shared: false })
+}
+
+/// A document that many answers share: the pieces are parts of its buffer.
+pub(super) fn shared(document: Bytes) -> Box<dyn Chunks> {
+    Box::new(Document { size: document.len(), rest: document, is_shared: true })
+}
+
+/// A document that is encoded whole, when the answer is prepared.
+pub(super) struct Deferred<F> {
+    encode: Option<F>,
+    document: Option<Box<dyn Chunks>>,
+}
+
+impl<F: FnOnce() -> Result<Vec<u8>, Status>> Deferred<F> {
+    /// Of what encodes the document.
+    pub(super) fn new(encode: F) -> Self {
+        Deferred { encode: Some(encode), document: None }
+    }
+}
+
+impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> Iterator for Deferred<F> {
+    type Item = Result<Bytes, Status>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.prepare() {
+            Ok(_) => self.document.as_mut()?.next(),
+            Err(status) => Some(Err(status)),
+        }
+    }
+}
+
+impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> Chunks for Deferred<F> {
+    fn prepare(&mut self) -> Result<bool, Status> {
+        if let Some(encode) = self.encode.take() {
+            self.document = Some(copied(encode()?.into()));
+        }
+        Ok(false)
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.document.as_ref().map_or(0, |document| document.held_bytes())
+    }
+
+    fn is_costly(&self) -> bool {
+        self.encode.is_some()
+    }
+
+    fn least_size(&self) -> usize {
+        self.document.as_ref().map_or(0, |document| document.least_size())
+    }
+
+    fn exact_size(&self) -> Option<usize> {
+        self.document.as_ref().and_then(|document| document.exact_size())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use flate2::read::GzDecoder;
 
@@ -254,6 +400,12 @@ mod tests {
         }))
     }
 
+    fn begin(chunks: Box<dyn Chunks>, limit: usize) -> Result<Beginning, Status> {
+        let mut beginning = Beginning::new(chunks);
+        while beginning.prepare_upto(limit)? {}
+        Ok(beginning)
+    }
+
     #[test]
     fn a_document_is_whole_up_to_a_size() {
         for (parts, limit, is_whole) in [
@@ -265,11 +417,71 @@ mod tests {
             (&[11, 1, 1], 10, false),
         ] {
             let all = whole(chunks(parts)).unwrap();
-            match begin(chunks(parts), limit).unwrap() {
-                Begun::Whole(bytes) => assert_eq!((bytes, true), (all, is_whole), "{parts:?}"),
-                Begun::Long(rest) => assert_eq!((whole(rest).unwrap(), false), (all, is_whole), "{parts:?}"),
+            let beginning = begin(chunks(parts), limit).unwrap();
+            assert_eq!(beginning.whole_size(), is_whole.then_some(all.len()), "{parts:?}");
+            assert!(!beginning.is_costly() && beginning.held_bytes() <= all.len());
+            if is_whole {
+                assert_eq!(beginning.into_made(), all, "{parts:?}");
+            } else {
+                assert_eq!(whole(Box::new(beginning)).unwrap(), all, "{parts:?}");
             }
         }
+    }
+
+    #[test]
+    fn document_whose_least_size_exceeds_the_limit_is_not_begun() {
+        let document = Bytes::from(vec![b'a'; 100]);
+        for (limit, made) in [(99, 0), (100, 100)] {
+            let beginning = begin(shared(document.clone()), limit).unwrap();
+            assert_eq!(beginning.held_bytes(), made, "{limit}");
+            assert_eq!(whole(Box::new(beginning)).unwrap(), document);
+        }
+    }
+
+    #[test]
+    fn shared_document_is_sent_without_copies() {
+        let document = Bytes::from(vec![b'a'; 3 * ROOM]);
+        let mut pieces = shared(document.clone());
+        assert_eq!(pieces.held_bytes(), 0);
+        let second = pieces.nth(1).unwrap().unwrap();
+        assert_eq!(second.as_ptr(), document[ROOM..].as_ptr());
+    }
+
+    #[test]
+    fn deferred_document_is_encoded_when_it_is_prepared() {
+        let mut pieces = Deferred::new(|| Ok(vec![b'a'; 3 * ROOM]));
+        assert!(pieces.is_costly() && pieces.held_bytes() == 0);
+        assert!(!pieces.prepare().unwrap());
+        assert!(!pieces.is_costly() && pieces.held_bytes() == 3 * ROOM);
+        assert_eq!(whole(Box::new(pieces)).unwrap().len(), 3 * ROOM);
+        let mut failing = Deferred::new(|| Err(Status::internal("unreadable")));
+        assert!(failing.prepare().is_err() && failing.next().is_none());
+    }
+
+    #[test]
+    fn compressor_takes_bounded_input_and_gives_no_empty_piece() {
+        // Each byte of the output stands for many of the input.
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&taken);
+        let parts = (0..300).map(move |_| {
+            counter.fetch_add(CHUNK, Ordering::Relaxed);
+            Ok(Bytes::from(vec![b'a'; CHUNK]))
+        });
+        let mut compressed = Gzip::new(of(parts));
+        assert_eq!(compressed.held_bytes(), 0, "the compressor is made on first use");
+        let (mut before, mut out) = (0, Vec::new());
+        while let Some(piece) = compressed.next() {
+            let piece = piece.unwrap();
+            assert!(!piece.is_empty());
+            out.extend_from_slice(&piece);
+            let now = taken.load(Ordering::Relaxed);
+            assert!(now - before <= COMPRESSED_AT_ONCE + CHUNK, "{now}");
+            before = now;
+        }
+        assert_eq!(compressed.held_bytes(), 0);
+        let mut text = Vec::new();
+        GzDecoder::new(&out[..]).read_to_end(&mut text).unwrap();
+        assert_eq!(text.len(), 300 * CHUNK);
     }
 
     #[test]

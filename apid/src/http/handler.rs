@@ -21,12 +21,15 @@ use super::negotiate;
 use super::pieces::PieceMaker;
 use super::query::Query;
 use super::request_info::RequestInfo;
-use super::respond::{AUDIT_ID, Answer, Delivery};
+use super::respond::{AUDIT_ID, Answer, Delivery, Wishes};
 use super::shares::Shares;
 use super::work_pool::{Bounds, WorkPool};
 use super::{openapi, openid, paths, resources, weight};
 use crate::auth::{Authorized, Credentials};
 use crate::plane::Plane;
+
+/// Bytes that the beginning of a small answer costs.
+const PREPARE_COST: usize = 1 << 20;
 
 /// Answers the requests of a server.
 pub struct Api {
@@ -86,7 +89,9 @@ impl Api {
         });
         exchange.begin_audit();
         let span = exchange.span();
-        let mut answer = self.guarded(&exchange, body).instrument(span.clone()).await;
+        let compression = plane.gates.enabled(serving::gates::Gate::ApiResponseCompression);
+        let wishes = Wishes::new(&exchange.head.headers, &exchange.query, compression);
+        let mut answer = self.guarded(&exchange, body, wishes).instrument(span.clone()).await;
 
         let latency = time.passed();
         span.in_scope(|| tracing::debug!(code = answer.code(), latency_ms = latency.as_millis(), "request"));
@@ -115,15 +120,9 @@ impl Api {
                 }
             })
         };
-        let compression = plane.gates.enabled(serving::gates::Gate::ApiResponseCompression);
-        let response = answer.into_response(&Delivery::new(
-            head.method == Method::HEAD,
-            &head.headers,
-            &exchange.query,
-            compression,
-            &audit_id,
-            &send,
-        ));
+        let is_head = head.method == Method::HEAD;
+        let response =
+            answer.into_response(&Delivery { audit_id: &audit_id, head: is_head, wishes, send: &send });
         response.map(|body| maker.track(body))
     }
 
@@ -134,9 +133,9 @@ impl Api {
     }
 
     /// The answer, whatever happens: a panic is a 500, a request that takes too long a 504.
-    async fn guarded(&self, exchange: &Arc<Exchange>, body: RequestBody) -> Answer {
+    async fn guarded(&self, exchange: &Arc<Exchange>, body: RequestBody, wishes: Wishes) -> Answer {
         // In a box: what is done with it on the way moves a pointer, not all that the verbs keep.
-        let work = AssertUnwindSafe(Box::pin(self.run(exchange, body))).catch_unwind();
+        let work = AssertUnwindSafe(Box::pin(self.run(exchange, body, wishes))).catch_unwind();
         let result = match tokio::time::timeout(self.plane.request_timeout, work).await {
             Ok(Ok(result)) => result,
             Ok(Err(_panic)) => {
@@ -154,7 +153,12 @@ impl Api {
         })
     }
 
-    async fn run(&self, exchange: &Arc<Exchange>, body: RequestBody) -> Result<Answer, Status> {
+    async fn run(
+        &self,
+        exchange: &Arc<Exchange>,
+        body: RequestBody,
+        wishes: Wishes,
+    ) -> Result<Answer, Status> {
         let credentials = Credentials {
             presented: &exchange.presented,
             certificate_chain: &exchange.connection.client_chain,
@@ -190,15 +194,39 @@ impl Api {
         let _place = self.in_flight.enter(&exchange.info.attributes, &caller.user().groups, share)?;
         let is_binary = negotiate::is_binary(&exchange.head.headers);
         match weight::expected_cost(&self.plane, &authorized, &body, is_binary) {
-            None => route(exchange, &authorized, &body).await,
+            None => {
+                let answer = route(exchange, &authorized, &body).await?;
+                self.prepare(answer, wishes, &share.user).await
+            }
             Some(bytes) => {
-                let user = Arc::clone(&share.user);
                 let exchange = Arc::clone(exchange);
-                let work = async move { route(&exchange, &authorized, &body).await };
-                let done = self.pool.run(&user, bytes, work.in_current_span()).await;
-                done.unwrap_or_else(|full| Err(in_flight::too_many_requests(&full.to_string())))
+                let work = async move {
+                    let mut answer = route(&exchange, &authorized, &body).await?;
+                    while answer.prepare(wishes) {}
+                    Ok(answer)
+                };
+                let done = self.pool.run(&share.user, bytes, work.in_current_span()).await;
+                done.unwrap_or_else(|rejected| Err(in_flight::too_many_requests(&rejected.to_string())))
             }
         }
+    }
+
+    /// Does the work that precedes the head of the response; on the pool when it is more than a part.
+    async fn prepare(&self, mut answer: Answer, wishes: Wishes, user: &Arc<str>) -> Result<Answer, Status> {
+        if !answer.prepare(wishes) {
+            return Ok(answer);
+        }
+        if !answer.is_costly() {
+            while answer.prepare(wishes) {
+                tokio::task::yield_now().await;
+            }
+            return Ok(answer);
+        }
+        let work = async move {
+            while answer.prepare(wishes) {}
+            answer
+        };
+        self.pool.run_queued(user, PREPARE_COST, work.in_current_span()).await.map_err(Status::internal)
     }
 
     async fn authorize(

@@ -16,9 +16,11 @@
 mod body;
 mod chunks;
 mod deadline;
+mod encoding;
 mod exchange;
 mod handler;
 mod in_flight;
+mod lists;
 mod metrics;
 mod negotiate;
 mod openapi;

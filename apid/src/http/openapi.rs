@@ -45,7 +45,7 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Answer, Status> {
         [_, "v2"] => version_2(exchange).await,
         [_, _] => {
             let index = make(exchange, OpenApi::v3_index).await?;
-            deliver(exchange, &index, accept(exchange, &[(JSON, JSON)])?)
+            deliver(exchange, &index, accept(exchange, &[(JSON, JSON)])?).await
         }
         [_, _, rest @ ..] => group_version(exchange, rest.join("/")).await,
         _ => Ok(not_found()),
@@ -59,7 +59,7 @@ async fn version_2(exchange: &Exchange) -> Result<Answer, Status> {
     } else {
         make(exchange, OpenApi::v2).await?
     };
-    deliver(exchange, &document, media_type)
+    deliver(exchange, &document, media_type).await
 }
 
 async fn group_version(exchange: &Exchange, path: String) -> Result<Answer, Status> {
@@ -69,13 +69,14 @@ async fn group_version(exchange: &Exchange, path: String) -> Result<Answer, Stat
     };
     let media_type = accept(exchange, &[(JSON, JSON)])?;
     match exchange.query.first("hash") {
-        None | Some("") => deliver(exchange, &document, media_type),
+        None | Some("") => deliver(exchange, &document, media_type).await,
         Some(hash) if hash == document.hash() => {
             let expires = exchange.plane.clock.now() + FOR_EVER;
             let expires = jiff::fmt::rfc2822::DateTimePrinter::new()
                 .timestamp_to_rfc9110_string(&expires)
                 .map_err(Status::internal)?;
-            Ok(deliver(exchange, &document, media_type)?
+            Ok(deliver(exchange, &document, media_type)
+                .await?
                 .with_header(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"))
                 .with_header(header::EXPIRES, HeaderValue::from_str(&expires).map_err(Status::internal)?))
         }
@@ -106,17 +107,26 @@ fn accept(exchange: &Exchange, offered: &[(&str, &'static str)]) -> Result<&'sta
     called.ok_or_else(|| Status::not_acceptable(&names))
 }
 
-/// A document, unless the client has it.
-fn deliver(exchange: &Exchange, document: &Packed, media_type: &'static str) -> Result<Answer, Status> {
+/// A document, unless the client has it. Its buffer is shared by all answers that are being sent.
+async fn deliver(exchange: &Exchange, document: &Packed, media_type: &'static str) -> Result<Answer, Status> {
     let headers = &exchange.head.headers;
     let etag = format!("\"{}\"", document.hash());
     let answer = if has(headers, &etag) {
         Answer::empty(StatusCode::NOT_MODIFIED.as_u16())
     } else if negotiate::accepts_gzip(headers) {
-        Answer::text_as(200, document.gzip(), media_type)
+        Answer::shared(200, document.gzip(), media_type)
             .with_header(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))
     } else {
-        Answer::text_as(200, document.plain().map_err(Status::internal)?, media_type)
+        let plain = match document.unpacked() {
+            Some(plain) => plain,
+            None => {
+                let document = document.clone();
+                let unpack = move || document.plain();
+                let plain = tokio::task::spawn_blocking(unpack).await.map_err(Status::internal)?;
+                plain.map_err(Status::internal)?
+            }
+        };
+        Answer::shared(200, plain, media_type)
     };
     let etag = HeaderValue::from_str(&etag).map_err(Status::internal)?;
     let vary = HeaderValue::from_static("Accept, Accept-Encoding");

@@ -18,9 +18,11 @@ use apimachinery::status::Status;
 use bytes::Bytes;
 use kinds::Resource;
 use moka::sync::Cache;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 use schema::{Schema, write_message};
 use serde_json::Value;
 
+use super::encoding::Frame;
 use crate::plane::Item;
 use crate::verbs::envelope;
 
@@ -63,21 +65,58 @@ pub(super) fn document(value: &Value) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A list in its envelope: `metadata` and the messages of its items.
-pub(super) fn list(api_version: &str, kind: &str, metadata: Object, items: &[Bytes]) -> Vec<u8> {
-    let size: usize = items.iter().map(|item| item.len() + 8).sum();
-    let mut out = Vec::with_capacity(size + 256);
-    envelope::write(api_version, kind, &mut out, |out| {
-        write_message(1, out, |out| {
+/// The message of a list without its items, which are fields of the same number.
+pub(super) struct ListMessage {
+    /// The field `metadata`.
+    metadata: Vec<u8>,
+    /// The number of the field `items`.
+    items: u32,
+}
+
+impl ListMessage {
+    /// Of most kinds: `metadata` before the items.
+    pub(super) fn new(metadata: &Object) -> Self {
+        ListMessage::numbered(metadata, 1, 2)
+    }
+
+    /// Of a `PartialObjectMetadataList`: in v1beta1 the items come first.
+    pub(super) fn partial(metadata: &Object, version: &str) -> Self {
+        if version == "v1beta1" { ListMessage::numbered(metadata, 2, 1) } else { ListMessage::new(metadata) }
+    }
+
+    fn numbered(metadata: &Object, number: u32, items: u32) -> Self {
+        let mut field = Vec::new();
+        write_message(number, &mut field, |out| {
             if let Some(schema) = Schema::of("meta/v1.ListMeta") {
-                schema.write_protobuf(&metadata, out);
+                schema.write_protobuf(metadata, out);
             }
         });
-        for item in items {
-            write_message(2, out, |out| out.extend_from_slice(item));
-        }
-    });
-    out
+        ListMessage { metadata: field, items }
+    }
+
+    /// What stands around the items: with the envelope, and with the metadata on its side.
+    pub(super) fn frame(&self, api_version: &str, kind: &str, lengths: &[u32]) -> Frame {
+        let items = lengths.iter().map(|length| self.item_size(*length));
+        let size = self.metadata.len() as u64 + items.sum::<u64>();
+        let (mut opening, mut closing) = (Vec::with_capacity(256), Vec::new());
+        envelope::begin(api_version, kind, size, &mut opening);
+        let side = if self.items == 1 { &mut closing } else { &mut opening };
+        side.extend_from_slice(&self.metadata);
+        closing.extend_from_slice(&envelope::END);
+        Frame { opening, closing }
+    }
+
+    /// The bytes of an item whose message has a length.
+    pub(super) fn item_size(&self, length: u32) -> u64 {
+        let length = u64::from(length);
+        (key_len(self.items) + encoded_len_varint(length)) as u64 + length
+    }
+
+    /// Appends what precedes the message of an item.
+    pub(super) fn begin_item(&self, length: usize, out: &mut Vec<u8>) {
+        encode_key(self.items, WireType::LengthDelimited, out);
+        encode_varint(length as u64, out);
+    }
 }
 
 /// Bytes of the length before an event.
@@ -101,14 +140,15 @@ const KEPT: u64 = 32 * 1024 * 1024;
 /// Bytes that an entry costs beside its message.
 const OVERHEAD: usize = 160;
 
-/// The messages of cached objects, by key, revision and type.
-pub struct Messages(Cache<(Arc<str>, u64, usize), Bytes>);
+/// A key, a revision, and the addresses of the kind and of the message type: versions of a kind differ in metadata, too.
+type Key = (Arc<str>, u64, usize, usize);
+
+/// The messages of cached objects.
+pub struct Messages(Cache<Key, Bytes>);
 
 impl Default for Messages {
     fn default() -> Self {
-        let weigh = |_: &(Arc<str>, u64, usize), message: &Bytes| {
-            u32::try_from(message.len() + OVERHEAD).unwrap_or(u32::MAX)
-        };
+        let weigh = |_: &Key, message: &Bytes| u32::try_from(message.len() + OVERHEAD).unwrap_or(u32::MAX);
         Messages(Cache::builder().max_capacity(KEPT).weigher(weigh).build())
     }
 }
@@ -122,10 +162,12 @@ impl Messages {
     pub(super) fn item(
         &self,
         item: &Item,
+        resource: &Arc<Resource>,
         schema: &'static Schema,
         object: impl FnOnce() -> Result<Object, Status>,
     ) -> Result<Bytes, Status> {
-        let key = (Arc::clone(item.key()), item.revision().0, std::ptr::from_ref(schema).addr());
+        let (kind, message_type) = (Arc::as_ptr(resource).addr(), std::ptr::from_ref(schema).addr());
+        let key = (Arc::clone(item.key()), item.revision().0, kind, message_type);
         if let Some(kept) = self.0.get(&key) {
             return Ok(kept);
         }

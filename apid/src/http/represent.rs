@@ -1,5 +1,5 @@
-//! Objects and lists as JSON or Protobuf: as their own kind, where JSON is a copy of bytes, as a Table, or as their metadata
-//! alone.
+//! Objects and lists in every representation: as their own kind, where JSON is a copy of bytes, as a Table, or as their
+//! metadata alone.
 
 use std::sync::Arc;
 
@@ -7,32 +7,41 @@ use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
+use bytes::Bytes;
 use kinds::{Resource, Table};
+use schema::Schema;
 use serde_json::{Map, Value, json};
 
-use super::chunks::ListChunks;
+use super::chunks::{Chunks, Deferred};
+use super::encoding::{Encoding, Frame, write_compact};
+use super::lists::{Form, LargeObject, ListChunks, Messages};
 use super::negotiate::{Format, Negotiated, Shape};
-use super::protobuf;
-use crate::plane::Plane;
+use super::protobuf::{self, ListMessage};
+use crate::plane::{Item, Plane};
 use crate::verbs::{Listed, Shown};
 
 /// How the objects of one answer are represented.
-pub(super) struct Representation<'a> {
-    plane: &'a Plane,
-    resource: &'a Resource,
-    version: &'a str,
+#[derive(Clone)]
+pub(super) struct Representation {
+    plane: Arc<Plane>,
+    resource: Arc<Resource>,
+    version: String,
     format: Format,
     shape: Shape,
     include: Include,
+    pretty: bool,
 }
 
-/// A list, encoded.
+/// An object, encoded.
 pub(super) enum Encoded {
-    /// At once.
+    /// JSON to be encoded further, or Protobuf.
     Whole(Vec<u8>),
-    /// JSON that is made as it is sent.
-    Chunks(ListChunks),
+    /// As it is sent.
+    Chunks(Box<dyn Chunks>),
 }
+
+/// Stored bytes from which on an object is sent in pieces.
+const LARGE: usize = 32 * 1024;
 
 /// What stands in the rows of a Table beside the cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,16 +51,16 @@ enum Include {
     Object,
 }
 
-impl<'a> Representation<'a> {
+impl Representation {
     /// For a kind. `include_object` is the query parameter of Tables.
     ///
     /// # Errors
     ///
     /// 400: the parameter has a value that does not exist.
     pub(super) fn new(
-        plane: &'a Plane,
-        resource: &'a Resource,
-        version: &'a str,
+        plane: &Arc<Plane>,
+        resource: &Arc<Resource>,
+        version: &str,
         Negotiated { format, shape }: Negotiated,
         include_object: &str,
     ) -> Result<Self, Status> {
@@ -67,7 +76,14 @@ impl<'a> Representation<'a> {
             }
             _ => Include::Metadata,
         };
-        Ok(Representation { plane, resource, version, format, shape, include })
+        let (plane, resource, version) = (Arc::clone(plane), Arc::clone(resource), version.to_owned());
+        Ok(Representation { plane, resource, version, format, shape, include, pretty: false })
+    }
+
+    /// With JSON indented or not.
+    #[must_use]
+    pub(super) fn with_pretty(self, pretty: bool) -> Self {
+        Representation { pretty, ..self }
     }
 
     /// One object.
@@ -75,34 +91,61 @@ impl<'a> Representation<'a> {
     /// # Errors
     ///
     /// 500: the stored bytes are no object.
-    pub(super) fn object(&self, shown: &Shown) -> Result<Vec<u8>, Status> {
+    pub(super) fn object(&self, shown: &Shown) -> Result<Encoded, Status> {
+        match shown {
+            Shown::Cached(item, _) if item.value().len() > LARGE => {
+                Ok(Encoded::Chunks(self.large_object(shown.clone(), Arc::clone(item))))
+            }
+            _ => self.whole_object(shown).map(Encoded::Whole),
+        }
+    }
+
+    fn large_object(&self, shown: Shown, item: Arc<Item>) -> Box<dyn Chunks> {
+        let encoding = Encoding::of(self.format, self.pretty);
+        if encoding == Some(Encoding::Compact) && self.is_stored_form() {
+            return Box::new(LargeObject::new(shown, item));
+        }
+        let representation = self.clone();
+        Box::new(Deferred::new(move || match encoding {
+            Some(encoding) => Ok(encoding.document(&representation.tree(&shown, true)?)),
+            None => representation.whole_object(&shown),
+        }))
+    }
+
+    /// Whether objects are shown as they are stored.
+    fn is_stored_form(&self) -> bool {
+        matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_)) && !self.resource.is_converted()
+    }
+
+    /// One object as JSON or Protobuf.
+    fn whole_object(&self, shown: &Shown) -> Result<Vec<u8>, Status> {
         match (self.shape, self.format) {
             (Shape::Own | Shape::AggregatedDiscovery(_), Format::Protobuf(_)) => {
                 let mut out = Vec::new();
                 protobuf::object(&self.converted(shown.object()?)?, &mut out)?;
                 Ok(out)
             }
-            (Shape::Own | Shape::AggregatedDiscovery(_), _) if self.resource.is_converted() => {
-                self.document(&self.converted(shown.object()?)?.into_value())
-            }
-            (Shape::Own | Shape::AggregatedDiscovery(_), _) => {
+            (Shape::Own | Shape::AggregatedDiscovery(_), _) if !self.resource.is_converted() => {
                 let mut out = Vec::new();
                 shown.write_json(&mut out, true)?;
                 Ok(out)
             }
-            (Shape::Metadata(version), _) => {
-                self.document(&self.partial(self.converted(shown.object()?)?, version))
-            }
-            (Shape::Table(version), _) => self.table_of_one(shown, version, true),
+            _ => self.document(&self.tree(shown, true)?),
         }
     }
 
-    /// A Table with one row.
-    fn table_of_one(&self, shown: &Shown, version: &str, with_columns: bool) -> Result<Vec<u8>, Status> {
-        let object = shown.object()?;
-        let metadata = json!({"resourceVersion": object.resource_version()});
-        let rows = vec![self.row(object, version)?];
-        self.document(&self.table(version, metadata, with_columns, rows))
+    /// One object as a tree. `with_columns`: a Table has its column definitions.
+    fn tree(&self, shown: &Shown, with_columns: bool) -> Result<Value, Status> {
+        match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => Ok(self.converted(shown.object()?)?.into_value()),
+            Shape::Metadata(version) => self.metadata_of(shown, version),
+            Shape::Table(version) => {
+                let object = shown.object()?;
+                let metadata = json!({"resourceVersion": object.resource_version()});
+                let rows = vec![self.row(object, version)?];
+                Ok(self.table(version, metadata, with_columns, rows))
+            }
+        }
     }
 
     /// A document that has been made as a tree.
@@ -115,86 +158,114 @@ impl<'a> Representation<'a> {
         }
     }
 
-    /// A list.
+    /// A list, made as it is sent.
     ///
     /// # Errors
     ///
-    /// 500: the stored bytes of an item are no object.
-    pub(super) fn list(&self, listed: Listed) -> Result<Encoded, Status> {
-        let own = matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_));
-        if own && !self.resource.is_converted() && !matches!(self.format, Format::Protobuf(_)) {
-            // So that what cannot be read is a Status, not half of a list.
-            listed.items.iter().try_for_each(|item| Shown::check(item))?;
-            return Ok(Encoded::Chunks(ListChunks::new(self.opening(&listed), listed.items)));
-        }
-        self.whole_list(&listed).map(Encoded::Whole)
+    /// 500: it has no such form, which negotiation excludes.
+    pub(super) fn list(&self, listed: Listed) -> Result<Box<dyn Chunks>, Status> {
+        let (form, frame) = match Encoding::of(self.format, self.pretty) {
+            None => (Form::Messages(self.messages(&listed)?), Frame::default()),
+            Some(encoding) => self.trees(encoding, &listed),
+        };
+        Ok(Box::new(ListChunks::new(self.clone(), form, frame, listed.items)))
     }
 
-    fn whole_list(&self, listed: &Listed) -> Result<Vec<u8>, Status> {
+    /// The form of a list of trees, and what stands around its items.
+    fn trees(&self, encoding: Encoding, listed: &Listed) -> (Form, Frame) {
         let metadata = list_metadata(listed);
-        match self.shape {
-            Shape::Own | Shape::AggregatedDiscovery(_) => match self.format {
-                Format::Json | Format::Yaml | Format::Cbor => self.converted_list(listed),
-                Format::Protobuf(_) => self.own_messages(listed, metadata),
-            },
+        let (mut fields, array) = match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => {
+                if encoding == Encoding::Compact {
+                    let form =
+                        if self.is_stored_form() { Form::Stored } else { Form::Trees(Encoding::Compact) };
+                    return (form, Frame { opening: self.opening(listed), closing: b"]}".to_vec() });
+                }
+                (json!({"kind": self.resource.list_kind(), "apiVersion": self.api_version()}), "items")
+            }
             Shape::Metadata(version) => {
-                let items = objects(listed)
-                    .map(|object| Ok(self.partial(self.converted(object?)?, version)))
-                    .collect::<Result<Vec<_>, Status>>()?;
-                self.document(&json!({
-                    "kind": "PartialObjectMetadataList",
-                    "apiVersion": self.meta_version(version),
-                    "metadata": metadata,
-                    "items": items,
-                }))
+                let api_version = self.meta_version(version);
+                (json!({"kind": "PartialObjectMetadataList", "apiVersion": api_version}), "items")
             }
-            Shape::Table(version) => {
-                let rows = objects(listed).map(|object| self.row(object?, version));
-                let rows = rows.collect::<Result<Vec<_>, Status>>()?;
-                self.document(&self.table(version, metadata, true, rows))
+            Shape::Table(version) => (self.table(version, Value::Null, true, Vec::new()), "rows"),
+        };
+        if let Value::Object(fields) = &mut fields {
+            fields.remove(array);
+            fields.insert("metadata".to_owned(), metadata);
+            let frame = encoding.frame(std::mem::take(fields), array, listed.items.len());
+            return (Form::Trees(encoding), frame);
+        }
+        (Form::Trees(encoding), Frame::default())
+    }
+
+    /// The parts of a list in Protobuf.
+    fn messages(&self, listed: &Listed) -> Result<Messages, Status> {
+        let metadata = Object::from_value(list_metadata(listed)).unwrap_or_default();
+        let (api_version, kind, list, item) = match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => (
+                self.api_version(),
+                self.resource.list_kind(),
+                ListMessage::new(&metadata),
+                protobuf::schema_of(&self.api_version(), self.resource.kind.kind),
+            ),
+            Shape::Metadata(version) => (
+                self.meta_version(version),
+                "PartialObjectMetadataList".to_owned(),
+                ListMessage::partial(&metadata, version),
+                Schema::of("meta/v1.PartialObjectMetadata"),
+            ),
+            Shape::Table(_) => return Err(Status::internal("the answer has no Protobuf form")),
+        };
+        let schema = item.ok_or_else(|| Status::internal("the kind has no Protobuf form"))?;
+        Ok(Messages { api_version, kind, schema, list, lengths: Vec::new() })
+    }
+
+    /// An item of a list of trees.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are no object.
+    pub(super) fn item_tree(&self, item: Arc<Item>) -> Result<Value, Status> {
+        let shown = Shown::item(item);
+        match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => {
+                let mut object = self.converted(shown.object()?)?;
+                object.remove("kind");
+                object.remove("apiVersion");
+                Ok(object.into_value())
             }
+            Shape::Metadata(version) => self.metadata_of(&shown, version),
+            Shape::Table(version) => self.row(shown.object()?, version),
         }
     }
 
-    /// Messages of items are copied once they have been made.
-    fn own_messages(&self, listed: &Listed, metadata: Value) -> Result<Vec<u8>, Status> {
-        let api_version = self.api_version();
-        let schema = protobuf::schema_of(&api_version, self.resource.kind.kind)
-            .ok_or_else(|| Status::internal("the kind has no Protobuf form"))?;
-        let messages = listed.items.iter().map(|item| {
-            let object = || self.converted(Shown::item(Arc::clone(item)).object()?);
-            self.plane.messages.item(item, schema, object)
-        });
-        let messages = messages.collect::<Result<Vec<_>, Status>>()?;
-        let metadata = Object::from_value(metadata).unwrap_or_default();
-        Ok(protobuf::list(&api_version, &self.resource.list_kind(), metadata, &messages))
-    }
-
-    /// Items of another version are made from their trees.
-    fn converted_list(&self, listed: &Listed) -> Result<Vec<u8>, Status> {
-        let mut out = self.opening(listed);
-        for (i, object) in objects(listed).enumerate() {
-            if i > 0 {
-                out.push(b',');
+    /// The message of an item of a list.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are no object.
+    pub(super) fn message(&self, item: &Arc<Item>, schema: &'static Schema) -> Result<Bytes, Status> {
+        let object = || {
+            let shown = Shown::item(Arc::clone(item));
+            match self.shape {
+                Shape::Metadata(version) => {
+                    Ok(Object::from_value(self.metadata_of(&shown, version)?).unwrap_or_default())
+                }
+                _ => self.converted(shown.object()?),
             }
-            let mut object = self.converted(object?)?;
-            object.remove("kind");
-            object.remove("apiVersion");
-            write(&mut out, &object.into_value());
-        }
-        out.extend_from_slice(b"]}");
-        Ok(out)
+        };
+        self.plane.messages.item(item, &self.resource, schema, object)
     }
 
     /// What stands before the items of a list in JSON.
     fn opening(&self, listed: &Listed) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(b"{\"kind\":");
-        write(&mut out, &Value::from(self.resource.list_kind()));
+        write_compact(&Value::from(self.resource.list_kind()), &mut out);
         out.extend_from_slice(b",\"apiVersion\":");
-        write(&mut out, &Value::from(self.api_version()));
+        write_compact(&Value::from(self.api_version()), &mut out);
         out.extend_from_slice(b",\"metadata\":");
-        write(&mut out, &list_metadata(listed));
+        write_compact(&list_metadata(listed), &mut out);
         out.extend_from_slice(b",\"items\":[");
         out
     }
@@ -206,8 +277,8 @@ impl<'a> Representation<'a> {
     /// 500: the stored bytes are no object.
     pub(super) fn event_object(&self, shown: &Shown, first: bool) -> Result<Vec<u8>, Status> {
         match self.shape {
-            Shape::Table(version) => self.table_of_one(shown, version, first),
-            _ => self.object(shown),
+            Shape::Table(_) => self.document(&self.tree(shown, first)?),
+            _ => self.whole_object(shown),
         }
     }
 
@@ -243,11 +314,23 @@ impl<'a> Representation<'a> {
         format!("{}/{version}", self.plane.names.meta_group())
     }
 
+    /// The metadata of an object; the rest of a stored one is not parsed.
+    fn metadata_of(&self, shown: &Shown, version: &str) -> Result<Value, Status> {
+        if self.resource.is_converted() {
+            return Ok(self.partial(self.converted(shown.object()?)?, version));
+        }
+        Ok(self.partial_of(shown.metadata()?, version))
+    }
+
     fn partial(&self, mut object: Object, version: &str) -> Value {
+        self.partial_of(object.remove("metadata").unwrap_or_else(|| json!({})), version)
+    }
+
+    fn partial_of(&self, metadata: Value, version: &str) -> Value {
         json!({
             "kind": "PartialObjectMetadata",
             "apiVersion": self.meta_version(version),
-            "metadata": object.remove("metadata").unwrap_or_else(|| json!({})),
+            "metadata": metadata,
         })
     }
 
@@ -298,11 +381,6 @@ impl<'a> Representation<'a> {
     }
 }
 
-/// The trees of a list, one after another: only what is shown of them is kept.
-fn objects(listed: &Listed) -> impl Iterator<Item = Result<Object, Status>> {
-    listed.items.iter().map(|item| Shown::item(Arc::clone(item)).object())
-}
-
 fn list_metadata(listed: &Listed) -> Value {
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".into(), listed.revision.to_string().into());
@@ -315,6 +393,6 @@ fn list_metadata(listed: &Listed) -> Value {
     Value::Object(metadata)
 }
 
-fn write(out: &mut Vec<u8>, value: &Value) {
-    out.extend_from_slice(value.to_string().as_bytes());
-}
+#[cfg(test)]
+#[path = "tests/represent.rs"]
+mod tests;

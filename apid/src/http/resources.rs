@@ -13,7 +13,7 @@ use super::represent::Representation;
 use super::respond::Answer;
 use super::stream::{self, Encoder, Finish};
 use super::websocket::Handshake;
-use super::{params, paths, protobuf};
+use super::{params, paths, protobuf, respond};
 use crate::audit::Stage;
 use crate::auth::Authorized;
 use crate::plane::Collection;
@@ -135,8 +135,8 @@ async fn get(exchange: &Exchange, call: &Call<'_>) -> Result<Answer, Status> {
         ));
     }
     let shown = verbs::get(call, exchange.query.text("resourceVersion")).await?;
-    let json = exchange.represent(call, negotiated)?.object(&shown)?;
-    Ok(Answer::document(200, json, negotiated.format))
+    let encoded = exchange.represent(call, negotiated)?.object(&shown)?;
+    Ok(Answer::object(200, encoded, negotiated.format))
 }
 
 async fn list(exchange: &Exchange, call: &Call<'_>) -> Result<Answer, Status> {
@@ -236,13 +236,11 @@ async fn delete(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Ans
     let options = exchange.delete_options(body)?;
     match verbs::delete(call, &options).await? {
         Deleted::Gone(status) => Ok(Answer::status(*status, negotiated.format)),
-        Deleted::Object(shown) => {
-            Ok(Answer::document(200, representation.object(&shown)?, negotiated.format))
-        }
+        Deleted::Object(shown) => Ok(Answer::object(200, representation.object(&shown)?, negotiated.format)),
         Deleted::Held(shown) => {
             // Who asks for a cascade in the older way is told that it is not over.
             let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
-            Ok(Answer::document(code, representation.object(&shown)?, negotiated.format))
+            Ok(Answer::object(code, representation.object(&shown)?, negotiated.format))
         }
     }
 }
@@ -349,13 +347,13 @@ async fn token_request(
 
 /// The representation was made before the write, so that one nobody can have refuses it instead of hiding what was done.
 fn answer_written(
-    representation: &Representation<'_>,
+    representation: &Representation,
     negotiated: Negotiated,
     written: Written,
 ) -> Result<Answer, Status> {
     let code = if written.created { 201 } else { 200 };
-    let json = representation.object(&written.object)?;
-    Ok(Answer::document(code, json, negotiated.format).with_warnings(written.warnings))
+    let encoded = representation.object(&written.object)?;
+    Ok(Answer::object(code, encoded, negotiated.format).with_warnings(written.warnings))
 }
 
 /// A request that creates an object of another kind than the one that its path is about.
@@ -405,20 +403,13 @@ impl Exchange {
         params::delete_options(&self.query, bytes, format)?.validate(&self.plane.names)
     }
 
-    fn represent<'s>(
-        &'s self,
-        call: &Call<'s>,
-        negotiated: Negotiated,
-    ) -> Result<Representation<'s>, Status> {
+    fn represent(&self, call: &Call<'_>, negotiated: Negotiated) -> Result<Representation, Status> {
         let include = self.query.text("includeObject");
-        match call.view() {
-            Some(view) => {
-                let version = view.kind.versions.first().copied().unwrap_or_default();
-                Representation::new(call.plane, view, version, negotiated, include)
-            }
-            None => {
-                Representation::new(call.plane, &call.collection.served, call.version, negotiated, include)
-            }
-        }
+        let (resource, version) = match call.view() {
+            Some(view) => (view, view.kind.versions.first().copied().unwrap_or_default()),
+            None => (&call.collection.served, call.version),
+        };
+        let representation = Representation::new(&self.plane, resource, version, negotiated, include)?;
+        Ok(representation.with_pretty(respond::pretty(&self.head.headers, &self.query)))
     }
 }

@@ -5,8 +5,9 @@
 //! An [`Answer`] is a code, a document and what goes with it. [`Answer::into_response`] encodes it as the client wants it:
 //! JSON or YAML, indented, compressed; with warnings, `Retry-After` and the `Audit-Id`. A Status becomes an answer here and
 //! nowhere else.
+//!
+//! [`Answer::prepare`] does, step by step, the work that precedes the head. Costly steps may run on another thread.
 
-use apimachinery::codec;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
@@ -14,7 +15,8 @@ use http::{HeaderMap, Response, StatusCode};
 use serde_json::Value;
 use serving::body::Body;
 
-use super::chunks::{self, Begun, Chunks, Gzip};
+use super::chunks::{self, Beginning, Chunks, Deferred, Gzip};
+use super::encoding::Encoding;
 use super::negotiate::{self, Format};
 use super::protobuf;
 use super::query::Query;
@@ -33,10 +35,12 @@ pub(super) struct Answer {
 enum Content {
     /// A JSON document, and the encoding it is wanted in; Protobuf is encoded already.
     Document(Bytes, Format),
-    /// A JSON document that is made as it is sent, and the encoding it is wanted in.
-    Chunks(Box<dyn Chunks>, Format),
+    /// A document that is made as it is sent, in its encoding.
+    Chunks(Beginning, Format),
     /// Text, with its media type.
     Text(Bytes, &'static str),
+    /// A document that many answers share, with its media type.
+    Shared(Bytes, &'static str),
     /// A stream, with its encoding.
     Stream(Body, Format),
     /// Something else than HTTP from here on.
@@ -51,10 +55,15 @@ impl Answer {
     }
 
     /// A list.
-    pub(super) fn list(encoded: Encoded, format: Format) -> Self {
+    pub(super) fn list(list: Box<dyn Chunks>, format: Format) -> Self {
+        Answer::new(200, Content::Chunks(Beginning::new(list), format))
+    }
+
+    /// An object.
+    pub(super) fn object(code: u16, encoded: Encoded, format: Format) -> Self {
         match encoded {
-            Encoded::Whole(encoded) => Answer::document(200, encoded, format),
-            Encoded::Chunks(chunks) => Answer::new(200, Content::Chunks(Box::new(chunks), format)),
+            Encoded::Whole(encoded) => Answer::document(code, encoded, format),
+            Encoded::Chunks(chunks) => Answer::new(code, Content::Chunks(Beginning::new(chunks), format)),
         }
     }
 
@@ -77,6 +86,11 @@ impl Answer {
     /// Text of another media type.
     pub(super) fn text_as(code: u16, text: impl Into<Bytes>, media_type: &'static str) -> Self {
         Answer::new(code, Content::Text(text.into(), media_type))
+    }
+
+    /// A document in a buffer that many answers share.
+    pub(super) fn shared(code: u16, document: Bytes, media_type: &'static str) -> Self {
+        Answer::new(code, Content::Shared(document, media_type))
     }
 
     /// A stream of events.
@@ -133,8 +147,40 @@ impl Answer {
         matches!(self.content, Content::Stream(..) | Content::Upgraded)
     }
 
-    /// The response.
-    pub(super) fn into_response(self, delivery: &Delivery<'_>) -> Response<Body> {
+    /// Does a part of the work that precedes the head of the response: at most about a millisecond, or the encoding of one
+    /// object. True: another part remains. An answer that cannot be made becomes the Status that says why.
+    pub(super) fn prepare(&mut self, wishes: Wishes) -> bool {
+        let (prepared, format) = match &mut self.content {
+            Content::Chunks(beginning, format) => {
+                let limit = if wishes.gzip { COMPRESSED_FROM } else { AT_ONCE };
+                (beginning.prepare_upto(limit), *format)
+            }
+            Content::Document(json, format) if json.len() > AT_ONCE && is_encoded(*format, wishes) => {
+                let (json, format) = (std::mem::take(json), *format);
+                let encoded = Deferred::new(move || Ok(encode(json, format, wishes.pretty).into()));
+                self.content = Content::Chunks(Beginning::new(Box::new(encoded)), format);
+                return true;
+            }
+            _ => return false,
+        };
+        prepared.unwrap_or_else(|status| {
+            *self = Answer::status(status, format);
+            false
+        })
+    }
+
+    /// Whether the next call of [`Answer::prepare`] may take more than about 0.2 ms of CPU.
+    pub(super) fn is_costly(&self) -> bool {
+        match &self.content {
+            Content::Chunks(beginning, _) => beginning.is_costly(),
+            _ => false,
+        }
+    }
+
+    /// The response. The rest of the preparation is done here.
+    pub(super) fn into_response(mut self, delivery: &Delivery<'_>) -> Response<Body> {
+        while self.prepare(delivery.wishes) {}
+        let Wishes { pretty, gzip } = delivery.wishes;
         let code = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = Response::new(Body::empty());
         *response.status_mut() = code;
@@ -150,33 +196,12 @@ impl Answer {
         for (name, value) in self.headers {
             headers.insert(name, value);
         }
-        let (bytes, media_type) = match self.content {
+        let (made, media_type) = match self.content {
             Content::Empty | Content::Upgraded => return response,
-            Content::Chunks(chunks, format) => {
-                let asis = format == Format::Json && !delivery.pretty;
-                let begun = if asis {
-                    chunks::begin(chunks, COMPRESSED_FROM)
-                } else {
-                    chunks::whole(chunks).map(Begun::Whole)
-                };
-                match begun {
-                    Ok(Begun::Whole(json)) => (encode(json, format, delivery.pretty), format.media_type()),
-                    Ok(Begun::Long(chunks)) => {
-                        let media_type = HeaderValue::from_static(format.media_type());
-                        headers.insert(header::CONTENT_TYPE, media_type);
-                        if delivery.gzip {
-                            mark_compressed(headers);
-                        }
-                        if !delivery.head {
-                            let compressed = |chunks| Box::new(Gzip::new(chunks));
-                            let chunks = if delivery.gzip { compressed(chunks) } else { chunks };
-                            *response.body_mut() = (delivery.send)(chunks);
-                        }
-                        return response;
-                    }
-                    Err(status) => return Answer::status(status, format).into_response(delivery),
-                }
-            }
+            Content::Chunks(beginning, format) => match beginning.whole_size() {
+                Some(size) if size <= AT_ONCE => (Made::Small(beginning.into_made()), format.media_type()),
+                size => (Made::Large(Box::new(beginning), size), format.media_type()),
+            },
             Content::Stream(body, format) => {
                 let media_type = HeaderValue::from_str(&format.stream_media_type());
                 headers.extend(media_type.ok().map(|media_type| (header::CONTENT_TYPE, media_type)));
@@ -185,30 +210,56 @@ impl Answer {
                 }
                 return response;
             }
-            Content::Document(json, format) => (encode(json, format, delivery.pretty), format.media_type()),
-            Content::Text(text, media_type) => (text, media_type),
+            Content::Document(json, format) => {
+                (Made::of(encode(json, format, pretty), chunks::copied), format.media_type())
+            }
+            Content::Text(text, media_type) => (Made::of(text, chunks::copied), media_type),
+            Content::Shared(document, media_type) => (Made::of(document, chunks::shared), media_type),
         };
         // A more exact type was set with the headers.
         if !headers.contains_key(header::CONTENT_TYPE) {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
         }
-        let encoded = headers.contains_key(header::CONTENT_ENCODING);
-        let gzip = delivery.gzip && !encoded && bytes.len() > COMPRESSED_FROM;
-        if gzip {
-            mark_compressed(headers);
-        } else {
-            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-        }
-        if !delivery.head {
-            *response.body_mut() = if gzip {
-                (delivery.send)(Box::new(Gzip::new(chunks::copied(bytes))))
-            } else if bytes.len() > AT_ONCE {
-                (delivery.send)(chunks::copied(bytes))
-            } else {
-                Body::from(bytes)
-            };
+        match made {
+            Made::Small(bytes) => {
+                headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+                if !delivery.head {
+                    *response.body_mut() = Body::from(bytes);
+                }
+            }
+            Made::Large(chunks, size) => {
+                let encoded = headers.contains_key(header::CONTENT_ENCODING);
+                let gzip = gzip && !encoded && size.is_none_or(|size| size > COMPRESSED_FROM);
+                if gzip {
+                    mark_compressed(headers);
+                } else if let Some(size) = size {
+                    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(size));
+                }
+                if !delivery.head {
+                    let chunks = if gzip { Box::new(Gzip::new(chunks)) } else { chunks };
+                    *response.body_mut() = (delivery.send)(chunks);
+                }
+            }
         }
         response
+    }
+}
+
+/// A document that is ready to be sent.
+enum Made {
+    /// In one buffer.
+    Small(Bytes),
+    /// In pieces, and its size if it is known.
+    Large(Box<dyn Chunks>, Option<usize>),
+}
+
+impl Made {
+    /// A document in one buffer; `pieces` divides a large one.
+    fn of(document: Bytes, pieces: fn(Bytes) -> Box<dyn Chunks>) -> Self {
+        match document.len() {
+            size if size <= AT_ONCE => Made::Small(document),
+            size => Made::Large(pieces(document), Some(size)),
+        }
     }
 }
 
@@ -222,44 +273,38 @@ const WARNINGS_MAX: usize = 4096;
 const COMPRESSED_FROM: usize = 128 * 1024;
 
 /// Bytes up to which a document is given to its connection at once.
-const AT_ONCE: usize = 128 * 1024;
+const AT_ONCE: usize = 16 * 1024;
 
-/// How the client wants its answer sent.
+/// What a client asks of the form of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wishes {
+    /// JSON is indented.
+    pub(super) pretty: bool,
+    /// A large answer is compressed.
+    pub(super) gzip: bool,
+}
+
+impl Wishes {
+    /// Of a request; `compression`: the server compresses.
+    pub(super) fn new(headers: &HeaderMap, query: &Query, compression: bool) -> Self {
+        Wishes { pretty: pretty(headers, query), gzip: compression && negotiate::accepts_gzip(headers) }
+    }
+}
+
+/// How an answer is sent.
 pub(super) struct Delivery<'a> {
     /// The id of the request in the audit log.
     pub(super) audit_id: &'a HeaderValue,
     /// Without a body.
     pub(super) head: bool,
-    /// Indented.
-    pub(super) pretty: bool,
-    /// Compressed when it is large.
-    pub(super) gzip: bool,
+    /// The form.
+    pub(super) wishes: Wishes,
     /// Makes a body of what is sent part by part.
     pub(super) send: &'a dyn Fn(Box<dyn Chunks>) -> Body,
 }
 
-impl<'a> Delivery<'a> {
-    /// What a request says about it.
-    pub(super) fn new(
-        head: bool,
-        headers: &HeaderMap,
-        query: &Query,
-        compression: bool,
-        audit_id: &'a HeaderValue,
-        send: &'a dyn Fn(Box<dyn Chunks>) -> Body,
-    ) -> Self {
-        Delivery {
-            audit_id,
-            head,
-            pretty: pretty(headers, query),
-            gzip: compression && negotiate::accepts_gzip(headers),
-            send,
-        }
-    }
-}
-
 /// As asked; else for the programs that people read with.
-fn pretty(headers: &HeaderMap, query: &Query) -> bool {
+pub(super) fn pretty(headers: &HeaderMap, query: &Query) -> bool {
     match query.first("pretty") {
         Some(value) => matches!(value, "" | "1" | "t" | "T" | "true" | "TRUE" | "True"),
         None => {
@@ -269,27 +314,22 @@ fn pretty(headers: &HeaderMap, query: &Query) -> bool {
     }
 }
 
+/// Whether a document that is JSON is encoded further.
+fn is_encoded(format: Format, wishes: Wishes) -> bool {
+    !matches!(Encoding::of(format, wishes.pretty), None | Some(Encoding::Compact))
+}
+
 fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
-    if matches!(format, Format::Protobuf(_)) || (format == Format::Json && !pretty) {
+    let Some(encoding) = Encoding::of(format, pretty).filter(|encoding| *encoding != Encoding::Compact)
+    else {
         return json;
-    }
-    let value: Value = match serde_json::from_slice(&json) {
-        Ok(value) => value,
+    };
+    match serde_json::from_slice(&json) {
+        Ok(value) => Bytes::from(encoding.document(&value)),
         Err(error) => {
             tracing::error!(%error, "an answer is not JSON");
-            return json;
+            json
         }
-    };
-    match format {
-        Format::Yaml => Bytes::from(codec::yaml::encode(&value)),
-        Format::Cbor => Bytes::from(codec::cbor::encode(&value)),
-        Format::Json | Format::Protobuf(_) => match serde_json::to_vec_pretty(&value) {
-            Ok(mut text) => {
-                text.push(b'\n');
-                Bytes::from(text)
-            }
-            Err(_) => json,
-        },
     }
 }
 
@@ -321,7 +361,7 @@ mod tests {
 
     fn delivery(audit_id: &HeaderValue) -> Delivery<'_> {
         let send = &|chunks| Body::from(chunks::whole(chunks).unwrap());
-        Delivery { audit_id, head: false, pretty: false, gzip: true, send }
+        Delivery { audit_id, head: false, wishes: Wishes { pretty: false, gzip: true }, send }
     }
 
     #[test]

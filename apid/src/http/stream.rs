@@ -159,14 +159,28 @@ struct State {
     /// No object was sent yet.
     first: bool,
     ready: VecDeque<Bytes>,
+    /// What is not encoded yet.
+    notices: std::vec::IntoIter<Notice>,
+    /// The work that was done since the task yielded, as bytes of objects whose trees are encoded.
+    work: usize,
 }
+
+/// The work after which a task yields: about a millisecond.
+const WORK: usize = 96 * 1024;
+
+/// Bytes of work that an event costs beside those of its object.
+const EVENT: usize = 512;
+
+/// Bytes of an object that are copied in the time in which one byte is decoded and encoded.
+const COPIED: usize = 16;
 
 /// Small lines are sent together up to this size.
 const COALESCED: usize = 16 * 1024;
 
 impl State {
     fn new(watching: Box<Watching>, encoder: Encoder) -> Self {
-        State { watching, encoder, first: true, ready: VecDeque::new() }
+        let (ready, notices) = (VecDeque::new(), Vec::new().into_iter());
+        State { watching, encoder, first: true, ready, notices, work: 0 }
     }
 
     /// The next events, as large as is good to send at once.
@@ -181,12 +195,44 @@ impl State {
             if let Some(line) = self.ready.pop_front() {
                 return Some(line);
             }
-            for notice in self.watching.next().await? {
-                let format = self.encoder.negotiated.format;
-                let line = self.encode(notice).unwrap_or_else(|status| error(&status, format));
-                self.ready.push_back(line);
+            if self.work >= WORK {
+                self.work = 0;
+                tokio::task::yield_now().await;
             }
+            if self.notices.as_slice().is_empty() {
+                self.notices = self.watching.next().await?.into_iter();
+            }
+            self.encode_some();
         }
+    }
+
+    /// Encodes notices until the task has to yield.
+    fn encode_some(&mut self) {
+        while self.work < WORK
+            && let Some(notice) = self.notices.next()
+        {
+            self.work += self.cost(&notice);
+            let format = self.encoder.negotiated.format;
+            let line = self.encode(notice).unwrap_or_else(|status| error(&status, format));
+            self.ready.push_back(line);
+        }
+    }
+
+    /// The work of encoding a notice.
+    fn cost(&self, notice: &Notice) -> usize {
+        match notice {
+            Notice::Added(change) | Notice::Modified(change) | Notice::Deleted(change) => {
+                let size = change.item.value().len();
+                if self.is_copied() { (EVENT + size) / COPIED } else { EVENT + size }
+            }
+            Notice::Bookmark { .. } | Notice::Failed(_) => EVENT,
+        }
+    }
+
+    /// Whether objects are sent as they are stored.
+    fn is_copied(&self) -> bool {
+        let Negotiated { format, shape } = self.encoder.negotiated;
+        shape == Shape::Own && format == Format::Json && !self.encoder.resource.is_converted()
     }
 
     /// A line with those after it that are ready, too.
@@ -217,10 +263,10 @@ impl State {
 
     fn object(&mut self, kind: EventType, change: Change) -> Result<Bytes, Status> {
         let first = std::mem::take(&mut self.first);
-        let Negotiated { format, shape } = self.encoder.negotiated;
+        let format = self.encoder.negotiated.format;
         let shown = Shown::Cached(change.item, change.revision);
         let encode = || {
-            if shape == Shape::Own && format == Format::Json && !self.encoder.resource.is_converted() {
+            if self.is_copied() {
                 return copied(kind.as_str(), &shown);
             }
             let object = self.representation()?.event_object(&shown, first)?;
@@ -233,7 +279,7 @@ impl State {
         }
     }
 
-    fn representation(&self) -> Result<Representation<'_>, Status> {
+    fn representation(&self) -> Result<Representation, Status> {
         let Encoder { plane, resource, version, negotiated, include_object, .. } = &self.encoder;
         Representation::new(plane, resource, version, *negotiated, include_object)
     }

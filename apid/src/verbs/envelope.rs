@@ -2,6 +2,7 @@
 
 use apimachinery::object::{Object, Value};
 use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
 use schema::{Schema, write_message};
 
 /// What every Protobuf body begins with.
@@ -66,6 +67,20 @@ pub fn write(api_version: &str, kind: &str, out: &mut Vec<u8>, content: impl FnO
     write_message(4, out, |_| {});
 }
 
+/// Appends what precedes the content of an envelope: `length` bytes of content follow, then [`END`].
+pub fn begin(api_version: &str, kind: &str, length: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&MAGIC);
+    write_message(1, out, |out| {
+        write_message(1, out, |out| out.extend_from_slice(api_version.as_bytes()));
+        write_message(2, out, |out| out.extend_from_slice(kind.as_bytes()));
+    });
+    encode_key(2, WireType::LengthDelimited, out);
+    encode_varint(length, out);
+}
+
+/// What follows the content of an envelope: empty encoding and content type.
+pub const END: [u8; 4] = [0x1a, 0, 0x22, 0];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,8 +115,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_the_message_says() {
-        let mut out = Vec::new();
+        let (mut out, mut parts) = (Vec::new(), Vec::new());
         write("v1", "ConfigMap", &mut out, |out| out.extend_from_slice(b"raw"));
+        begin("v1", "ConfigMap", 3, &mut parts);
+        assert_eq!([&parts[..], b"raw", &END].concat(), out);
         let unknown = Unknown::decode(out.strip_prefix(&MAGIC).unwrap()).unwrap();
         let type_meta = TypeMeta { api_version: "v1".into(), kind: "ConfigMap".into() };
         let raw = bytes::Bytes::from_static(b"raw");

@@ -114,14 +114,14 @@ impl<'a> Call<'a> {
     }
 
     /// The kind that a subresource shows its object as, when it is no part of the object: a Scale.
-    pub fn view(&self) -> Option<&'a Resource> {
+    pub fn view(&self) -> Option<&'a Arc<Resource>> {
         if self.subresource.is_empty() {
             return None;
         }
         let served = &self.collection.served;
         let subresource = served.kind.subresources.iter().find(|s| s.name == self.subresource)?;
         let body = self.plane.registry.body(served, subresource, &self.plane.names)?;
-        (body.kind.storage == Storage::View).then_some(&**body)
+        (body.kind.storage == Storage::View).then_some(body)
     }
 
     /// The body of a write: an object of the version served, made into one of the stored version. With it come warnings.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use apimachinery::object::Object;
+use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
+use bytes::Bytes;
 use kinds::entry::Entry;
 use storage::{Revision, Row};
 
@@ -68,6 +69,35 @@ impl Shown {
         Ok(())
     }
 
+    /// Appends the beginning of the JSON and returns the bytes that follow: of a cached object the cache's own.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are no object.
+    pub fn split_json(&self, out: &mut Vec<u8>, head: bool) -> Result<Bytes, Status> {
+        match self {
+            Shown::Cached(item, revision) => Ok(entry(item)?.split_json(out, *revision, head)),
+            Shown::Tree(_) => self.write_json(out, head).map(|()| Bytes::new()),
+        }
+    }
+
+    /// `metadata` alone.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are no object.
+    pub fn metadata(&self) -> Result<Value, Status> {
+        match self {
+            Shown::Cached(item, revision) => entry(item)?
+                .metadata(*revision)
+                .map(Value::Object)
+                .map_err(|error| unreadable(item.key(), &error)),
+            Shown::Tree(object) => {
+                Ok(object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new())))
+            }
+        }
+    }
+
     /// The tree.
     ///
     /// # Errors
@@ -100,8 +130,10 @@ pub(super) fn read_row(row: &Row) -> Result<Object, Status> {
 }
 
 fn read(key: &str, value: &[u8], revision: Revision) -> Result<Object, Status> {
-    kinds::entry::decode(value, revision).map_err(|error| {
-        tracing::error!(key, %error, "a stored object cannot be read");
-        Status::internal("a stored object cannot be read")
-    })
+    kinds::entry::decode(value, revision).map_err(|error| unreadable(key, &error))
+}
+
+fn unreadable(key: &str, error: &str) -> Status {
+    tracing::error!(key, %error, "a stored object cannot be read");
+    Status::internal("a stored object cannot be read")
 }

@@ -1,20 +1,49 @@
 //! Documents as they are kept: compressed, with a hash.
+//!
+//! # Concurrency
+//!
+//! The lock of the unpacked document is held while it is unpacked: readers that come meanwhile wait and share it.
 
 use std::io::{self, Read as _, Write};
+use std::sync::{Arc, Weak};
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use parking_lot::Mutex;
 
 /// A document. Cheap to copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Packed {
     gzip: Bytes,
     size: usize,
     hash: String,
+    /// The document itself, as long as an answer with it is being sent.
+    plain: Arc<Mutex<Weak<Plain>>>,
 }
+
+/// An unpacked document.
+#[derive(Debug)]
+struct Plain(Vec<u8>);
+
+/// A part in an unpacked document.
+struct PlainOwner(Arc<Plain>);
+
+impl AsRef<[u8]> for PlainOwner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.0
+    }
+}
+
+impl PartialEq for Packed {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.gzip, self.size, &self.hash) == (&other.gzip, other.size, &other.hash)
+    }
+}
+
+impl Eq for Packed {}
 
 impl Packed {
     /// Compressed, as `Content-Encoding: gzip` has it.
@@ -22,15 +51,30 @@ impl Packed {
         self.gzip.clone()
     }
 
-    /// The document itself.
+    /// The document itself: one buffer for all who hold it, freed by the last. The first unpacks it.
     ///
     /// # Errors
     ///
     /// None in practice: what was compressed here can be read.
     pub fn plain(&self) -> io::Result<Bytes> {
-        let mut plain = Vec::with_capacity(self.size);
-        GzDecoder::new(&*self.gzip).read_to_end(&mut plain)?;
-        Ok(plain.into())
+        let mut held = self.plain.lock();
+        let plain = match held.upgrade() {
+            Some(plain) => plain,
+            None => {
+                let mut plain = Vec::with_capacity(self.size);
+                GzDecoder::new(&*self.gzip).read_to_end(&mut plain)?;
+                let plain = Arc::new(Plain(plain));
+                *held = Arc::downgrade(&plain);
+                plain
+            }
+        };
+        Ok(Bytes::from_owner(PlainOwner(plain)))
+    }
+
+    /// The document itself, if it is unpacked now.
+    pub fn unpacked(&self) -> Option<Bytes> {
+        let plain = self.plain.try_lock()?.upgrade()?;
+        Some(Bytes::from_owner(PlainOwner(plain)))
     }
 
     /// Upper-case hex; changes with the content.
@@ -60,7 +104,7 @@ impl Packer {
         gzip.shrink_to_fit();
         let hash = self.digest.finish();
         let hash = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
-        Ok(Packed { gzip: gzip.into(), size: self.size, hash })
+        Ok(Packed { gzip: gzip.into(), size: self.size, hash, plain: Arc::default() })
     }
 }
 
@@ -90,5 +134,19 @@ mod tests {
         let packed = packer.finish().unwrap();
         assert_eq!(packed.plain().unwrap(), "the same again ".repeat(1000));
         assert!(packed.gzip().len() < 1000 && packed.hash().len() == 128);
+    }
+
+    #[test]
+    fn unpacked_document_is_shared_by_its_readers_and_freed_by_the_last() {
+        let mut packer = Packer::new();
+        packer.write_all(b"document").unwrap();
+        let packed = packer.finish().unwrap();
+        assert!(packed.unpacked().is_none());
+        let (one, other) = (packed.plain().unwrap(), packed.clone().plain().unwrap());
+        assert_eq!((one.as_ptr(), &one[..]), (other.as_ptr(), &b"document"[..]));
+        drop(one);
+        assert_eq!(packed.unpacked().unwrap().as_ptr(), other.as_ptr());
+        drop(other);
+        assert!(packed.unpacked().is_none());
     }
 }

@@ -363,3 +363,30 @@ async fn stopping_ends_all_watches() {
     server.stop.send(true).unwrap();
     assert_eq!(lines.next().await, None);
 }
+
+#[tokio::test]
+async fn watch_of_many_objects_as_table_yields_between_batches() {
+    let server = Server::start().await;
+    for i in 0..300 {
+        assert_eq!(server.post(MAPS, map(&format!("m{i}"), &"x".repeat(3000))).await.code, 201);
+    }
+    let table = [("accept", "application/json;as=Table;g=meta.example.test;v=v1")];
+    let url = format!("{MAPS}?watch=1&timeoutSeconds=30");
+    let mut body = server.open("GET", &url, &table, "".into()).await.into_body();
+    let turns = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counter = std::sync::Arc::clone(&turns);
+    let other = tokio::spawn(async move {
+        loop {
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    let mut events = 0;
+    while events < 300 {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        events += frame.iter().filter(|byte| **byte == b'\n').count();
+    }
+    other.abort();
+    let turns = turns.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(turns >= 8, "another task of the thread ran {turns} times");
+}

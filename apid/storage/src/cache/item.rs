@@ -40,6 +40,11 @@ impl<D: Decode> Item<D> {
         &self.row
     }
 
+    /// Whether the entry was made already, so that [`Item::entry`] costs nothing.
+    pub fn is_decoded(&self) -> bool {
+        self.entry.get().is_some()
+    }
+
     /// The decoded row: made by the first who asks, while others wait. `Corrupt` when it cannot be decoded.
     pub fn entry(&self) -> Result<&D::Entry> {
         let entry = self.entry.get_or_init(|| self.decode.decode(&self.row.key, &self.row.value));

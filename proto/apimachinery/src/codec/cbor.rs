@@ -45,7 +45,35 @@ pub fn encode(value: &Value) -> Vec<u8> {
     out
 }
 
-fn write(value: &Value, out: &mut Vec<u8>) {
+/// Appends the beginning of a document that is a map of `length` entries; the entries follow, in the order of [`write_entries`].
+pub fn begin_document(length: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(&MAGIC);
+    head(major::MAP, length as u64, out);
+}
+
+/// Appends a key whose value is a list of `length` items; the items follow.
+pub fn begin_list(key: &str, length: usize, out: &mut Vec<u8>) {
+    write_text(key, out);
+    head(major::ARRAY, length as u64, out);
+}
+
+/// Appends the entries of a map in their order: by the length of the key, then by the key.
+pub fn write_entries(map: &Map<String, Value>, out: &mut Vec<u8>) {
+    for (key, value) in entries(map) {
+        write_text(key, out);
+        write(value, out);
+    }
+}
+
+/// Entries in the order of their encoded keys: shorter keys have smaller heads.
+fn entries(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
+    let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+    entries.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+    entries
+}
+
+/// Appends a value without the tag: a part of a document.
+pub fn write(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.push(0xf6),
         Value::Bool(false) => out.push(0xf4),
@@ -58,13 +86,7 @@ fn write(value: &Value, out: &mut Vec<u8>) {
         }
         Value::Object(map) => {
             head(major::MAP, map.len() as u64, out);
-            // Shorter keys have smaller heads.
-            let mut entries: Vec<(&String, &Value)> = map.iter().collect();
-            entries.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
-            for (key, value) in entries {
-                write_text(key, out);
-                write(value, out);
-            }
+            write_entries(map, out);
         }
     }
 }

@@ -28,7 +28,7 @@ mod write;
 
 pub use lines::{Lines, lines};
 pub use read::decode;
-pub use write::encode;
+pub use write::{encode, encode_item};
 
 #[cfg(test)]
 #[path = "tests/yaml.rs"]

@@ -16,6 +16,13 @@ pub fn encode(value: &Value) -> Vec<u8> {
     out.into_bytes()
 }
 
+/// Encodes an item of a list whose key is not indented, as [`encode`] writes it within the document.
+pub fn encode_item(value: &Value) -> Vec<u8> {
+    let mut out = String::with_capacity(512);
+    sequence(&mut out, std::slice::from_ref(value), 0);
+    out.into_bytes()
+}
+
 /// Writes a value whose first line begins at the cursor, which stands at column `indent`.
 fn node(out: &mut String, value: &Value, indent: usize) {
     match value {

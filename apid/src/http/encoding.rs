@@ -1,0 +1,214 @@
+//! Encodings of lists, item by item: compact and indented JSON, YAML and CBOR.
+//!
+//! # Contract
+//!
+//! The opening, the items and the closing of a list together equal [`Encoding::document`] of the whole list, byte by byte.
+
+use apimachinery::codec;
+use serde_json::{Map, Value};
+
+use super::negotiate::Format;
+
+/// How trees are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// JSON without white space.
+    Compact,
+    /// JSON with an indentation of two spaces.
+    Indented,
+    /// YAML in block style.
+    Yaml,
+    /// CBOR behind its tag.
+    Cbor,
+}
+
+/// What stands around the items of an encoded list.
+#[derive(Default)]
+pub(super) struct Frame {
+    /// Precedes the first item.
+    pub(super) opening: Vec<u8>,
+    /// Follows the last item.
+    pub(super) closing: Vec<u8>,
+}
+
+/// The indentation of an item in indented JSON.
+const ITEM_INDENT: &[u8] = b"    ";
+
+impl Encoding {
+    /// The encoding of a format; None for Protobuf, which does not encode trees.
+    pub(super) fn of(format: Format, pretty: bool) -> Option<Self> {
+        match format {
+            Format::Json if pretty => Some(Encoding::Indented),
+            Format::Json => Some(Encoding::Compact),
+            Format::Yaml => Some(Encoding::Yaml),
+            Format::Cbor => Some(Encoding::Cbor),
+            Format::Protobuf(_) => None,
+        }
+    }
+
+    /// Encodes a whole document.
+    pub(super) fn document(self, value: &Value) -> Vec<u8> {
+        match self {
+            Encoding::Compact => value.to_string().into_bytes(),
+            Encoding::Indented => {
+                let mut out = indented(value);
+                out.push(b'\n');
+                out
+            }
+            Encoding::Yaml => codec::yaml::encode(value),
+            Encoding::Cbor => codec::cbor::encode(value),
+        }
+    }
+
+    /// Encodes a list without its items: `count` items stand under the key `array`, beside `fields`.
+    pub(super) fn frame(self, fields: Map<String, Value>, array: &str, count: usize) -> Frame {
+        let precedes = |key: &str| match self {
+            Encoding::Cbor => (key.len(), key) < (array.len(), array),
+            Encoding::Compact | Encoding::Indented | Encoding::Yaml => key < array,
+        };
+        let (mut before, mut after) = (Map::new(), Map::new());
+        for (key, value) in fields {
+            let side = if precedes(&key) { &mut before } else { &mut after };
+            side.insert(key, value);
+        }
+        match self {
+            Encoding::Compact => Frame {
+                opening: text_opening(compact(&before), b"", array, b":["),
+                closing: [b"]", behind(&compact(&after), b"}").as_slice()].concat(),
+            },
+            Encoding::Indented => {
+                let end: &[u8] = if count > 0 { b"\n  ]" } else { b"]" };
+                Frame {
+                    opening: text_opening(indented(&before), b"\n  ", array, b": ["),
+                    closing: [end, &behind(&indented(&after), b"\n}"), b"\n"].concat(),
+                }
+            }
+            Encoding::Yaml => {
+                let encode = |map: Map<String, Value>| match map.is_empty() {
+                    true => Vec::new(),
+                    false => codec::yaml::encode(&Value::Object(map)),
+                };
+                let begin: &[u8] = if count > 0 { b":\n" } else { b": []\n" };
+                Frame { opening: [&encode(before), array.as_bytes(), begin].concat(), closing: encode(after) }
+            }
+            Encoding::Cbor => {
+                let (mut opening, mut closing) = (Vec::new(), Vec::new());
+                codec::cbor::begin_document(before.len() + 1 + after.len(), &mut opening);
+                codec::cbor::write_entries(&before, &mut opening);
+                codec::cbor::begin_list(array, count, &mut opening);
+                codec::cbor::write_entries(&after, &mut closing);
+                Frame { opening, closing }
+            }
+        }
+    }
+
+    /// Appends an item of a list.
+    pub(super) fn write_item(self, item: &Value, first: bool, out: &mut Vec<u8>) {
+        match self {
+            Encoding::Compact => {
+                if !first {
+                    out.push(b',');
+                }
+                write_compact(item, out);
+            }
+            Encoding::Indented => {
+                out.extend_from_slice(if first { b"\n" } else { b",\n" });
+                // A line break within a text is escaped, so that each one ends a line of the encoding.
+                for (i, line) in indented(item).split(|byte| *byte == b'\n').enumerate() {
+                    if i > 0 {
+                        out.push(b'\n');
+                    }
+                    out.extend_from_slice(ITEM_INDENT);
+                    out.extend_from_slice(line);
+                }
+            }
+            Encoding::Yaml => out.extend_from_slice(&codec::yaml::encode_item(item)),
+            Encoding::Cbor => codec::cbor::write(item, out),
+        }
+    }
+}
+
+/// Appends a tree as compact JSON.
+pub(super) fn write_compact(value: &Value, out: &mut Vec<u8>) {
+    let written = serde_json::to_writer(out, value);
+    debug_assert!(written.is_ok(), "a JSON tree encodes into memory");
+}
+
+fn compact(map: &Map<String, Value>) -> Vec<u8> {
+    serde_json::to_vec(map).unwrap_or_default()
+}
+
+fn indented(value: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec_pretty(value).unwrap_or_default()
+}
+
+/// An object that was encoded with the entries before a list, opened again for the key of the list.
+fn text_opening(mut object: Vec<u8>, line: &[u8], key: &str, begin: &[u8]) -> Vec<u8> {
+    if object == b"{}" {
+        object.truncate(1);
+    } else {
+        // Without the `}`, which indented JSON has on a line of its own.
+        let end = object.len() - if line.is_empty() { 1 } else { 2 };
+        object.truncate(end);
+        object.push(b',');
+    }
+    object.extend_from_slice(line);
+    object.push(b'"');
+    object.extend_from_slice(key.as_bytes());
+    object.push(b'"');
+    object.extend_from_slice(begin);
+    object
+}
+
+/// The entries after a list and the end of its object.
+fn behind(object: &[u8], end: &[u8]) -> Vec<u8> {
+    match object {
+        b"{}" | [] => end.to_vec(),
+        [_, entries @ ..] => [b",", entries].concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn list_encoded_by_items_equals_the_whole_document() {
+        let item = json!({
+            "metadata": {"name": "a", "labels": {"x": "1", "long-key": "two\nlines\n"}, "empty": {}, "none": []},
+            "data": {"text": "quotes \" and\nlines", "number": 1.5, "big": 18_446_744_073_709_551_615_u64},
+            "list": [1, [2, {"three": [4]}], "}"],
+        });
+        let fields = json!({
+            "apiVersion": "v1", "kind": "ThingList", "metadata": {"resourceVersion": "5", "text": "}\n"},
+            "nothing": {}, "zeros": [0],
+        });
+        for keys in
+            [&["apiVersion", "kind", "metadata", "nothing", "zeros"][..], &["zeros"], &["apiVersion"], &[]]
+        {
+            let fields: Map<String, Value> =
+                keys.iter().map(|key| ((*key).to_owned(), fields[*key].clone())).collect();
+            for array in ["items", "rows", "a", "zz"] {
+                for items in
+                    [vec![], vec![item.clone()], vec![item.clone(), json!("text"), json!({}), item.clone()]]
+                {
+                    for encoding in [Encoding::Compact, Encoding::Indented, Encoding::Yaml, Encoding::Cbor] {
+                        let mut whole = fields.clone();
+                        whole.insert(array.to_owned(), items.clone().into());
+                        let Frame { opening, closing } = encoding.frame(fields.clone(), array, items.len());
+                        let mut out = opening;
+                        for (i, item) in items.iter().enumerate() {
+                            encoding.write_item(item, i == 0, &mut out);
+                        }
+                        out.extend_from_slice(&closing);
+                        let want = encoding.document(&Value::Object(whole));
+                        let (out, want) = (String::from_utf8_lossy(&out), String::from_utf8_lossy(&want));
+                        assert_eq!(out, want, "{encoding:?} {array} {keys:?}");
+                    }
+                }
+            }
+        }
+    }
+}

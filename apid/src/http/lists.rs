@@ -1,0 +1,372 @@
+//! Lists and large objects as they are sent: encoded piece by piece from the objects of the watch cache.
+//!
+//! # Contract
+//!
+//! What cannot be read is found while the answer is prepared: the client gets a Status and no part of a list.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): beside its objects a list holds a pointer for each of them, for Protobuf the length of each message,
+//! and at most one encoded object that is larger than a piece.
+
+use std::sync::Arc;
+
+use apimachinery::status::Status;
+use bytes::Bytes;
+use schema::Schema;
+
+use super::chunks::{CHUNK, Chunks, ROOM};
+use super::encoding::{Encoding, Frame};
+use super::protobuf;
+use super::represent::Representation;
+use crate::plane::Item;
+use crate::verbs::Shown;
+
+/// Stored bytes of the objects whose trees are made in one call: about a millisecond of work.
+const WORK: usize = 96 * 1024;
+
+/// Bytes of work that an object costs beside its stored bytes.
+const OBJECT: usize = 512;
+
+/// Objects whose cached entries are checked in one call.
+const CHECKED: usize = 8 * 1024;
+
+/// Bytes of work that the check of a cached entry counts as.
+const CACHED: usize = WORK / CHECKED;
+
+/// Stored bytes of kind and apiVersion at most, which items of lists do not show.
+const TYPE_META: usize = 512;
+
+/// How the items of a list are encoded.
+pub(super) enum Form {
+    /// JSON of the stored version, which is copied.
+    Stored,
+    /// Trees.
+    Trees(Encoding),
+    /// Messages.
+    Messages(Messages),
+}
+
+/// The parts of a Protobuf list that are known before its length is.
+pub(super) struct Messages {
+    /// The type of the list.
+    pub(super) api_version: String,
+    /// The kind of the list.
+    pub(super) kind: String,
+    /// The message of an item.
+    pub(super) schema: &'static Schema,
+    /// The message of the list without its items.
+    pub(super) list: protobuf::ListMessage,
+    /// The lengths of the items' messages.
+    pub(super) lengths: Vec<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Which items can be read is not known yet.
+    Checking,
+    /// The lengths of messages are determined.
+    Measuring,
+    /// Pieces are made.
+    Sending,
+    /// The closing was appended.
+    Closed,
+}
+
+/// A list.
+pub(super) struct ListChunks {
+    representation: Representation,
+    form: Form,
+    frame: Frame,
+    items: std::vec::IntoIter<Arc<Item>>,
+    /// Items at the beginning.
+    count: usize,
+    stage: Stage,
+    /// Items that the stage has passed.
+    passed: usize,
+    /// Bytes of the items that were checked or measured, as they are sent, at least.
+    least_size: usize,
+    /// The rest of an object that is larger than a piece.
+    rest: Bytes,
+    /// Bytes that `rest` keeps in memory; 0 for the cache's own.
+    rest_held: usize,
+}
+
+impl ListChunks {
+    /// A list of items. The frame of Protobuf is made when the lengths are known.
+    pub(super) fn new(
+        representation: Representation,
+        form: Form,
+        frame: Frame,
+        items: Vec<Arc<Item>>,
+    ) -> Self {
+        let stage = if matches!(form, Form::Messages(_)) { Stage::Measuring } else { Stage::Checking };
+        ListChunks {
+            representation,
+            form,
+            frame,
+            count: items.len(),
+            items: items.into_iter(),
+            stage,
+            passed: 0,
+            least_size: 0,
+            rest: Bytes::new(),
+            rest_held: 0,
+        }
+    }
+
+    fn unpassed(&self) -> &[Arc<Item>] {
+        self.items.as_slice().get(self.passed..).unwrap_or_default()
+    }
+
+    /// Checks some items.
+    fn check(&mut self) -> Result<(), Status> {
+        let (mut passed, mut work, mut size) = (0, 0, 0);
+        for item in self.unpassed() {
+            if work >= WORK {
+                break;
+            }
+            work += if item.is_decoded() { CACHED } else { OBJECT + item.value().len() };
+            Shown::check(item)?;
+            size += item.value().len().saturating_sub(TYPE_META);
+            passed += 1;
+        }
+        self.passed += passed;
+        self.least_size += size;
+        if self.passed == self.count {
+            self.enter(Stage::Sending);
+        }
+        Ok(())
+    }
+
+    /// Determines the lengths of some messages.
+    fn measure(&mut self) -> Result<(), Status> {
+        let Form::Messages(messages) = &mut self.form else {
+            self.enter(Stage::Sending);
+            return Ok(());
+        };
+        messages.lengths.reserve_exact(self.count.saturating_sub(messages.lengths.len()));
+        let mut work = 0;
+        for item in self.items.as_slice().get(self.passed..).unwrap_or_default() {
+            if work >= WORK {
+                return Ok(());
+            }
+            work += OBJECT + item.value().len();
+            let message = self.representation.message(item, messages.schema)?;
+            self.least_size += message.len();
+            messages.lengths.push(u32::try_from(message.len()).map_err(Status::internal)?);
+            self.passed += 1;
+        }
+        self.frame = messages.list.frame(&messages.api_version, &messages.kind, &messages.lengths);
+        self.enter(Stage::Sending);
+        Ok(())
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        (self.stage, self.passed) = (stage, 0);
+    }
+
+    /// Appends an item; what is left of a large one becomes the rest.
+    fn write(&mut self, item: Arc<Item>, out: &mut Vec<u8>) -> Result<(), Status> {
+        let first = self.passed == 0;
+        let place = self.passed;
+        self.passed += 1;
+        match &self.form {
+            Form::Stored => {
+                if !first {
+                    out.push(b',');
+                }
+                let is_large = item.value().len() > CHUNK;
+                let shown = Shown::item(item);
+                if is_large {
+                    self.rest = shown.split_json(out, false)?;
+                    self.rest_held = 0;
+                } else {
+                    shown.write_json(out, false)?;
+                }
+            }
+            Form::Trees(encoding) => {
+                encoding.write_item(&self.representation.item_tree(item)?, first, out);
+            }
+            Form::Messages(messages) => {
+                let message = self.representation.message(&item, messages.schema)?;
+                if messages.lengths.get(place).map(|length| *length as usize) != Some(message.len()) {
+                    return Err(Status::internal("an object was encoded to another length than before"));
+                }
+                messages.list.begin_item(message.len(), out);
+                if message.len() > CHUNK {
+                    self.rest_held = message.len();
+                    self.rest = message;
+                } else {
+                    out.extend_from_slice(&message);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self) -> Result<Bytes, Status> {
+        let mut out = std::mem::take(&mut self.frame.opening);
+        out.reserve(ROOM.saturating_sub(out.len()));
+        let mut work = 0;
+        loop {
+            if !self.rest.is_empty() {
+                let part = self.rest.split_to(self.rest.len().min(ROOM.saturating_sub(out.len())));
+                out.extend_from_slice(&part);
+            }
+            if out.len() >= CHUNK || work >= WORK {
+                break;
+            }
+            (self.rest, self.rest_held) = (Bytes::new(), 0);
+            let Some(item) = self.items.next() else {
+                if self.stage != Stage::Closed {
+                    out.append(&mut self.frame.closing);
+                    self.stage = Stage::Closed;
+                }
+                break;
+            };
+            if !matches!(self.form, Form::Stored) {
+                work += OBJECT + item.value().len();
+            }
+            self.write(item, &mut out)?;
+        }
+        if out.len() <= 2 * ROOM {
+            return Ok(Bytes::from(out));
+        }
+        // One object is larger than a piece. The loop ended behind it, so that no other rest waits.
+        self.rest_held = out.len();
+        self.rest = Bytes::from(out);
+        Ok(Bytes::copy_from_slice(&self.rest.split_to(ROOM)))
+    }
+}
+
+impl Iterator for ListChunks {
+    type Item = Result<Bytes, Status>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let piece = loop {
+            match self.prepare() {
+                Ok(true) => {}
+                Ok(false) if self.stage == Stage::Closed && self.rest.is_empty() => return None,
+                Ok(false) => break self.piece(),
+                Err(status) => break Err(status),
+            }
+        };
+        if piece.is_err() {
+            self.stage = Stage::Closed;
+            self.rest = Bytes::new();
+            self.items = Vec::new().into_iter();
+        }
+        Some(piece).filter(|piece| piece.as_ref().map_or(true, |piece| !piece.is_empty()))
+    }
+}
+
+impl Chunks for ListChunks {
+    fn prepare(&mut self) -> Result<bool, Status> {
+        match self.stage {
+            Stage::Checking => self.check()?,
+            Stage::Measuring => self.measure()?,
+            Stage::Sending | Stage::Closed => return Ok(false),
+        }
+        Ok(self.stage != Stage::Sending)
+    }
+
+    fn held_bytes(&self) -> usize {
+        let lengths = match &self.form {
+            Form::Messages(messages) => messages.lengths.capacity() * size_of::<u32>(),
+            Form::Stored | Form::Trees(_) => 0,
+        };
+        self.count * size_of::<Arc<Item>>()
+            + lengths
+            + self.frame.opening.len()
+            + self.frame.closing.len()
+            + self.rest_held
+    }
+
+    fn is_costly(&self) -> bool {
+        match self.stage {
+            Stage::Checking => self.unpassed().first().is_some_and(|item| !item.is_decoded()),
+            Stage::Measuring => true,
+            Stage::Sending => !matches!(self.form, Form::Stored) && self.rest.is_empty(),
+            Stage::Closed => false,
+        }
+    }
+
+    fn least_size(&self) -> usize {
+        if matches!(self.form, Form::Trees(_)) { 0 } else { self.least_size }
+    }
+
+    fn exact_size(&self) -> Option<usize> {
+        match &self.form {
+            Form::Messages(messages) => {
+                let items = messages.lengths.iter().map(|length| messages.list.item_size(*length));
+                let items = items.sum::<u64>();
+                let frame = self.frame.opening.len() + self.frame.closing.len();
+                usize::try_from(items).ok().map(|items| frame + items)
+            }
+            Form::Stored | Form::Trees(_) => None,
+        }
+    }
+}
+
+/// One object of the stored version as JSON: its beginning is made, the rest are the cache's bytes.
+pub(super) struct LargeObject {
+    shown: Shown,
+    item: Arc<Item>,
+    opening: Vec<u8>,
+    /// None before it is prepared.
+    rest: Option<Bytes>,
+    size: usize,
+}
+
+impl LargeObject {
+    /// Of a cached object.
+    pub(super) fn new(shown: Shown, item: Arc<Item>) -> Self {
+        LargeObject { shown, item, opening: Vec::new(), rest: None, size: 0 }
+    }
+}
+
+impl Iterator for LargeObject {
+    type Item = Result<Bytes, Status>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Err(status) = self.prepare() {
+            self.rest = Some(Bytes::new());
+            return Some(Err(status));
+        }
+        let rest = self.rest.as_mut().filter(|rest| !rest.is_empty())?;
+        // A copy, so that what the connection buffers does not keep an object that the cache no longer has.
+        let mut out = std::mem::take(&mut self.opening);
+        let part = rest.split_to(rest.len().min(ROOM.saturating_sub(out.len())));
+        out.reserve_exact(part.len());
+        out.extend_from_slice(&part);
+        Some(Ok(Bytes::from(out)))
+    }
+}
+
+impl Chunks for LargeObject {
+    fn prepare(&mut self) -> Result<bool, Status> {
+        if self.rest.is_none() {
+            let rest = self.shown.split_json(&mut self.opening, true)?;
+            self.size = self.opening.len() + rest.len();
+            self.rest = Some(rest);
+        }
+        Ok(false)
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.opening.len()
+    }
+
+    fn is_costly(&self) -> bool {
+        self.rest.is_none() && !self.item.is_decoded()
+    }
+
+    fn least_size(&self) -> usize {
+        self.size
+    }
+
+    fn exact_size(&self) -> Option<usize> {
+        Some(self.size)
+    }
+}
