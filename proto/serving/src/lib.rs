@@ -58,6 +58,7 @@
 //! reload     Snapshot::new(paths).watch(every, on_change) -> Watch                    dropping the watch ends it
 //! ```
 
+mod admittance;
 pub mod body;
 pub mod certs;
 pub mod client;
@@ -71,6 +72,7 @@ pub mod local;
 pub mod log;
 pub mod metrics;
 pub mod reload;
+mod send_budget;
 pub mod server;
 pub mod tls;
 pub mod together;

@@ -32,6 +32,16 @@ pub enum Accepted {
     Unix(UnixStream),
 }
 
+impl Accepted {
+    /// The peer's address; None on a unix socket.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Accepted::Tcp(_, peer) => Some(*peer),
+            Accepted::Unix(_) => None,
+        }
+    }
+}
+
 /// The file of a unix socket; removed when dropped.
 #[derive(Debug)]
 pub struct SocketFile(PathBuf);

@@ -7,6 +7,16 @@
 //! `shutdown` is ready the listener closes, HTTP/2 peers get GOAWAY, answers that are under way are finished until the
 //! deadline; then connections are cut.
 //!
+//! What connections can hold is bounded, so that a few hostile ones cannot take the memory of the process:
+//!
+//! | what | bound of one connection |
+//! |---|---|
+//! | answers that the client does not read | 512 KiB, and one piece of each stream beyond it: [`crate::send_budget`] |
+//! | request bodies that the handler does not read | [`CONNECTION_WINDOW`], [`STREAM_WINDOW`] of a stream |
+//! | the head of a request | [`ServerOptions::max_header_bytes`], and one field for each 32 bytes of it |
+//! | no request, no complete handshake | [`ServerOptions::header_timeout`]; handshakes at a time: [`crate::admittance`] |
+//! | connections | [`ServerOptions::max_connections`], half as many of one address |
+//!
 //! A panic in the handler ends its request (HTTP/2) or its connection (HTTP/1.1), never the server.
 //!
 //! # Invariants
@@ -18,7 +28,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::digest;
@@ -30,10 +40,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
+use crate::admittance::{Connections, HandshakePlace, Handshakes};
 use crate::body::Body;
 use crate::listener::{Accepted, Listener};
+use crate::send_budget::SendBudget;
 use crate::tls::{self, ServingTls};
 
 /// What a handler may know of the connection.
@@ -101,6 +114,8 @@ pub struct ServerOptions {
     pub max_header_bytes: u32,
     /// Streams at a time on one HTTP/2 connection.
     pub max_concurrent_streams: u32,
+    /// Open connections; half as many of one address.
+    pub max_connections: usize,
     /// How often an HTTP/2 peer is pinged, and how long it may take to answer.
     pub ping: (Duration, Duration),
     /// How long answers that are under way may take after `shutdown`.
@@ -108,14 +123,16 @@ pub struct ServerOptions {
 }
 
 impl Default for ServerOptions {
-    /// 10 s for the handshake, 32 s for the head, 128 KiB of headers, 250 streams, pings after 30 s with 15 s to
-    /// answer, 60 s to drain.
+    /// 10 s for the handshake, 32 s for the head, 128 KiB of headers, 100 streams (as many as clients open before they know
+    /// the server's bound, and as Kubernetes allows), 8192 connections (each costs about 50 KiB when idle over TLS), pings
+    /// after 30 s with 15 s to answer, 60 s to drain.
     fn default() -> Self {
         ServerOptions {
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(32),
             max_header_bytes: 128 * 1024,
-            max_concurrent_streams: 250,
+            max_concurrent_streams: 100,
+            max_connections: 8192,
             ping: (Duration::from_secs(30), Duration::from_secs(15)),
             drain: Duration::from_secs(60),
         }
@@ -141,12 +158,22 @@ enum Phase {
 
 /// Window of one HTTP/2 stream, for request bodies.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// Window of an HTTP/2 connection.
-const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
-/// What one HTTP/2 stream may hold to be sent: bounds what a slow watcher costs.
+/// Window of an HTTP/2 connection: what clients can send of bodies that nobody reads. h2 allows half as much again for the
+/// overhead of small frames.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// What one HTTP/2 stream may hold to be sent. The streams of a connection share [`crate::send_budget`].
 const SEND_BUFFER: usize = 256 * 1024;
+/// Streams that an HTTP/2 client may open and reset before the server has seen them; beyond it the connection ends.
+const MAX_PENDING_RESETS: usize = 20;
+/// Streams of an HTTP/2 connection that the server may reset for errors of the client; beyond it the connection ends.
+const MAX_ERROR_RESETS: usize = 256;
+/// What a header field counts beside name and value, in HTTP/2 (RFC 9113, section 6.5.2): the most fields of a head in
+/// HTTP/1.1 are those for which this leaves room. The parser reserves 64 bytes for each before it reads a head.
+const FIELD_OVERHEAD: usize = 32;
 /// Pause after an accept that failed for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Time between two lines in the log about failed accepts.
+const FAILURE_LINES: Duration = Duration::from_secs(60);
 
 /// Serves until `shutdown` is ready and the connections are drained.
 pub async fn serve<H: Handler>(
@@ -158,26 +185,45 @@ pub async fn serve<H: Handler>(
 ) -> Drained {
     let (phase, watched) = watch::channel(Phase::Serving);
     let drain = options.drain;
+    let connections = Connections::new(options.max_connections);
+    let handshakes = tls.is_some().then(Arc::<Handshakes>::default);
     let server = Arc::new(Server { tls, handler, builders: Builders::new(&options), options });
     let mut shutdown = pin!(shutdown);
+    let mut failures = AcceptFailures::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = &mut shutdown => break,
         };
-        match accepted {
-            Ok(accepted) => {
-                let (server, watched) = (Arc::clone(&server), watched.clone());
-                tokio::spawn(async move { server.connection(accepted, watched).await });
-            }
+        let accepted = match accepted {
+            Ok(accepted) => accepted,
             Err(e) if is_of_one_connection(&e) => {
-                tracing::debug!(error = %e, "connection broke before it was accepted")
+                tracing::debug!(error = %e, "connection broke before it was accepted");
+                continue;
             }
             Err(e) => {
-                tracing::warn!(error = %e, "cannot accept connections");
+                failures.report(&e);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
             }
-        }
+        };
+        let peer = accepted.peer();
+        let Some(place) = connections.enter(peer.map(|peer| peer.ip())) else {
+            tracing::debug!(?peer, "connection closed: too many connections");
+            continue;
+        };
+        let handshake = match &handshakes {
+            None => None,
+            Some(handshakes) => tokio::select! {
+                place = handshakes.enter() => Some(place),
+                () = &mut shutdown => break,
+            },
+        };
+        let (server, watched) = (Arc::clone(&server), watched.clone());
+        tokio::spawn(async move {
+            server.connection(accepted, handshake, watched).await;
+            drop(place);
+        });
     }
     drop((listener, watched, server));
     phase.send_replace(Phase::Draining);
@@ -187,6 +233,23 @@ pub async fn serve<H: Handler>(
     phase.send_replace(Phase::Ended);
     phase.closed().await;
     Drained::Cut
+}
+
+/// Accepts that failed for want of resources: a line in the log at most once in [`FAILURE_LINES`].
+#[derive(Default)]
+struct AcceptFailures {
+    unreported: u64,
+    reported: Option<Instant>,
+}
+
+impl AcceptFailures {
+    fn report(&mut self, error: &std::io::Error) {
+        self.unreported += 1;
+        if self.reported.is_none_or(|reported| reported.elapsed() >= FAILURE_LINES) {
+            tracing::warn!(%error, failures = self.unreported, "cannot accept connections; trying again");
+            *self = AcceptFailures { unreported: 0, reported: Some(Instant::now()) };
+        }
+    }
 }
 
 /// Whether an accept failed for the one connection only.
@@ -219,11 +282,13 @@ struct Builders {
 impl Builders {
     fn new(options: &ServerOptions) -> Self {
         let header_bytes = usize::try_from(options.max_header_bytes).unwrap_or(usize::MAX);
+        let header_fields = header_bytes / FIELD_OVERHEAD;
         let (ping_every, ping_timeout) = options.ping;
         let mut http1 = hyper::server::conn::http1::Builder::new();
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(options.header_timeout)
+            .max_headers(header_fields)
             .max_header_size(header_bytes);
         let mut http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         http2
@@ -233,6 +298,8 @@ impl Builders {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+            .max_local_error_reset_streams(MAX_ERROR_RESETS)
             .keep_alive_interval(ping_every)
             .keep_alive_timeout(ping_timeout);
         let mut either = auto::Builder::new(TokioExecutor::new());
@@ -240,13 +307,18 @@ impl Builders {
             .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(options.header_timeout)
+            .max_headers(header_fields)
             .max_buf_size(header_bytes.max(8192));
         either
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(options.max_concurrent_streams)
             .max_header_list_size(options.max_header_bytes)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+            .max_local_error_reset_streams(MAX_ERROR_RESETS)
             .keep_alive_interval(ping_every)
             .keep_alive_timeout(ping_timeout);
         Builders { http1, http2, either }
@@ -255,18 +327,30 @@ impl Builders {
 
 impl<H: Handler> Server<H> {
     /// One connection from its first byte to its last.
-    async fn connection(&self, accepted: Accepted, phase: watch::Receiver<Phase>) {
+    async fn connection(
+        &self,
+        accepted: Accepted,
+        place: Option<HandshakePlace>,
+        phase: watch::Receiver<Phase>,
+    ) {
         match accepted {
             Accepted::Tcp(stream, peer) => {
                 let info = ConnectionInfo { peer: Some(peer), ..ConnectionInfo::default() };
-                self.secured(stream, info, phase).await;
+                self.secured(stream, place, info, phase).await;
             }
-            Accepted::Unix(stream) => self.secured(stream, ConnectionInfo::default(), phase).await,
+            Accepted::Unix(stream) => {
+                self.secured(stream, place, ConnectionInfo::default(), phase).await;
+            }
         }
     }
 
-    async fn secured<S>(&self, stream: S, mut info: ConnectionInfo, mut phase: watch::Receiver<Phase>)
-    where
+    async fn secured<S>(
+        &self,
+        stream: S,
+        mut place: Option<HandshakePlace>,
+        mut info: ConnectionInfo,
+        mut phase: watch::Receiver<Phase>,
+    ) where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let Some(tls) = &self.tls else {
@@ -276,7 +360,11 @@ impl<H: Handler> Server<H> {
         let shaken = tokio::select! {
             shaken = tokio::time::timeout(self.options.handshake_timeout, handshake) => shaken,
             _ = phase.wait_for(|phase| *phase == Phase::Ended) => return,
+            () = cut(&mut place) => {
+                return tracing::debug!(peer = ?info.peer, "tls handshake cut: too many unfinished handshakes");
+            }
         };
+        drop(place);
         let stream = match shaken {
             Ok(Ok(stream)) => stream,
             Ok(Err(e)) => return tracing::debug!(peer = ?info.peer, error = %e, "tls handshake failed"),
@@ -297,39 +385,62 @@ impl<H: Handler> Server<H> {
     {
         let cut = info.cut.clone();
         let info = Arc::new(info);
+        let budget = SendBudget::default();
+        let requested = AtomicBool::new(false);
         let service = service_fn(|request| {
+            requested.store(true, Ordering::Relaxed);
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
+            let budget = budget.clone();
             // In a box: hyper keeps the room of this future until the answer is sent, and some are sent for an hour.
-            Box::pin(async move { Ok::<_, Infallible>(handler.handle(request, info).await) })
+            Box::pin(async move {
+                let answer = handler.handle(request, info).await;
+                Ok::<_, Infallible>(answer.map(|body| budget.meter(body)))
+            })
         });
+        let silence = async {
+            tokio::time::sleep(self.options.header_timeout).await;
+            if requested.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+        };
         let Builders { http1, http2, either } = &self.builders;
         match protocol {
             Protocol::Http1 => {
                 let connection = http1.serve_connection(io, service).with_upgrades();
-                drive(connection, |c| c.graceful_shutdown(), phase, cut).await
+                drive(connection, |c| c.graceful_shutdown(), phase, cut, silence).await
             }
             Protocol::Http2 => {
-                drive(http2.serve_connection(io, service), |c| c.graceful_shutdown(), phase, cut).await
+                drive(http2.serve_connection(io, service), |c| c.graceful_shutdown(), phase, cut, silence)
+                    .await
             }
             Protocol::Either => {
                 let connection = either.serve_connection_with_upgrades(io, service);
-                drive(connection, |c| c.graceful_shutdown(), phase, cut).await
+                drive(connection, |c| c.graceful_shutdown(), phase, cut, silence).await
             }
         }
     }
 }
 
-/// Runs a connection to its end, or until it is told to end.
+/// Returns when a handshake is cut to make room for another.
+async fn cut(place: &mut Option<HandshakePlace>) {
+    match place {
+        Some(place) => place.cut().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Runs a connection to its end, or until it is told to end, or until `silence` says that no request came.
 async fn drive<C, E>(
     connection: C,
     stop: impl Fn(Pin<&mut C>),
     mut phase: watch::Receiver<Phase>,
     Cut(cut): Cut,
+    silence: impl Future<Output = ()>,
 ) where
     C: Future<Output = Result<(), E>>,
     E: std::fmt::Display,
 {
-    let mut connection = pin!(connection);
+    let (mut connection, mut silence) = (pin!(connection), pin!(silence));
     let mut told = Phase::Serving;
     loop {
         tokio::select! {
@@ -341,6 +452,7 @@ async fn drive<C, E>(
                 return;
             }
             () = cut.notified() => return tracing::debug!("connection cut"),
+            () = silence.as_mut() => return tracing::debug!("connection closed: no request in time"),
             changed = phase.wait_for(|phase| *phase != told) => {
                 match changed.map(|phase| *phase) {
                     Ok(Phase::Draining) => {
@@ -374,6 +486,10 @@ fn fingerprint(chain: &[Bytes]) -> Option<[u8; 32]> {
     }
     context.finish().as_ref().try_into().ok()
 }
+
+#[cfg(test)]
+#[path = "tests/bounds.rs"]
+mod bounds;
 
 #[cfg(test)]
 #[path = "tests/server.rs"]

@@ -13,13 +13,17 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// A running server.
-struct Running {
-    address: SocketAddr,
+pub(super) struct Running {
+    pub(super) address: SocketAddr,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<Drained>,
 }
 
-async fn start<H: Handler>(handler: H, tls: Option<Arc<ServingTls>>, options: ServerOptions) -> Running {
+pub(super) async fn start<H: Handler>(
+    handler: H,
+    tls: Option<Arc<ServingTls>>,
+    options: ServerOptions,
+) -> Running {
     let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
     let address = listener.address().unwrap();
     let (stop, stopped) = oneshot::channel();
@@ -33,7 +37,7 @@ async fn start<H: Handler>(handler: H, tls: Option<Arc<ServingTls>>, options: Se
 }
 
 /// Answers with the path and the body of the request.
-async fn echo(request: Request<Incoming>, connection: Arc<ConnectionInfo>) -> Response<Body> {
+pub(super) async fn echo(request: Request<Incoming>, connection: Arc<ConnectionInfo>) -> Response<Body> {
     assert!(connection.peer.is_some());
     let path = request.uri().path().to_owned();
     let answer = match body::read(request.into_body(), 1000, Duration::from_secs(60)).await {
@@ -51,16 +55,16 @@ async fn connect_http2(address: SocketAddr) -> hyper::client::conn::http2::SendR
     sender
 }
 
-fn post(path: &str, body: &str) -> Request<Full<Bytes>> {
+pub(super) fn post(path: &str, body: &str) -> Request<Full<Bytes>> {
     Request::post(format!("http://localhost{path}")).body(Full::from(body.to_owned())).unwrap()
 }
 
-async fn text(response: Response<Incoming>) -> String {
+pub(super) async fn text(response: Response<Incoming>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
 /// Everything that comes back for bytes sent as they are.
-async fn raw(address: SocketAddr, bytes: &[u8]) -> String {
+pub(super) async fn raw(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
