@@ -36,6 +36,7 @@ pub mod scale;
 mod status;
 pub mod strategy;
 pub mod table;
+mod unenforced;
 
 mod admissionregistration;
 mod apiextensions;
@@ -64,6 +65,7 @@ pub use order::Order;
 pub use registry::{Registry, Resource};
 pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
 pub use table::{Column, Table};
+pub use unenforced::Unenforced;
 
 /// The static facts of a built-in kind.
 pub struct Kind {

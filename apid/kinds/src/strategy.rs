@@ -5,7 +5,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::user::UserInfo;
 
-use crate::{Context, Conversion, Order, Table};
+use crate::{Context, Conversion, Order, Table, Unenforced};
 
 /// What names of a kind may look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,9 +204,15 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// What the server does not do with objects of the kind, though it stores them.
+    fn unenforced(&self) -> Option<&'static Unenforced> {
+        None
+    }
+
     /// Warnings for the client that wrote this.
-    fn warnings(&self, _new: &Object, _old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
-        Vec::new()
+    fn warnings(&self, new: &Object, _old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
+        let unenforced = self.unenforced().filter(|unenforced| unenforced.applies_to(new));
+        unenforced.map(|unenforced| unenforced.warning.to_owned()).into_iter().collect()
     }
 
     /// Columns of Table representations; None: Name and Created At.

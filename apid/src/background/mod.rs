@@ -25,6 +25,7 @@ mod quota;
 mod service_accounts;
 pub mod start_objects;
 mod stored;
+pub(crate) mod unenforced;
 
 pub use admission_writes::AdmissionWrites;
 pub use policy_writes::PolicyWrites;
@@ -40,4 +41,5 @@ pub fn start(plane: &Arc<Plane>, own_accounts: bool, collect_garbage: bool, even
     tokio::spawn(namespaces::run(plane.clone(), own_accounts));
     tokio::spawn(quota::run(plane.clone(), own_accounts));
     tokio::spawn(service_accounts::run(plane.clone(), own_accounts));
+    tokio::spawn(unenforced::report(plane.clone()));
 }

@@ -8,7 +8,7 @@ use crate::table::cell::{Read, UNSET};
 use crate::table::{AGE, NAME, age};
 use crate::{
     Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table,
+    Table, Unenforced, unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -40,6 +40,10 @@ impl Strategy for ValidatingAdmissionPolicy {
 
     fn unconditional_update(&self) -> bool {
         false
+    }
+
+    fn unenforced(&self) -> Option<&'static Unenforced> {
+        Some(&unenforced::ADMISSION_POLICIES)
     }
 
     fn status_writes(&self) -> StatusWrites {

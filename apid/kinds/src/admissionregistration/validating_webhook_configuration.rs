@@ -6,7 +6,10 @@ use serde_json::json;
 
 use crate::table::cell::Read;
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{
+    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table, Unenforced,
+    unenforced,
+};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
@@ -37,6 +40,10 @@ impl Strategy for ValidatingWebhookConfiguration {
 
     fn unconditional_update(&self) -> bool {
         false
+    }
+
+    fn unenforced(&self) -> Option<&'static Unenforced> {
+        Some(&unenforced::ADMISSION_WEBHOOKS)
     }
 
     fn table(&self) -> Option<&'static Table> {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::table::cell::Read;
 use crate::{
     Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
+    Unenforced, unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -37,6 +38,10 @@ impl Strategy for CustomResourceDefinition {
 
     fn unconditional_update(&self) -> bool {
         false
+    }
+
+    fn unenforced(&self) -> Option<&'static Unenforced> {
+        Some(&unenforced::CUSTOM_RESOURCES)
     }
 
     fn status_writes(&self) -> StatusWrites {

@@ -18,6 +18,7 @@ mod patches;
 mod protobuf;
 mod streams;
 mod subresources;
+mod unenforced;
 mod validity;
 mod versions;
 mod wire;

@@ -1,0 +1,49 @@
+//! The log says at the start how many stored objects the server does not act on.
+
+use std::sync::Arc;
+
+use apimachinery::status::Status;
+
+use super::stored;
+use crate::plane::Plane;
+
+/// Logs one line when objects of such kinds are stored.
+pub(super) async fn report(plane: Arc<Plane>) {
+    match count(&plane).await {
+        Ok(kinds) if kinds.is_empty() => {}
+        Ok(kinds) => {
+            let count: usize = kinds.iter().map(|(_, count)| count).sum();
+            let kinds: Vec<String> = kinds.iter().map(|(kind, count)| format!("{kind}: {count}")).collect();
+            let kinds = kinds.join(", ");
+            tracing::warn!(count, kinds, "objects are stored that this release does not serve or enforce");
+        }
+        Err(error) => tracing::warn!(%error, "stored objects without effect could not be counted"),
+    }
+}
+
+/// The kinds that the server does not act on, with the number of stored objects; kinds without objects are left out.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub(crate) async fn count(plane: &Plane) -> Result<Vec<(&'static str, usize)>, Status> {
+    let mut counts = Vec::new();
+    for resource in plane.registry.stored() {
+        let Some(unenforced) = resource.kind.strategy.unenforced() else { continue };
+        let Some(collection) = plane.collection(resource) else { continue };
+        let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
+        let items = snapshot.scope(&resource.key_prefix, "");
+        let count = if unenforced.applies_to_all() {
+            items.count()
+        } else {
+            items
+                .filter_map(|item| stored::object(item))
+                .filter(|object| unenforced.applies_to(object))
+                .count()
+        };
+        if count > 0 {
+            counts.push((resource.kind.kind, count));
+        }
+    }
+    Ok(counts)
+}
