@@ -81,7 +81,7 @@ impl Attributes<'_> {
     }
 }
 
-/// What plugins have to say beside yes and no.
+/// What plugins have to say beside yes and no, and what the audit event says of the object.
 #[derive(Debug, Default)]
 pub struct Notes {
     /// Warnings for the client.
@@ -90,6 +90,33 @@ pub struct Notes {
     annotations: Mutex<Vec<(String, String)>>,
     /// What lasts until the write is over.
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
+    /// The object of the audit event.
+    reference: Mutex<ObjectReference>,
+}
+
+/// The object of a request, as far as its path does not tell; fields are empty while they are not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectReference {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The version that the request carries.
+    pub resource_version: String,
+}
+
+impl ObjectReference {
+    /// Bytes of a field that is kept: longer ones are no name and no uid, and would make events of any size.
+    const MAX: usize = 1024;
+
+    fn new(object: &Object) -> Self {
+        let kept = |text: &str| if text.len() <= Self::MAX { text.to_owned() } else { String::new() };
+        ObjectReference {
+            name: kept(object.name()),
+            uid: kept(object.uid()),
+            resource_version: kept(object.resource_version()),
+        }
+    }
 }
 
 impl Notes {
@@ -106,6 +133,16 @@ impl Notes {
     /// Keeps a value until the write is over, whatever came of it, or is tried anew: its drop tells the plugin.
     pub fn keep(&self, value: impl Any + Send) {
         self.kept.lock().push(Box::new(value));
+    }
+
+    /// Sets the object of the audit event: the one in the request, then the one that was created.
+    pub fn set_reference(&self, object: &Object) {
+        *self.reference.lock() = ObjectReference::new(object);
+    }
+
+    /// The object of the audit event.
+    pub fn take_reference(&self) -> ObjectReference {
+        std::mem::take(&mut *self.reference.lock())
     }
 
     /// Forgets what an earlier try of the same write left.

@@ -53,7 +53,7 @@ mod taint_nodes_by_condition;
 mod tolerations;
 mod tree;
 
-pub use attributes::{Attributes, Notes, Operation};
+pub use attributes::{Attributes, Notes, ObjectReference, Operation};
 pub use chain::{Chain, ConfigError};
 pub use configuration::{Configuration, Fields, Given};
 pub use eventual::Eventual;

@@ -1,5 +1,6 @@
 //! One audit event and its line.
 
+use admission::{Notes, ObjectReference};
 use apimachinery::attributes::Attributes;
 use apimachinery::names::Names;
 use apimachinery::status::Status;
@@ -41,6 +42,8 @@ pub struct Event {
     pub source: String,
     /// What it wants. Absent when it could not be read.
     pub attributes: Option<Attributes>,
+    /// The object, as far as the attributes do not tell.
+    pub object: ObjectReference,
     /// Who sent it. Absent when that could not be established.
     pub user: Option<UserInfo>,
     /// As whom it was made.
@@ -50,6 +53,12 @@ pub struct Event {
 }
 
 impl Event {
+    /// Takes over what admission and the verb noted.
+    pub fn take_notes(&mut self, notes: &Notes) {
+        self.annotations.extend(notes.take_annotations());
+        self.object = notes.take_reference();
+    }
+
     /// The line, with its line end. `failure` is the Status of an answer that is one.
     pub fn line(
         &self,
@@ -79,7 +88,7 @@ impl Event {
             event.insert("userAgent".into(), self.user_agent.as_str().into());
         }
         if let Some(attributes) = self.attributes.as_ref().filter(|a| a.resource_request) {
-            event.insert("objectRef".into(), object_ref(attributes));
+            event.insert("objectRef".into(), object_ref(attributes, &self.object));
         }
         event.insert("responseStatus".into(), response_status(code, failure));
         event.insert("requestReceivedTimestamp".into(), micro_time(self.received).into());
@@ -110,13 +119,16 @@ fn user(user: &UserInfo) -> Value {
     Value::Object(out)
 }
 
-fn object_ref(attributes: &Attributes) -> Value {
+/// The path tells resource and name; what it leaves out comes from the object, as the reference has it.
+fn object_ref(attributes: &Attributes, object: &ObjectReference) -> Value {
     let fields = [
         ("resource", &attributes.resource),
         ("namespace", &attributes.namespace),
-        ("name", &attributes.name),
+        ("name", if attributes.name.is_empty() { &object.name } else { &attributes.name }),
+        ("uid", &object.uid),
         ("apiGroup", &attributes.group),
         ("apiVersion", &attributes.version),
+        ("resourceVersion", &object.resource_version),
         ("subresource", &attributes.subresource),
     ];
     let set = fields.into_iter().filter(|(_, value)| !value.is_empty());
@@ -161,6 +173,7 @@ mod tests {
                 name: "x".into(),
                 ..Attributes::default()
             }),
+            object: ObjectReference { name: "other".into(), uid: "u-1".into(), ..ObjectReference::default() },
             user: Some(UserInfo { name: "alice".into(), groups: vec!["team".into()], ..UserInfo::default() }),
             impersonated: Some(UserInfo { name: "bob".into(), ..UserInfo::default() }),
             annotations: vec![("authorization.example.test/decision".into(), "forbid".into())],
@@ -171,7 +184,7 @@ mod tests {
         assert_eq!(value["apiVersion"], "audit.example.test/v1");
         assert_eq!(
             value["objectRef"],
-            json!({"resource": "configmaps", "namespace": "a", "name": "x", "apiVersion": "v1"})
+            json!({"resource": "configmaps", "namespace": "a", "name": "x", "uid": "u-1", "apiVersion": "v1"})
         );
         assert_eq!(value["user"], json!({"username": "alice", "groups": ["team"]}));
         assert_eq!(value["impersonatedUser"], json!({"username": "bob"}));

@@ -150,6 +150,7 @@ impl Actor {
             user_agent: self.agent.clone(),
             source: String::new(),
             attributes: Some(attributes.clone()),
+            object: admission::ObjectReference::default(),
             user: Some((*self.user).clone()),
             impersonated: None,
             annotations: Vec::new(),
@@ -184,7 +185,7 @@ impl Act<'_> {
                 (format!("{domain}/decision"), "allow".to_owned()),
                 (format!("{domain}/reason"), self.authorized.reason().to_owned()),
             ];
-            self.event.annotations.extend(self.notes.take_annotations());
+            self.event.take_notes(&self.notes);
             let failure = result.as_ref().err();
             let code = failure.map_or(success, |status| status.code);
             let line =

@@ -73,6 +73,7 @@ impl Exchange {
             user_agent: agent.unwrap_or_default(),
             source: self.connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default(),
             attributes: Some((*self.info.attributes).clone()),
+            object: admission::ObjectReference::default(),
             user: None,
             impersonated: None,
             annotations: Vec::new(),

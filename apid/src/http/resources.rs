@@ -123,7 +123,7 @@ async fn stored(
 
 /// A result with what admission had to say beside yes and no: to the client, and to the audit log also when it failed.
 fn with_notes(result: Result<Answer, Status>, notes: &Notes, exchange: &Exchange) -> Result<Answer, Status> {
-    exchange.audit.update(|event| event.annotations.extend(notes.take_annotations()));
+    exchange.audit.update(|event| event.take_notes(notes));
     Ok(result?.with_warnings(notes.take_warnings()))
 }
 

@@ -96,6 +96,7 @@ pub(super) async fn insert(
         match call.plane.store.commit(&key, Op::Create(kinds::entry::encode(&new))).await {
             Ok(committed) => {
                 warnings.extend(resource.kind.strategy.warnings(&new, None, &ctx));
+                call.notes.set_reference(&new);
                 let object = Shown::committed(call.collection, &key, new, committed.revision).await;
                 return Ok(Written { created: true, object, warnings });
             }

@@ -132,6 +132,7 @@ impl<'a> Call<'a> {
     ) -> Result<(Object, Vec<String>), Status> {
         let served = &self.collection.served;
         let (mut object, warnings) = decode::decode(served, self.version, payload, validation)?;
+        self.notes.set_reference(&object);
         served
             .to_stored(&mut object, &self.plane.names)
             .map_err(|error| Status::bad_request(error.to_string()))?;

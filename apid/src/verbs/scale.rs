@@ -40,6 +40,7 @@ pub(super) async fn update(
 ) -> Result<Written, Status> {
     let version = body.kind.versions.first().copied().unwrap_or_default();
     let (mut sent, warnings) = decode(body, version, payload, options.field_validation)?;
+    call.notes.set_reference(&sent);
     fit_name(call, &sent)?;
     super::create::fit_namespace(call, &mut sent)?;
     write(call, body, options, |_| Ok((sent.clone(), warnings.clone(), None))).await

@@ -2,6 +2,7 @@
 
 mod api_versions;
 mod apply;
+mod audit;
 mod bounds;
 mod cbor;
 mod counted;

@@ -1,0 +1,91 @@
+//! Audit events of requests about objects: the reference to the object.
+
+use serde_json::{Value, json};
+
+use super::{MAPS, Server, map};
+use crate::audit::AuditLog;
+use crate::auth::Auth;
+
+/// A server with an audit log, and the directory of the log's file.
+pub(super) struct Audited {
+    pub(super) server: Server,
+    directory: tempfile::TempDir,
+}
+
+impl Audited {
+    pub(super) async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let audit = AuditLog::open(directory.path().join("audit.log").to_str().unwrap()).unwrap();
+        let server = Server::audited(|clock| Auth::open_to_all(clock), audit).await.with_namespaces().await;
+        Audited { server, directory }
+    }
+
+    /// The events whose URI contains a text, in the order of their answers.
+    pub(super) fn events(self, uri: &str) -> Vec<Value> {
+        self.server.plane.audit.close();
+        let lines = std::fs::read_to_string(self.directory.path().join("audit.log")).unwrap();
+        let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["requestURI"].as_str().unwrap().contains(uri)).collect()
+    }
+}
+
+#[tokio::test]
+async fn create_event_references_created_object_by_name_and_uid() {
+    let audited = Audited::start().await;
+    let url = format!("{MAPS}?audited");
+    let named = audited.server.post(&url, map("named", "1")).await.json();
+    let generated = json!({"metadata": {"generateName": "g-", "namespace": "a"}});
+    let generated = audited.server.post(&url, generated).await.json();
+    let events = audited.events("?audited");
+    assert_eq!(events.len(), 2, "{events:?}");
+    for (object, event) in [named, generated].iter().zip(&events) {
+        assert_eq!(
+            event["objectRef"],
+            json!({
+                "resource": "configmaps", "apiVersion": "v1", "namespace": "a",
+                "name": object["metadata"]["name"], "uid": object["metadata"]["uid"],
+            })
+        );
+        assert_eq!(event["responseStatus"]["code"], 201);
+    }
+}
+
+#[tokio::test]
+async fn refused_create_event_references_name_of_request_object() {
+    let audited = Audited::start().await;
+    audited.server.post(MAPS, map("taken", "1")).await;
+    let url = format!("{MAPS}?audited");
+    assert_eq!(audited.server.post(&url, map("taken", "2")).await.code, 409);
+    assert_eq!(audited.server.post(&url, map("Not_A_Name", "2")).await.code, 422);
+    assert_eq!(
+        audited.server.post(&url, json!({"metadata": {"generateName": "g-"}, "data": 1})).await.code,
+        400
+    );
+    let events = audited.events("?audited");
+    let names: Vec<_> = events.iter().map(|event| &event["objectRef"]["name"]).collect();
+    assert_eq!(names, [&json!("taken"), &json!("Not_A_Name"), &Value::Null]);
+    assert!(events.iter().all(|event| event["objectRef"].get("uid").is_none()), "{events:?}");
+}
+
+#[tokio::test]
+async fn update_event_references_uid_and_resource_version_of_request_object() {
+    let audited = Audited::start().await;
+    let mut object = audited.server.post(MAPS, map("one", "1")).await.json();
+    let meta = object["metadata"].clone();
+    object["data"]["k"] = json!("2");
+    let url = format!("{MAPS}/one?audited");
+    assert_eq!(audited.server.put(&url, object).await.code, 200);
+    assert_eq!(audited.server.put(&url, map("one", "3")).await.code, 200);
+    assert_eq!(audited.server.get(&url).await.code, 200);
+    let events = audited.events("?audited");
+    let reference = |uid: Option<(&str, &Value)>, version: Option<(&str, &Value)>| {
+        let mut all = json!({"resource": "configmaps", "apiVersion": "v1", "namespace": "a", "name": "one"});
+        for (field, value) in uid.into_iter().chain(version) {
+            all[field] = value.clone();
+        }
+        all
+    };
+    let sent = reference(Some(("uid", &meta["uid"])), Some(("resourceVersion", &meta["resourceVersion"])));
+    let references: Vec<_> = events.iter().map(|event| event["objectRef"].clone()).collect();
+    assert_eq!(references, [sent, reference(None, None), reference(None, None)]);
+}
