@@ -82,7 +82,7 @@ impl Presented {
     }
 
     /// The headers that a proxy may have set.
-    pub(super) fn proxy_headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    pub(crate) fn proxy_headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.proxy.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
     }
 

@@ -24,7 +24,7 @@ use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, Answer, Delivery, Wishes};
 use super::shares::Shares;
 use super::work_pool::{Bounds, WorkPool};
-use super::{openapi, openid, paths, resources, weight};
+use super::{header_bounds, openapi, openid, paths, resources, weight};
 use crate::auth::{Authorized, Credentials};
 use crate::plane::Plane;
 
@@ -159,6 +159,7 @@ impl Api {
         body: RequestBody,
         wishes: Wishes,
     ) -> Result<Answer, Status> {
+        header_bounds::check(&exchange.head.headers, &exchange.presented)?;
         let credentials = Credentials {
             presented: &exchange.presented,
             certificate_chain: &exchange.connection.client_chain,

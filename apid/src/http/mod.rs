@@ -19,6 +19,7 @@ mod deadline;
 mod encoding;
 mod exchange;
 mod handler;
+mod header_bounds;
 mod in_flight;
 mod lists;
 mod metrics;

@@ -10,6 +10,7 @@ mod deletion;
 mod endpoints;
 mod forms;
 mod gadgets;
+mod headers;
 mod hostile;
 mod metadata;
 mod objects;

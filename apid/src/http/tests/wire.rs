@@ -19,7 +19,7 @@ use super::super::Api;
 use super::{MAPS, Server, map};
 
 /// Serves on a port of the system's choice.
-async fn serve(server: &Server) -> SocketAddr {
+pub(super) async fn serve(server: &Server) -> SocketAddr {
     let listener = Listener::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST), 0).await.unwrap();
     let address = listener.address().unwrap();
     let api = Arc::new(Api::new(Arc::clone(&server.plane)).unwrap());
