@@ -10,6 +10,7 @@
 //! Requirements D-EP-46; the order of groups and of resources is the registry's.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use apimachinery::gvk::GroupVersion;
 use apimachinery::names::Names;
@@ -32,6 +33,35 @@ pub struct Document {
     pub body: Bytes,
     /// Changes with the content, quoted as in the header.
     pub etag: String,
+    /// Other encodings, made when they are asked for and kept.
+    encoded: [OnceLock<Bytes>; DocumentEncoding::COUNT],
+}
+
+/// Encodings of a document beside compact JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentEncoding {
+    /// Indented JSON.
+    Indented,
+    /// YAML.
+    Yaml,
+    /// CBOR.
+    Cbor,
+    /// Protobuf in its envelope.
+    Protobuf,
+}
+
+impl DocumentEncoding {
+    const COUNT: usize = 4;
+}
+
+impl Document {
+    /// Another encoding, which `encode` makes of the JSON the first time. All who hold it share it.
+    pub fn encoded(&self, encoding: DocumentEncoding, encode: impl FnOnce(&Bytes) -> Bytes) -> Bytes {
+        match self.encoded.get(encoding as usize) {
+            Some(kept) => kept.get_or_init(|| encode(&self.body)).clone(),
+            None => encode(&self.body),
+        }
+    }
 }
 
 /// All documents.
@@ -159,7 +189,7 @@ fn document(value: &Value) -> Document {
     let body = Bytes::from(value.to_string());
     let hash = digest::digest(&digest::SHA256, &body);
     let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
-    Document { body, etag: format!("\"{hex}\"") }
+    Document { body, etag: format!("\"{hex}\""), encoded: Default::default() }
 }
 
 fn set(object: &mut Value, field: &str, value: &str) {

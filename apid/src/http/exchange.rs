@@ -16,6 +16,7 @@ use serving::server::ConnectionInfo;
 use super::negotiate::Dialect;
 use super::query::Query;
 use super::request_info::RequestInfo;
+use super::respond::Wishes;
 use super::shares::UserShare;
 use crate::audit::{Event, Stage};
 use crate::auth::Presented;
@@ -32,6 +33,8 @@ pub(super) struct Exchange {
     pub(super) connection: Arc<ConnectionInfo>,
     /// The id of the request in logs, audit and authd.
     pub(super) id: String,
+    /// The form of the answer.
+    pub(super) wishes: Wishes,
     pub(super) audit: AuditRecord,
     /// The share of the authenticated user, once the request is authorized.
     pub(super) share: OnceLock<Arc<UserShare>>,

@@ -76,7 +76,10 @@ impl Api {
         let time = Allotted::begin(&*plane.clock, plane.request_timeout);
         let audit_id = audit_id(&head, plane);
         let query = Query::parse(head.uri.query());
+        let compression = plane.gates.enabled(serving::gates::Gate::ApiResponseCompression);
+        let wishes = Wishes::new(&head.headers, &query, compression);
         let exchange = Arc::new(Exchange {
+            wishes,
             info: RequestInfo::resolve(&head.method, head.uri.path(), &query),
             plane: Arc::clone(plane),
             head,
@@ -89,9 +92,7 @@ impl Api {
         });
         exchange.begin_audit();
         let span = exchange.span();
-        let compression = plane.gates.enabled(serving::gates::Gate::ApiResponseCompression);
-        let wishes = Wishes::new(&exchange.head.headers, &exchange.query, compression);
-        let mut answer = self.guarded(&exchange, body, wishes).instrument(span.clone()).await;
+        let mut answer = self.guarded(&exchange, body).instrument(span.clone()).await;
 
         let latency = time.passed();
         span.in_scope(|| tracing::debug!(code = answer.code(), latency_ms = latency.as_millis(), "request"));
@@ -133,9 +134,9 @@ impl Api {
     }
 
     /// The answer, whatever happens: a panic is a 500, a request that takes too long a 504.
-    async fn guarded(&self, exchange: &Arc<Exchange>, body: RequestBody, wishes: Wishes) -> Answer {
+    async fn guarded(&self, exchange: &Arc<Exchange>, body: RequestBody) -> Answer {
         // In a box: what is done with it on the way moves a pointer, not all that the verbs keep.
-        let work = AssertUnwindSafe(Box::pin(self.run(exchange, body, wishes))).catch_unwind();
+        let work = AssertUnwindSafe(Box::pin(self.run(exchange, body))).catch_unwind();
         let result = match tokio::time::timeout(self.plane.request_timeout, work).await {
             Ok(Ok(result)) => result,
             Ok(Err(_panic)) => {
@@ -153,12 +154,7 @@ impl Api {
         })
     }
 
-    async fn run(
-        &self,
-        exchange: &Arc<Exchange>,
-        body: RequestBody,
-        wishes: Wishes,
-    ) -> Result<Answer, Status> {
+    async fn run(&self, exchange: &Arc<Exchange>, body: RequestBody) -> Result<Answer, Status> {
         header_bounds::check(&exchange.head.headers, &exchange.presented)?;
         let credentials = Credentials {
             presented: &exchange.presented,
@@ -197,13 +193,13 @@ impl Api {
         match weight::expected_cost(&self.plane, &authorized, &body, is_binary) {
             None => {
                 let answer = route(exchange, &authorized, &body).await?;
-                self.prepare(answer, wishes, &share.user).await
+                self.prepare(answer, exchange.wishes, &share.user).await
             }
             Some(bytes) => {
                 let exchange = Arc::clone(exchange);
                 let work = async move {
                     let mut answer = route(&exchange, &authorized, &body).await?;
-                    while answer.prepare(wishes) {}
+                    while answer.prepare(exchange.wishes) {}
                     Ok(answer)
                 };
                 let done = self.pool.run(&share.user, bytes, work.in_current_span()).await;

@@ -23,10 +23,10 @@ use crate::plane::Item;
 use crate::verbs::Shown;
 
 /// Stored bytes of the objects whose trees are made in one call: about a millisecond of work.
-const WORK: usize = 96 * 1024;
+const WORK: usize = 64 * 1024;
 
 /// Bytes of work that an object costs beside its stored bytes.
-const OBJECT: usize = 512;
+pub(super) const OBJECT: usize = 512;
 
 /// Objects whose cached entries are checked in one call.
 const CHECKED: usize = 8 * 1024;
@@ -151,7 +151,7 @@ impl ListChunks {
             if work >= WORK {
                 return Ok(());
             }
-            work += OBJECT + item.value().len();
+            work += self.representation.item_work(item);
             let message = self.representation.message(item, messages.schema)?;
             self.least_size += message.len();
             messages.lengths.push(u32::try_from(message.len()).map_err(Status::internal)?);
@@ -226,7 +226,7 @@ impl ListChunks {
                 break;
             };
             if !matches!(self.form, Form::Stored) {
-                work += OBJECT + item.value().len();
+                work += self.representation.item_work(&item);
             }
             self.write(item, &mut out)?;
         }

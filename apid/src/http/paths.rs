@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 
 use apimachinery::status::Status;
+use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
+use super::encoding::Encoding;
 use super::exchange::Exchange;
 use super::negotiate::{Format, Offer, Shape, accept};
+use super::protobuf;
 use super::respond::Answer;
-use crate::discovery::{Document, RELEASE};
+use crate::discovery::{Document, DocumentEncoding, RELEASE};
 
 /// The endpoints of health checks.
 pub(super) const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
@@ -119,7 +122,7 @@ fn discovery(exchange: &Exchange, segments: &[&str]) -> Result<Answer, Status> {
     };
     let vary = HeaderValue::from_static("Accept");
     let Some((document, version)) = aggregated else {
-        return Ok(encoded(document, negotiated.format)?.with_header(header::VARY, vary));
+        return Ok(encoded(exchange, document, negotiated.format).with_header(header::VARY, vary));
     };
     let known = exchange.head.headers.get(header::IF_NONE_MATCH).map(HeaderValue::as_bytes);
     let answer = if known == Some(document.etag.as_bytes()) {
@@ -129,17 +132,31 @@ fn discovery(exchange: &Exchange, segments: &[&str]) -> Result<Answer, Status> {
         let media_type =
             format!("{};g={group};v={version};as=APIGroupDiscoveryList", negotiated.format.media_type());
         let media_type = HeaderValue::from_str(&media_type).map_err(Status::internal)?;
-        encoded(document, negotiated.format)?.with_header(header::CONTENT_TYPE, media_type)
+        encoded(exchange, document, negotiated.format).with_header(header::CONTENT_TYPE, media_type)
     };
     let etag = HeaderValue::from_str(&document.etag).map_err(Status::internal)?;
     Ok(answer.with_header(header::ETAG, etag).with_header(header::VARY, vary))
 }
 
-fn encoded(document: &Document, format: Format) -> Result<Answer, Status> {
-    Ok(match format {
-        Format::Json | Format::Yaml | Format::Cbor => Answer::document(200, document.body.clone(), format),
-        Format::Protobuf(_) => {
-            Answer::value(200, &serde_json::from_slice(&document.body).map_err(Status::internal)?, format)
-        }
-    })
+/// A document as the client wants it. Its encodings are made once and shared by all answers.
+fn encoded(exchange: &Exchange, document: &Document, format: Format) -> Answer {
+    let Some(encoding) = Encoding::of(format, exchange.wishes.pretty) else {
+        let message = document.encoded(DocumentEncoding::Protobuf, |json| {
+            let value = serde_json::from_slice(json).unwrap_or_default();
+            protobuf::document(&value).unwrap_or_default().into()
+        });
+        // Empty: its type has no Protobuf form.
+        return match message.is_empty() {
+            true => encoded(exchange, document, Format::Json),
+            false => Answer::shared(200, message, format.media_type()),
+        };
+    };
+    let kept = match encoding {
+        Encoding::Compact => return Answer::shared(200, document.body.clone(), format.media_type()),
+        Encoding::Indented => DocumentEncoding::Indented,
+        Encoding::Yaml => DocumentEncoding::Yaml,
+        Encoding::Cbor => DocumentEncoding::Cbor,
+    };
+    let encode = |json: &Bytes| encoding.document(&serde_json::from_slice(json).unwrap_or_default()).into();
+    Answer::shared(200, document.encoded(kept, encode), format.media_type())
 }

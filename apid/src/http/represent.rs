@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::chunks::{Chunks, Deferred};
 use super::encoding::{Encoding, Frame, write_compact};
-use super::lists::{Form, LargeObject, ListChunks, Messages};
+use super::lists::{Form, LargeObject, ListChunks, Messages, OBJECT};
 use super::negotiate::{Format, Negotiated, Shape};
 use super::protobuf::{self, ListMessage};
 use crate::plane::{Item, Plane};
@@ -218,6 +218,14 @@ impl Representation {
         };
         let schema = item.ok_or_else(|| Status::internal("the kind has no Protobuf form"))?;
         Ok(Messages { api_version, kind, schema, list, lengths: Vec::new() })
+    }
+
+    /// The work of encoding an item of a list, as stored bytes that are decoded and encoded.
+    pub(super) fn item_work(&self, item: &Item) -> usize {
+        match self.shape {
+            Shape::Metadata(_) if !self.resource.is_converted() => OBJECT,
+            _ => OBJECT + item.value().len(),
+        }
     }
 
     /// An item of a list of trees.

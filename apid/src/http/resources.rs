@@ -13,7 +13,7 @@ use super::represent::Representation;
 use super::respond::Answer;
 use super::stream::{self, Encoder, Finish};
 use super::websocket::Handshake;
-use super::{params, paths, protobuf, respond};
+use super::{params, paths, protobuf};
 use crate::audit::Stage;
 use crate::auth::Authorized;
 use crate::plane::Collection;
@@ -410,6 +410,6 @@ impl Exchange {
             None => (&call.collection.served, call.version),
         };
         let representation = Representation::new(&self.plane, resource, version, negotiated, include)?;
-        Ok(representation.with_pretty(respond::pretty(&self.head.headers, &self.query)))
+        Ok(representation.with_pretty(self.wishes.pretty))
     }
 }

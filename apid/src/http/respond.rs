@@ -211,10 +211,10 @@ impl Answer {
                 return response;
             }
             Content::Document(json, format) => {
-                (Made::of(encode(json, format, pretty), chunks::copied), format.media_type())
+                (Made::of(encode(json, format, pretty), false), format.media_type())
             }
-            Content::Text(text, media_type) => (Made::of(text, chunks::copied), media_type),
-            Content::Shared(document, media_type) => (Made::of(document, chunks::shared), media_type),
+            Content::Text(text, media_type) => (Made::of(text, false), media_type),
+            Content::Shared(document, media_type) => (Made::of(document, true), media_type),
         };
         // A more exact type was set with the headers.
         if !headers.contains_key(header::CONTENT_TYPE) {
@@ -254,11 +254,12 @@ enum Made {
 }
 
 impl Made {
-    /// A document in one buffer; `pieces` divides a large one.
-    fn of(document: Bytes, pieces: fn(Bytes) -> Box<dyn Chunks>) -> Self {
+    /// A document in one buffer. The pieces of a large one are copies, unless others hold the buffer, too.
+    fn of(document: Bytes, is_shared: bool) -> Self {
         match document.len() {
             size if size <= AT_ONCE => Made::Small(document),
-            size => Made::Large(pieces(document), Some(size)),
+            size if is_shared => Made::Large(chunks::shared(document), Some(size)),
+            size => Made::Large(chunks::copied(document), Some(size)),
         }
     }
 }
@@ -304,7 +305,7 @@ pub(super) struct Delivery<'a> {
 }
 
 /// As asked; else for the programs that people read with.
-pub(super) fn pretty(headers: &HeaderMap, query: &Query) -> bool {
+fn pretty(headers: &HeaderMap, query: &Query) -> bool {
     match query.first("pretty") {
         Some(value) => matches!(value, "" | "1" | "t" | "T" | "true" | "TRUE" | "True"),
         None => {

@@ -166,7 +166,7 @@ struct State {
 }
 
 /// The work after which a task yields: about a millisecond.
-const WORK: usize = 96 * 1024;
+const WORK: usize = 64 * 1024;
 
 /// Bytes of work that an event costs beside those of its object.
 const EVENT: usize = 512;

@@ -375,6 +375,40 @@ async fn open_api_document_is_held_once_for_all_readers() {
 }
 
 #[tokio::test]
+async fn discovery_document_is_held_once_for_all_readers() {
+    let server = Server::gated("CBORServingAndStorage=true").await;
+    let aggregated = "application/yaml;g=apidiscovery.example.test;v=v2;as=APIGroupDiscoveryList";
+    for url in ["/api/v1", "/apis"] {
+        let json = server.get(url).await.json();
+        for accept in [
+            "application/json",
+            "application/yaml",
+            "application/cbor",
+            "application/vnd.svc.protobuf",
+            aggregated,
+        ] {
+            for query in ["", "?pretty=1"] {
+                let mut places = Vec::new();
+                for _ in 0..2 {
+                    let url = format!("{url}{query}");
+                    let mut body =
+                        server.open("GET", &url, &[("accept", accept)], Bytes::new()).await.into_body();
+                    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+                    places.push((first.as_ptr(), first.len()));
+                }
+                assert_eq!(places[0], places[1], "{url} {accept}");
+            }
+        }
+        let yaml = server.send("GET", url, &[("accept", "application/yaml")], "").await.body;
+        assert_eq!(yaml, codec::yaml::encode(&json));
+        let message = server.send("GET", url, &[("accept", "application/vnd.svc.protobuf")], "").await.body;
+        assert_eq!(message, protobuf::document(&json).unwrap());
+        let indented = server.get(&format!("{url}?pretty=1")).await.body;
+        assert_eq!(indented, format!("{}\n", serde_json::to_string_pretty(&json).unwrap()));
+    }
+}
+
+#[tokio::test]
 async fn unread_compressed_list_holds_no_compressor() {
     let server = Server::start().await;
     let names: Vec<String> = (0..20).map(|i| format!("m{i:02}")).collect();
