@@ -1,0 +1,377 @@
+//! The ways of an attacker: floods, streams that are not read, slow bodies, resets, handshakes, HTTP/1.1 heads.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::Reason;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use crate::client::{self, Link, Prepared, READING, tls};
+use crate::server::{PRIVILEGED_TOKEN, UNPRIVILEGED_TOKEN};
+use crate::tally::Tally;
+
+/// Connections of an attacker.
+pub const CONNECTIONS: usize = 16;
+
+/// Time between two bytes of a slow body.
+const DRIP: Duration = Duration::from_secs(1);
+
+/// Pause of a stream after a refusal, where the attacker holds streams.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Time for the answers that are under way when an attack ends.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Who attacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// No credentials.
+    Anonymous,
+    /// A user whose only rights are those of every authenticated user.
+    Unprivileged,
+    /// A user of group `system:masters`.
+    Privileged,
+}
+
+impl Caller {
+    /// All callers.
+    pub const ALL: [Caller; 3] = [Caller::Anonymous, Caller::Unprivileged, Caller::Privileged];
+
+    /// The bearer token.
+    pub fn token(self) -> Option<&'static str> {
+        match self {
+            Caller::Anonymous => None,
+            Caller::Unprivileged => Some(UNPRIVILEGED_TOKEN),
+            Caller::Privileged => Some(PRIVILEGED_TOKEN),
+        }
+    }
+
+    /// The name in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Caller::Anonymous => "anonymous",
+            Caller::Unprivileged => "unprivileged",
+            Caller::Privileged => "privileged",
+        }
+    }
+}
+
+/// How the attacker sends its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// So many requests in flight on each connection; answers are read.
+    Flood(usize),
+    /// Streams on connections, each with a window; answers are not read.
+    Hold {
+        /// Connections.
+        connections: usize,
+        /// Streams on each connection.
+        streams: usize,
+        /// Window of each stream in bytes.
+        window: u32,
+    },
+    /// So many requests in flight on each connection, whose bodies come by one byte a second.
+    SlowBodies(usize),
+    /// Requests that are reset at once, so many in a burst.
+    Resets(usize),
+    /// TLS handshakes without a request.
+    Handshakes,
+    /// TCP connections that send nothing, so many in all.
+    Silence(usize),
+    /// HTTP/1.1 requests, one connection each.
+    Http1,
+}
+
+/// What the tasks of an attack share.
+struct Attacker {
+    port: u16,
+    token: Option<&'static str>,
+    requests: Vec<Prepared>,
+    tally: Tally,
+    deadline: Instant,
+    http1: TlsConnector,
+    http2: TlsConnector,
+}
+
+/// Sends one request, or opens one stream, and waits at most so long for its answer.
+pub async fn probe(
+    port: u16,
+    caller: Caller,
+    method: Method,
+    request: &Prepared,
+    patience: Duration,
+    tally: &Tally,
+) {
+    let attacker = Attacker::new(port, caller, vec![request.clone()], tally, patience);
+    let window = match method {
+        Method::Hold { window, .. } => window,
+        Method::Flood(_) => READING,
+        _ => return,
+    };
+    let Ok(link) = Link::open(port, &attacker.http2, attacker.token, window).await else { return };
+    match method {
+        Method::Hold { .. } => attacker.stall(&link).await,
+        _ => attacker.flood_once(&link, patience).await,
+    }
+}
+
+/// Attacks for a duration.
+pub async fn run(
+    port: u16,
+    caller: Caller,
+    method: Method,
+    requests: Vec<Prepared>,
+    duration: Duration,
+    tally: &Tally,
+) {
+    let attacker = Arc::new(Attacker::new(port, caller, requests, tally, duration));
+    let mut tasks = JoinSet::new();
+    let connections = match method {
+        Method::Hold { connections, .. } => connections,
+        _ => CONNECTIONS,
+    };
+    for _ in 0..connections {
+        let attacker = Arc::clone(&attacker);
+        tasks.spawn(async move {
+            match method {
+                Method::Flood(streams) => attacker.each_stream(streams, READING, Stream::Flood).await,
+                Method::Hold { streams, window, .. } => {
+                    attacker.each_stream(streams, window, Stream::Hold).await;
+                }
+                Method::SlowBodies(streams) => attacker.each_stream(streams, READING, Stream::Slow).await,
+                Method::Resets(burst) => attacker.reset(burst).await,
+                Method::Handshakes => attacker.shake_hands().await,
+                Method::Silence(count) => attacker.stay_silent(count / connections).await,
+                Method::Http1 => attacker.speak_http1().await,
+            }
+        });
+    }
+    // Answers that still come are counted; then all connections end with their tasks.
+    drop(tokio::time::timeout(duration + GRACE, async { while tasks.join_next().await.is_some() {} }).await);
+    tasks.shutdown().await;
+}
+
+/// What one stream does.
+#[derive(Clone, Copy)]
+enum Stream {
+    Flood,
+    Hold,
+    Slow,
+}
+
+impl Attacker {
+    fn new(port: u16, caller: Caller, requests: Vec<Prepared>, tally: &Tally, duration: Duration) -> Self {
+        Attacker {
+            port,
+            token: caller.token(),
+            requests,
+            tally: tally.clone(),
+            deadline: Instant::now() + duration,
+            http1: tls("http/1.1"),
+            http2: tls("h2"),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    fn next(&self) -> (&Prepared, u64) {
+        let number = self.tally.count_sent();
+        (&self.requests[number as usize % self.requests.len()], number)
+    }
+
+    /// Opens connections one after the other, each with so many streams, until the deadline.
+    async fn each_stream(self: &Arc<Self>, streams: usize, window: u32, stream: Stream) {
+        while !self.is_over() {
+            let Ok(link) = Link::open(self.port, &self.http2, self.token, window).await else {
+                self.tally.count_failure("unconnected");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            let mut tasks = JoinSet::new();
+            for _ in 0..streams {
+                let (attacker, link) = (Arc::clone(self), link.clone());
+                tasks.spawn(async move {
+                    match stream {
+                        Stream::Flood => attacker.flood(&link).await,
+                        Stream::Hold => attacker.hold(&link).await,
+                        Stream::Slow => attacker.drip(&link).await,
+                    }
+                });
+            }
+            while tasks.join_next().await.is_some() {}
+        }
+    }
+
+    async fn flood_once(&self, link: &Link, patience: Duration) {
+        let (request, number) = self.next();
+        match tokio::time::timeout(patience, link.exchange(request, number)).await {
+            Ok(answer) => self.tally.count_answer(&answer),
+            Err(_) => self.tally.count_failure("unanswered"),
+        }
+    }
+
+    /// Requests one after the other; ends when the connection breaks.
+    async fn flood(&self, link: &Link) {
+        while !self.is_over() {
+            let (request, number) = self.next();
+            let left = self.deadline.saturating_duration_since(Instant::now()) + GRACE / 2;
+            match tokio::time::timeout(left, link.exchange(request, number)).await {
+                Ok(answer) => {
+                    self.tally.count_answer(&answer);
+                    if answer.is_err() {
+                        tokio::time::sleep(PAUSE).await;
+                        return;
+                    }
+                }
+                Err(_) => return self.tally.count_failure("unanswered"),
+            }
+        }
+    }
+
+    /// Keeps a stream open that nobody reads; opens it again when the server ends it.
+    async fn hold(&self, link: &Link) {
+        while !self.is_over() {
+            self.stall(link).await;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// One request whose answer is not read, until the server ends it or the attack is over.
+    async fn stall(&self, link: &Link) {
+        let (request, number) = self.next();
+        let wait = async {
+            match link.send(request, number).await {
+                Ok((code, _, mut body)) => {
+                    self.tally.count_code(code);
+                    // No capacity is released: the server sends at most one window.
+                    while let Some(Ok(_)) = body.data().await {}
+                }
+                Err(_) => self.tally.count_failure("reset"),
+            }
+        };
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if tokio::time::timeout(left, wait).await.is_err() {
+            self.tally.count_failure("held");
+        }
+    }
+
+    /// Requests whose bodies come by one byte a second.
+    async fn drip(&self, link: &Link) {
+        while !self.is_over() {
+            let (request, number) = self.next();
+            let Ok((response, mut stream)) = link.begin(request, number, true).await else {
+                self.tally.count_failure("broken");
+                return;
+            };
+            let send = async {
+                let mut at = 0;
+                loop {
+                    let byte = request.body.slice(at % request.body.len()..at % request.body.len() + 1);
+                    if stream.send_data(byte, false).is_err() {
+                        // The answer has come, or will not come.
+                        std::future::pending::<()>().await;
+                    }
+                    at += 1;
+                    tokio::time::sleep(DRIP).await;
+                }
+            };
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            tokio::select! {
+                answer = response => match answer {
+                    Ok(answer) => self.tally.count_code(answer.status().as_u16()),
+                    Err(_) => self.tally.count_failure("reset"),
+                },
+                () = send => {}
+                () = tokio::time::sleep(left) => self.tally.count_failure("held"),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Bursts of requests that are reset as soon as they are sent.
+    async fn reset(&self, burst: usize) {
+        while !self.is_over() {
+            let Ok(link) = Link::open(self.port, &self.http2, self.token, READING).await else {
+                self.tally.count_failure("unconnected");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            while !self.is_over() {
+                let mut streams = Vec::new();
+                for _ in 0..burst {
+                    let (request, number) = self.next();
+                    match link.begin(request, number, true).await {
+                        Ok(stream) => streams.push(stream),
+                        Err(_) => break,
+                    }
+                }
+                if streams.is_empty() {
+                    self.tally.count_failure("goaway");
+                    break;
+                }
+                // The connection's task writes the heads first.
+                for _ in 0..4 {
+                    tokio::task::yield_now().await;
+                }
+                for (response, mut stream) in streams {
+                    drop(stream.send_data(Bytes::new(), true));
+                    stream.send_reset(Reason::CANCEL);
+                    drop(response);
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    async fn shake_hands(&self) {
+        while !self.is_over() {
+            self.tally.count_sent();
+            if client::connect(self.port, &self.http2).await.is_err() {
+                self.tally.count_failure("unconnected");
+            }
+        }
+    }
+
+    async fn stay_silent(&self, count: usize) {
+        let mut held = Vec::new();
+        for _ in 0..count {
+            self.tally.count_sent();
+            match tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await {
+                Ok(stream) => held.push(stream),
+                Err(_) => self.tally.count_failure("unconnected"),
+            }
+        }
+        tokio::time::sleep(self.deadline.saturating_duration_since(Instant::now())).await;
+    }
+
+    async fn speak_http1(&self) {
+        while !self.is_over() {
+            let (request, _) = self.next();
+            let mut head = format!("{} {} HTTP/1.1\r\nhost: localhost\r\n", request.method, request.path);
+            if let Some(token) = self.token {
+                head.push_str(&format!("authorization: Bearer {token}\r\n"));
+            }
+            for (name, value) in &request.headers {
+                head.push_str(&format!("{name}: {value}\r\n"));
+            }
+            head.push_str("\r\n");
+            let exchange = async {
+                let mut stream = client::connect(self.port, &self.http1).await?;
+                stream.write_all(head.as_bytes()).await?;
+                let mut answer = [0; 4096];
+                let length = stream.read(&mut answer).await?;
+                let code = std::str::from_utf8(answer.get(9..12.min(length)).unwrap_or_default())?.parse()?;
+                Ok::<u16, client::Error>(code)
+            };
+            match exchange.await {
+                Ok(code) => self.tally.count_code(code),
+                Err(_) => self.tally.count_failure("broken"),
+            }
+        }
+    }
+}

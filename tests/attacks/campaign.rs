@@ -1,0 +1,404 @@
+//! Runs attacks one after the other, each beside the polite client, and judges the rows.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::attack::{self, Caller, Method};
+use crate::catalog;
+use crate::client::Prepared;
+use crate::dataset;
+use crate::generator::{self, Site, Variant};
+use crate::plan::Plan;
+use crate::polite::{Polite, Samples};
+use crate::process::Sampler;
+use crate::row::{self, Row};
+use crate::server::{Home, Server};
+use crate::tally::Tally;
+
+/// Nice value of the attacker's threads: the processors are the server's and the polite client's first.
+const NICE: i32 = 10;
+/// Time for the answer of a probe.
+const PROBE: Duration = Duration::from_secs(10);
+/// Time for the processes to be idle after an attack.
+const RECOVERY: Duration = Duration::from_secs(10);
+/// Time of rest before memory is measured.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Interval of CPU measurements, and the CPU time in it of processes that are idle.
+const IDLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(20));
+/// MiB beyond the data set at which a short run starts the server again.
+const RESIDUE_MIB: f64 = 64.0;
+/// Generated requests of one row.
+const BATCH: usize = 48;
+
+#[test]
+fn bounds_hold_during_every_attack() {
+    let plan = Plan::from_environment();
+    println!("ATTACKS_SEED={} {plan:?}", plan.seed);
+    let mut campaign = Campaign::start(plan);
+    campaign.run();
+    campaign.judge();
+}
+
+/// One attack by one caller.
+struct Sortie {
+    name: String,
+    caller: Caller,
+    method: Method,
+    /// Makes the requests.
+    requests: Box<dyn Fn() -> Vec<Prepared>>,
+    /// Whether each request is measured alone, and not only the first.
+    probes_all: bool,
+}
+
+/// A run: the server, the attacker's runtime and the rows.
+struct Campaign {
+    plan: Plan,
+    runtime: Runtime,
+    home: Home,
+    server: Option<Server>,
+    /// Both processes with the data set, in MiB.
+    base_mib: f64,
+    /// The most that authd had after a start, in MiB.
+    authd_mib: f64,
+    runs: u64,
+    rows: Vec<Row>,
+    begun: Instant,
+}
+
+impl Campaign {
+    /// Starts a server and writes the data set.
+    fn start(plan: Plan) -> Campaign {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .on_thread_start(|| {
+                // Without the right to do so, the attacker competes with the server.
+                let _ = rustix::process::nice(NICE);
+            })
+            .build()
+            .expect("a runtime");
+        let home = Home::new(&plan.programs);
+        let mut campaign = Campaign {
+            plan,
+            runtime,
+            home,
+            server: None,
+            base_mib: 0.0,
+            authd_mib: 0.0,
+            runs: 0,
+            rows: Vec::new(),
+            begun: Instant::now(),
+        };
+        let server = campaign.home.start();
+        campaign.runtime.block_on(async {
+            dataset::wait_ready(server.port).await;
+            dataset::fill(server.port, campaign.plan.objects).await;
+        });
+        campaign.server = Some(server);
+        campaign.write(&format!(
+            "{} objects, {:?} an attack, bounds {:?}\n\n{}",
+            campaign.plan.objects,
+            campaign.plan.duration,
+            campaign.plan.bounds,
+            row::HEAD
+        ));
+        campaign
+    }
+
+    fn run(&mut self) {
+        self.restart();
+        self.attack(None);
+        for sortie in self.sorties() {
+            let is_late = self.plan.budget.is_some_and(|budget| self.begun.elapsed() > budget);
+            if is_late {
+                println!("not run for want of time: {}", sortie.name);
+            } else {
+                self.attack(Some(&sortie));
+            }
+        }
+    }
+
+    /// The attacks of this run, in their order.
+    fn sorties(&mut self) -> Vec<Sortie> {
+        let mut sorties = Vec::new();
+        for attack in catalog::all() {
+            let callers: Vec<Caller> = if self.plan.is_long {
+                self.plan.callers.clone()
+            } else {
+                attack
+                    .short
+                    .into_iter()
+                    .chain((!self.plan.only.is_empty()).then_some(Caller::Privileged))
+                    .take(1)
+                    .collect()
+            };
+            let requests: std::rc::Rc<dyn Fn() -> Vec<Prepared>> = attack.requests.into();
+            for caller in callers {
+                let requests = std::rc::Rc::clone(&requests);
+                sorties.push(Sortie {
+                    name: attack.name.to_owned(),
+                    caller,
+                    method: attack.method,
+                    requests: Box::new(move || requests()),
+                    probes_all: false,
+                });
+            }
+        }
+        let mut random = StdRng::seed_from_u64(self.plan.seed);
+        let mut generated = self.generated(&mut random);
+        if !self.plan.is_long {
+            sorties.shuffle(&mut random);
+            // The sample comes first: an attack that is left out has a name.
+            generated.append(&mut sorties);
+            sorties = std::mem::take(&mut generated);
+        }
+        sorties.append(&mut generated);
+        sorties.retain(|sortie| sortie.name.contains(&self.plan.only));
+        sorties
+    }
+
+    /// Attacks from the schemas of the server: all kinds, or a sample.
+    fn generated(&self, random: &mut StdRng) -> Vec<Sortie> {
+        let sites = self.runtime.block_on(sites(self.server().port));
+        let mut picks: Vec<(Site, Variant)> = sites
+            .into_iter()
+            .flat_map(|site| [Variant::Minimal, Variant::Invalid].map(|variant| (site.clone(), variant)))
+            .collect();
+        println!("{} bodies can be generated", picks.len());
+        if let Some(sample) = self.plan.sample {
+            picks.shuffle(random);
+            picks.truncate(sample);
+        }
+        picks.sort_by_key(|(site, _)| site.kind.clone());
+        let mut sorties = Vec::new();
+        for batch in picks.chunks(BATCH / 2) {
+            let paths =
+                |pick: Option<&(Site, Variant)>| pick.map(|(site, _)| site.path()).unwrap_or_default();
+            let name = format!("generated: {} to {}", paths(batch.first()), paths(batch.last()));
+            let everybody: Vec<_> =
+                batch.iter().filter(|(site, _)| site.is_for_everybody()).cloned().collect();
+            for (caller, batch) in [(Caller::Privileged, batch.to_vec()), (Caller::Unprivileged, everybody)] {
+                if batch.is_empty() || !self.plan.callers.contains(&caller) {
+                    continue;
+                }
+                sorties.push(Sortie {
+                    name: name.clone(),
+                    caller,
+                    method: Method::Flood(1),
+                    requests: Box::new(move || {
+                        batch.iter().flat_map(|(site, variant)| site.requests(*variant)).collect()
+                    }),
+                    probes_all: true,
+                });
+            }
+        }
+        sorties
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().expect("a server runs")
+    }
+
+    /// Starts the server again on the same data, and measures its memory when the data set is resident.
+    fn restart(&mut self) {
+        self.server = None;
+        let server = self.home.start();
+        self.runtime.block_on(async {
+            dataset::wait_ready(server.port).await;
+            dataset::touch(server.port).await;
+        });
+        self.server = Some(server);
+        self.wait_idle();
+        thread::sleep(SETTLE);
+        let (apid, authd) = self.server().pair.resident_mib();
+        self.base_mib = apid + authd;
+        self.authd_mib = self.authd_mib.max(authd);
+        if self.rows.is_empty() {
+            self.write(&format!("<!-- data set: apid {apid:.0} MiB, authd {authd:.0} MiB -->"));
+        }
+    }
+
+    /// Runs one attack; None: the polite client is alone.
+    fn attack(&mut self, sortie: Option<&Sortie>) {
+        let is_whole = self.server.as_mut().is_some_and(Server::is_whole);
+        let (apid, authd) = self.server().pair.resident_mib();
+        let residue = apid + authd - self.base_mib;
+        if !self.rows.is_empty() && (self.plan.is_long || !is_whole || residue > RESIDUE_MIB) {
+            self.restart();
+        }
+        self.runs += 1;
+        let tally = Tally::default();
+        let (port, pair) = (self.server().port, self.server().pair);
+        let logged = self.server().log_bytes();
+        let sampler = Sampler::start(pair);
+        let requests = sortie.map(|sortie| (sortie.requests)()).unwrap_or_default();
+        let mut cpu = Duration::ZERO;
+        let probed = tally.clone();
+        if let Some(sortie) = sortie {
+            let count = if sortie.probes_all { requests.len() } else { 1 };
+            for request in requests.iter().take(count) {
+                cpu = cpu.max(self.probe(sortie, request, &probed));
+                if sampler.has_killed() {
+                    break;
+                }
+            }
+        }
+        let probes = tally.counts().sent;
+        let before = pair.cpu();
+        let polite = Polite::start(port, self.runs * 1000 + u64::from(std::process::id()) % 1000);
+        let began = Instant::now();
+        match sortie {
+            Some(sortie) => self.runtime.block_on(attack::run(
+                port,
+                sortie.caller,
+                sortie.method,
+                requests,
+                self.plan.duration,
+                &tally,
+            )),
+            None => thread::sleep(self.plan.duration),
+        }
+        let attacked = began.elapsed();
+        let samples: Samples = polite.stop();
+        let recovery = self.wait_recovery();
+        let sent = tally.counts().sent - probes;
+        if let (Some(before), Some(after), true) = (before, pair.cpu(), sent > 0) {
+            cpu = cpu.max((after.saturating_sub(before)) / u32::try_from(sent).unwrap_or(u32::MAX));
+        }
+        let peaks = sampler.stop();
+        let survived = self.server.as_mut().is_some_and(Server::is_whole);
+        let row = Row {
+            name: sortie.map_or("no attacker".to_owned(), |sortie| sortie.name.clone()),
+            caller: sortie.map(|sortie| sortie.caller),
+            counts: tally.counts(),
+            samples,
+            peaks,
+            base_mib: self.base_mib,
+            cpu,
+            log: self.server().log_bytes() - logged,
+            recovery,
+            survived,
+        };
+        self.write(&row.text(&self.plan.bounds));
+        let missed = row.missed(&self.plan.bounds);
+        if !missed.is_empty() && !survived {
+            println!("  after {attacked:?}, the end of the log:\n{}", self.server().log_tail());
+        }
+        self.rows.push(row);
+        if recovery.is_none() || !survived {
+            self.restart();
+        }
+    }
+
+    /// The CPU time of one request alone.
+    fn probe(&self, sortie: &Sortie, request: &Prepared, tally: &Tally) -> Duration {
+        let server = self.server();
+        let before = server.pair.cpu();
+        let patience = if matches!(sortie.method, Method::Hold { .. }) { IDLE.0 * 5 } else { PROBE };
+        self.runtime.block_on(attack::probe(
+            server.port,
+            sortie.caller,
+            sortie.method,
+            request,
+            patience,
+            tally,
+        ));
+        self.wait_idle();
+        match (before, server.pair.cpu()) {
+            (Some(before), Some(after)) => after.saturating_sub(before),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Waits until the processes are idle and authd answers; None when they do not within [`RECOVERY`].
+    fn wait_recovery(&self) -> Option<Duration> {
+        let began = Instant::now();
+        self.wait_idle()?;
+        let port = self.server().port;
+        self.runtime.block_on(async {
+            while began.elapsed() < RECOVERY {
+                if dataset::is_authorized(port, began.elapsed().as_nanos()).await {
+                    return Some(began.elapsed());
+                }
+                tokio::time::sleep(IDLE.0).await;
+            }
+            None
+        })
+    }
+
+    /// Waits until the processes need no CPU time; None when they still do.
+    fn wait_idle(&self) -> Option<Duration> {
+        let began = Instant::now();
+        let pair = self.server().pair;
+        let mut last = pair.cpu()?;
+        while began.elapsed() < RECOVERY {
+            thread::sleep(IDLE.0);
+            let now = pair.cpu()?;
+            if now.saturating_sub(last) <= IDLE.1 {
+                return Some(began.elapsed() - IDLE.0);
+            }
+            last = now;
+        }
+        None
+    }
+
+    fn write(&self, line: &str) {
+        println!("{line}");
+        if let Some(path) = &self.plan.table {
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            writeln!(file.expect("the file of the table"), "{line}").expect("the table is written");
+        }
+    }
+
+    /// Fails when an attack missed a bound.
+    fn judge(self) {
+        let mut failed: Vec<String> = self
+            .rows
+            .iter()
+            .filter(|row| !row.missed(&self.plan.bounds).is_empty())
+            .map(|row| row.text(&self.plan.bounds))
+            .collect();
+        let (authd, bound) = (self.authd_mib, self.plan.bounds.authd_mib);
+        if authd > bound {
+            failed.push(format!(
+                "authd has {authd:.0} MiB after a start with the data set, at most {bound} are allowed"
+            ));
+        }
+        self.write(&format!("\n{} attacks, {} beyond bounds", self.rows.len(), failed.len()));
+        assert!(
+            failed.is_empty(),
+            "bounds missed; ATTACKS_SEED={} and ATTACKS_ONLY=NAME repeat an attack\n{}\n{}",
+            self.plan.seed,
+            row::HEAD,
+            failed.join("\n")
+        );
+    }
+}
+
+/// The sites of all kinds that the server serves.
+async fn sites(port: u16) -> Vec<Site> {
+    let link = dataset::privileged(port).await.expect("a connection");
+    let document = async |path: &str| {
+        let answer = link.call(&Prepared::get(path)).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(answer.code, 200, "{path}");
+        serde_json::from_slice::<Value>(&answer.body).expect("a document is JSON")
+    };
+    let index = document("/openapi/v3").await;
+    let mut sites = Vec::new();
+    for (path, entry) in index["paths"].as_object().expect("paths") {
+        if path.starts_with("api/") || path.starts_with("apis/") {
+            let address = entry["serverRelativeURL"].as_str().expect("an address");
+            sites.extend(generator::sites(&document(address).await));
+        }
+    }
+    assert!(sites.len() > 100, "the documents have {} lists and maps", sites.len());
+    sites
+}

@@ -1,0 +1,72 @@
+//! The attacks that have a name. The generator adds those that follow from the schemas.
+
+mod bodies;
+mod heads;
+mod lists;
+mod patches;
+mod streams;
+
+use crate::attack::{Caller, Method};
+use crate::client::Prepared;
+
+/// An attack that has a name.
+pub struct Attack {
+    /// What it sends.
+    pub name: &'static str,
+    /// How it sends that.
+    pub method: Method,
+    /// The caller of a short run, the weakest that reaches the code under attack; None: long runs only.
+    pub short: Option<Caller>,
+    /// Makes the requests, which are sent in turn.
+    pub requests: Box<dyn Fn() -> Vec<Prepared>>,
+}
+
+impl Attack {
+    fn new(
+        name: &'static str,
+        method: Method,
+        short: Option<Caller>,
+        requests: impl Fn() -> Vec<Prepared> + 'static,
+    ) -> Attack {
+        Attack { name, method, short, requests: Box::new(requests) }
+    }
+}
+
+/// All attacks that have a name.
+pub fn all() -> Vec<Attack> {
+    let mut attacks = bodies::attacks();
+    attacks.extend(lists::attacks());
+    attacks.extend(streams::attacks());
+    attacks.extend(heads::attacks());
+    attacks.extend(patches::attacks());
+    attacks
+}
+
+/// So many elements between two texts, separated by commas.
+fn repeat(before: &str, element: &str, count: usize, after: &str) -> String {
+    let mut text = String::with_capacity(before.len() + (element.len() + 1) * count + after.len());
+    text.push_str(before);
+    for number in 0..count {
+        if number > 0 {
+            text.push(',');
+        }
+        text.push_str(element);
+    }
+    text.push_str(after);
+    text
+}
+
+/// So many elements, each made of its number.
+fn numbered(before: &str, element: impl Fn(usize) -> String, count: usize, after: &str) -> String {
+    let elements: Vec<String> = (0..count).map(element).collect();
+    format!("{before}{}{after}", elements.join(","))
+}
+
+#[test]
+fn names_of_attacks_are_unique() {
+    let mut names: Vec<&str> = all().iter().map(|attack| attack.name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}

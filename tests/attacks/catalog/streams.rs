@@ -1,0 +1,62 @@
+//! Streams that nobody reads, watches, resets, handshakes.
+
+use super::Attack;
+use super::lists::REPRESENTATIONS;
+use crate::attack::Caller::{Anonymous, Privileged, Unprivileged};
+use crate::attack::Method::{Handshakes, Hold, Resets, Silence};
+use crate::client::Prepared;
+use crate::dataset::{POLITE_NAMESPACE, collection, large_object};
+
+pub fn attacks() -> Vec<Attack> {
+    let many = Hold { connections: 4, streams: 240, window: 0 };
+    let one = Hold { connections: 1, streams: 200, window: 1024 };
+    let wide = Hold { connections: 16, streams: 60, window: 0 };
+    let mut attacks = vec![
+        Attack::new("unread: 960 OpenAPI v2", many, Some(Unprivileged), || {
+            vec![Prepared::get("/openapi/v2")]
+        }),
+        Attack::new("unread: 960 OpenAPI v2, gzip", many, None, || {
+            vec![Prepared::get("/openapi/v2").header("accept-encoding", "gzip")]
+        }),
+        Attack::new("unread: 960 OpenAPI v3", many, None, || {
+            vec![Prepared::get("/openapi/v3/apis/apps/v1"), Prepared::get("/openapi/v3/api/v1")]
+        }),
+        Attack::new("unread: 960 large objects", wide, Some(Privileged), || {
+            vec![Prepared::get(large_object())]
+        }),
+        Attack::new("unread: 960 large objects as YAML", wide, None, || {
+            vec![Prepared::get_as(large_object(), "application/yaml")]
+        }),
+        Attack::new("unread: 960 watches with initial events", wide, Some(Privileged), || {
+            let query =
+                "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+            vec![Prepared::get(format!("{}?{query}", collection()))]
+        }),
+        Attack::new("unread: 960 watches of what others write", wide, Some(Privileged), || {
+            vec![Prepared::get(format!("/api/v1/namespaces/{POLITE_NAMESPACE}/configmaps?watch=1"))]
+        }),
+        Attack::new("unread: 960 watches of what others write as Table", wide, None, || {
+            let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+            let path = format!("/api/v1/namespaces/{POLITE_NAMESPACE}/configmaps?watch=1");
+            vec![Prepared::get_as(path, table)]
+        }),
+        Attack::new("unread: 960 refusals", wide, None, || {
+            vec![Prepared::get("/api/v1/namespaces/no-such/pods/no-such")]
+        }),
+        Attack::new("resets: 100 at once, of a list", Resets(100), Some(Privileged), || {
+            vec![Prepared::get(collection())]
+        }),
+        Attack::new("resets: 100 at once, of a refusal", Resets(100), Some(Anonymous), || {
+            vec![Prepared::get("/api/v1/namespaces")]
+        }),
+        Attack::new("TLS handshakes", Handshakes, Some(Anonymous), Vec::new),
+        Attack::new("800 connections that send nothing", Silence(800), Some(Anonymous), Vec::new),
+    ];
+    for (name, accept) in REPRESENTATIONS {
+        // The names live as long as the run.
+        let title: &'static str = Box::leak(format!("unread: 200 lists as {name}").into_boxed_str());
+        let short = (name == "Table" || name == "Protobuf").then_some(Privileged);
+        attacks.push(Attack::new(title, one, short, move || vec![Prepared::get_as(collection(), accept)]));
+    }
+    attacks
+}

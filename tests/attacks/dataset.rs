@@ -1,0 +1,170 @@
+//! The objects that attacks read: a large collection, one large object, targets of patches, and the polite client's rights.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::client::{Answer, Error, Link, Prepared, READING, tls};
+use crate::server::{POLITE_TOKEN, PRIVILEGED_TOKEN};
+
+/// The namespace of the polite client.
+pub const POLITE_NAMESPACE: &str = "polite";
+/// The object that the polite client reads.
+pub const POLITE_OBJECT: &str = "object";
+/// The namespace of what attackers read.
+pub const NAMESPACE: &str = "attacked";
+/// The name of every single object that attackers read or patch.
+pub const TARGET: &str = "target";
+
+/// Bytes of text in each object of the large collection: a list of 50,000 has about 30 MB.
+const TEXT: usize = 300;
+/// Bytes of the large object.
+const LARGE: usize = 2_500_000;
+/// Writers that fill the collection.
+const WRITERS: usize = 48;
+/// Time for the server to be ready.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The path of the large collection.
+pub fn collection() -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/configmaps")
+}
+
+/// The path of the large object.
+pub fn large_object() -> String {
+    format!("/apis/apps/v1/namespaces/{NAMESPACE}/controllerrevisions/{TARGET}")
+}
+
+/// A connection of the privileged user.
+pub async fn privileged(port: u16) -> Result<Link, Error> {
+    Link::open(port, &tls("h2"), Some(PRIVILEGED_TOKEN), READING).await
+}
+
+/// Waits until the server is ready.
+pub async fn wait_ready(port: u16) {
+    let begun = Instant::now();
+    loop {
+        if let Ok(link) = privileged(port).await
+            && let Ok(answer) = link.call(&Prepared::get("/readyz")).await
+            && answer.code == 200
+        {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "apid is not ready");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Writes everything.
+pub async fn fill(port: u16, objects: usize) {
+    let link = privileged(port).await.expect("a connection");
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let metadata = json!({"name": TARGET});
+    let pod = json!({"containers": [{"name": "a", "image": "a"}]});
+    let labels = json!({"a": "b"});
+    for (path, object) in [
+        ("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": POLITE_NAMESPACE}})),
+        ("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": NAMESPACE}})),
+        (
+            format!("/api/v1/namespaces/{POLITE_NAMESPACE}/configmaps"),
+            json!({"metadata": {"name": POLITE_OBJECT}, "data": {"text": "x".repeat(1000)}}),
+        ),
+        (
+            format!("{rbac}/namespaces/{POLITE_NAMESPACE}/rolebindings"),
+            json!({
+                "metadata": {"name": "polite"},
+                "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "polite"}],
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            }),
+        ),
+        (
+            format!("/apis/apps/v1/namespaces/{NAMESPACE}/controllerrevisions"),
+            json!({"metadata": metadata, "revision": 1, "data": {"text": "x".repeat(LARGE)}}),
+        ),
+        (
+            format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments"),
+            json!({
+                "metadata": metadata,
+                "spec": {
+                    "selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": pod},
+                },
+            }),
+        ),
+        (
+            format!("/api/v1/namespaces/{NAMESPACE}/services"),
+            json!({"metadata": metadata, "spec": {"selector": labels, "ports": [{"port": 80}]}}),
+        ),
+        (
+            format!("/api/v1/namespaces/{NAMESPACE}/secrets"),
+            json!({"metadata": metadata, "data": {"a": "YQ=="}}),
+        ),
+        (format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"), json!({"metadata": {"name": "default"}})),
+        (format!("/api/v1/namespaces/{NAMESPACE}/pods"), json!({"metadata": metadata, "spec": pod})),
+    ] {
+        let answer = link.call(&Prepared::post(path.as_str(), object.to_string())).await;
+        expect(&path, &answer, &[200, 201, 409]);
+    }
+    fill_collection(&link, objects).await;
+}
+
+async fn fill_collection(link: &Link, objects: usize) {
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..WRITERS {
+        let (link, next) = (link.clone(), Arc::clone(&next));
+        tasks.push(tokio::spawn(async move {
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                if i >= objects {
+                    return;
+                }
+                let object: Value = json!({
+                    "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": format!("object-{i}"), "labels": {"number": i.to_string()}},
+                    "data": {"text": "x".repeat(TEXT)},
+                });
+                let answer = link.call(&Prepared::post(collection(), object.to_string())).await;
+                expect(&collection(), &answer, &[201, 409]);
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.expect("a writer");
+    }
+}
+
+/// A question whose answer no cache has.
+pub fn access_review(number: u128) -> Prepared {
+    let attributes = json!({"verb": "get", "resource": "pods", "name": format!("name-{number}")});
+    let review = json!({"spec": {"resourceAttributes": attributes}});
+    Prepared::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review.to_string())
+}
+
+/// Whether authd answers such a question of the polite client.
+pub async fn is_authorized(port: u16, number: u128) -> bool {
+    let ask = async {
+        let link = Link::open(port, &tls("h2"), Some(POLITE_TOKEN), READING).await?;
+        link.call(&access_review(number)).await
+    };
+    matches!(tokio::time::timeout(Duration::from_secs(1), ask).await, Ok(Ok(answer)) if answer.code == 201)
+}
+
+/// Reads the large collection and the large object once, so that the data set is resident.
+pub async fn touch(port: u16) {
+    let link = privileged(port).await.expect("a connection");
+    for path in [collection(), large_object(), "/openapi/v2".to_owned(), "/openapi/v3".to_owned()] {
+        let answer = link.exchange(&Prepared::get(path.as_str()), 0).await;
+        expect(&path, &answer, &[200]);
+    }
+}
+
+fn expect(path: &str, answer: &Result<Answer, Error>, codes: &[u16]) {
+    match answer {
+        Ok(answer) if codes.contains(&answer.code) => {}
+        Ok(answer) => panic!("{path}: {} {}", answer.code, String::from_utf8_lossy(&answer.body)),
+        Err(error) => panic!("{path}: {error}"),
+    }
+}

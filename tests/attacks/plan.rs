@@ -1,0 +1,96 @@
+//! What a run does: which attacks, for how long, against which programs. The environment says so.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::attack::Caller;
+use crate::bounds::Bounds;
+
+/// Objects of the large collection in a short run.
+const SHORT_OBJECTS: usize = 3_000;
+/// Objects of the large collection in a long run.
+const LONG_OBJECTS: usize = 50_000;
+/// Duration of one attack in a short run.
+const SHORT_ATTACK: Duration = Duration::from_millis(1_000);
+/// Duration of one attack in a long run.
+const LONG_ATTACK: Duration = Duration::from_secs(10);
+/// Duration after which a short run begins no further attack.
+const SHORT_BUDGET: Duration = Duration::from_secs(45);
+/// Generated bodies that a short run sends.
+const SHORT_SAMPLE: usize = 60;
+
+/// The plan of a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Whether every attack runs as every caller (`ATTACKS=all`).
+    pub is_long: bool,
+    /// Only attacks whose name contains this text run (`ATTACKS_ONLY`).
+    pub only: String,
+    /// Callers of a long run; all, unless `ATTACKS_CALLER` names one.
+    pub callers: Vec<Caller>,
+    /// Duration of one attack (`ATTACKS_SECONDS`).
+    pub duration: Duration,
+    /// Objects of the large collection (`ATTACKS_OBJECTS`).
+    pub objects: usize,
+    /// Generated bodies to send; None: all (`ATTACKS_SAMPLE`).
+    pub sample: Option<usize>,
+    /// Seed of the sample and of the order of a short run (`ATTACKS_SEED`).
+    pub seed: u64,
+    /// Duration after which no further attack begins.
+    pub budget: Option<Duration>,
+    /// Folder of apid and authd (`PROFILE_DIR`).
+    pub programs: PathBuf,
+    /// File to which the rows are appended (`ATTACKS_TABLE`).
+    pub table: Option<PathBuf>,
+    /// What must hold.
+    pub bounds: Bounds,
+}
+
+impl Plan {
+    /// Reads the environment.
+    pub fn from_environment() -> Plan {
+        let is_long = text("ATTACKS").is_some_and(|value| value == "all");
+        let sample = match number("ATTACKS_SAMPLE") {
+            Some(count) => Some(count as usize),
+            None => (!is_long).then_some(SHORT_SAMPLE),
+        };
+        let folder = text("PROFILE_DIR").map(|folder| root().join(folder));
+        let bounds = if folder.is_none() && cfg!(debug_assertions) { Bounds::DEV } else { Bounds::RELEASE };
+        let duration = if is_long { LONG_ATTACK } else { SHORT_ATTACK };
+        let objects = if is_long { LONG_OBJECTS } else { SHORT_OBJECTS };
+        let only = text("ATTACKS_ONLY").unwrap_or_default();
+        let caller = text("ATTACKS_CALLER").unwrap_or_default();
+        let callers = Caller::ALL.into_iter().filter(|known| known.name().starts_with(&caller)).collect();
+        Plan {
+            is_long,
+            callers,
+            duration: number("ATTACKS_SECONDS").map_or(duration, Duration::from_secs),
+            objects: number("ATTACKS_OBJECTS").map_or(objects, |count| count as usize),
+            sample,
+            seed: number("ATTACKS_SEED").unwrap_or_else(|| rand::random::<u32>().into()),
+            budget: (!is_long && only.is_empty()).then_some(SHORT_BUDGET),
+            only,
+            programs: folder.unwrap_or_else(beside),
+            table: text("ATTACKS_TABLE").map(|file| root().join(file)),
+            bounds,
+        }
+    }
+}
+
+fn text(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn number(name: &str) -> Option<u64> {
+    text(name).map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {value}")))
+}
+
+/// The root of the checkout: relative folders begin there.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of the workspace").to_owned()
+}
+
+/// The folder of the programs that the same command built.
+fn beside() -> PathBuf {
+    tests::harness::program("apid").parent().expect("a folder").to_owned()
+}

@@ -1,0 +1,181 @@
+//! The polite client: GETs and creates at a fixed rate on a connection of its own; now and then a new connection, with a
+//! GET and a question that no cache can answer.
+//!
+//! # Contract
+//!
+//! The load is open loop: requests start when they are due, whatever became of earlier ones, and latency counts from that
+//! time. A request without an answer within [`PATIENCE`], or with another code than expected, is an error.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::task::LocalSet;
+
+use crate::client::{Error, Link, Prepared, READING, tls};
+use crate::dataset::{self, POLITE_NAMESPACE, POLITE_OBJECT};
+use crate::server::POLITE_TOKEN;
+
+/// Time from one GET to the next.
+const GET_EVERY: Duration = Duration::from_millis(10);
+/// Time from one create to the next.
+const CREATE_EVERY: Duration = Duration::from_millis(20);
+/// Time from one new connection to the next.
+const CONNECT_EVERY: Duration = Duration::from_millis(250);
+/// Time after which a request counts as unanswered.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the polite client saw.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    /// Latencies of GETs.
+    pub gets: Vec<Duration>,
+    /// Latencies of creates.
+    pub creates: Vec<Duration>,
+    /// Latencies of a GET and an access review on new connections, with the TLS handshake.
+    pub connects: Vec<Duration>,
+    /// Requests that failed, by operation and cause.
+    pub errors: BTreeMap<String, u64>,
+}
+
+/// The polite client's thread.
+pub struct Polite {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Samples>,
+}
+
+impl Polite {
+    /// Starts the thread; `run` makes the names of its objects unique.
+    pub fn start(port: u16, run: u64) -> Polite {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.expect("a runtime");
+            LocalSet::new().block_on(&runtime, behave(port, run, stopped))
+        });
+        Polite { stop, thread }
+    }
+
+    /// Starts no further request and waits for those under way.
+    pub fn stop(self) -> Samples {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the polite client ends")
+    }
+}
+
+/// The operations.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Get,
+    Create,
+    Connect,
+}
+
+/// Requests and samples that the tasks share.
+struct Shared {
+    port: u16,
+    get: Prepared,
+    create: Prepared,
+    tls: tokio_rustls::TlsConnector,
+    /// The number of the next access review.
+    questions: AtomicU64,
+    samples: RefCell<Samples>,
+}
+
+async fn behave(port: u16, run: u64, stop: Arc<AtomicBool>) -> Samples {
+    let tls = tls("h2");
+    let collection = format!("/api/v1/namespaces/{POLITE_NAMESPACE}/configmaps");
+    let body = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"generateName":"run-{run}-"}},"data":{{"a":"b"}}}}"#
+    );
+    let shared = Rc::new(Shared {
+        port,
+        get: Prepared::get(format!("{collection}/{POLITE_OBJECT}")),
+        create: Prepared::post(collection, body),
+        tls: tls.clone(),
+        questions: AtomicU64::new(run * 1_000_000),
+        samples: RefCell::default(),
+    });
+    let link = match Link::open(port, &tls, Some(POLITE_TOKEN), READING).await {
+        Ok(link) => Rc::new(link),
+        Err(error) => {
+            shared.samples.borrow_mut().errors.insert(format!("connection: {error}"), 1);
+            return shared.samples.take();
+        }
+    };
+    let mut tasks = Vec::new();
+    for (operation, every) in
+        [(Operation::Get, GET_EVERY), (Operation::Create, CREATE_EVERY), (Operation::Connect, CONNECT_EVERY)]
+    {
+        let (shared, link, stop) = (Rc::clone(&shared), Rc::clone(&link), Arc::clone(&stop));
+        tasks.push(tokio::task::spawn_local(async move {
+            let mut requests = Vec::new();
+            let mut due = Instant::now();
+            while !stop.load(Ordering::Relaxed) {
+                tokio::time::sleep_until(due.into()).await;
+                let (shared, link) = (Rc::clone(&shared), Rc::clone(&link));
+                requests.push(tokio::task::spawn_local(measure(shared, link, operation, due)));
+                due += every;
+            }
+            for request in requests {
+                request.await.expect("a request of the polite client");
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.expect("the polite client goes on");
+    }
+    shared.samples.take()
+}
+
+async fn measure(shared: Rc<Shared>, link: Rc<Link>, operation: Operation, due: Instant) {
+    let result = match tokio::time::timeout(PATIENCE, shared.execute(&link, operation)).await {
+        Ok(Ok(code)) => Ok(code),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("no answer".to_owned()),
+    };
+    let latency = due.elapsed();
+    let (name, expected) = match operation {
+        Operation::Get => ("get", 200),
+        Operation::Create => ("create", 201),
+        Operation::Connect => ("connect", 200),
+    };
+    let mut samples = shared.samples.borrow_mut();
+    match operation {
+        Operation::Get => samples.gets.push(latency),
+        Operation::Create => samples.creates.push(latency),
+        Operation::Connect => samples.connects.push(latency),
+    }
+    match result {
+        Ok(code) if code == expected => {}
+        Ok(code) => *samples.errors.entry(format!("{name} {code}")).or_default() += 1,
+        Err(cause) => *samples.errors.entry(format!("{name} {cause}")).or_default() += 1,
+    }
+}
+
+impl Shared {
+    async fn execute(&self, link: &Link, operation: Operation) -> Result<u16, Error> {
+        match operation {
+            Operation::Get => Ok(link.exchange(&self.get, 0).await?.code),
+            Operation::Create => Ok(link.exchange(&self.create, 0).await?.code),
+            Operation::Connect => {
+                let link = Link::open(self.port, &self.tls, Some(POLITE_TOKEN), READING).await?;
+                let code = link.exchange(&self.get, 0).await?.code;
+                if code != 200 {
+                    return Ok(code);
+                }
+                let number = self.questions.fetch_add(1, Ordering::Relaxed);
+                let review = dataset::access_review(number.into());
+                match link.exchange(&review, 0).await?.code {
+                    201 => Ok(200),
+                    code => Err(format!("review {code}").into()),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! One row of the table: what an attack did, what the polite client met, and which bounds were missed.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::attack::Caller;
+use crate::bounds::Bounds;
+use crate::polite::Samples;
+use crate::process::Peaks;
+use crate::tally::Counts;
+
+/// The head of the table, in Markdown.
+pub const HEAD: &str = "\
+| attack | caller | requests | answers | GET p50 / p99 / max ms | create p50 / p99 / max ms | connect max ms | polite errors | apid MiB | authd MiB | both, data set MiB | CPU s / request | log kB | recovery s | missed |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|";
+
+/// What was measured during one attack.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The name of the attack.
+    pub name: String,
+    /// Who attacked; None without an attacker.
+    pub caller: Option<Caller>,
+    /// The attacker's requests and answers.
+    pub counts: Counts,
+    /// The polite client's latencies.
+    pub samples: Samples,
+    /// Peaks of memory.
+    pub peaks: Peaks,
+    /// Resident memory of both processes with the data set, in MiB.
+    pub base_mib: f64,
+    /// The greatest known CPU time of one request.
+    pub cpu: Duration,
+    /// Bytes of log.
+    pub log: u64,
+    /// Time until the processes were idle and answered again; None when they did not.
+    pub recovery: Option<Duration>,
+    /// Whether apid and authd are those that were attacked.
+    pub survived: bool,
+}
+
+/// Percentiles of latencies in ms.
+#[derive(Clone, Copy, Debug)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Latency {
+    fn of(samples: &[Duration]) -> Latency {
+        let mut ms: Vec<f64> = samples.iter().map(|sample| sample.as_secs_f64() * 1e3).collect();
+        ms.sort_unstable_by(f64::total_cmp);
+        let at = |percent: usize| ms.get((ms.len() * percent / 100).min(ms.len().saturating_sub(1)));
+        let at = |percent| at(percent).copied().unwrap_or(f64::INFINITY);
+        Latency { p50: at(50), p99: at(99), max: at(100) }
+    }
+
+    fn text(self) -> String {
+        format!("{:.1} / {:.1} / {:.0}", self.p50, self.p99, self.max)
+    }
+}
+
+impl Row {
+    /// The bounds that were missed.
+    pub fn missed(&self, bounds: &Bounds) -> Vec<String> {
+        let mut missed = Vec::new();
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let get = Latency::of(&self.samples.gets);
+        if get.p99 > ms(bounds.get_p99) {
+            missed.push(format!("GET p99 {:.0} ms > {:.0}", get.p99, ms(bounds.get_p99)));
+        }
+        let create = Latency::of(&self.samples.creates);
+        if create.p99 > ms(bounds.create_p99) {
+            missed.push(format!("create p99 {:.0} ms > {:.0}", create.p99, ms(bounds.create_p99)));
+        }
+        if !self.samples.errors.is_empty() {
+            missed.push("polite errors".to_owned());
+        }
+        if self.cpu > bounds.cpu {
+            missed.push(format!("CPU {:.1} s > {:.0}", self.cpu.as_secs_f64(), bounds.cpu.as_secs_f64()));
+        }
+        let more = self.peaks.both - self.base_mib;
+        if more > bounds.memory_mib {
+            missed.push(format!("memory +{more:.0} MiB > {:.0}", bounds.memory_mib));
+        }
+        if self.counts.refusal > bounds.refusal {
+            missed.push(format!("refusal of {} kB > {}", self.counts.refusal / 1024, bounds.refusal / 1024));
+        }
+        if self.counts.header_lines > bounds.header_lines {
+            missed.push(format!("{} header lines > {}", self.counts.header_lines, bounds.header_lines));
+        }
+        if self.log > bounds.log {
+            missed.push(format!("log {} kB > {}", self.log / 1024, bounds.log / 1024));
+        }
+        if self.peaks.killed {
+            missed.push("killed at the memory cap".to_owned());
+        } else if !self.survived {
+            missed.push("a process ended".to_owned());
+        }
+        if self.recovery.is_none() {
+            missed.push("no recovery after the attack".to_owned());
+        }
+        missed
+    }
+
+    /// The row in Markdown.
+    pub fn text(&self, bounds: &Bounds) -> String {
+        let mut answers = String::new();
+        for (code, count) in &self.counts.codes {
+            let _ = write!(answers, "{count}×{code} ");
+        }
+        for (cause, count) in &self.counts.failures {
+            let _ = write!(answers, "{count} {cause} ");
+        }
+        let errors: Vec<String> =
+            self.samples.errors.iter().map(|(cause, count)| format!("{count} {cause}")).collect();
+        let missed = self.missed(bounds);
+        format!(
+            "| {} | {} | {} | {} | {} | {} | {:.0} | {} | {:.0} | {:.0} | {:.0}, {:.0} | {:.3} | {} | {} | {} |",
+            self.name,
+            self.caller.map_or("none", Caller::name),
+            self.counts.sent,
+            answers.trim_end(),
+            Latency::of(&self.samples.gets).text(),
+            Latency::of(&self.samples.creates).text(),
+            Latency::of(&self.samples.connects).max,
+            errors.join(", "),
+            self.peaks.apid,
+            self.peaks.authd,
+            self.peaks.both,
+            self.base_mib,
+            self.cpu.as_secs_f64(),
+            self.log / 1024,
+            self.recovery.map_or("-".to_owned(), |time| format!("{:.1}", time.as_secs_f64())),
+            if missed.is_empty() { "holds".to_owned() } else { format!("**{}**", missed.join("; ")) },
+        )
+    }
+}
+
+#[test]
+fn row_beyond_each_bound_names_it() {
+    let ms = Duration::from_millis;
+    let polite = Samples {
+        gets: vec![ms(1); 100],
+        creates: vec![ms(2); 100],
+        connects: vec![ms(3)],
+        ..Samples::default()
+    };
+    let good = Row {
+        name: "none".to_owned(),
+        caller: None,
+        counts: Counts::default(),
+        samples: polite,
+        peaks: Peaks { apid: 100.0, authd: 20.0, both: 120.0, killed: false },
+        base_mib: 110.0,
+        cpu: ms(10),
+        log: 0,
+        recovery: Some(ms(100)),
+        survived: true,
+    };
+    let bounds = Bounds::RELEASE;
+    assert_eq!(good.missed(&bounds), [""; 0]);
+    assert!(good.text(&bounds).ends_with("| holds |"), "{}", good.text(&bounds));
+    let changed = |change: &dyn Fn(&mut Row)| {
+        let mut row = good.clone();
+        change(&mut row);
+        row.missed(&bounds).join("; ")
+    };
+    for (expected, missed) in [
+        ("GET p99", changed(&|row| row.samples.gets.splice(..2, [ms(51); 2]).for_each(drop))),
+        ("create p99", changed(&|row| row.samples.creates.splice(..2, [ms(101); 2]).for_each(drop))),
+        ("create p99", changed(&|row| row.samples.creates.clear())),
+        ("polite errors", changed(&|row| row.samples.errors.extend([("get 503".to_owned(), 1)]))),
+        ("CPU", changed(&|row| row.cpu = ms(1001))),
+        ("memory", changed(&|row| row.peaks.both = 367.0)),
+        ("refusal", changed(&|row| row.counts.refusal = 300_000)),
+        ("128 header lines", changed(&|row| row.counts.header_lines = 128)),
+        ("log", changed(&|row| row.log = 1_000_000)),
+        ("killed", changed(&|row| row.peaks.killed = true)),
+        ("a process ended", changed(&|row| row.survived = false)),
+        ("no recovery", changed(&|row| row.recovery = None)),
+    ] {
+        assert!(missed.starts_with(expected) && !missed.contains(';'), "{expected}: {missed}");
+    }
+}
