@@ -1,6 +1,11 @@
 //! Reviews: a question that is created, answered by authd, and never stored.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded reviews): authd is asked only about reviews within the limits of [`apimachinery::review`].
 
 use apimachinery::object::Object;
+use apimachinery::review::check_sizes;
 use apimachinery::status::Status;
 use kinds::{Context, Resource};
 
@@ -25,6 +30,7 @@ pub async fn review(
 ) -> Result<(Object, Vec<String>), Status> {
     let attributes = by.attributes();
     let (mut object, warnings) = decode(resource, &attributes.version, payload, options.field_validation)?;
+    check_sizes(&plane.names, &object).map_err(|status| *status)?;
     let ctx = Context { names: &plane.names, clock: &*plane.clock, chance: &*plane.chance, subresource: "" };
     if resource.kind.namespaced {
         if object.namespace().is_empty() {

@@ -9,6 +9,7 @@ use admission::Operation;
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
+use apimachinery::review::check_sizes;
 use apimachinery::status::Status;
 use apimachinery::time;
 use authproto::auth::{IssueTokenRequest, ObjectRef};
@@ -35,6 +36,7 @@ pub async fn token_request(
 ) -> Result<(Object, Vec<String>), Status> {
     let version = kind.kind.versions.first().copied().unwrap_or_default();
     let (mut request, mut warnings) = decode(kind, version, payload, options.field_validation)?;
+    check_sizes(&call.plane.names, &request).map_err(|status| *status)?;
     fit_namespace(call, &mut request)?;
     if request.name().is_empty() {
         request.set_meta("name", call.name);

@@ -28,6 +28,9 @@ pub enum Coverage {
     Lacking(String, Vec<PolicyRule>),
 }
 
+/// The maximum size in bytes of the rules that a refusal lists.
+const MAX_SHOWN_BYTES: usize = 64 * 1024;
+
 /// Why a check cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckError {
@@ -116,12 +119,28 @@ fn refuse(user: &UserInfo, missing: Vec<PolicyRule>, problems: &[String]) -> Cov
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         quote(&user.name),
         quoted(&user.groups),
-        shown.join("\n")
+        joined_within(MAX_SHOWN_BYTES, &shown)
     );
     if !problems.is_empty() {
         sentence.push_str(&format!("; resolution errors: [{}]", problems.join(", ")));
     }
     Coverage::Lacking(sentence, missing)
+}
+
+/// Joins lines until they exceed a size in bytes; the last line then says how many were left out.
+fn joined_within(max: usize, lines: &[String]) -> String {
+    let mut text = String::new();
+    for (at, line) in lines.iter().enumerate() {
+        if text.len() + line.len() > max {
+            text.push_str(&format!("(and {} more)", lines.len() - at));
+            break;
+        }
+        text.push_str(line);
+        if at + 1 < lines.len() {
+            text.push('\n');
+        }
+    }
+    text
 }
 
 /// What a writer of an aggregation rule must hold: the rule can gather anything.
@@ -153,6 +172,14 @@ mod tests {
             resource_names: list(names),
             non_resource_urls: Vec::new(),
         }
+    }
+
+    #[test]
+    fn refusal_that_lists_many_rules_is_bounded() {
+        let lines: Vec<String> = (0..3).map(|n| n.to_string().repeat(10)).collect();
+        assert_eq!(joined_within(100, &lines), "0000000000\n1111111111\n2222222222");
+        assert_eq!(joined_within(25, &lines), "0000000000\n1111111111\n(and 1 more)");
+        assert_eq!(joined_within(5, &lines), "(and 3 more)");
     }
 
     /// Alice may edit pods in `a`, escalate the role `big` there and bind the ClusterRole `all`; the ClusterRole `all`

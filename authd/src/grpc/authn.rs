@@ -1,5 +1,6 @@
 //! `Authn`: tokens that we issue, and the keys that verify them.
 
+use apimachinery::review::MAX_AUDIENCES;
 use authproto::auth::{self, issue_token_response::Outcome};
 use tonic::{Request, Response, Status};
 
@@ -15,6 +16,9 @@ impl auth::authn_server::Authn for Service {
         request: Request<auth::IssueTokenRequest>,
     ) -> Result<Response<auth::IssueTokenResponse>, Status> {
         let request = request.into_inner();
+        if request.audiences.len() > MAX_AUDIENCES {
+            return Err(status::incomplete("the request has too many audiences"));
+        }
         let named = |object: &auth::ObjectRef| Named { name: object.name.clone(), uid: object.uid.clone() };
         let bound = match &request.bound_object {
             None => None,

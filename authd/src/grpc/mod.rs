@@ -42,6 +42,8 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes of a message: an object as large as one may be, with room for its other encoding.
 const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
+/// Bytes of a message that names no object: requests for tokens and keys, health checks.
+const LARGEST_PLAIN_MESSAGE: usize = 1024 * 1024;
 
 /// Everything that answers, shared by all services.
 #[derive(Clone)]
@@ -85,8 +87,13 @@ pub fn services(parts: &Parts) -> Routes {
         .add_service(
             AuthzServer::new(authz::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
         )
-        .add_service(AuthnServer::new(authn::Service(parts.clone())))
-        .add_service(HealthServer::new(health::Service(Arc::clone(&parts.mirror))))
+        .add_service(
+            AuthnServer::new(authn::Service(parts.clone())).max_decoding_message_size(LARGEST_PLAIN_MESSAGE),
+        )
+        .add_service(
+            HealthServer::new(health::Service(Arc::clone(&parts.mirror)))
+                .max_decoding_message_size(LARGEST_PLAIN_MESSAGE),
+        )
         .add_service(
             ReviewServer::new(review::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
         );

@@ -12,7 +12,7 @@ use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 use apimachinery::selector::syntax;
 
-use super::strings;
+use super::{MAX_ERRORS, strings};
 
 type Fields = Map<String, Value>;
 
@@ -51,6 +51,9 @@ pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
             let wrong = syntax::qualified_name(key).into_iter();
             errors.extend(wrong.map(|wrong| FieldError::invalid(&path.child("key"), key, &wrong)));
             for (at, value) in values.iter().enumerate() {
+                if errors.len() >= MAX_ERRORS {
+                    return;
+                }
                 let path = path.child("values").index(at);
                 let wrong = syntax::label_value(value).into_iter();
                 errors.extend(wrong.map(|wrong| FieldError::invalid(&path, value.as_str(), &wrong)));
@@ -81,6 +84,9 @@ fn check_selector(
         errors.push(FieldError::required(&path.child("requirements"), &detail));
     }
     for (at, requirement) in requirements.iter().filter_map(Value::as_object).enumerate() {
+        if errors.len() >= MAX_ERRORS {
+            return;
+        }
         let path = path.child("requirements").index(at);
         let values = strings(requirement.get("values"));
         match Operator::parse(text(requirement, "operator")) {

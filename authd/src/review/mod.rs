@@ -6,6 +6,11 @@
 //! says what is wrong. Nothing is stored. A given status is replaced.
 //!
 //! One file a kind, one line in [`Reviewer::answer`]. Methods and modes may wait for others, so every review may.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded reviews): a review beyond the limits of [`apimachinery::review`] returns 422 before any other work.
+//! Validation collects at most [`MAX_ERRORS`] errors, in linear time.
 
 mod access;
 mod attributes;
@@ -19,6 +24,7 @@ use apimachinery::field::FieldError;
 use apimachinery::gvk::GroupKind;
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
+use apimachinery::review::check_sizes;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use jiff::Timestamp;
@@ -26,6 +32,9 @@ use serde_json::json;
 
 use crate::live::InForce;
 use crate::mirror::NotYet;
+
+/// The maximum number of validation errors collected for one review; validation stops there.
+const MAX_ERRORS: usize = 1_000;
 
 /// One review to answer.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +96,9 @@ impl Reviewer<'_> {
         let Ok(object) = Object::from_value(value) else {
             return Ok(Err(Status::bad_request("the review is not an object")));
         };
+        if let Err(status) = check_sizes(self.names, &object) {
+            return Ok(Err(*status));
+        }
         Ok(match review.resource {
             "tokenreviews" => token::answer(self, &review, object).await?,
             "selfsubjectreviews" => self_subject::answer(&review, object),

@@ -366,3 +366,34 @@ fn wrong_types_never_allow_and_never_panic() {
         }
     }
 }
+
+#[test]
+fn access_review_with_350000_requirements_returns_one_cause() {
+    let selector = json!({"requirements": vec![json!({}); 350_000]});
+    for resource in ["selfsubjectaccessreviews", "subjectaccessreviews"] {
+        let mut attributes = get("pods", "a", "");
+        attributes["fieldSelector"] = selector.clone();
+        let object = json!({"spec": {"user": "bob", "resourceAttributes": attributes}});
+        let cause = "Too many: 350000: must have at most 1000 items";
+        check(resource, "", &object, &json!([["spec.resourceAttributes.fieldSelector.requirements", cause]]));
+    }
+}
+
+#[test]
+fn access_review_with_many_invalid_values_collects_bounded_errors() {
+    let spec = json!({"resourceAttributes": {"labelSelector": {"requirements":
+        [{"key": "-", "operator": "In", "values": vec!["-"; 10_000]}]}}});
+    let errors = super::attributes::check_attributes(spec.as_object());
+    assert_eq!(errors.len(), MAX_ERRORS);
+}
+
+#[test]
+fn token_review_with_too_many_audiences_returns_422() {
+    let object = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+        "spec": {"token": "bob-token", "audiences": vec!["api"; 1_001]}});
+    let answer = review("tokenreviews", "", object);
+    assert_eq!(
+        answer["message"],
+        "TokenReview.authentication.k8s.io \"\" is invalid: spec.audiences: Too many: 1001: must have at most 1000 items"
+    );
+}

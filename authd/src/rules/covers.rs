@@ -5,31 +5,43 @@
 //!
 //! Kubernetes breaks the wanted rules into atoms (one group, one resource, one verb, one name) and looks for one held
 //! rule that covers each. Here a wanted rule that one held rule covers whole is not broken up, and a question that
-//! needs more than [`COMPARISONS`] counts as lacking: a small body could ask for a billion of atoms.
+//! needs more than [`COMPARISONS`] counts as lacking: a small body could ask for a billion of atoms. A wanted rule that
+//! lacks more than [`MAX_LACKING`] atoms is shown whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::rule::{PolicyRule, Words, has, has_or_star, path_covers};
 
 /// Comparisons of an atom with a held rule that one question may need; beyond, a wanted rule counts as lacking whole.
-pub const COMPARISONS: usize = 4_000_000;
+pub const COMPARISONS: usize = 1_000_000;
+/// The maximum number of atoms that one question reports as lacking.
+pub const MAX_LACKING: usize = 10_000;
 
 /// The part of `wanted` that `held` does not cover, in atoms. Empty when everything is covered.
 pub fn lacking<R: AsRef<PolicyRule>>(held: &[R], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
-    let mut lacking = Vec::new();
+    let (mut lacking, mut atoms) = (Vec::new(), 0);
     let mut budget = COMPARISONS;
     for rule in wanted {
-        if held.iter().any(|holder| covers(holder.as_ref(), rule)) {
+        let whole = held.len().saturating_mul(size(rule));
+        if whole <= budget && held.iter().any(|holder| covers(holder.as_ref(), rule)) {
+            budget -= whole;
             continue;
         }
-        let comparisons = count(rule).saturating_mul(held.len() + 1);
+        let comparisons = count(rule).saturating_mul(held.len() + 1).saturating_add(whole);
         if comparisons > budget {
             lacking.push(rule.clone());
             continue;
         }
         budget -= comparisons;
-        lacking
-            .extend(break_up(rule).filter(|atom| !held.iter().any(|holder| covers(holder.as_ref(), atom))));
+        let start = lacking.len();
+        let missing = break_up(rule).filter(|atom| !held.iter().any(|holder| covers(holder.as_ref(), atom)));
+        lacking.extend(missing.take(MAX_LACKING + 1 - atoms));
+        atoms += lacking.len() - start;
+        if atoms > MAX_LACKING {
+            atoms -= lacking.len() - start;
+            lacking.truncate(start);
+            lacking.push(rule.clone());
+        }
     }
     lacking
 }
@@ -64,6 +76,12 @@ fn covers_resource(held: &[Box<str>], resource: &str) -> bool {
         || resource.split_once('/').is_some_and(|(_, sub)| {
             held.iter().any(|held| held.strip_prefix("*/").is_some_and(|held| held == sub))
         })
+}
+
+/// The number of words in a rule.
+fn size(rule: &PolicyRule) -> usize {
+    let PolicyRule { verbs, api_groups, resources, resource_names, non_resource_urls } = rule;
+    [verbs, api_groups, resources, resource_names, non_resource_urls].iter().map(|words| words.len()).sum()
 }
 
 fn count(rule: &PolicyRule) -> usize {
@@ -110,14 +128,16 @@ type Target<'a> = (&'a str, &'a str, Option<&'a str>);
 pub fn compact(rules: &[PolicyRule]) -> Vec<PolicyRule> {
     let mut compact = Vec::new();
     let mut simple: BTreeMap<Target<'_>, Vec<Box<str>>> = BTreeMap::new();
+    let mut seen: HashSet<(Target<'_>, &str)> = HashSet::new();
     for rule in rules {
         let is_simple = rule.non_resource_urls.is_empty() && rule.resource_names.len() <= 1;
         match (is_simple, &*rule.api_groups, &*rule.resources) {
             (true, [group], [resource]) => {
                 let name = rule.resource_names.first().map(|name| &**name);
-                let verbs = simple.entry((group, resource, name)).or_default();
+                let target: Target<'_> = (group, resource, name);
+                let verbs = simple.entry(target).or_default();
                 for verb in &rule.verbs {
-                    if !has(verbs, verb) {
+                    if seen.insert((target, verb)) {
                         verbs.push(verb.clone());
                     }
                 }
@@ -235,5 +255,23 @@ mod tests {
         };
         assert_eq!(lacking::<PolicyRule>(&[], std::slice::from_ref(&huge)).len(), 1);
         assert_eq!(lacking(&[rule("*|*|*")], &[huge]).len(), 0, "held whole, it needs no breaking up");
+    }
+    #[test]
+    fn rule_that_lacks_many_atoms_is_reported_whole() {
+        let words = |count: usize| {
+            let words: Vec<String> = (0..count).map(|n| format!("x{n}")).collect();
+            super::super::rule::words(&words)
+        };
+        let wanted = |verbs: usize, resources: usize| PolicyRule {
+            verbs: words(verbs),
+            api_groups: super::super::rule::words(&["apps"]),
+            resources: words(resources),
+            ..PolicyRule::default()
+        };
+        let lacks = |wanted: &[PolicyRule]| lacking(&[rule("get|-|pods")], wanted).len();
+        assert_eq!(lacks(&[wanted(100, 100)]), MAX_LACKING);
+        assert_eq!(lacks(&[wanted(100, 100), wanted(1, 7)]), MAX_LACKING + 1);
+        assert_eq!(lacks(&[wanted(101, 100), wanted(1, 7)]), 8);
+        assert_eq!(lacks(&[wanted(100_000, 1)]), 1);
     }
 }

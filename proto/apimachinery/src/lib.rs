@@ -15,6 +15,7 @@ pub mod field;
 pub mod gvk;
 pub mod names;
 pub mod object;
+pub mod review;
 pub mod selector;
 pub mod status;
 pub mod time;

@@ -91,6 +91,40 @@ async fn virtual_resources_answer_and_store_nothing() {
 }
 
 #[tokio::test]
+async fn oversized_review_is_refused_before_authd_is_asked() {
+    let server = Server::start().await;
+    let (authorization, authentication) =
+        ("/apis/authorization.example.test/v1", "/apis/authentication.example.test/v1");
+    let selector = |count: usize| json!({"requirements": vec![json!({}); count]});
+    let attributes = json!({"verb": "list", "resource": "pods", "fieldSelector": selector(2_000)});
+    for (url, spec, field) in [
+        (
+            format!("{authorization}/selfsubjectaccessreviews"),
+            json!({"resourceAttributes": attributes}),
+            "spec.resourceAttributes.fieldSelector.requirements",
+        ),
+        (
+            format!("{authorization}/subjectaccessreviews"),
+            json!({"groups": vec!["g"; 10_001], "nonResourceAttributes": {"verb": "get", "path": "/"}}),
+            "spec.groups",
+        ),
+        (
+            format!("{authentication}/tokenreviews"),
+            json!({"token": "t", "audiences": vec!["a"; 1_001]}),
+            "spec.audiences",
+        ),
+    ] {
+        let reply = server.post(&url, json!({"spec": spec})).await;
+        let status = reply.json();
+        assert_eq!((reply.code, &status["reason"]), (422, &json!("Invalid")), "{url}: {status}");
+        let causes = status["details"]["causes"].as_array().unwrap();
+        assert_eq!(causes.len(), 1, "{status}");
+        assert_eq!((&causes[0]["field"], &causes[0]["reason"]), (&json!(field), &json!("FieldValueTooMany")));
+        assert!(causes[0]["message"].as_str().unwrap().starts_with("Too many"), "{status}");
+    }
+}
+
+#[tokio::test]
 async fn subresources_of_one_object() {
     let server = Server::start().await;
     let template =
