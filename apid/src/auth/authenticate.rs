@@ -159,11 +159,18 @@ impl Auth {
             0 => None,
             ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MIN)),
         };
+        let not_before = match identity.not_before_ms {
+            0 => None,
+            ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)),
+        };
         // What an older configuration said serves this request alone: no era is its.
         let era = Some(place.map_or(0, |(_, era)| era));
-        let tenure = Arc::new(Tenure { expires, foundations, era });
+        let tenure = Arc::new(Tenure { not_before, expires, foundations, era });
         if !tenure.lasts(self.clock.now()) {
-            tracing::info!(request_id, "authentication failed: the credential has expired");
+            tracing::info!(
+                request_id,
+                "authentication failed: the credential has expired or is not valid yet"
+            );
             return Err(Status::unauthorized());
         }
         if let Some((epoch, _)) = place {

@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! An accepted credential is kept under its digest and ends with its expiry, the epoch, or an object it rests on; new
-//! objects of the kinds that identities rest on do not touch it. What another service said ends besides with the time it
+//! objects of the kinds that identities rest on do not touch it. It serves only from its first valid moment on: the wall
+//! clock may be set back. What another service said ends besides with the time it
 //! gave, which the monotonic clock measures: the wall clock may be set back. Anonymous access and refusals are kept under the digest
 //! with the path, for a short while, and end with any write to `identity`: the object that makes a token good may come.
 //!
@@ -35,6 +36,8 @@ const BRIEFLY: Duration = Duration::from_secs(10);
 /// How long an established identity lasts.
 #[derive(Debug, Default)]
 pub(super) struct Tenure {
+    /// The first moment at which the credential is valid.
+    pub(super) not_before: Option<Timestamp>,
     /// When the credential expires.
     pub(super) expires: Option<Timestamp>,
     /// The objects it rests on.
@@ -46,7 +49,8 @@ pub(super) struct Tenure {
 impl Tenure {
     /// Whether it lasts at a time.
     pub(super) fn lasts(&self, now: Timestamp) -> bool {
-        self.expires.is_none_or(|end| now < end)
+        self.not_before.is_none_or(|start| now >= start)
+            && self.expires.is_none_or(|end| now < end)
             && self.foundations.iter().all(|foundation| foundation.holds())
     }
 }

@@ -33,11 +33,12 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use apimachinery::attributes::Attributes;
+use apimachinery::attributes::{Attributes, ParsedSelector};
+use apimachinery::clock::Clock;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use arc_swap::ArcSwap;
@@ -56,6 +57,9 @@ use super::{Auth, Authorized};
 
 /// Questions in one batch.
 pub(super) const BATCH: usize = 256;
+/// Bytes of the questions in one batch: well below the largest message that authd takes, which one selector alone, as
+/// long as the headers of a request may be, does not reach.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Questions about one each that are open at a time: well below what authd lets wait
 /// of one stream (10,000), where ordinary requests wait too, and many enough that a service that hangs for some hundred
 /// watches delays no other.
@@ -68,6 +72,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(200);
 /// What has no end is looked at so often.
 const LONG: Duration = Duration::from_secs(3600);
+/// Milliseconds by which the wall clock must differ from the monotonic clock to count as set.
+const CLOCK_STEP_MS: u64 = 250;
 /// How long a stream waits for its authorization to be confirmed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -82,6 +88,8 @@ pub(super) struct Watches {
     identity_seen: AtomicU64,
     /// The era when it last looked.
     era_seen: AtomicU64,
+    /// Milliseconds between the two clocks when it last looked.
+    clock_offset_seen: AtomicI64,
     /// A permit for each question about one.
     apart: Semaphore,
 }
@@ -94,6 +102,7 @@ impl Default for Watches {
             passed_over: Notify::default(),
             identity_seen: AtomicU64::default(),
             era_seen: AtomicU64::default(),
+            clock_offset_seen: AtomicI64::default(),
             apart: Semaphore::new(APART),
         }
     }
@@ -179,15 +188,15 @@ impl Auth {
         let open = self.watches.all();
         let (moved, ended) =
             (self.watches.identity_moved(&self.revisions), self.watches.era_ended(self.epochs.era()));
-        if moved || ended || !self.link.cache_serves() {
+        let stepped = self.watches.clock_stepped(&*self.clock);
+        if moved || ended || stepped || !self.link.cache_serves() {
             open.iter().for_each(|held| held.look_again());
         }
         let stale = open.into_iter().filter(|held| held.is_stale(self));
         let claims = stale.filter_map(|held| Claim::new(self, held));
         let (apart, together): (Vec<Claim>, Vec<Claim>) = claims.partition(|claim| claim.held.is_timed());
-        let mut together = together.into_iter().peekable();
-        while together.peek().is_some() {
-            tokio::spawn(Arc::clone(self).renew_together(together.by_ref().take(BATCH).collect()));
+        for batch in batches(together) {
+            tokio::spawn(Arc::clone(self).renew_together(batch));
         }
         if !apart.is_empty() {
             let auth = Arc::clone(self);
@@ -244,6 +253,51 @@ impl Auth {
     }
 }
 
+/// Groups claims into batches of at most [`BATCH`] questions and about [`BATCH_BYTES`].
+fn batches(claims: Vec<Claim>) -> Vec<Vec<Claim>> {
+    let mut batches: Vec<Vec<Claim>> = Vec::new();
+    let mut bytes = 0;
+    for claim in claims {
+        let size = question_bytes(&claim.held.key);
+        match batches.last_mut() {
+            Some(batch) if batch.len() < BATCH && bytes + size <= BATCH_BYTES => {
+                bytes += size;
+                batch.push(claim);
+            }
+            Some(_) | None => {
+                bytes = size;
+                batches.push(vec![claim]);
+            }
+        }
+    }
+    batches
+}
+
+/// The size of a question on the wire, estimated upwards.
+fn question_bytes((user, attributes): &Key) -> usize {
+    /// Tag and length of a field, twice.
+    const FIELD: usize = 16;
+    let texts = |list: &[String]| list.iter().map(|text| text.len() + FIELD).sum::<usize>();
+    let selector = |selector: &ParsedSelector| match selector {
+        ParsedSelector::Unparsable(text) => text.len() + FIELD,
+        ParsedSelector::Requirements(all) => {
+            all.iter().map(|one| one.key.len() + 2 * FIELD + texts(&one.values) + FIELD).sum()
+        }
+    };
+    let extra = user.extra.iter().map(|(key, values)| key.len() + 2 * FIELD + texts(values)).sum::<usize>();
+    let Attributes { verb, group, version, resource, subresource, namespace, name, path, .. } = &**attributes;
+    let texts_of_request = [verb, group, version, resource, subresource, namespace, name, path];
+    let request: usize = texts_of_request.iter().map(|text| text.len() + FIELD).sum();
+    user.name.len()
+        + user.uid.len()
+        + texts(&user.groups)
+        + extra
+        + request
+        + selector(&attributes.field_selector)
+        + selector(&attributes.label_selector)
+        + 8 * FIELD
+}
+
 fn tell_undecided(watches: usize, reason: &Undecided) {
     tracing::warn!(%reason, watches, "open watches could not be authorized anew");
 }
@@ -282,6 +336,13 @@ impl Watches {
     fn identity_moved(&self, revisions: &PolicyRevisions) -> bool {
         let now = revisions.identity();
         self.identity_seen.swap(now, Ordering::SeqCst) != now
+    }
+
+    /// Whether the wall clock was set since the last call: identities may have ended, or not be valid yet.
+    fn clock_stepped(&self, clock: &dyn Clock) -> bool {
+        let monotonic = i64::try_from(clock.monotonic().as_millis()).unwrap_or(i64::MAX);
+        let offset = clock.now().as_millisecond().saturating_sub(monotonic);
+        self.clock_offset_seen.swap(offset, Ordering::SeqCst).abs_diff(offset) > CLOCK_STEP_MS
     }
 
     /// Whether the era is another than when this was last asked.

@@ -117,6 +117,8 @@ pub struct Accepted {
     pub user: UserInfo,
     /// The audiences for which the credential holds, of those asked for.
     pub audiences: Vec<String>,
+    /// The first moment at which the credential is valid.
+    pub not_before: Option<Timestamp>,
     /// When the credential ends by itself.
     pub expires_at: Option<Timestamp>,
     /// Nobody in particular.

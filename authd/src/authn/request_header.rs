@@ -68,15 +68,15 @@ impl Authenticator for RequestHeaders {
             if !allowed.is_empty() && !allowed.contains(&name) {
                 return Err(format!("`{name}` is not among the names that a proxy may bear"));
             }
-            Ok(verified.ends)
+            Ok((verified.starts, verified.ends))
         });
-        let ends = match checked {
-            Ok(ends) => ends,
+        let (not_before, expires_at) = match checked {
+            Ok(validity) => validity,
             Err(check) => return Ok(Outcome::Rejected(check)),
         };
         Ok(match self.settings.user(headers) {
             Ok(Some(user)) => {
-                Outcome::Accepted(Box::new(Accepted { user, expires_at: ends, ..Accepted::default() }))
+                Outcome::Accepted(Box::new(Accepted { user, not_before, expires_at, ..Accepted::default() }))
             }
             Ok(None) => Outcome::NotMine,
             Err(check) => Outcome::Rejected(check),

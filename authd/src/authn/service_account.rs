@@ -10,6 +10,7 @@
 //!
 //! INVARIANT (revoked is gone): an identity rests on the account and on what the token is bound to, and ends with them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use apimachinery::names::Names;
@@ -23,6 +24,9 @@ use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings, agn
 use crate::mirror::identities::{Anchor, Identities};
 use crate::mirror::{Mirror, NotYet};
 use crate::tokens::service_account::{Claims, Issuer, Named, subject};
+
+/// The maximum number of a token's audiences that a log line shows.
+const MAX_SHOWN_AUDIENCES: usize = 5;
 
 struct ServiceAccounts {
     names: Arc<Names>,
@@ -68,16 +72,21 @@ impl ServiceAccounts {
             agnostic_audiences(credentials.audiences, own)
         } else {
             let asked = if credentials.audiences.is_empty() { own } else { credentials.audiences };
+            let claimed: HashSet<&str> = claims.audiences.iter().map(String::as_str).collect();
             let common: Vec<String> =
-                asked.iter().filter(|audience| claims.audiences.contains(audience)).cloned().collect();
+                asked.iter().filter(|audience| claimed.contains(audience.as_str())).cloned().collect();
             (!common.is_empty()).then_some(common)
         };
         let Some(audiences) = audiences else {
-            return Ok(Err(format!("the token is for the audiences {:?}", claims.audiences)));
+            let shown: Vec<&String> = claims.audiences.iter().take(MAX_SHOWN_AUDIENCES).collect();
+            let more = claims.audiences.len() - shown.len();
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            return Ok(Err(format!("the token is for the audiences {shown:?}{more}")));
         };
         let mut accepted = Accepted {
             user: self.user(claims),
             audiences,
+            not_before: claims.not_before,
             expires_at: claims.expires,
             ..Accepted::default()
         };

@@ -64,7 +64,7 @@ impl ClientCertificates {
     fn verify(&self, chain: &[Vec<u8>], now: Timestamp) -> Result<Accepted, String> {
         let verified = self.trust.verify(Party::Client, chain, now)?;
         let user = self.user(verified.leaf)?;
-        Ok(Accepted { user, expires_at: verified.ends, ..Accepted::default() })
+        Ok(Accepted { user, not_before: verified.starts, expires_at: verified.ends, ..Accepted::default() })
     }
 
     /// The user that a verified certificate names.

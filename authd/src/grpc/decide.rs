@@ -373,6 +373,8 @@ fn identified(
             Outcome::Identity(auth::Identity {
                 user: Some((&accepted.user).into()),
                 audiences: accepted.audiences,
+                // Zero stands for none, and no clock shows a time before 1970.
+                not_before_ms: accepted.not_before.map_or(0, |at| at.as_millisecond().max(0)),
                 expires_at_ms: accepted.expires_at.map_or(0, |at| at.as_millisecond()),
                 rests_on: accepted.rests_on,
                 anonymous: accepted.anonymous,

@@ -42,6 +42,8 @@ pub struct Claims {
     pub audiences: Vec<String>,
     /// When it ends; None for tokens of Secrets.
     pub expires: Option<Timestamp>,
+    /// The first moment at which the token is valid; None when no claim bounds it.
+    pub not_before: Option<Timestamp>,
     /// Its own id; `""` for tokens of Secrets.
     pub id: String,
     /// Whose it is, and what it is bound to.
@@ -76,6 +78,26 @@ pub(super) fn audiences(claims: &Map<String, Value>) -> Vec<String> {
         Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         _ => Vec::new(),
     }
+}
+
+/// The seconds since 1970 of a time claim; None when the claim is absent.
+///
+/// # Errors
+///
+/// The claim has another type.
+pub fn time_claim(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>, String> {
+    match claims.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Number(number)) => Ok(number.as_f64()),
+        Some(_) => Err(format!("the claim `{name}` is not a number of seconds")),
+    }
+}
+
+/// The first moment at which a token is valid by its claims `nbf` and `iat`, with the leeway that their check grants.
+pub fn first_valid(starts: [Option<f64>; 2], leeway: f64) -> Option<Timestamp> {
+    let latest = starts.into_iter().flatten().reduce(f64::max)?;
+    // A conversion from a float saturates.
+    Timestamp::from_millisecond(((latest - leeway) * 1000.0).floor() as i64).ok()
 }
 
 /// The subject says the same as the private claims.

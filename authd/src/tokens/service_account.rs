@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 pub use super::claims::{Claims, Named, Private, issuer_of, subject};
-use super::claims::{agrees, audiences, parse};
+use super::claims::{agrees, audiences, first_valid, parse, time_claim};
 use super::jose::{self, Signed};
 use super::keyring::Keyring;
 use super::keys::SigningKey;
@@ -230,8 +230,8 @@ impl Issuer {
             let claims = parse(payload)?;
             // Whoever calls their issuer like the tokens of Secrets has both kinds.
             match (legacy, self.options.issuers.contains(&issuer)) {
-                (true, false) => self.of_secret(&claims),
-                (true, true) => self.bound(&claims, now).or_else(|_| self.of_secret(&claims)),
+                (true, false) => self.of_secret(&claims, now),
+                (true, true) => self.bound(&claims, now).or_else(|_| self.of_secret(&claims, now)),
                 (false, _) => self.bound(&claims, now),
             }
         }))
@@ -249,27 +249,21 @@ impl Issuer {
         let private: Private = serde_json::from_value(private.clone())
             .map_err(|error| format!("the claim `{}` cannot be read: {error}", self.claim))?;
         agrees(claims, &private)?;
-        let seconds = |name: &str| claims.get(name).and_then(Value::as_f64);
-        let expires = seconds("exp").ok_or("the claim `exp` is missing")?;
-        let at = now.as_millisecond() as f64 / 1000.0;
-        if at >= expires {
-            return Err("the token has expired".to_owned());
-        }
-        let early = |name| seconds(name).is_some_and(|time| time > at + SKEW_SECONDS as f64);
-        if early("nbf") || early("iat") {
-            return Err("the token is not valid yet".to_owned());
-        }
+        let (expires, not_before) = valid_at(claims, now)?;
+        let expires = expires.ok_or("the claim `exp` is missing")?;
         Ok(Claims {
             audiences: audiences(claims),
             // A conversion from a float saturates.
             expires: Timestamp::from_second(expires as i64).ok(),
+            not_before,
             id: claims.get("jti").and_then(Value::as_str).unwrap_or_default().to_owned(),
             private,
             legacy: false,
         })
     }
 
-    fn of_secret(&self, claims: &Map<String, Value>) -> Result<Claims, String> {
+    fn of_secret(&self, claims: &Map<String, Value>, now: Timestamp) -> Result<Claims, String> {
+        let (expires, not_before) = valid_at(claims, now)?;
         let text = |name: &str| {
             let name = format!("{}/serviceaccount/{name}", self.claim);
             let value = claims.get(&name).and_then(Value::as_str).filter(|value| !value.is_empty());
@@ -284,7 +278,15 @@ impl Issuer {
             warnafter: None,
         };
         agrees(claims, &private)?;
-        Ok(Claims { audiences: audiences(claims), expires: None, id: String::new(), private, legacy: true })
+        Ok(Claims {
+            audiences: audiences(claims),
+            // A conversion from a float saturates.
+            expires: expires.and_then(|end| Timestamp::from_second(end as i64).ok()),
+            not_before,
+            id: String::new(),
+            private,
+            legacy: true,
+        })
     }
 
     /// `/openid/v1/jwks`.
@@ -311,6 +313,21 @@ impl Issuer {
             "id_token_signing_alg_values_supported": algorithms,
         }))
     }
+}
+
+/// Checks the time claims; gives the end in seconds and the first valid moment.
+fn valid_at(claims: &Map<String, Value>, now: Timestamp) -> Result<(Option<f64>, Option<Timestamp>), String> {
+    let expires = time_claim(claims, "exp")?;
+    let starts = [time_claim(claims, "nbf")?, time_claim(claims, "iat")?];
+    let at = now.as_millisecond() as f64 / 1000.0;
+    if expires.is_some_and(|end| at >= end) {
+        return Err("the token has expired".to_owned());
+    }
+    let leeway = SKEW_SECONDS as f64;
+    if starts.into_iter().flatten().any(|start| start > at + leeway) {
+        return Err("the token is not valid yet".to_owned());
+    }
+    Ok((expires, first_valid(starts, leeway)))
 }
 
 #[cfg(test)]
@@ -459,5 +476,41 @@ mod tests {
         });
         let token = issuer.sign(&signing, &claims).unwrap();
         assert!(issuer.read(&token, at(0)).unwrap().unwrap_err().contains("another account"));
+    }
+    #[test]
+    fn token_with_time_claim_of_another_type_is_rejected() {
+        let signing = key();
+        let issuer = issuer(&signing, |_| {});
+        let bound = json!({
+            "iss": "https://one.test", "sub": "system:serviceaccount:team:robot", "aud": ["api"], "exp": 10_000,
+            "kubernetes.io": {"namespace": "team", "serviceaccount": {"name": "robot", "uid": "u"}},
+        });
+        let claim = |name: &str| format!("kubernetes.io/serviceaccount/{name}");
+        let of_secret = json!({
+            "iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:team:robot",
+            claim("namespace"): "team", claim("secret.name"): "s",
+            claim("service-account.name"): "robot", claim("service-account.uid"): "u",
+        });
+        let read = |claims: &Value, name: &str, value: Value| {
+            let mut claims = claims.clone();
+            claims[name] = value;
+            let token = issuer.sign(&signing, &claims).unwrap();
+            issuer.read(&token, at(1_000)).unwrap().map(|claims| claims.not_before)
+        };
+        for claims in [&bound, &of_secret] {
+            for name in ["nbf", "iat", "exp"] {
+                for value in [json!("2000000000"), json!(true), json!([1]), json!({})] {
+                    let want = format!("the claim `{name}` is not a number of seconds");
+                    assert_eq!(read(claims, name, value.clone()), Err(want), "{name} {value} of {claims}");
+                }
+            }
+            for name in ["nbf", "iat"] {
+                assert_eq!(read(claims, name, Value::Null), Ok(None), "{name}");
+                assert_eq!(read(claims, name, json!(1_060)), Ok(Some(at(1_000))), "{name}");
+                let early = read(claims, name, json!(1_060.5));
+                assert_eq!(early, Err("the token is not valid yet".to_owned()), "{name}");
+            }
+            assert_eq!(read(claims, "exp", json!(999)), Err("the token has expired".to_owned()));
+        }
     }
 }

@@ -49,23 +49,33 @@ impl Clock for SystemClock {
 #[derive(Debug)]
 pub struct ManualClock {
     millis: AtomicI64,
+    /// Milliseconds that the wall clock differs.
+    wall_offset: AtomicI64,
 }
 
 impl ManualClock {
     /// Starts at a time.
     pub fn at(start: Timestamp) -> Self {
-        ManualClock { millis: AtomicI64::new(start.as_millisecond()) }
+        ManualClock { millis: AtomicI64::new(start.as_millisecond()), wall_offset: AtomicI64::new(0) }
     }
 
     /// Moves forward.
     pub fn advance(&self, by: Duration) {
         self.millis.fetch_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::SeqCst);
     }
+
+    /// Sets the wall clock back; the monotonic clock does not move.
+    pub fn set_back(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.wall_offset.fetch_sub(millis, Ordering::SeqCst);
+    }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_millisecond(self.millis.load(Ordering::SeqCst)).unwrap_or(Timestamp::MAX)
+        let millis = self.millis.load(Ordering::SeqCst);
+        let wall = millis.saturating_add(self.wall_offset.load(Ordering::SeqCst));
+        Timestamp::from_millisecond(wall).unwrap_or(Timestamp::MAX)
     }
 
     fn monotonic(&self) -> Duration {

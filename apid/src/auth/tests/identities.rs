@@ -83,6 +83,22 @@ async fn an_identity_ends_with_its_expiry() {
 }
 
 #[tokio::test]
+async fn cached_identity_is_not_used_before_its_first_valid_moment() {
+    let (script, clock) = (script(), clock());
+    clock.advance(Duration::from_secs(100));
+    script.identity.lock().not_before_ms = 60_000;
+    let auth = Auth::scripted(script.clone(), vector(), clock.clone());
+    let token = bearer("u");
+    auth.authenticate(&credentials(&token, "/")).await.unwrap();
+    clock.set_back(Duration::from_secs(40));
+    auth.authenticate(&credentials(&token, "/")).await.unwrap();
+    assert_eq!(script.questions(), 1);
+    clock.set_back(Duration::from_millis(1));
+    let status = auth.authenticate(&credentials(&token, "/")).await.unwrap_err();
+    assert_eq!((status.code, script.questions()), (401, 1));
+}
+
+#[tokio::test]
 async fn a_refusal_is_kept_until_identities_change() {
     let (script, vector) = (script(), vector());
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());

@@ -160,6 +160,61 @@ async fn a_watch_ends_with_the_identity_that_opened_it() {
 }
 
 #[tokio::test]
+async fn watch_ends_when_the_clock_is_set_back_before_its_identity_is_valid() {
+    let s = setup();
+    s.clock.advance(Duration::from_secs(100));
+    let mut who = user("u");
+    let not_before = Some(jiff::Timestamp::from_second(60).unwrap());
+    who.tenure = Arc::new(Tenure { not_before, ..Tenure::default() });
+    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    assert!(guard.admits(Revision(1)));
+    s.clock.set_back(Duration::from_secs(41));
+    assert!(!guard.admits(Revision(1)));
+    tokio::time::timeout(Duration::from_secs(5), guard.changed()).await.unwrap();
+    assert_eq!(guard.renew(Revision(1)).await.unwrap_err().code, 401);
+}
+
+#[tokio::test]
+async fn idle_watch_is_woken_when_the_clock_is_set_back() {
+    let s = setup();
+    s.clock.advance(Duration::from_secs(100));
+    let mut who = user("u");
+    let not_before = Some(jiff::Timestamp::from_second(60).unwrap());
+    who.tenure = Arc::new(Tenure { not_before, ..Tenure::default() });
+    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    let mut changed = Box::pin(guard.changed());
+    assert!(tokio::time::timeout(Duration::from_millis(20), &mut changed).await.is_err());
+    s.clock.set_back(Duration::from_secs(41));
+    tokio::time::timeout(Duration::from_secs(5), changed).await.unwrap();
+}
+
+#[tokio::test]
+async fn batch_of_watches_with_large_selectors_is_split_by_size() {
+    let s = setup();
+    let requirement = apimachinery::attributes::Requirement {
+        key: "k".into(),
+        operator: apimachinery::attributes::Operator::Exists,
+        values: Vec::new(),
+    };
+    let large = apimachinery::attributes::ParsedSelector::Requirements(vec![requirement; 60_000]);
+    let mut guards = Vec::new();
+    for user in ["a", "b", "c", "d", "e"] {
+        let attributes = Attributes { label_selector: large.clone(), ..pods("a") };
+        let who = super::user(user);
+        guards.push(s.auth.guard(&s.auth.authorize(&who, attributes, "").await.unwrap()));
+    }
+    let largest = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&largest);
+    s.script.hang_batches(move |batch| {
+        seen.fetch_max(batch.len() as u64, Ordering::SeqCst);
+        false
+    });
+    write(&s.vector, "rolebindings/a/b", 3);
+    join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await.into_iter().for_each(|r| r.unwrap());
+    assert_eq!(largest.load(Ordering::SeqCst), 1, "two of them are more than a batch may have");
+}
+
+#[tokio::test]
 async fn a_watch_made_as_somebody_else_ends_with_the_right_to_be_them() {
     let s = setup();
     let may = Arc::new(AtomicBool::new(true));

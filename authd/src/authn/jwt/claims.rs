@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::tokens::claims::{first_valid, time_claim};
 use crate::tokens::jose;
 
 /// What claims may be. A provider's own nest three levels deep.
@@ -56,7 +57,16 @@ pub fn read(payload: &[u8]) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Checks issuer, audience and time; gives the end of the token.
+/// When a token is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The first moment at which the token is valid; None when no claim bounds it.
+    pub not_before: Option<Timestamp>,
+    /// When the token ends.
+    pub expires: Timestamp,
+}
+
+/// Checks issuer, audience and time; gives the time in which the token is valid.
 ///
 /// # Errors
 ///
@@ -66,7 +76,7 @@ pub fn check(
     issuer: &str,
     audiences: &[String],
     now: Timestamp,
-) -> Result<Timestamp, String> {
+) -> Result<Validity, String> {
     if claims.get("iss").and_then(Value::as_str) != Some(issuer) {
         return Err("it is of another issuer".to_owned());
     }
@@ -80,24 +90,21 @@ pub fn check(
     if !meant {
         return Err(format!("it is for another audience than {}", audiences.join(", ")));
     }
-    let seconds = |name: &str| match claims.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::Number(number)) => Ok(number.as_f64()),
-        Some(_) => Err(format!("the claim `{name}` is not a number of seconds")),
-    };
-    let ends = seconds("exp")?.ok_or("the claim `exp` is missing")?;
+    let ends = time_claim(claims, "exp")?.ok_or("the claim `exp` is missing")?;
     let at = now.as_millisecond() as f64 / 1000.0;
     if at >= ends {
         return Err(format!("it has expired {} s ago", (at - ends).min(1e12) as i64));
     }
-    for (name, says) in [("nbf", "valid"), ("iat", "issued")] {
-        if let Some(from) = seconds(name)?.filter(|from| *from > at + LEEWAY) {
+    let starts = [time_claim(claims, "nbf")?, time_claim(claims, "iat")?];
+    for ((name, says), start) in [("nbf", "valid"), ("iat", "issued")].into_iter().zip(starts) {
+        if let Some(from) = start.filter(|from| *from > at + LEEWAY) {
             let ahead = (from - at).min(1e12) as i64;
             return Err(format!("by its claim `{name}` it will be {says} only in {ahead} s"));
         }
     }
     // A conversion from a float saturates; what ends after the last date ends on it.
-    Ok(Timestamp::from_second(ends as i64).unwrap_or(Timestamp::MAX))
+    let expires = Timestamp::from_second(ends as i64).unwrap_or(Timestamp::MAX);
+    Ok(Validity { not_before: first_valid(starts, LEEWAY), expires })
 }
 
 #[cfg(test)]
@@ -173,7 +180,7 @@ mod tests {
             let mut claims = good.as_object().cloned().unwrap();
             claims.extend(change.as_object().cloned().unwrap());
             let audiences = ["x".to_owned(), "y".to_owned()];
-            let got = check(&claims, "https://a", &audiences, now).map(|ends| ends.as_second());
+            let got = check(&claims, "https://a", &audiences, now).map(|valid| valid.expires.as_second());
             assert_eq!(got, want.map_err(str::to_owned), "{change}");
         }
         let missing = |name: &str| {
@@ -184,5 +191,20 @@ mod tests {
         assert_eq!(missing("iss"), "it is of another issuer");
         assert_eq!(missing("aud"), "the claim `aud` is missing");
         assert_eq!(missing("exp"), "the claim `exp` is missing");
+    }
+    #[test]
+    fn token_with_nbf_and_iat_is_valid_from_the_later_less_the_leeway() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        for (claims, want) in [
+            (json!({}), None),
+            (json!({"nbf": 1_000_100}), Some(999_800)),
+            (json!({"nbf": 1_000_100, "iat": 1_000_200}), Some(999_900)),
+            (json!({"nbf": 1_000_250, "iat": 999_000}), Some(999_950)),
+        ] {
+            let mut all = json!({"iss": "i", "aud": "x", "exp": 2_000_000}).as_object().cloned().unwrap();
+            all.extend(claims.as_object().cloned().unwrap());
+            let valid = check(&all, "i", &["x".to_owned()], now).unwrap();
+            assert_eq!(valid.not_before.map(|start| start.as_second()), want, "{claims}");
+        }
     }
 }

@@ -158,12 +158,18 @@ impl Jwts {
         }
         let payload = provider.verify(&signed).await?;
         let claims = claims::read(payload)?;
-        let ends = claims::check(&claims, &checked.issuer.url, &checked.issuer.audiences, now)?;
+        let valid = claims::check(&claims, &checked.issuer.url, &checked.issuer.audiences, now)?;
         // A token of another issuer is valid for the API as a whole.
         let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
             .ok_or("it is not for the audiences that were asked for")?;
         let user = identity::identify(checked, &claims, &self.names, &self.types)?;
-        Ok(Accepted { user, audiences, expires_at: Some(ends), ..Accepted::default() })
+        Ok(Accepted {
+            user,
+            audiences,
+            not_before: valid.not_before,
+            expires_at: Some(valid.expires),
+            ..Accepted::default()
+        })
     }
 }
 

@@ -40,6 +40,8 @@ struct Authority {
 pub(crate) struct Verified<'c> {
     /// DER.
     pub(crate) leaf: &'c [u8],
+    /// The first moment at which the whole chain is valid.
+    pub(crate) starts: Option<Timestamp>,
     /// The first moment at which the chain is not valid any more.
     pub(crate) ends: Option<Timestamp>,
 }
@@ -129,14 +131,17 @@ impl Authorities {
                 error => format!("the chain is not valid: {error}"),
             })?;
 
-        let mut last = validity(&certificate).ok_or("the certificate cannot be parsed")?.1;
+        let (mut first, mut last) = validity(&certificate).ok_or("the certificate cannot be parsed")?;
         for certificate in path.intermediate_certificates() {
-            last = last.min(validity(&certificate.der()).ok_or("an intermediate cannot be parsed")?.1);
+            let (from, until) = validity(&certificate.der()).ok_or("an intermediate cannot be parsed")?;
+            (first, last) = (first.max(from), last.min(until));
         }
-        let used = self.0.iter().filter(|authority| authority.anchor == *path.anchor());
-        last = used.map(|authority| authority.until).max().map_or(last, |until| last.min(until));
+        let used = || self.0.iter().filter(|authority| authority.anchor == *path.anchor());
+        first = used().map(|authority| authority.from).min().map_or(first, |from| first.max(from));
+        last = used().map(|authority| authority.until).max().map_or(last, |until| last.min(until));
         // The last second of a certificate is still valid.
-        Ok(Verified { leaf, ends: Timestamp::from_second(last.saturating_add(1)).ok() })
+        let ends = Timestamp::from_second(last.saturating_add(1)).ok();
+        Ok(Verified { leaf, starts: Timestamp::from_second(first).ok(), ends })
     }
 }
 
