@@ -19,6 +19,8 @@ use crate::live::Live;
 
 /// The subject of notes on what is revoked.
 const LISTS: &str = "lists of revoked certificates";
+/// The subject of the note that an outdated list does not replace the one in force.
+const KEPT_LISTS: &str = "outdated list of revoked certificates";
 
 /// The files as they were just before they were first read.
 #[derive(Debug)]
@@ -59,6 +61,9 @@ fn remark(trust: &Trust, live: &Live) {
     if let Some(remarks) = &remarks {
         tracing::warn!(subject = LISTS, remarks, "not everybody can be revoked");
     }
+    let kept =
+        "it does not replace the list in force: what was revoked stays revoked until a valid list comes";
+    live.note(KEPT_LISTS, trust.keeps_lists().then(|| kept.to_owned()));
     live.note(LISTS, remarks.map(|_| "not everybody can be revoked: the log says who and why".to_owned()));
 }
 

@@ -4,7 +4,8 @@
 //!
 //! [`Lists::read`] takes every list of a PEM text, or one in DER (RFC 5280, section 5). [`Lists::revoke`] tells whether a
 //! list names a certificate, by the serial number and the issuer: the list bears the issuer's name and is signed with the
-//! issuer's key. A list past its next update goes on to count: what is revoked stays so.
+//! issuer's key. A list past its next update goes on to count: what is revoked stays so. [`Lists::keep_from`] keeps
+//! lists in force beside an outdated list of the same issuer: only a valid list takes a revocation back.
 //!
 //! # Invariants
 //!
@@ -17,6 +18,7 @@
 //! are refused, for what they leave out would count as not revoked.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -28,7 +30,7 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
 /// The lists of a file.
 #[derive(Debug, Default)]
-pub(super) struct Lists(Vec<List>);
+pub(super) struct Lists(Vec<Arc<List>>);
 
 /// One list.
 struct List {
@@ -36,6 +38,7 @@ struct List {
     issuer: Vec<u8>,
     /// The issuer for people.
     shown: String,
+    this_update: i64,
     next_update: Option<i64>,
     serials: HashSet<Vec<u8>>,
     signed: Signed,
@@ -44,6 +47,8 @@ struct List {
     keys: Mutex<Vec<(Vec<u8>, bool)>>,
 }
 
+/// Seconds that the clock of an issuer may be ahead of ours.
+const CLOCK_SKEW: i64 = 300;
 /// Keys that are remembered of a list; there are few issuers of one name.
 const MOST_KEYS: usize = 16;
 
@@ -79,13 +84,13 @@ impl Lists {
     /// Which list is wrong and how.
     pub(super) fn read(content: &[u8]) -> Result<Self, String> {
         if content.first() == Some(&0x30) {
-            return Ok(Lists(vec![List::read(content)?]));
+            return Ok(Lists(vec![Arc::new(List::read(content)?)]));
         }
         let mut lists = Vec::new();
         for (at, list) in CertificateRevocationListDer::pem_slice_iter(content).enumerate() {
             let wrong = |error: String| format!("list {}: {error}", at + 1);
             let list = list.map_err(|error| wrong(error.to_string()))?;
-            lists.push(List::read(&list).map_err(wrong)?);
+            lists.push(Arc::new(List::read(&list).map_err(wrong)?));
         }
         if lists.is_empty() { Err("no revocation list in the file".to_owned()) } else { Ok(Lists(lists)) }
     }
@@ -99,7 +104,7 @@ impl Lists {
     pub(super) fn fit(&self, authorities: &[IssuerKey<'_>], now: Timestamp) -> Result<Vec<String>, String> {
         let mut remarks = Vec::new();
         for list in &self.0 {
-            let List { issuer, shown, next_update, .. } = list;
+            let List { issuer, shown, next_update, .. } = &**list;
             let mut of_name =
                 authorities.iter().filter(|authority| authority.subject == issuer.as_slice()).peekable();
             if of_name.peek().is_none() {
@@ -116,7 +121,7 @@ impl Lists {
                     "no list of `{shown}` is signed with its key {}: nothing that this key has signed is revoked",
                     shown_key(authority.public_key)
                 );
-                if !self.0.iter().any(listed) && !remarks.contains(&remark) {
+                if !self.0.iter().any(|list| listed(list)) && !remarks.contains(&remark) {
                     remarks.push(remark);
                 }
             }
@@ -125,6 +130,32 @@ impl Lists {
             }
         }
         Ok(remarks)
+    }
+
+    /// Keeps those lists in force whose issuer has an outdated list here: one that is past its next update, of the
+    /// future, or older than a valid list in force. Says what an operator should know of each.
+    pub(super) fn keep_from(&mut self, in_force: &Lists, now: Timestamp) -> Vec<String> {
+        let is_older = |list: &List, old: &List| {
+            old.issuer == list.issuer && list.this_update < old.this_update && !old.is_outdated(now)
+        };
+        let is_bad = |list: &List| list.is_outdated(now) || in_force.0.iter().any(|old| is_older(list, old));
+        let is_kept = |old: &Arc<List>| {
+            let is_same = |list: &Arc<List>| list.signed.message == old.signed.message;
+            let mut of_issuer = self.0.iter().filter(|list| list.issuer == old.issuer);
+            !self.0.iter().any(is_same) && of_issuer.any(|list| is_bad(list))
+        };
+        let kept: Vec<Arc<List>> = in_force.0.iter().filter(|old| is_kept(old)).cloned().collect();
+        let remark = |list: &Arc<List>| {
+            format!(
+                "the new list of `{}` is expired, of the future or older than the list in force: what was revoked \
+                 stays revoked until a valid list comes",
+                list.shown
+            )
+        };
+        let mut remarks: Vec<String> = kept.iter().map(remark).collect();
+        remarks.dedup();
+        self.0.extend(kept);
+        remarks
     }
 
     /// Whether an issuer has revoked the certificate of a serial number.
@@ -156,11 +187,18 @@ impl List {
         Ok(List {
             issuer: issuer.to_vec(),
             shown: parsed.issuer().to_string(),
+            this_update: parsed.last_update().timestamp(),
             next_update: parsed.next_update().map(|at| at.timestamp()),
             serials: serials.collect(),
             signed,
             keys: Mutex::default(),
         })
+    }
+
+    /// Whether the list is past its next update or of the future.
+    fn is_outdated(&self, now: Timestamp) -> bool {
+        let now = now.as_second();
+        self.next_update.is_some_and(|next| next < now) || self.this_update > now.saturating_add(CLOCK_SKEW)
     }
 
     /// Whether the holder of a public key has signed the list.

@@ -87,6 +87,7 @@ fn a_good_certificate_gives_user_group_and_credential_id() {
     let credential = &accepted.user.extra["authentication.kubernetes.io/credential-id"][0];
     assert_eq!((credential.len(), &credential[..11]), (11 + 64, "X509SHA256="));
     assert_eq!(accepted.expires_at, Some(Timestamp::from_second(day(10).as_second() + 1).unwrap()));
+    assert_eq!(accepted.not_before, Some(day(1)));
 }
 
 #[test]
@@ -222,6 +223,11 @@ fn an_authority_file_must_hold_certificates() {
 
 /// A list of an issuer that revokes these serial numbers; PEM.
 fn list(issuer: &Issuer, serials: &[u64], next: i64) -> String {
+    list_of(issuer, serials, 1, next)
+}
+
+/// The same with the day on which it was issued.
+fn list_of(issuer: &Issuer, serials: &[u64], this: i64, next: i64) -> String {
     let at =
         |of: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(day(of).as_second().unsigned_abs());
     let revoked = |serial: &u64| RevokedCertParams {
@@ -231,7 +237,7 @@ fn list(issuer: &Issuer, serials: &[u64], next: i64) -> String {
         invalidity_date: None,
     };
     let params = CertificateRevocationListParams {
-        this_update: at(1),
+        this_update: at(this),
         next_update: at(next),
         crl_number: SerialNumber::from(1),
         issuing_distribution_point: None,
@@ -406,5 +412,39 @@ fn seeded_damage_never_gives_an_identity() {
         assert!(method.verify(&chain, day(5)).is_err(), "round {round} of SEED={seed}");
         // The subject is parsed only behind a good signature; its parser stands alone all the same.
         let _ = Subject::read(&chain[0]);
+    }
+}
+
+#[test]
+fn revoked_certificate_stays_revoked_until_a_valid_list_replaces_the_list() {
+    let root = root("ca");
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, lists) = (dir.path().join("ca"), dir.path().join("lists"));
+    std::fs::write(&ca, root.pem()).unwrap();
+    std::fs::write(&lists, list_of(&root, &[7], 3, 20)).unwrap();
+    let files = TrustFiles { client_ca: Some(ca), revoked: Some(lists.clone()), proxy_ca: None };
+    let trust = Trust::load(files, true, day(5)).unwrap();
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+    let method = ClientCertificates { names, uids: true, trust: Arc::clone(&trust) };
+    let revoked = |serial: u64| {
+        let mut params = client(&jane(), 1, 10);
+        params.serial_number = Some(SerialNumber::from(serial));
+        method.verify(&[sign(params, &root)], day(5)).is_err()
+    };
+    assert!(revoked(7) && !revoked(8) && !trust.keeps_lists());
+    for (what, serials, this, next, want, keeps) in [
+        ("expired", vec![8], 3, 4, [true, true, false], true),
+        ("older than the list in force", vec![9], 2, 20, [true, true, true], true),
+        ("of the future", vec![], 6, 20, [true, true, true], true),
+        ("valid", vec![9], 5, 20, [false, false, true], false),
+        ("the same list again", vec![9], 5, 20, [false, false, true], false),
+    ] {
+        std::fs::write(&lists, list_of(&root, &serials, this, next)).unwrap();
+        trust.reload(day(5)).unwrap();
+        assert_eq!([7, 8, 9].map(revoked), want, "{what}");
+        assert_eq!(trust.keeps_lists(), keeps, "{what}");
+        let told =
+            trust.remarks().is_some_and(|remarks| remarks.contains("stays revoked until a valid list"));
+        assert_eq!(told, keeps, "{what}");
     }
 }

@@ -4,7 +4,8 @@
 //!
 //! [`Trust::load`] reads the authorities of clients (`--client-ca-file`), those of authenticating proxies
 //! (`--requestheader-client-ca-file`) and the revoked certificates (`--client-crl-file`), which count for both.
-//! [`Trust::reload`] reads them all again and puts them in force together, or leaves everything as it was.
+//! [`Trust::reload`] reads them all again and puts them in force together, or leaves everything as it was. An outdated
+//! list of revoked certificates is added to the list in force and does not replace it.
 //!
 //! # Invariants
 //!
@@ -63,6 +64,8 @@ struct Picture {
     revoked: Lists,
     /// What an operator should know of the lists.
     remarks: Vec<String>,
+    /// Lists of an earlier file are in force beside those of the present one.
+    keeps_lists: bool,
 }
 
 impl Trust {
@@ -72,7 +75,7 @@ impl Trust {
     ///
     /// Every mistake, each with its flag and file.
     pub fn load(files: TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Arc<Self>, Vec<String>> {
-        let picture = Picture::read(&files, any_proxy, now)?;
+        let picture = Picture::read(&files, any_proxy, now, &Lists::default())?;
         Ok(Arc::new(Trust { files, any_proxy, current: ArcSwap::from_pointee(picture) }))
     }
 
@@ -82,7 +85,9 @@ impl Trust {
     ///
     /// Every mistake; what was in force stays.
     pub fn reload(&self, now: Timestamp) -> Result<(), Vec<String>> {
-        self.current.store(Arc::new(Picture::read(&self.files, self.any_proxy, now)?));
+        let in_force = self.current.load();
+        let next = Picture::read(&self.files, self.any_proxy, now, &in_force.revoked)?;
+        self.current.store(Arc::new(next));
         Ok(())
     }
 
@@ -96,6 +101,11 @@ impl Trust {
     pub fn remarks(&self) -> Option<String> {
         let remarks = self.current.load().remarks.join("; ");
         (!remarks.is_empty()).then_some(remarks)
+    }
+
+    /// Whether lists of an earlier file stay in force, because the present file has an outdated one.
+    pub fn keeps_lists(&self) -> bool {
+        self.current.load().keeps_lists
     }
 
     /// Whether anybody of a kind can be trusted at all.
@@ -128,7 +138,12 @@ impl Picture {
         }
     }
 
-    fn read(files: &TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Self, Vec<String>> {
+    fn read(
+        files: &TrustFiles,
+        any_proxy: bool,
+        now: Timestamp,
+        in_force: &Lists,
+    ) -> Result<Self, Vec<String>> {
         let mut mistakes = Vec::new();
         let clients = part(files.client_ca.as_deref(), "client-ca-file", Authorities::read, &mut mistakes);
         let proxies =
@@ -138,8 +153,14 @@ impl Picture {
             return Err(mistakes);
         }
         let revoked = revoked.unwrap_or_default();
-        let mut picture = Picture { clients, proxies, revoked, remarks: Vec::new() };
+        let mut picture = Picture { clients, proxies, revoked, remarks: Vec::new(), keeps_lists: false };
         picture.remarks = picture.check(files, any_proxy, now)?;
+        let kept = picture.revoked.keep_from(in_force, now);
+        picture.keeps_lists = !kept.is_empty();
+        for remark in kept {
+            tracing::warn!("{remark}");
+            picture.remarks.push(remark);
+        }
         Ok(picture)
     }
 
