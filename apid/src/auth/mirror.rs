@@ -25,12 +25,13 @@ use authproto::auth::{
     Failure, MirrorHello, MirrorProgress, MirrorPut, MirrorSynced, MirrorUpdate, ObjectWrite, WriteBatch,
     WriteResult, mirror_demand::Demand, mirror_update::Update,
 };
-use storage::{Revision, Store};
+use storage::{Revision, Row, Store};
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Auth;
+use super::reduce::Reduction;
 use super::revisions::PolicyChange;
 use super::stream::{Backoff, channel, with_source};
 
@@ -153,6 +154,13 @@ impl Auth {
         let mut changes = self.revisions.subscribe();
         let snapshot = store.revision();
         for entry in self.revisions.table().entries() {
+            if let Some(key) = &entry.only {
+                let row = store.get(key, Some(snapshot)).await.map_err(|e| e.to_string())?;
+                if let Some(row) = row {
+                    self.send_row(entry, &row, updates).await?;
+                }
+                continue;
+            }
             let mut start = String::new();
             loop {
                 let page = store
@@ -160,13 +168,7 @@ impl Auth {
                     .await
                     .map_err(|e| e.to_string())?;
                 for row in &page.rows {
-                    if let Some(object) = self.revisions.table().reduce(entry, &row.value) {
-                        send(
-                            updates,
-                            Update::Put(MirrorPut { revision: row.revision.0, object: Some(object) }),
-                        )
-                        .await?;
-                    }
+                    self.send_row(entry, row, updates).await?;
                 }
                 match page.rows.last() {
                     // The least key after the last one.
@@ -179,6 +181,17 @@ impl Auth {
         self.link.mirrored();
         tracing::info!(revision = snapshot.0, "authd has been sent the stored policy");
         self.send_changes(&mut changes, snapshot, updates).await
+    }
+
+    /// Sends what of a stored object decides, if anything does.
+    async fn send_row(
+        &self,
+        entry: &Reduction,
+        row: &Row,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        let Some(object) = self.revisions.table().reduce(entry, &row.value) else { return Ok(()) };
+        send(updates, Update::Put(MirrorPut { revision: row.revision.0, object: Some(object) })).await
     }
 
     async fn send_changes(

@@ -69,6 +69,9 @@ impl Change {
 pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<Change, Malformed> {
     use mirror_object::Kind;
     let mut object = object.ok_or(Malformed("a put without an object"))?;
+    if is_other_config_map(&object, names) {
+        return Ok(Change::Nothing);
+    }
     if let Some(change) = graph::put(&mut object) {
         return Ok(Change::Graph(change, identities::put(object)));
     }
@@ -96,6 +99,12 @@ pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<C
         _ => Change::Nothing,
     };
     Ok(change)
+}
+
+/// Whether the object is a ConfigMap that decides nothing: all but `cluster-info` do.
+fn is_other_config_map(object: &auth::MirrorObject, names: &Names) -> bool {
+    matches!(object.kind, Some(mirror_object::Kind::ConfigMap(_)))
+        && !(object.namespace == names.public_namespace && object.name == "cluster-info")
 }
 
 /// A deletion.
@@ -183,6 +192,19 @@ mod tests {
 
     fn names() -> Names {
         Names::new(Preset::Kubernetes, "").unwrap()
+    }
+
+    #[test]
+    fn config_map_other_than_cluster_info_is_ignored() {
+        for (namespace, name, kept) in
+            [("kube-public", "cluster-info", true), ("kube-public", "x", false), ("a", "cluster-info", false)]
+        {
+            let mut map = object(namespace, Kind::ConfigMap(auth::MirrorConfigMap::default())).unwrap();
+            map.name = name.to_owned();
+            let change = put(Some(map), &names()).unwrap();
+            assert_eq!(matches!(change, Change::Identity(_)), kept, "{namespace}/{name}");
+            assert_eq!(matches!(change, Change::Nothing), !kept, "{namespace}/{name}");
+        }
     }
 
     #[test]

@@ -106,7 +106,7 @@ pub(super) struct Reduction {
     pub(super) resource: &'static str,
     namespaced: bool,
     /// The one key that is mirrored; None: all with the prefix.
-    only: Option<String>,
+    pub(super) only: Option<String>,
 }
 
 /// The mirrored kinds: group stem, resource, what it is, what it advances.

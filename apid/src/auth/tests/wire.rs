@@ -267,6 +267,43 @@ async fn the_mirror_gets_a_snapshot_and_then_every_change_that_decides() {
 }
 
 #[tokio::test]
+async fn mirror_snapshot_holds_no_config_map_but_cluster_info() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let (seen, mut updates) = mpsc::unbounded_channel();
+    let server = serve(&socket, seen);
+    let vector = vector();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Observers(vec![vector.clone()]))));
+    for key in ["a/c", "a/cluster-info", "svc-public/cluster-info", "svc-public/cluster-info-2"] {
+        let (namespace, name) = key.split_once('/').unwrap();
+        let object = json!({"metadata": {"name": name, "namespace": namespace}, "data": {"k": "v"}});
+        store.commit(&format!("configmaps/{key}"), Op::Create(object.to_string().into())).await.unwrap();
+    }
+    let auth = Auth::scripted(super::super::scripted::Script::new(|_| Ok(verdict(true))), vector, clock());
+    let options = MirrorOptions {
+        socket,
+        preset: "svc".into(),
+        api_domain: "svc.internal".into(),
+        instance: "i".into(),
+    };
+    let mirror = tokio::spawn(auth.keep_mirror(options, store, Arc::new(Writer)));
+    let mut put = Vec::new();
+    loop {
+        match updates.recv().await.unwrap() {
+            Update::Put(object) => {
+                let object = object.object.unwrap();
+                put.push(format!("{}/{}", object.namespace, object.name));
+            }
+            Update::Synced(_) => break,
+            _ => {}
+        }
+    }
+    assert_eq!(put, ["svc-public/cluster-info"]);
+    mirror.abort();
+    drop(server);
+}
+
+#[tokio::test]
 async fn progress_follows_the_changes_it_tells_of() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
