@@ -69,7 +69,7 @@ impl From<String> for Failure {
 /// Serves. The exit code is 0 after a signal, 64 for mistakes on the command line, 1 for anything else.
 pub fn run(config: Config) -> ExitCode {
     let format = if config.log_json { serving::log::Format::Json } else { serving::log::Format::Text };
-    if serving::log::init(config.verbosity, format).is_err() {
+    if serving::log::init(config.verbosity, format, Arc::new(SystemClock::new())).is_err() {
         eprintln!("apid: logging is set up already");
     }
     for flag in &config.without_effect {

@@ -69,7 +69,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
         }
     };
-    if serving::log::init(flags.verbosity, flags.logging_format).is_err() {
+    let clock = Arc::new(SystemClock::new());
+    if serving::log::init(flags.verbosity, flags.logging_format, clock).is_err() {
         eprintln!("authd: logging is set up already");
     }
     let (config, built) = match configure(flags) {

@@ -47,7 +47,8 @@
 //!            remote.post(Bytes, limits).await, remote.send(Method, path, Bytes, limits).await
 //! client_config  ClientConfig::load(&Path) -> Result<ClientConfig, ConfigError>; config.target(None, &Names) -> Target
 //! exec       Plugin: credentials().await, reject(&Arc<Credentials>); used by Remote
-//! log        init(verbosity: u8, format: Format::{Text, Json}) -> Result<(), AlreadySetUp>; check() for the check `log`
+//! log        init(verbosity: u8, format: Format::{Text, Json}, clock: Arc<dyn Clock>) -> Result<(), AlreadySetUp>
+//!              lines are rate-limited by call site and cause; check() for the check `log`
 //! metrics    Definition::new(name, Stability, help); Metrics::new() .counter::<L>(&D) .gauge::<L>(&D) .float_gauge::<L>(&D)
 //!            .histogram::<L>(&D, &'static [f64]) .single_counter(&D) .single_gauge(&D) .single_histogram(&D, ..) .text()
 //! gates      FeatureGates::parse(&str) -> Result<(FeatureGates, Vec<String> /* warnings */), GateErrors>

@@ -4,13 +4,20 @@
 //! # Contract
 //!
 //! `-v N`: below 4 information, warnings and errors; 4 and 5 debug (refusals with their reasons); from 6 on everything.
-//! Libraries stay at warnings up to 7, so that debug lines are ours.
+//! Libraries stay at warnings up to 7, so that debug lines are ours. Lines at INFO, WARN and ERROR are rate-limited by
+//! call site and cause (see [`limit`]); DEBUG and TRACE are not.
+
+mod limit;
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+
+use apimachinery::clock::Clock;
+use limit::{RateLimit, spawn_reports};
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{FilterExt, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
@@ -58,12 +65,14 @@ impl std::str::FromStr for Format {
 #[error("logging is set up already")]
 pub struct AlreadySetUp;
 
-/// Sets up logging for the process.
+/// Sets up logging for the process. The clock measures the rate of lines.
 ///
 /// # Errors
 ///
 /// When it is set up already.
-pub fn init(verbosity: u8, format: Format) -> Result<(), AlreadySetUp> {
+pub fn init(verbosity: u8, format: Format, clock: Arc<dyn Clock>) -> Result<(), AlreadySetUp> {
+    let limit = RateLimit::new(clock);
+    let filter = |verbosity| filter(verbosity).and(limit.clone());
     let layer = fmt::layer().with_writer(std::io::stderr);
     let layer = match format {
         Format::Text => {
@@ -77,7 +86,9 @@ pub fn init(verbosity: u8, format: Format) -> Result<(), AlreadySetUp> {
             .with_filter(filter(verbosity))
             .boxed(),
     };
-    tracing_subscriber::registry().with(layer).try_init().map_err(|_| AlreadySetUp)
+    tracing_subscriber::registry().with(layer).try_init().map_err(|_| AlreadySetUp)?;
+    spawn_reports(limit);
+    Ok(())
 }
 
 /// What `-v N` lets through.

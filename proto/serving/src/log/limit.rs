@@ -1,0 +1,397 @@
+//! A rate limit on log lines: a stranger who can cause a line cannot fill the disk with it.
+//!
+//! # Contract
+//!
+//! Each call site at INFO, WARN or ERROR has a token bucket: [`BURST`] lines pass at once, then one in each
+//! [`SECONDS_PER_LINE`]. The cause of a line is what its [`CAUSE_FIELDS`] say, without digits and quoted parts. The first
+//! [`LINES_PER_CAUSE`] lines of each cause in each [`PERIOD`] pass even when the bucket is empty, so that one cause does
+//! not hide another. At the end of a period one line for each cause says how many lines were left out. DEBUG and TRACE
+//! are not limited.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): in each period a call site writes at most [`BURST`] lines and [`LINES_PER_CAUSE`] for each of
+//! [`MAX_CAUSES`] causes; the limiter keeps no more than that many causes. Later causes of a period count as one.
+
+use std::collections::HashMap;
+use std::fmt::{Debug, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use parking_lot::Mutex;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, callsite};
+use tracing_subscriber::layer::{Context, Filter};
+
+/// Lines of a call site that pass at once.
+const BURST: u32 = 100;
+/// Seconds in which a call site whose burst is spent may write one line.
+const SECONDS_PER_LINE: u64 = 1;
+/// How long causes are told apart before the lines left out are reported.
+const PERIOD: Duration = Duration::from_secs(10);
+/// Lines of each cause that pass in each period.
+const LINES_PER_CAUSE: u32 = 3;
+/// Causes of a call site that are told apart in a period.
+const MAX_CAUSES: usize = 32;
+/// The maximum size of a cause in bytes.
+const MAX_CAUSE_BYTES: usize = 200;
+/// The fields whose values make the cause of a line.
+const CAUSE_FIELDS: [&str; 7] = ["cause", "check", "detail", "error", "method", "reason", "subject"];
+/// How often reports are looked for.
+const TICK: Duration = Duration::from_secs(1);
+/// Where reports come from.
+const REPORT_TARGET: &str = "serving::log";
+
+/// Lets lines pass at a bounded rate. Clones share their state.
+#[derive(Clone)]
+pub(super) struct RateLimit {
+    clock: Arc<dyn Clock>,
+    sites: Arc<Mutex<HashMap<callsite::Identifier, Site>>>,
+}
+
+/// The state of one call site.
+struct Site {
+    tokens: u32,
+    /// Until when tokens were added.
+    refilled: Duration,
+    period_start: Duration,
+    causes: HashMap<String, Cause>,
+    /// The causes beyond [`MAX_CAUSES`].
+    other_causes: Cause,
+}
+
+/// The lines of one cause in the present period.
+#[derive(Default)]
+struct Cause {
+    passed: u32,
+    left_out: u64,
+    /// The message of the first line that was left out.
+    message: String,
+}
+
+/// Lines that were left out.
+#[derive(Debug, PartialEq, Eq)]
+struct LeftOut {
+    message: String,
+    cause: String,
+    lines: u64,
+}
+
+/// Starts the thread that reports the lines left out. Without it lines are limited all the same.
+pub(super) fn spawn_reports(limit: RateLimit) {
+    let report = move || {
+        loop {
+            std::thread::sleep(TICK);
+            for LeftOut { message, cause, lines } in limit.take_left_out() {
+                tracing::warn!(target: REPORT_TARGET, lines, event = message, cause, "similar log lines left out");
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("log-limit".to_owned()).spawn(report) {
+        tracing::warn!(%error, "log lines that are left out are not counted");
+    }
+}
+
+impl RateLimit {
+    /// No line has passed.
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        RateLimit { clock, sites: Arc::default() }
+    }
+
+    fn passes(&self, event: &Event<'_>) -> bool {
+        let metadata = event.metadata();
+        if *metadata.level() > Level::INFO || metadata.target() == REPORT_TARGET {
+            return true;
+        }
+        let mut text = LineText::default();
+        event.record(&mut text);
+        let now = self.clock.monotonic();
+        let mut sites = self.sites.lock();
+        sites.entry(metadata.callsite()).or_insert_with(|| Site::new(now)).passes(text, now)
+    }
+
+    /// The lines left out of every call site whose period is over.
+    fn take_left_out(&self) -> Vec<LeftOut> {
+        let now = self.clock.monotonic();
+        let mut left_out = Vec::new();
+        for site in self.sites.lock().values_mut() {
+            if now.saturating_sub(site.period_start) >= PERIOD {
+                site.end_period(now, &mut left_out);
+            }
+        }
+        left_out
+    }
+}
+
+impl Site {
+    fn new(now: Duration) -> Self {
+        Site {
+            tokens: BURST,
+            refilled: now,
+            period_start: now,
+            causes: HashMap::new(),
+            other_causes: Cause::default(),
+        }
+    }
+
+    fn passes(&mut self, text: LineText, now: Duration) -> bool {
+        let refill = now.saturating_sub(self.refilled).as_secs() / SECONDS_PER_LINE;
+        if refill > 0 {
+            self.tokens = self.tokens.saturating_add(u32::try_from(refill).unwrap_or(u32::MAX)).min(BURST);
+            self.refilled += Duration::from_secs(refill * SECONDS_PER_LINE);
+        }
+        let may_begin_period = self.left_out() == 0 && now.saturating_sub(self.period_start) >= PERIOD;
+        if may_begin_period {
+            self.end_period(now, &mut Vec::new());
+        }
+        let is_told_apart = self.causes.len() < MAX_CAUSES || self.causes.contains_key(&text.cause);
+        let cause =
+            if is_told_apart { self.causes.entry(text.cause).or_default() } else { &mut self.other_causes };
+        if self.tokens > 0 {
+            self.tokens -= 1;
+        } else if cause.passed >= LINES_PER_CAUSE {
+            if cause.left_out == 0 {
+                cause.message = text.message;
+            }
+            cause.left_out += 1;
+            return false;
+        }
+        cause.passed = cause.passed.saturating_add(1);
+        true
+    }
+
+    fn left_out(&self) -> u64 {
+        self.causes.values().chain([&self.other_causes]).map(|cause| cause.left_out).sum()
+    }
+
+    fn end_period(&mut self, now: Duration, left_out: &mut Vec<LeftOut>) {
+        let others = std::mem::take(&mut self.other_causes);
+        for (text, cause) in self.causes.drain().chain([("other causes".to_owned(), others)]) {
+            if cause.left_out > 0 {
+                left_out.push(LeftOut { message: cause.message, cause: text, lines: cause.left_out });
+            }
+        }
+        self.period_start = now;
+    }
+}
+
+/// The message and the cause of a line.
+#[derive(Default)]
+struct LineText {
+    message: String,
+    cause: String,
+}
+
+impl Visit for LineText {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            let _ = write!(Bounded(&mut self.message), "{value:?}");
+        } else if CAUSE_FIELDS.contains(&field.name()) {
+            let mut text = String::new();
+            let _ = write!(Bounded(&mut text), "{value:?}");
+            self.add_cause(&text);
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if CAUSE_FIELDS.contains(&field.name()) {
+            self.add_cause(value);
+        }
+    }
+}
+
+impl LineText {
+    /// Adds a value without digits and quoted parts: they differ from line to line.
+    fn add_cause(&mut self, value: &str) {
+        if !self.cause.is_empty() {
+            self.cause.push_str("; ");
+        }
+        let mut quote = None;
+        for letter in value.chars() {
+            if self.cause.len() >= MAX_CAUSE_BYTES {
+                return;
+            }
+            match (quote, letter) {
+                (Some(end), letter) if letter == end => quote = None,
+                (Some(_), _) => {}
+                (None, '`' | '"') => quote = Some(letter),
+                (None, letter) if letter.is_ascii_digit() || letter.is_control() => {}
+                (None, letter) => self.cause.push(letter),
+            }
+        }
+    }
+}
+
+/// Takes text until it is as long as the longest value that counts.
+struct Bounded<'a>(&'a mut String);
+
+impl std::fmt::Write for Bounded<'_> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        for letter in text.chars() {
+            if self.0.len() >= 2 * MAX_CAUSE_BYTES {
+                return Err(std::fmt::Error);
+            }
+            self.0.push(letter);
+        }
+        Ok(())
+    }
+}
+
+impl<S> Filter<S> for RateLimit {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn callsite_enabled(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::always()
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        self.passes(event)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::TRACE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use apimachinery::clock::ManualClock;
+    use tracing_subscriber::fmt::MakeWriter;
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::{Layer as _, fmt};
+
+    use super::*;
+
+    /// Where lines go.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Lines {
+        type Writer = Lines;
+
+        fn make_writer(&'a self) -> Lines {
+            self.clone()
+        }
+    }
+
+    impl Lines {
+        /// The lines that hold a text, since the last call.
+        fn take(&self, text: &str) -> usize {
+            let bytes = std::mem::take(&mut *self.0.lock());
+            String::from_utf8(bytes).unwrap().lines().filter(|line| line.contains(text)).count()
+        }
+    }
+
+    /// Runs a test under a subscriber with the limit.
+    fn limited(test: impl FnOnce(&RateLimit, &ManualClock, &Lines)) {
+        let clock = Arc::new(ManualClock::at(jiff::Timestamp::UNIX_EPOCH));
+        let limit = RateLimit::new(clock.clone());
+        let lines = Lines::default();
+        let layer = fmt::layer().with_writer(lines.clone()).with_filter(limit.clone());
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || test(&limit, &clock, &lines));
+    }
+
+    fn fail(request: usize, check: &str) {
+        tracing::info!(request, check, "login failed");
+    }
+
+    #[test]
+    fn flood_of_one_cause_is_limited_and_counted() {
+        limited(|limit, clock, lines| {
+            (0..100_000).for_each(|request| fail(request, "no such token"));
+            assert_eq!(lines.take("login failed"), 100);
+            assert_eq!(limit.take_left_out(), [], "the period is not over");
+            clock.advance(Duration::from_secs(5));
+            (0..1_000).for_each(|request| fail(request, "no such token"));
+            assert_eq!(lines.take("login failed"), 5, "one in each second");
+            clock.advance(Duration::from_secs(5));
+            let left_out = LeftOut {
+                message: "login failed".to_owned(),
+                cause: "no such token".to_owned(),
+                lines: 99_900 + 995,
+            };
+            assert_eq!(limit.take_left_out(), [left_out]);
+            clock.advance(Duration::from_secs(10));
+            assert_eq!(limit.take_left_out(), [], "it is told once");
+        });
+    }
+
+    #[test]
+    fn first_lines_of_another_cause_pass_during_a_flood() {
+        limited(|limit, clock, lines| {
+            (0..10_000).for_each(|request| fail(request, "no issuer `a`"));
+            lines.take("");
+            (0..10).for_each(|request| fail(request, "it has expired 12 s ago"));
+            assert_eq!(lines.take("expired"), 3);
+            // Values that differ do not make another cause.
+            (0..10).for_each(|request| fail(request, &format!("it has expired {request} s ago")));
+            (0..10).for_each(|request| fail(request, &format!("no issuer `{request}`")));
+            assert_eq!(lines.take(""), 0);
+            clock.advance(PERIOD);
+            let mut left_out = limit.take_left_out();
+            left_out.sort_by_key(|left_out| left_out.lines);
+            let told: Vec<(&str, u64)> = left_out.iter().map(|l| (l.cause.as_str(), l.lines)).collect();
+            assert_eq!(told, [("it has expired  s ago", 17), ("no issuer ", 9_910)]);
+        });
+    }
+
+    #[test]
+    fn flood_of_many_causes_is_bounded() {
+        limited(|limit, clock, lines| {
+            let letters = |at: usize| "x".repeat(at % 150);
+            (0..10_000).for_each(|request| fail(request, &letters(request)));
+            let passed = lines.take("login failed");
+            assert!(passed <= 100 + 33 * 3, "{passed}");
+            clock.advance(PERIOD);
+            let left_out = limit.take_left_out();
+            assert!(left_out.len() <= 33, "{}", left_out.len());
+            let lines: u64 = left_out.iter().map(|left_out| left_out.lines).sum();
+            assert_eq!(lines, 10_000 - passed as u64);
+        });
+    }
+
+    #[test]
+    fn call_sites_are_limited_apart_and_debug_lines_not() {
+        limited(|_, _, lines| {
+            for request in 0..1_000 {
+                fail(request, "no such token");
+                tracing::warn!(request, "cannot accept connections");
+                tracing::debug!(request, "debugging");
+            }
+            tracing::error!("a rare error");
+            let text = String::from_utf8(std::mem::take(&mut *lines.0.lock())).unwrap();
+            let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+            let counts = ["login failed", "cannot accept", "debugging", "a rare error"].map(count);
+            assert_eq!(counts, [100, 100, 1_000, 1]);
+        });
+    }
+
+    #[test]
+    fn report_lines_are_not_limited() {
+        limited(|_, _, lines| {
+            for line in 0..1_000 {
+                tracing::warn!(target: REPORT_TARGET, line, "similar log lines left out");
+            }
+            assert_eq!(lines.take("left out"), 1_000);
+        });
+    }
+}
