@@ -232,6 +232,9 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let stopped = stopped.await;
 
     progress.stopping.store(true, Ordering::SeqCst);
+    if let Some(running) = &authd.running {
+        running.ending();
+    }
     if stopped.is_ok() {
         tokio::time::sleep(config.shutdown_delay).await;
     }

@@ -5,18 +5,23 @@
 //! [`Supervised::start`] starts authd on a private unix socket. It ends when its standard input does: the pipe's other
 //! end is this process's and closes with it, however it ends. An authd that ends by itself is started again, after a
 //! pause that doubles while it does not stay up. One that refuses its command line is not: the process cannot serve.
+//!
+//! An authd that lives and does not answer its health check for [`HealthPolicy::unanswered`] is killed and started again;
+//! one that has never answered only after [`HealthPolicy::startup`] besides, and none after [`Supervised::ending`].
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use apimachinery::clock::{Chance, Clock};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::oneshot;
 
+use crate::auth;
 use crate::config::USAGE;
 
 /// Bytes that a socket's path may have (`sun_path` less its end), on every system.
@@ -86,13 +91,44 @@ pub fn find() -> Result<PathBuf, String> {
 pub struct Supervised {
     end: Option<oneshot::Sender<()>>,
     supervisor: tokio::task::JoinHandle<()>,
+    /// This process ends: health is not checked any more.
+    ending: Arc<AtomicBool>,
 }
+
+/// When authd counts as hanging.
+#[derive(Clone, Copy, Debug)]
+struct HealthPolicy {
+    /// The pause between checks of an authd that answers.
+    pause: Duration,
+    /// The pause after a check that failed.
+    retry: Duration,
+    /// How long one check may take.
+    timeout: Duration,
+    /// Failed checks in a row before authd counts as hanging. One is not enough: this process may have been suspended.
+    failures: u32,
+    /// How long the checks must have failed.
+    unanswered: Duration,
+    /// How long an authd may take until its first answer.
+    startup: Duration,
+}
+
+const HEALTH_POLICY: HealthPolicy = HealthPolicy {
+    pause: Duration::from_secs(1),
+    retry: Duration::from_millis(250),
+    timeout: Duration::from_secs(1),
+    failures: 4,
+    unanswered: Duration::from_secs(5),
+    startup: Duration::from_secs(30),
+};
 
 /// How an authd is started.
 struct Recipe {
     program: PathBuf,
     arguments: Vec<String>,
+    socket: PathBuf,
     clock: Arc<dyn Clock>,
+    health: HealthPolicy,
+    ending: Arc<AtomicBool>,
 }
 
 impl Supervised {
@@ -108,13 +144,31 @@ impl Supervised {
         clock: Arc<dyn Clock>,
         refused: oneshot::Sender<()>,
     ) -> io::Result<Self> {
+        Supervised::start_under(HEALTH_POLICY, program, flags, socket, clock, refused)
+    }
+
+    fn start_under(
+        health: HealthPolicy,
+        program: PathBuf,
+        flags: &[String],
+        socket: &Path,
+        clock: Arc<dyn Clock>,
+        refused: oneshot::Sender<()>,
+    ) -> io::Result<Self> {
         let mut arguments = vec![format!("--socket={}", socket.display()), "--exit-on-stdin-eof".to_owned()];
         arguments.extend(flags.iter().cloned());
-        let recipe = Recipe { program, arguments, clock };
+        let ending = Arc::new(AtomicBool::new(false));
+        let socket = socket.to_owned();
+        let recipe = Recipe { program, arguments, socket, clock, health, ending: Arc::clone(&ending) };
         let child = recipe.start()?;
         let (end, ended) = oneshot::channel();
         let supervisor = tokio::spawn(supervise(recipe, child, ended, refused));
-        Ok(Supervised { end: Some(end), supervisor })
+        Ok(Supervised { end: Some(end), supervisor, ending })
+    }
+
+    /// This process begins to end: an authd that hangs is not started again for it.
+    pub fn ending(&self) {
+        self.ending.store(true, Ordering::SeqCst);
     }
 
     /// Ends authd and waits for it.
@@ -139,6 +193,34 @@ impl Recipe {
                 io::Error::new(error.kind(), format!("cannot start {}: {error}", self.program.display()))
             })
     }
+
+    /// Returns when authd hangs. `started` is when it was started, on the monotonic clock.
+    async fn hangs(&self, started: Duration) {
+        let HealthPolicy { pause, retry, timeout, failures, unanswered, startup } = self.health;
+        let mut has_answered = false;
+        // Failed checks in a row, and when the first of them began.
+        let (mut failed, mut since) = (0, Duration::ZERO);
+        loop {
+            tokio::time::sleep(if failed == 0 { pause } else { retry }).await;
+            let begun = self.clock.monotonic();
+            let answer = tokio::time::timeout(timeout, auth::check_health(&self.socket)).await;
+            if matches!(answer, Ok(Ok(()))) {
+                (has_answered, failed) = (true, 0);
+                continue;
+            }
+            if !has_answered && begun.saturating_sub(started) < startup {
+                continue;
+            }
+            if failed == 0 {
+                since = begun;
+            }
+            failed += 1;
+            let enough = failed >= failures && self.clock.monotonic().saturating_sub(since) >= unanswered;
+            if enough && !self.ending.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
 }
 
 async fn supervise(
@@ -161,6 +243,11 @@ async fn supervise(
             let status = tokio::select! {
                 status = child.wait() => status,
                 _ = &mut ended => return end(child, input).await,
+                () = recipe.hangs(started) => {
+                    let (pid, seconds) = (child.id(), recipe.health.unanswered.as_secs());
+                    tracing::error!(pid, seconds, "authd does not answer its health check; killing it");
+                    kill(&mut child).await
+                }
             };
             if status.as_ref().is_ok_and(refuses) {
                 match refused.take() {
@@ -195,6 +282,12 @@ async fn supervise(
             Err(error) => tracing::error!(%error, "authd is not started"),
         }
     }
+}
+
+/// Kills a child and waits for its end.
+async fn kill(child: &mut Child) -> io::Result<ExitStatus> {
+    child.start_kill()?;
+    child.wait().await
 }
 
 /// Its command line is wrong: it would be the next time.
@@ -270,6 +363,110 @@ mod tests {
         told.await.unwrap();
         authd.end().await;
         assert_eq!(starts(folder.path()), 1);
+    }
+
+    /// Answers health checks at a socket until it is dropped.
+    struct HealthService(Option<tokio::runtime::Runtime>);
+
+    impl Drop for HealthService {
+        fn drop(&mut self) {
+            self.0.take().unwrap().shutdown_background();
+        }
+    }
+
+    struct Healthy;
+
+    #[tonic::async_trait]
+    impl authproto::health::health_server::Health for Healthy {
+        async fn check(
+            &self,
+            _: tonic::Request<authproto::health::HealthCheckRequest>,
+        ) -> Result<tonic::Response<authproto::health::HealthCheckResponse>, tonic::Status> {
+            Ok(tonic::Response::new(authproto::health::HealthCheckResponse::default()))
+        }
+
+        type WatchStream =
+            tokio_stream::Pending<Result<authproto::health::HealthCheckResponse, tonic::Status>>;
+
+        async fn watch(
+            &self,
+            _: tonic::Request<authproto::health::HealthCheckRequest>,
+        ) -> Result<tonic::Response<Self::WatchStream>, tonic::Status> {
+            Err(tonic::Status::unimplemented("not here"))
+        }
+    }
+
+    fn answer_health_at(socket: &Path) -> HealthService {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = {
+            let _entered = runtime.enter();
+            tokio::net::UnixListener::bind(socket).unwrap()
+        };
+        let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
+        let health = authproto::health::health_server::HealthServer::new(Healthy);
+        runtime.spawn(tonic::transport::Server::builder().add_service(health).serve_with_incoming(incoming));
+        HealthService(Some(runtime))
+    }
+
+    /// A policy of milliseconds.
+    fn quick(startup: Duration) -> HealthPolicy {
+        HealthPolicy {
+            pause: Duration::from_millis(10),
+            retry: Duration::from_millis(10),
+            timeout: Duration::from_millis(500),
+            failures: 3,
+            unanswered: Duration::from_millis(100),
+            startup,
+        }
+    }
+
+    fn start_hanging(folder: &Path, health: HealthPolicy) -> Supervised {
+        let (refused, _) = oneshot::channel();
+        let program = program(folder, "exec sleep 1000");
+        let clock = Arc::new(SystemClock::new());
+        Supervised::start_under(health, program, &[], &folder.join("s"), clock, refused).unwrap()
+    }
+
+    async fn started(folder: &Path, times: usize) {
+        while starts(folder) < times {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn authd_that_stops_answering_its_health_check_is_killed_and_started_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let service = answer_health_at(&folder.path().join("s"));
+        let authd = start_hanging(folder.path(), quick(Duration::from_secs(1000)));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(starts(folder.path()), 1, "authd answers");
+        drop(service);
+        tokio::time::timeout(Duration::from_secs(30), started(folder.path(), 2)).await.unwrap();
+        drop(authd);
+    }
+
+    #[tokio::test]
+    async fn authd_that_never_answers_is_killed_only_after_the_startup_allowance() {
+        let folder = tempfile::tempdir().unwrap();
+        let slow = start_hanging(folder.path(), quick(Duration::from_secs(1000)));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(starts(folder.path()), 1);
+        drop(slow);
+        let folder = tempfile::tempdir().unwrap();
+        let hanging = start_hanging(folder.path(), quick(Duration::from_millis(200)));
+        tokio::time::timeout(Duration::from_secs(30), started(folder.path(), 2)).await.unwrap();
+        drop(hanging);
+    }
+
+    #[tokio::test]
+    async fn authd_that_hangs_is_not_started_again_while_this_process_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let authd = start_hanging(folder.path(), quick(Duration::ZERO));
+        authd.ending();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(starts(folder.path()), 1);
+        drop(authd);
     }
 
     #[tokio::test]

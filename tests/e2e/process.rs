@@ -201,3 +201,18 @@ async fn an_authd_that_hangs_is_lost() {
     .await;
     plane.user("carol").get("/api").await.expect(200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn authd_that_hangs_is_killed_and_started_again() {
+    let plane = Plane::start(Options::default()).await;
+    plane.signal_authd(rustix::process::Signal::STOP);
+    eventually("a log line about the kill", || async {
+        plane.log().contains("authd does not answer its health check; killing it").then_some(())
+    })
+    .await;
+    eventually("readiness without a signal to go on", || async {
+        (plane.anonymous().get("/readyz").await.status == 200).then_some(())
+    })
+    .await;
+    plane.user("carol").get("/api").await.expect(200);
+}

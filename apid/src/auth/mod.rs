@@ -60,6 +60,7 @@ pub use presented::{Presented, ProxyHeaders};
 pub use reduce::Reductions;
 pub use refusal::Refusal;
 pub use revisions::PolicyRevisions;
+pub(crate) use stream::check_health;
 pub use watches::WatchGuard;
 
 use authority::{Authority, Undecided};

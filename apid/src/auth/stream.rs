@@ -29,6 +29,8 @@ use authproto::auth::{
     CoversRequest, CoversResponse, DecideRequest, DecideResponse, IssueTokenRequest, IssueTokenResponse,
     KeysRequest, KeysResponse, ReviewRequest, ReviewResponse,
 };
+use authproto::health::HealthCheckRequest;
+use authproto::health::health_client::HealthClient;
 use futures_util::FutureExt as _;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -177,8 +179,9 @@ impl Authority for Client {
 
     async fn covers(&self, request: CoversRequest) -> Result<CoversResponse, Undecided> {
         let call = async {
-            let mut client =
-                AuthzClient::new(self.current().await?.channel).max_encoding_message_size(LARGEST_MESSAGE);
+            let mut client = AuthzClient::new(self.current().await?.channel)
+                .max_encoding_message_size(LARGEST_MESSAGE)
+                .max_decoding_message_size(LARGEST_MESSAGE);
             Ok(client.covers(request).await.map_err(broken)?.into_inner())
         };
         self.in_time(call).await
@@ -225,6 +228,18 @@ pub(super) async fn channel(socket: &std::path::Path) -> Result<Channel, tonic::
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         }))
         .await
+}
+
+/// Asks authd's health service over a connection of its own.
+///
+/// # Errors
+///
+/// authd cannot be reached, or does not answer as a health service does.
+pub(crate) async fn check_health(socket: &std::path::Path) -> Result<(), String> {
+    let channel = channel(socket).await.map_err(|error| with_source(&error))?;
+    let mut client = HealthClient::new(channel);
+    let answer = client.check(HealthCheckRequest::default()).await;
+    answer.map(drop).map_err(|status| status.message().to_owned())
 }
 
 /// The pauses between attempts to connect.
