@@ -128,6 +128,11 @@ impl Live {
         self.warnings.iter().cloned().chain(problems).collect()
     }
 
+    /// Tells of news that is not kept here: a reload was counted.
+    pub fn announce(&self) {
+        self.news.send_replace(());
+    }
+
     /// Tells of replacements and of notes.
     pub fn news(&self) -> watch::Receiver<()> {
         self.news.subscribe()

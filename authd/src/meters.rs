@@ -291,6 +291,19 @@ impl Meters {
         self.not_decided.inc();
     }
 
+    /// The counters of configuration reloads in the text format.
+    pub fn reload_text(&self) -> String {
+        let names = [AUTHN_RELOADS, AUTHN_RELOADED, AUTHZ_RELOADS, AUTHZ_RELOADED].map(|metric| metric.name);
+        let is_reload = |line: &&str| {
+            let sample =
+                line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE ")).unwrap_or(line);
+            names
+                .iter()
+                .any(|name| sample.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])))
+        };
+        self.metrics.text().lines().filter(is_reload).flat_map(|line| [line, "\n"]).collect()
+    }
+
     /// Everything in the text format.
     pub fn text(&self, state: MirrorState) -> String {
         let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
@@ -360,5 +373,22 @@ mod tests {
         ] {
             assert!(text.lines().any(|held| held == line), "{line} in\n{text}");
         }
+    }
+    #[test]
+    fn reload_text_holds_reload_metrics_alone() {
+        let meters = Meters::new(["x509"]);
+        meters.authenticated(Some("x509"));
+        let clock = apimachinery::clock::ManualClock::at(jiff::Timestamp::from_second(7).unwrap());
+        meters.authz_reloads.count("success", &clock);
+        let text = meters.reload_text();
+        let name = "apiserver_authorization_config_controller_automatic_reload";
+        for line in [
+            format!("# TYPE {name}s_total counter"),
+            format!("{name}s_total{{apiserver_id_hash=\"\",status=\"success\"}} 1"),
+            format!("{name}_last_timestamp_seconds{{apiserver_id_hash=\"\",status=\"success\"}} 7.0"),
+        ] {
+            assert!(text.lines().any(|held| held == line), "{line} in\n{text}");
+        }
+        assert!(text.lines().all(|line| line.contains("_config_controller_automatic_reload")), "{text}");
     }
 }

@@ -150,6 +150,16 @@ async fn a_changed_file_counts_without_a_restart_and_a_bad_one_does_not() {
         .await;
     }
     assert!(plane.log().contains("the modes that the server started with must stay, and RBAC is missing"));
+    let reloads = |metrics: String| {
+        let lines = metrics.lines().filter(|line| line.contains("config_controller_automatic_reload"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let of_authd = reloads(plane.authd_get("/metrics").await);
+    assert!(of_authd.iter().any(|line| line.contains("status=\"failure\"")), "{of_authd:#?}");
+    eventually("apid shows the counters of authd", || async {
+        (reloads(plane.admin().get("/metrics").await.text()) == of_authd).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,6 +33,8 @@ struct State {
     ending: bool,
     /// What authd last said of itself, and why or what else; None before it said anything.
     ready: Option<(bool, Vec<String>)>,
+    /// The counters of configuration reloads that authd last sent, in the text format.
+    reload_metrics: String,
 }
 
 impl Link {
@@ -46,6 +48,7 @@ impl Link {
                 unmirrored: Some("it is about to begin".to_owned()),
                 ending: false,
                 ready: None,
+                reload_metrics: String::new(),
             }),
             connected: AtomicBool::new(false),
             reached: watch::Sender::new(false),
@@ -104,11 +107,22 @@ impl Link {
         let mut state = self.state.lock();
         state.unmirrored = Some(why);
         state.ready = None;
+        state.reload_metrics.clear();
     }
 
     /// authd said whether it is ready, and why it is not, or what should be known though it is.
     pub(super) fn ready(&self, ready: bool, said: Vec<String>) {
         self.state.lock().ready = Some((ready, said));
+    }
+
+    /// authd sent its counters of configuration reloads.
+    pub(super) fn set_reload_metrics(&self, text: String) {
+        self.state.lock().reload_metrics = text;
+    }
+
+    /// The counters of configuration reloads that authd last sent; empty without authd.
+    pub(super) fn reload_metrics(&self) -> String {
+        self.state.lock().reload_metrics.clone()
     }
 
     /// What authd wants known though it is ready.

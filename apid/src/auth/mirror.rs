@@ -131,6 +131,7 @@ impl Auth {
                     Some(Demand::Ready(state)) => {
                         self.link.ready(state.ready, state.reasons);
                     }
+                    Some(Demand::ReloadMetrics(metrics)) => self.link.set_reload_metrics(metrics.text),
                     Some(Demand::Write(batch)) => {
                         batches.send(batch).await.map_err(|_| "no writer".to_owned())?
                     }

@@ -227,6 +227,11 @@ impl Auth {
         self.link.notes()
     }
 
+    /// authd's counters of configuration reloads in the text format; empty without authd.
+    pub fn reload_metrics(&self) -> String {
+        self.link.reload_metrics()
+    }
+
     /// Waits until authd is reached.
     pub async fn reached(&self) {
         self.link.wait().await;

@@ -82,8 +82,11 @@ fn version(exchange: &Exchange) -> Result<Answer, Status> {
     )
 }
 
+/// The metrics of this process, then authd's counters of configuration reloads.
 fn metrics(exchange: &Exchange) -> Result<Answer, Status> {
-    Ok(Answer::text_as(200, exchange.plane.metrics.text(), serving::metrics::MEDIA_TYPE))
+    let plane = &exchange.plane;
+    let text = plane.metrics.text() + &plane.auth.reload_metrics();
+    Ok(Answer::text_as(200, text, serving::metrics::MEDIA_TYPE))
 }
 
 fn health(exchange: &Exchange, endpoint: &str, rest: &[&str]) -> Result<Answer, Status> {

@@ -45,7 +45,8 @@ pub struct ReloadMeters {
 }
 
 impl ReloadMeters {
-    fn count(&self, status: &'static str, clock: &dyn Clock) {
+    /// Counts one reload.
+    pub(crate) fn count(&self, status: &'static str, clock: &dyn Clock) {
         // One server stands for itself: the hash of its id tells nothing from nothing.
         let labels = [("apiserver_id_hash", ""), ("status", status)];
         self.total.get_or_create(&labels).inc();
@@ -90,6 +91,7 @@ pub fn watch(
 ) -> Watch {
     let File { subject, path, meters } = file;
     let mut counted = None;
+    let told = Arc::clone(&live);
     follow(subject, vec![path.clone()], snapshot, live, move || {
         let content = read(&path);
         let outcome =
@@ -99,6 +101,7 @@ pub fn watch(
         let attempt = Some((content, status));
         if counted != attempt {
             meters.count(status, &*clock);
+            told.announce();
             counted = attempt;
         }
         outcome

@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! The first message must be a hello with our names, or the stream is refused. authd sends its epoch and its readiness
-//! at once, its readiness whenever that changes, and write batches from the controllers.
+//! at once, its readiness whenever that changes, and write batches from the controllers. After each reload of a
+//! configuration file it sends the counters of reloads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -60,6 +61,7 @@ impl auth::mirror_server::Mirror for Service {
             parts: self.0.clone(),
             demands,
             said: None,
+            told_metrics: None,
         };
         tokio::spawn(async move {
             let reason = match session.run(updates).await {
@@ -86,6 +88,8 @@ struct Session {
     demands: mpsc::Sender<Result<auth::MirrorDemand, Status>>,
     /// The readiness that apid knows.
     said: Option<auth::ReadyState>,
+    /// The counters of reloads that apid knows.
+    told_metrics: Option<String>,
 }
 
 enum End {
@@ -112,7 +116,7 @@ impl Session {
             if news.has_changed().unwrap_or(false) {
                 news.mark_unchanged();
                 let epoch = self.parts.live.now().epoch.clone();
-                if !self.send(Demand::Epoch(epoch)).await {
+                if !self.send(Demand::Epoch(epoch)).await || !self.send_reload_metrics().await {
                     return gone();
                 }
             }
@@ -197,6 +201,15 @@ impl Session {
             }
         }
         Ok(true)
+    }
+
+    async fn send_reload_metrics(&mut self) -> bool {
+        let text = self.parts.meters.reload_text();
+        if self.told_metrics.as_ref() == Some(&text) {
+            return true;
+        }
+        self.told_metrics = Some(text.clone());
+        self.send(Demand::ReloadMetrics(auth::ReloadMetrics { text })).await
     }
 
     async fn send_ready(&mut self) -> bool {

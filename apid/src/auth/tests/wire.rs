@@ -7,7 +7,7 @@ use authproto::auth::decide_server::{Decide, DecideServer};
 use authproto::auth::mirror_server::{Mirror, MirrorServer};
 use authproto::auth::{
     DecideRequest, DecideResponse, Epoch, Failure, MirrorDemand, MirrorUpdate, ObjectWrite, ReadyState,
-    WriteBatch, mirror_demand::Demand, mirror_update::Update,
+    ReloadMetrics, WriteBatch, mirror_demand::Demand, mirror_update::Update,
 };
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
@@ -75,6 +75,7 @@ impl Mirror for Recording {
         for demand in [
             Demand::Epoch(Epoch { instance: "wire".into(), generation: 1, identities: 1 }),
             Demand::Write(WriteBatch { id: 7, controller: "c".into(), system: true, writes: vec![write] }),
+            Demand::ReloadMetrics(ReloadMetrics { text: "reloads_total 3\n".to_owned() }),
             Demand::Ready(ReadyState { ready: true, reasons: vec![] }),
         ] {
             demands.send(MirrorDemand { demand: Some(demand) }).await.unwrap();
@@ -262,6 +263,7 @@ async fn the_mirror_gets_a_snapshot_and_then_every_change_that_decides() {
     assert!(matches!(next().await, Update::Delete(delete) if delete.revision == 5));
     assert_eq!((results[0].id, results[0].results[0].code), (7, 400), "the write was answered");
     assert_eq!(auth.health(), Ok(()));
+    assert_eq!(auth.reload_metrics(), "reloads_total 3\n");
     mirror.abort();
     drop(server);
 }
