@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::clock::{Chance, Clock};
+use apimachinery::codec::Limits;
 use apimachinery::names::Names;
 use kinds::entry::Decoder;
 use kinds::{Registry, Resource};
@@ -88,6 +89,9 @@ pub struct Parts {
     pub delete_workers: usize,
     /// The least time after which a watch ends by itself (`--min-request-timeout`); at most twice that.
     pub min_watch_timeout: Duration,
+    /// The limits of a body that a client sends, and of the result of a patch (`--max-request-elements`,
+    /// `--max-request-tree-bytes`).
+    pub body_limits: Limits,
 }
 
 /// The checks of the health endpoints.

@@ -198,6 +198,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
         request_timeout: config.request_timeout,
         delete_workers: config.delete_workers,
         min_watch_timeout: config.min_request_timeout,
+        body_limits: config.body_limits,
     }));
     auth.count_in(&plane.metrics);
     surroundings.attach(&plane);

@@ -5,6 +5,7 @@
 //! Amounts are given to containers of new pods only, since they may not change later; of an update only a resize is
 //! checked, and claims are checked at both. All mistakes with one LimitRange are told together.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use apimachinery::names::Names;
@@ -99,14 +100,14 @@ impl Plugin for LimitRanger {
     }
 }
 
-/// Several messages as one: each once.
+/// Messages that a refusal lists.
+const MESSAGES_MAX: usize = 100;
+
+/// Several messages as one: each once, the first hundred.
 fn together(messages: Vec<String>) -> String {
-    let mut unique: Vec<String> = Vec::with_capacity(messages.len());
-    for message in messages {
-        if !unique.contains(&message) {
-            unique.push(message);
-        }
-    }
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let unique: Vec<String> =
+        messages.iter().filter(|message| seen.insert(message)).take(MESSAGES_MAX).cloned().collect();
     match unique.as_slice() {
         [one] => one.clone(),
         several => format!("[{}]", several.join(", ")),

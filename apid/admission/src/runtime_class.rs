@@ -1,5 +1,6 @@
 //! RuntimeClass: a pod takes the overhead and the scheduling rules of the runtime that it names.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use apimachinery::object::Object;
@@ -128,11 +129,10 @@ fn schedule(
     let wanted = class.at(&["scheduling", "tolerations"]).and_then(Value::as_array);
     if let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) {
         let mut tolerations = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
-        for toleration in wanted {
-            if !tolerations.contains(toleration) {
-                tolerations.push(toleration.clone());
-            }
-        }
+        let mut present: HashSet<&Value> = tolerations.iter().collect();
+        let missing: Vec<Value> =
+            wanted.iter().filter(|toleration| present.insert(toleration)).cloned().collect();
+        tolerations.extend(missing);
         spec.insert("tolerations".to_owned(), Value::Array(tolerations));
     }
     Ok(())

@@ -10,7 +10,7 @@
 //! As the reference server, beyond the RFC: a negative index counts from the end, `test` with null succeeds where nothing
 //! is, and with the preset's switch `replace` of a missing key succeeds (requirements, appendix (g) 26).
 
-use apimachinery::codec::Limits;
+use apimachinery::codec::{Budget, DecodeError, Limits};
 use apimachinery::object::{Map, Value};
 
 /// Operations of one patch (requirements D-ERR-39).
@@ -51,6 +51,9 @@ pub enum Error {
     /// Over a limit: 413.
     #[error("{0}")]
     TooLarge(String),
+    /// The copies exceed the decode budget: 413.
+    #[error("{0}")]
+    Budget(#[from] DecodeError),
 }
 
 /// One operation.
@@ -137,13 +140,19 @@ impl Pointer {
     }
 }
 
-/// The document after all operations. `replace_missing`: `replace` sets a key that is not there.
+/// The document after all operations. `replace_missing`: `replace` sets a key that is not there. All copies together cost
+/// no more than the decode budget of `limits`; the result is for the caller to check.
 ///
 /// # Errors
 ///
 /// One cannot be applied; copies grow the document beyond reason.
-pub fn apply(operations: &[Operation], document: Value, replace_missing: bool) -> Result<Value, Error> {
-    run(operations, document, replace_missing, &mut Work(WORK_MAX))
+pub fn apply(
+    operations: &[Operation],
+    document: Value,
+    replace_missing: bool,
+    limits: Limits,
+) -> Result<Value, Error> {
+    run(operations, document, replace_missing, &mut Work(WORK_MAX), limits)
 }
 
 fn run(
@@ -151,8 +160,10 @@ fn run(
     mut document: Value,
     replace_missing: bool,
     work: &mut Work,
+    limits: Limits,
 ) -> Result<Value, Error> {
     let mut copied = 0;
+    let mut copies = Budget::new(limits);
     for operation in operations {
         match operation {
             Operation::Add(path, value) => {
@@ -177,7 +188,9 @@ fn run(
                 add(&mut document, path, value, work)?;
             }
             Operation::Copy(from, path) => {
-                let value = find(&document, &from.0).ok_or(Error::Rejected)?.clone();
+                let source = find(&document, &from.0).ok_or(Error::Rejected)?;
+                copies.charge_tree(source)?;
+                let value = source.clone();
                 copied += value.to_string().len();
                 if copied > COPIED_MAX {
                     return Err(Error::TooLarge(format!(
@@ -313,11 +326,11 @@ mod tests {
         let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         let code = |error| match error {
             Error::Malformed(_) => 400,
-            Error::TooLarge(_) => 413,
+            Error::TooLarge(_) | Error::Budget(_) => 413,
             Error::Rejected => 422,
         };
         let operations = parse(value(patch)).map_err(code)?;
-        apply(&operations, value(document), replace_missing).map_err(code)
+        apply(&operations, value(document), replace_missing, Limits::BODY).map_err(code)
     }
 
     #[test]
@@ -387,7 +400,7 @@ mod tests {
                 let patch = format!("[{}]", vec![operation; count].join(","));
                 let operations = parse(serde_json::from_str(&patch).unwrap()).unwrap();
                 let mut work = Work(WORK_MAX);
-                let result = run(&operations, document.clone(), false, &mut work).map(drop);
+                let result = run(&operations, document.clone(), false, &mut work, Limits::BODY).map(drop);
                 (result, WORK_MAX - work.0)
             };
             let (result, steps) = spent(100);
@@ -396,6 +409,22 @@ mod tests {
             assert_eq!(result.is_err(), each > 50_000, "{operation}");
             assert!(steps <= WORK_MAX);
         }
+    }
+
+    #[test]
+    fn copies_of_empty_objects_over_the_decode_budget_are_refused() {
+        let operations = |count: usize| {
+            let copy = vec![r#"{"op":"copy","from":"/a","path":"/b/-"}"#; count].join(",");
+            parse(serde_json::from_str(&format!("[{copy}]")).unwrap()).unwrap()
+        };
+        let list = vec!["{}"; 1_000].join(",");
+        let document: Value = serde_json::from_str(&format!(r#"{{"a":[{list}],"b":[]}}"#)).unwrap();
+        let limits = Limits { elements: 5_000, ..Limits::BODY };
+        assert!(apply(&operations(4), document.clone(), false, limits).is_ok());
+        assert_eq!(
+            apply(&operations(5), document, false, limits),
+            Err(Error::Budget(DecodeError::TooManyElements(5_000)))
+        );
     }
 
     #[test]

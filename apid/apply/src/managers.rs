@@ -13,6 +13,7 @@
 //! INVARIANT (bookkeeping has no owner): fields that the server keeps for itself are in no set that a write makes.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use apimachinery::object::{Map, Object, Value};
@@ -67,10 +68,13 @@ pub struct Entry {
 impl Entry {
     /// Whether both belong to the same owner.
     pub fn has_owner_of(&self, other: &Entry) -> bool {
-        self.operation == other.operation
-            && self.manager == other.manager
-            && self.subresource == other.subresource
-            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+        self.owner() == other.owner()
+    }
+
+    /// The owner: equal for entries of the same one.
+    fn owner(&self) -> (Operation, &str, &str, &str) {
+        let version = if self.operation == Operation::Apply { "" } else { self.api_version.as_str() };
+        (self.operation, &self.manager, &self.subresource, version)
     }
 
     /// As messages name the owner: `"one"`, `"tool" with subresource "status" using v1`.
@@ -150,12 +154,9 @@ impl Managed {
         };
         managed.entries.reserve_exact(list.len() + 1);
         for value in list {
-            let entry = Entry::from_value(value)?;
-            match managed.entries.iter_mut().find(|other| other.has_owner_of(&entry)) {
-                Some(same) => *same = entry,
-                None => managed.entries.push(entry),
-            }
+            managed.entries.push(Entry::from_value(value)?);
         }
+        managed.entries = join_owners(managed.entries, |mut same| same.pop());
         Some(managed)
     }
 
@@ -197,33 +198,67 @@ impl Managed {
         oldest_first.sort_by(|a, b| seconds(a).cmp(&seconds(b)).then_with(|| order(a, b)));
         let mut count = oldest_first.len();
         // What one entry of a version is put together with; the first one keeps its name until there is a second.
-        let mut first: Vec<Entry> = Vec::new();
+        let mut first: Vec<(Entry, Vec<Set>)> = Vec::new();
+        let mut by_version: HashMap<String, usize> = HashMap::new();
         for entry in oldest_first {
             if count <= max {
                 updates.push(entry);
                 continue;
             }
-            match first.iter_mut().find(|bucket| bucket.api_version == entry.api_version) {
-                Some(bucket) => {
+            match by_version.get(&entry.api_version).and_then(|at| first.get_mut(*at)) {
+                Some((bucket, fields)) => {
                     ANCIENT.clone_into(&mut bucket.manager);
                     bucket.subresource.clear();
-                    bucket.fields = bucket.fields.union(&entry.fields);
                     bucket.time = entry.time;
+                    fields.push(entry.fields);
                     count -= 1;
                 }
-                None => first.push(entry),
+                None => {
+                    by_version.insert(entry.api_version.clone(), first.len());
+                    first.push((entry, Vec::new()));
+                }
             }
         }
-        for entry in first.into_iter().chain(updates) {
-            match self.entries.iter_mut().find(|other| other.has_owner_of(&entry)) {
-                Some(same) => {
-                    same.fields = same.fields.union(&entry.fields);
-                    same.time = same.time.max(entry.time);
-                }
-                None => self.entries.push(entry),
+        let first = first.into_iter().map(|(mut bucket, mut fields)| {
+            if !fields.is_empty() {
+                fields.push(std::mem::take(&mut bucket.fields));
+                bucket.fields = Set::union_all(fields);
             }
+            bucket
+        });
+        self.entries.extend(first.chain(updates));
+        self.entries = join_owners(std::mem::take(&mut self.entries), |same| {
+            let time = same.iter().map(|entry| entry.time).max().flatten();
+            let mut same = same.into_iter();
+            let mut joined = same.next()?;
+            let others: Vec<Set> = same.map(|entry| entry.fields).collect();
+            if !others.is_empty() {
+                joined.fields = joined.fields.joined(Set::union_all(others));
+            }
+            joined.time = time;
+            Some(joined)
+        });
+    }
+}
+
+/// Makes one entry of those of each owner, at the place of the first of them.
+fn join_owners(entries: Vec<Entry>, join: impl Fn(Vec<Entry>) -> Option<Entry>) -> Vec<Entry> {
+    if entries.len() < 2 {
+        return entries;
+    }
+    let mut numbered: Vec<(usize, Entry)> = entries.into_iter().enumerate().collect();
+    numbered.sort_by(|(_, a), (_, b)| a.owner().cmp(&b.owner()));
+    let mut joined: Vec<(usize, Vec<Entry>)> = Vec::with_capacity(numbered.len());
+    for (at, entry) in numbered {
+        match joined.last_mut() {
+            Some((_, same)) if same.last().is_some_and(|other| other.has_owner_of(&entry)) => {
+                same.push(entry)
+            }
+            _ => joined.push((at, vec![entry])),
         }
     }
+    joined.sort_by_key(|(at, _)| *at);
+    joined.into_iter().filter_map(|(_, same)| join(same)).collect()
 }
 
 fn seconds(entry: &Entry) -> Option<i64> {
@@ -296,7 +331,21 @@ pub fn keep_times(old: &Object, new: &mut Object) -> bool {
     }
     fn same_but_times(a: Option<&Value>, b: Option<&Value>) -> bool {
         let (Some(Value::Array(a)), Some(Value::Array(b))) = (a, b) else { return false };
-        a.len() == b.len() && a.iter().all(|entry| b.iter().any(|other| same_but_time(entry, other)))
+        if a.len() != b.len() {
+            return false;
+        }
+        let owner = |entry: &Value| {
+            ["manager", "operation", "apiVersion", "subresource"]
+                .map(|field| entry.get(field).and_then(Value::as_str).unwrap_or_default().to_owned())
+        };
+        let mut by_owner: HashMap<[String; 4], Vec<&Value>> = HashMap::with_capacity(b.len());
+        for entry in b {
+            by_owner.entry(owner(entry)).or_default().push(entry);
+        }
+        a.iter().all(|entry| {
+            let same_owner = by_owner.get(&owner(entry)).map_or(&[][..], Vec::as_slice);
+            same_owner.iter().any(|other| same_but_time(entry, other))
+        })
     }
     let (old_list, new_list) =
         (old.at(&["metadata", "managedFields"]), new.at(&["metadata", "managedFields"]));

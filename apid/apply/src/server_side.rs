@@ -12,6 +12,8 @@
 //! INVARIANT (all or nothing): a conflict leaves object and owners as they were.
 //! INVARIANT (idempotent): applied again, the same object changes nothing and keeps all times.
 
+use std::collections::BTreeMap;
+
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Cause, Details, Reason, Status};
 
@@ -61,7 +63,7 @@ pub enum ApplyError {
     Typing(Vec<TypingError>),
     /// Others own what would change. 409.
     #[error("{}", message(.0))]
-    Conflicts(Vec<Conflict>),
+    Conflicts(Conflicts),
     /// An owner's version cannot be reached.
     #[error(transparent)]
     Ownership(#[from] OwnershipError),
@@ -74,6 +76,18 @@ pub struct Conflict {
     pub owner: String,
     /// What.
     pub path: Vec<Element>,
+}
+
+/// Conflicts that messages list.
+const CONFLICTS_MAX: usize = 100;
+
+/// The conflicts of an apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conflicts {
+    /// The first 100, by owner.
+    pub first: Vec<Conflict>,
+    /// How many there are.
+    pub count: usize,
 }
 
 impl Apply<'_> {
@@ -93,16 +107,11 @@ impl Apply<'_> {
         let (managed, reconciled) = self.write.reconcile(managed);
         let owners = Owners { managed, as_stored: !untracked && !reconciled };
         let tool = self.last_applied.filter(|tool| tool.manager == self.write.manager);
-        let mut applied = match (self.lay(live, patch, &owners, self.force), tool) {
-            (Err(ApplyError::Conflicts(conflicts)), Some(tool)) => {
+        let mut applied = match (self.lay(live, patch, &owners, &Set::new()), tool) {
+            (Err(ApplyError::Conflicts(_)), Some(tool)) => {
                 // What the tool itself wrote before it applied on the server, and nobody changed since.
                 let own = crate::last_applied::unchanged(self.write.merge, live, tool.annotation);
-                let foreign: Vec<Conflict> =
-                    conflicts.into_iter().filter(|conflict| !own.contains(&conflict.path)).collect();
-                if !foreign.is_empty() {
-                    return Err(ApplyError::Conflicts(foreign));
-                }
-                self.lay(live, patch, &owners, true)?
+                self.lay(live, patch, &owners, &own)?
             }
             (result, _) => result?,
         };
@@ -112,12 +121,13 @@ impl Apply<'_> {
         Ok(applied)
     }
 
+    /// Paths in `own` are no conflicts, whoever owns them.
     fn lay(
         &self,
         live: &Object,
         patch: &Object,
         owners: &Owners,
-        force: bool,
+        own_paths: &Set,
     ) -> Result<Applied, ApplyError> {
         let write = &self.write;
         let mut set = field_set(write.merge, &patch.0);
@@ -150,9 +160,9 @@ impl Apply<'_> {
         };
 
         let compared = write.compare_all(live, &new, write.compare(live, &new), &others)?;
-        if !force {
-            let conflicts = conflicts(&others, &compared);
-            if !conflicts.is_empty() {
+        if !self.force {
+            let conflicts = conflicts(&others, &compared, own_paths);
+            if conflicts.count > 0 {
                 return Err(ApplyError::Conflicts(conflicts));
             }
         }
@@ -221,13 +231,17 @@ impl Apply<'_> {
         others: &Managed,
     ) -> Result<Object, ApplyError> {
         let write = &self.write;
-        let mut owned: Vec<(&str, Set)> = vec![(&before.api_version, Set::default())];
+        let mut owned: Vec<(&str, Vec<Set>)> = vec![(&before.api_version, Vec::new())];
+        let mut places: BTreeMap<&str, usize> = BTreeMap::from([(before.api_version.as_str(), 0)]);
         for entry in others.entries.iter().chain([own]) {
-            match owned.iter_mut().find(|(version, _)| *version == entry.api_version) {
-                Some((_, set)) => *set = set.union(&entry.fields),
-                None => owned.push((&entry.api_version, entry.fields.clone())),
+            let place = *places.entry(&entry.api_version).or_insert(owned.len());
+            match owned.get_mut(place) {
+                Some((_, sets)) => sets.push(entry.fields.clone()),
+                None => owned.push((&entry.api_version, vec![entry.fields.clone()])),
             }
         }
+        let owned: Vec<(&str, Set)> =
+            owned.into_iter().map(|(version, sets)| (version, Set::union_all(sets))).collect();
         let mut at = before.api_version.as_str();
         for (version, set) in owned.iter().filter(|(_, set)| !set.is_empty()) {
             let Some(ty) = write.merge_of(version) else { continue };
@@ -260,19 +274,34 @@ fn named(ty: &schema::merge::Merge, object: &Fields) -> Set {
     with_named(ty, &field_set(ty, object))
 }
 
-fn conflicts(others: &Managed, compared: &crate::update::Compared) -> Vec<Conflict> {
-    let mut all = Vec::new();
+fn conflicts(others: &Managed, compared: &crate::update::Compared, own: &Set) -> Conflicts {
+    let mut sets: Vec<(String, Set)> = Vec::new();
     for (entry, changed) in others.entries.iter().zip(&compared.by_entry) {
         let Some(changed) = compared.all.get(*changed) else { continue };
-        entry.fields.intersection(&changed.written).each(&mut |path| {
-            all.push(Conflict { owner: entry.shown(), path: path.to_vec() });
+        let mut contested = entry.fields.intersection(&changed.written);
+        contested.subtract(own);
+        if !contested.is_empty() {
+            sets.push((entry.shown(), contested));
+        }
+    }
+    sets.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut all = Conflicts::default();
+    for (owner, set) in sets {
+        all.count += set.len();
+        if all.first.len() >= CONFLICTS_MAX {
+            continue;
+        }
+        set.each(&mut |path| {
+            if all.first.len() < CONFLICTS_MAX {
+                all.first.push(Conflict { owner: owner.clone(), path: path.to_vec() });
+            }
         });
     }
-    all.sort_by(|a, b| a.owner.cmp(&b.owner));
     all
 }
 
-fn message(conflicts: &[Conflict]) -> String {
+fn message(all: &Conflicts) -> String {
+    let conflicts = all.first.as_slice();
     if let [only] = conflicts {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", only.owner, shown(&only.path));
     }
@@ -282,13 +311,16 @@ fn message(conflicts: &[Conflict]) -> String {
             of_owner.iter().map(|conflict| format!("\n- {}", shown(&conflict.path))).collect();
         format!("conflicts with {owner}:{paths}")
     });
-    let owners: Vec<String> = owners.collect();
-    format!("Apply failed with {} conflicts: {}", conflicts.len(), owners.join("\n"))
+    let mut owners: Vec<String> = owners.collect();
+    if all.count > conflicts.len() {
+        owners.push(format!("and {} more", all.count - conflicts.len()));
+    }
+    format!("Apply failed with {} conflicts: {}", all.count, owners.join("\n"))
 }
 
-/// 409 with a cause for each field.
-pub fn conflict_status(conflicts: &[Conflict]) -> Status {
-    let causes = conflicts.iter().map(|conflict| Cause {
+/// 409 with a cause for each of the first 100 fields.
+pub fn conflict_status(conflicts: &Conflicts) -> Status {
+    let causes = conflicts.first.iter().map(|conflict| Cause {
         reason: "FieldManagerConflict".to_owned(),
         message: format!("conflict with {}", conflict.owner),
         field: shown(&conflict.path),

@@ -14,6 +14,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use apimachinery::field::shorten;
 use apimachinery::object::{Map, Value};
 use schema::merge::{Merge, Patch};
 
@@ -138,7 +139,7 @@ fn item_type(ty: Option<&Merge>) -> Option<&Merge> {
 }
 
 fn unknown_directive(value: &Value) -> Error {
-    Error::Unmergeable(format!("unknown patch type found: {value}"))
+    Error::Unmergeable(format!("unknown patch type found: {}", shorten(&value.to_string())))
 }
 
 /// Leaves only the keys that the patch names.
@@ -147,10 +148,12 @@ fn retain_keys(original: &mut Fields, patch: &Fields) -> Result<()> {
     let Value::Array(kept) = kept else {
         return Err(Error::Malformed(format!("{RETAIN_KEYS} must be a list of keys")));
     };
-    let is_kept = |name: &str| kept.iter().any(|key| key.as_str() == Some(name));
+    let kept: HashSet<&str> = kept.iter().filter_map(Value::as_str).collect();
+    let is_kept = |name: &str| kept.contains(name);
     for (name, value) in patch {
         let is_directive = name.starts_with('$');
         if !value.is_null() && !is_directive && !is_kept(name) {
+            let name = shorten(name);
             return Err(Error::Malformed(format!("`{name}` is set and not among the {RETAIN_KEYS}")));
         }
     }

@@ -10,6 +10,8 @@
 //! An object of which nothing is owned stays so until it is applied, unless the write creates it, or, with
 //! [`Write::reset_then_track`], unless the same write made its owners be forgotten.
 
+use std::collections::BTreeMap;
+
 use apimachinery::object::{Object, Value};
 use jiff::Timestamp;
 use schema::merge::Merge;
@@ -214,26 +216,25 @@ impl Write<'_> {
         own: Changed,
         managed: &Managed,
     ) -> Result<Compared, OwnershipError> {
-        let mut versions = vec![self.api_version.to_owned()];
+        let mut versions: BTreeMap<&str, usize> = BTreeMap::from([(self.api_version, 0)]);
         let mut compared = Compared { all: vec![own], by_entry: Vec::with_capacity(managed.entries.len()) };
         for entry in &managed.entries {
-            let known = versions.iter().position(|version| *version == entry.api_version);
+            let known = versions.get(entry.api_version.as_str()).copied();
             let at = match (known, self.merge_of(&entry.api_version)) {
                 (Some(at), _) => at,
                 // What was owned in a version that is gone is owned no more.
                 (None, None) => {
-                    versions.push(entry.api_version.clone());
                     compared.all.push(Changed::gone());
-                    versions.len() - 1
+                    compared.all.len() - 1
                 }
                 (None, Some(merge)) => {
                     let to = &entry.api_version;
                     let (old, new) = (self.convert(old, to)?, self.convert(new, to)?);
-                    versions.push(to.clone());
                     compared.all.push(Changed::new(compare(merge, &old.0, &new.0).without(self.ignored)));
-                    versions.len() - 1
+                    compared.all.len() - 1
                 }
             };
+            versions.insert(&entry.api_version, at);
             compared.by_entry.push(at);
         }
         Ok(compared)

@@ -1,13 +1,13 @@
 //! Rules of labels and of label selectors in objects.
 
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use serde_json::{Map, Value};
 
 use crate::format;
 
 /// A map of labels: keys are qualified names, values label values.
-pub fn validate(labels: Option<&Value>, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub fn validate(labels: Option<&Value>, path: &FieldPath) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
         errors.extend(invalid(path, key, format::qualified_name(key)));
         let value = value.as_str().unwrap_or("");
@@ -17,7 +17,7 @@ pub fn validate(labels: Option<&Value>, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// A `LabelSelector`.
-pub fn validate_selector(selector: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub fn validate_selector(selector: &Value, path: &FieldPath) -> FieldErrors {
     let mut errors = validate(selector.get("matchLabels"), &path.child("matchLabels"));
     let expressions = selector.get("matchExpressions").and_then(Value::as_array);
     for (i, expression) in expressions.into_iter().flatten().enumerate() {
@@ -57,11 +57,11 @@ pub fn matches(selector: &Value, labels: &Value) -> bool {
         })
 }
 
-fn validate_requirement(requirement: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
+fn validate_requirement(requirement: &Map<String, Value>, path: &FieldPath) -> FieldErrors {
     let text = |field: &str| requirement.get(field).and_then(Value::as_str).unwrap_or("");
     let values = requirement.get("values").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let values_path = path.child("values");
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     match text("operator") {
         "In" | "NotIn" if values.is_empty() => {
             errors.push(FieldError::required(
@@ -91,7 +91,7 @@ fn validate_requirement(requirement: &Map<String, Value>, path: &FieldPath) -> V
 }
 
 /// One error for each message about a value.
-pub(crate) fn invalid(path: &FieldPath, value: &str, messages: Vec<String>) -> Vec<FieldError> {
+pub(crate) fn invalid(path: &FieldPath, value: &str, messages: Vec<String>) -> FieldErrors {
     messages.iter().map(|message| FieldError::invalid(path, value, message)).collect()
 }
 

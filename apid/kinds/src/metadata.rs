@@ -11,8 +11,10 @@
 //!
 //! Requirements D-META; the order of checks and their words are the reference's.
 
+use std::collections::BTreeSet;
+
 use apimachinery::clock::Chance;
-use apimachinery::field::{FieldError, FieldPath, quote};
+use apimachinery::field::{ERRORS_MAX, FieldError, FieldErrors, FieldPath, quote};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
 use apimachinery::time;
@@ -100,9 +102,9 @@ pub fn prepare_update(new: &mut Object, old: &Object) {
 }
 
 /// What must hold of metadata.
-pub fn validate(object: &Object, rules: Rules<'_>) -> Vec<FieldError> {
+pub fn validate(object: &Object, rules: Rules<'_>) -> FieldErrors {
     let path = FieldPath::new("metadata");
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     let generate_name = object.meta_str("generateName");
     if !generate_name.is_empty() {
         let messages = format::name(rules.name, generate_name, true);
@@ -134,15 +136,14 @@ pub fn validate(object: &Object, rules: Rules<'_>) -> Vec<FieldError> {
 }
 
 /// What an update may not change.
-pub fn validate_update(new: &Object, old: &Object) -> Vec<FieldError> {
+pub fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("metadata");
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     if old.is_terminating() {
-        let mut added: Vec<&str> = new.finalizers().filter(|f| !old.finalizers().any(|o| o == *f)).collect();
-        added.sort_unstable();
-        added.dedup();
+        let kept: BTreeSet<&str> = old.finalizers().collect();
+        let added: BTreeSet<&str> = new.finalizers().filter(|f| !kept.contains(f)).collect();
         if !added.is_empty() {
-            let list = added.iter().map(|f| quote(f)).collect::<Vec<_>>().join(", ");
+            let list = added.iter().take(ERRORS_MAX).map(|f| quote(f)).collect::<Vec<_>>().join(", ");
             let detail = format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
             );
@@ -174,14 +175,14 @@ pub fn immutable(new: &Value, old: &Value, path: &FieldPath) -> Option<FieldErro
 }
 
 /// A list of finalizers outside metadata: each name is qualified, or standard when it has no domain.
-pub fn validate_finalizer_name(name: &str, path: &FieldPath, standard: [&str; 3]) -> Vec<FieldError> {
+pub fn validate_finalizer_name(name: &str, path: &FieldPath, standard: [&str; 3]) -> FieldErrors {
     let mut errors = labels::invalid(path, name, format::qualified_name(name));
     errors.extend(non_standard_finalizer(name, path, standard));
     errors
 }
 
 /// What is checked of metadata on every write: labels, annotations, owners.
-fn validate_shared(object: &Object, path: &FieldPath) -> Vec<FieldError> {
+fn validate_shared(object: &Object, path: &FieldPath) -> FieldErrors {
     let meta = object.meta();
     let mut errors = labels::validate(meta.and_then(|m| m.get("labels")), &path.child("labels"));
     errors.extend(validate_annotations(object, &path.child("annotations")));
@@ -192,8 +193,8 @@ fn validate_shared(object: &Object, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn validate_annotations(object: &Object, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_annotations(object: &Object, path: &FieldPath) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let mut size = 0;
     for (key, value) in object.annotations() {
         errors.extend(labels::invalid(path, key, format::qualified_name(&key.to_lowercase())));
@@ -205,9 +206,11 @@ fn validate_annotations(object: &Object, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn validate_owners(owners: &[Value], path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_owners(owners: &[Value], path: &FieldPath) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let mut controller: Option<String> = None;
+    // Rendered once: every further controller shows the same list.
+    let mut shown: Option<String> = None;
     for owner in owners.iter().filter_map(Value::as_object) {
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or("");
         let version = apimachinery::gvk::GroupVersion::parse(text("apiVersion"));
@@ -233,14 +236,19 @@ fn validate_owners(owners: &[Value], path: &FieldPath) -> Vec<FieldError> {
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     );
-                    let list: Vec<String> =
-                        owners.iter().filter_map(Value::as_object).map(owner_text).collect();
-                    errors.push(FieldError::invalid_text(path, &format!("[{}]", list.join(",")), &detail));
+                    let shown = shown.get_or_insert_with(|| owner_list(owners));
+                    errors.push(FieldError::invalid_text(path, shown, &detail));
                 }
             }
         }
     }
     errors
+}
+
+/// Owner references as messages show them, no more of them than a message has room for.
+fn owner_list(owners: &[Value]) -> String {
+    let shown = owners.iter().filter_map(Value::as_object).take(ERRORS_MAX).map(owner_text);
+    format!("[{}]", shown.collect::<Vec<_>>().join(","))
 }
 
 /// An owner reference as messages show it: in the order of its declaration.
@@ -250,8 +258,8 @@ fn owner_text(owner: &Map<String, Value>) -> String {
     format!("{{{}}}", shown.collect::<Vec<_>>().join(","))
 }
 
-fn validate_finalizers(object: &Object, path: &FieldPath, standard: Option<[&str; 3]>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_finalizers(object: &Object, path: &FieldPath, standard: Option<[&str; 3]>) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     for finalizer in object.finalizers() {
         errors.extend(labels::invalid(path, finalizer, format::qualified_name(finalizer)));
     }

@@ -5,7 +5,7 @@
 //! An order is a kind of [`crate::Storage::Order`] and the body of a subresource of the kind that it is about. Its name is
 //! that of the object; uid and resourceVersion in its metadata are conditions on the object.
 
-use apimachinery::field::FieldError;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
 use crate::Context;
@@ -13,7 +13,7 @@ use crate::Context;
 /// What an order says, and what it does.
 pub trait Order: Send + Sync {
     /// What is wrong with the order itself.
-    fn validate(&self, order: &Object) -> Vec<FieldError>;
+    fn validate(&self, order: &Object) -> FieldErrors;
 
     /// Changes the object.
     ///

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use apimachinery::field::FieldError;
+use apimachinery::field::FieldErrors;
 use apimachinery::gvk::{GroupKind, GroupResource, GroupVersion};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
@@ -201,7 +201,7 @@ impl Resource {
     }
 
     /// Everything that is wrong with a new object, as it is stored. Another version than the stored one may demand more.
-    pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+    pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy;
         if let Some(stored) = &self.stored {
             let mut errors = stored.validate_create(object, ctx);
@@ -209,7 +209,7 @@ impl Resource {
             return errors;
         }
         let mut errors = match strategy.metadata_checks() {
-            MetadataChecks::General => Vec::new(),
+            MetadataChecks::General => FieldErrors::new(),
             MetadataChecks::Changes | MetadataChecks::Whole => {
                 metadata::validate(object, self.own_rules(ctx))
             }
@@ -222,7 +222,7 @@ impl Resource {
     }
 
     /// Everything that is wrong with an update, both objects as they are stored.
-    pub fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+    pub fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy;
         if let Some(stored) = &self.stored {
             let mut errors = stored.validate_update(new, old, ctx);

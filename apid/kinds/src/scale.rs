@@ -6,7 +6,7 @@
 //! Scale, checked by [`validate`], whose number [`apply`] puts into the object: an ordinary update from there on, with
 //! `scale` as its subresource. Nothing else of the body counts but the preconditions in its metadata.
 
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
@@ -95,7 +95,7 @@ fn selector(object: &Object) -> String {
 }
 
 /// What is wrong with a Scale.
-pub fn validate(scale: &Object) -> Vec<FieldError> {
+pub fn validate(scale: &Object) -> FieldErrors {
     let replicas = scale.integer("spec.replicas");
     let error = || {
         let detail = "must be greater than or equal to 0";

@@ -1,6 +1,6 @@
 //! The rules of a kind: what its names look like, what is filled in, refused, kept and shown.
 
-use apimachinery::field::FieldError;
+use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::user::UserInfo;
@@ -167,13 +167,13 @@ pub trait Strategy: Send + Sync {
     fn canonicalize(&self, _object: &mut Object, _ctx: &Context<'_>) {}
 
     /// What must hold of every object of the kind, metadata aside.
-    fn validate(&self, _object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
-        Vec::new()
+    fn validate(&self, _object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        FieldErrors::new()
     }
 
     /// What an update may not change. Whether [`Strategy::validate`] runs too is [`Strategy::revalidates`]'.
-    fn validate_update(&self, _new: &Object, _old: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
-        Vec::new()
+    fn validate_update(&self, _new: &Object, _old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        FieldErrors::new()
     }
 
     /// Whether an update through a subresource (`""` for the main resource) is validated by [`Strategy::validate`] too.

@@ -1,10 +1,14 @@
 //! Bringing a tree into the stored form of its schema, in one walk.
 
+use apimachinery::field::shorten_name;
 use apimachinery::object::{Map, Object, Value};
 
 use crate::error::TypeError;
 use crate::table::{Field, Omitted, Schema, Type};
 use crate::{Conformed, quantity, scalar};
+
+/// Unknown fields that are told, as many as the reference tells.
+const UNKNOWN_MAX: usize = 100;
 
 /// Checks and changes an object.
 pub(crate) fn object(schema: &'static Schema, object: &mut Object) -> Result<Conformed, TypeError> {
@@ -35,7 +39,7 @@ impl Path<'_> {
                 if !text.is_empty() {
                     text.push('.');
                 }
-                text.push_str(name);
+                text.push_str(&shorten_name(name));
             }
             Step::Index(i) => text.push_str(&format!("[{i}]")),
         }
@@ -102,7 +106,9 @@ fn fields(
         }
         let path = Path { parent, step: Step::Field(name, schema) };
         let Some(known) = schema.field(name) else {
-            conformed.unknown.push(path.render());
+            if conformed.unknown.len() < UNKNOWN_MAX {
+                conformed.unknown.push(path.render());
+            }
             return false;
         };
         field(schema, known, value, &path, conformed).unwrap_or_else(|error| {

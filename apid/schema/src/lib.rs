@@ -38,7 +38,7 @@ pub use table::Schema;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conformed {
     /// Paths of fields that the schema does not know, in the order of the tree: `spec.foo`, `spec.containers[0].bar`.
-    /// Dropped.
+    /// Dropped. The first hundred.
     pub unknown: Vec<String>,
 }
 

@@ -7,6 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use apimachinery::codec::Limits;
 use apimachinery::object::{Object, Value};
 use schema::Schema;
 
@@ -80,7 +81,7 @@ fn check(body: &Value, case: &str, whole: bool, wrong: &mut Vec<String>) -> usiz
 fn round_trip(schema: &'static Schema, object: Object, at: &str, wrong: &mut Vec<String>) {
     let mut bytes = Vec::new();
     schema.write_protobuf(&object, &mut bytes);
-    match schema.read_protobuf(&bytes) {
+    match schema.read_protobuf(&bytes, Limits::BODY) {
         Err(error) => wrong.push(format!("{at}: {error}")),
         Ok(mut read) => {
             read.set_type(object.api_version(), object.kind());

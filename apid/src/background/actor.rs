@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use admission::Notes;
 use apimachinery::attributes::Attributes;
+use apimachinery::codec::Limits;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apimachinery::user::{AUTHENTICATED, MASTERS, UserInfo};
@@ -110,7 +111,7 @@ impl Actor {
     /// Changes an object by a merge patch.
     pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<Written, Status> {
         let act = self.begin("patch", target);
-        let result = match Patch::parse(patch::Kind::Merge, patch) {
+        let result = match Patch::parse(patch::Kind::Merge, patch, Limits::NONE) {
             Ok(patch) => patch::patch(&act.call(), &patch, &self.options()).await,
             Err(status) => Err(status),
         };

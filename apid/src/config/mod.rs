@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use apimachinery::codec::Limits;
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use serving::gates::FeatureGates;
 
@@ -93,6 +94,8 @@ pub struct Config {
     pub garbage_collector: bool,
     /// Reading and writing requests at the same time; 0: no limit.
     pub max_in_flight: (usize, usize),
+    /// The limits of a body that a client sends.
+    pub body_limits: Limits,
     /// How long to serve on after a signal to end.
     pub shutdown_delay: Duration,
     /// How long after the start `/livez` ignores what is not up yet.
@@ -210,6 +213,7 @@ impl Config {
         let (reading, writing) = (count("max-requests-inflight"), count("max-mutating-requests-inflight"));
         let max_in_flight = (reading.unwrap_or(400), writing.unwrap_or(200));
         let storage_quota = line.read("storage-quota", bytes);
+        let body_limits = body_limits(line);
         let delete_workers = line.read("delete-collection-workers", |v| match v.parse() {
             Ok(workers) if workers > 0 => Ok(workers),
             _ => Err("not a number above 0".to_owned()),
@@ -278,6 +282,7 @@ impl Config {
             history_retention,
             event_ttl,
             storage_quota,
+            body_limits,
             request_timeout,
             max_in_flight,
             min_request_timeout: Duration::from_secs(min_request_timeout.unwrap_or(1800)),
@@ -350,6 +355,23 @@ fn passed_on(line: &Line) -> Vec<String> {
             values.into_iter().map(move |value| format!("{dashes}{}={value}", flag.name))
         })
         .collect()
+}
+
+/// The limits of bodies, with the decode budget of the command line.
+fn body_limits(line: &mut Line) -> Limits {
+    let elements = line.read("max-request-elements", |v| match v.parse() {
+        Ok(elements) if elements > 0 => Ok(elements),
+        _ => Err("not a number of values above 0".to_owned()),
+    });
+    let tree_bytes = line.read("max-request-tree-bytes", |v| match bytes(v).map(usize::try_from) {
+        Ok(Ok(size)) if size > 0 => Ok(size),
+        _ => Err("not a size above 0".to_owned()),
+    });
+    Limits {
+        elements: elements.unwrap_or(Limits::BODY.elements),
+        tree_bytes: tree_bytes.unwrap_or(Limits::BODY.tree_bytes),
+        ..Limits::BODY
+    }
 }
 
 /// A number of bytes: `1000`, `4K`, `16Mi`.
@@ -484,6 +506,29 @@ mod tests {
         .unwrap();
         assert_eq!(config.without_effect, Vec::<String>::new());
         assert_eq!(config.event_ttl, Duration::from_secs(5400));
+    }
+
+    #[test]
+    fn decode_budget_follows_its_flags_and_rejects_zero() {
+        let limits = |words: &[&str]| {
+            read(&[&["--spawn-authd", "--data-dir=/d"], words].concat()).map(|c| c.body_limits)
+        };
+        assert_eq!(limits(&[]).unwrap(), Limits::BODY);
+        let given = limits(&["--max-request-elements=1000", "--max-request-tree-bytes=8Mi"]).unwrap();
+        assert_eq!(given, Limits { elements: 1000, tree_bytes: 8 << 20, ..Limits::BODY });
+        let mistakes = limits(&["--max-request-elements=0", "--max-request-tree-bytes=some"]).unwrap_err();
+        assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+    }
+
+    #[test]
+    fn help_names_the_default_decode_budget() {
+        for (flag, default) in [
+            ("max-request-elements", format!("(default {})", Limits::BODY.elements)),
+            ("max-request-tree-bytes", format!("(default {}Mi)", Limits::BODY.tree_bytes >> 20)),
+        ] {
+            let help = table::FLAGS.iter().find(|f| f.name == flag).unwrap().help;
+            assert!(help.contains(&default), "{help}");
+        }
     }
 
     #[test]

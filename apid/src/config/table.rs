@@ -162,6 +162,18 @@ pub(super) const FLAGS: &[Flag] = &[
         "writing requests at the same time, beyond which they are answered 429; 0: no limit (default 200)",
     ),
     flag(
+        "max-request-elements",
+        Value("COUNT"),
+        Apid,
+        "values in a request's body, beyond which it is answered 413: scalars, lists and objects (default 400000)",
+    ),
+    flag(
+        "max-request-tree-bytes",
+        Value("BYTES"),
+        Apid,
+        "estimated memory of a request's decoded body, beyond which it is answered 413 (default 64Mi)",
+    ),
+    flag(
         "shutdown-delay-duration",
         Value("TIME"),
         Apid,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use apimachinery::codec::{self, Limits};
+use apimachinery::field::shorten;
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 use apimachinery::status::Status;
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 use super::negotiate::BodyFormat;
 use super::query::Query;
 use super::request_info::RequestInfo;
+use crate::verbs::decode::undecodable;
 use crate::verbs::deletion::options::{IGNORE, Preconditions, RawDeleteOptions};
 use crate::verbs::options::{ListOptions, RawWriteOptions};
 
@@ -69,8 +71,9 @@ pub(super) fn delete_options(
     query: &Query,
     body: &[u8],
     format: BodyFormat,
+    limits: Limits,
 ) -> Result<RawDeleteOptions, Status> {
-    if body.is_empty() { from_query(query) } else { from_body(body, format) }
+    if body.is_empty() { from_query(query) } else { from_body(body, format, limits) }
 }
 
 /// The JSON of an intent in CBOR, which no key may stand in twice.
@@ -78,11 +81,11 @@ pub(super) fn delete_options(
 /// # Errors
 ///
 /// 400: it is none.
-pub(super) fn intent_of_cbor(body: &[u8]) -> Result<Bytes, Status> {
-    let refuse = |why: String| Status::bad_request(format!("error decoding CBOR: {why}"));
-    let decoded = codec::cbor::decode(body, Limits::BODY).map_err(|error| refuse(error.to_string()))?;
+pub(super) fn intent_of_cbor(body: &[u8], limits: Limits) -> Result<Bytes, Status> {
+    let refuse = |why: &str| Status::bad_request(format!("error decoding CBOR: {why}"));
+    let decoded = codec::cbor::decode(body, limits).map_err(|error| undecodable(&error, refuse))?;
     match decoded.duplicates.first() {
-        Some(path) => Err(refuse(format!("key `{path}` comes twice"))),
+        Some(path) => Err(refuse(&format!("key `{}` comes twice", shorten(path)))),
         None => Ok(Bytes::from(decoded.value.to_string())),
     }
 }
@@ -100,8 +103,9 @@ fn from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
     })
 }
 
-fn from_body(body: &[u8], format: BodyFormat) -> Result<RawDeleteOptions, Status> {
-    let decoded = format.payload(body).parse("meta/v1.DeleteOptions").map_err(|why| unreadable(&why))?;
+fn from_body(body: &[u8], format: BodyFormat, limits: Limits) -> Result<RawDeleteOptions, Status> {
+    let parsed = format.payload(body).parse("meta/v1.DeleteOptions", limits);
+    let decoded = parsed.map_err(|error| undecodable(&error, unreadable))?;
     let fields = match decoded.value {
         Value::Object(fields) => fields,
         Value::Null => Map::new(),
@@ -110,7 +114,7 @@ fn from_body(body: &[u8], format: BodyFormat) -> Result<RawDeleteOptions, Status
     match fields.get("kind") {
         None | Some(Value::Null) => {}
         Some(Value::String(kind)) if kind.is_empty() || kind == "DeleteOptions" => {}
-        Some(kind) => return Err(unreadable(&format!("its kind is {kind}"))),
+        Some(kind) => return Err(unreadable(&format!("its kind is {}", shorten(&kind.to_string())))),
     }
     let preconditions = match fields.get("preconditions") {
         None | Some(Value::Null) => None,
@@ -183,12 +187,13 @@ mod tests {
     #[test]
     fn a_body_overrides_the_query_wholly() {
         let query = Query::parse(Some("dryRun=All&gracePeriodSeconds=5"));
-        let raw = delete_options(&query, b"", BodyFormat::Json).unwrap();
+        let raw = delete_options(&query, b"", BodyFormat::Json, Limits::BODY).unwrap();
         assert_eq!((raw.dry_run.len(), raw.grace_period_seconds), (1, Some(5)));
         let raw = delete_options(
             &query,
             br#"{"apiVersion":"policy/v1","kind":"DeleteOptions","bogus":1}"#,
             BodyFormat::Json,
+            Limits::BODY,
         )
         .unwrap();
         assert_eq!((raw.dry_run.len(), raw.grace_period_seconds), (0, None));
@@ -196,6 +201,7 @@ mod tests {
             &query,
             br#"{"preconditions":{"uid":"u","resourceVersion":null}}"#,
             BodyFormat::Json,
+            Limits::BODY,
         )
         .unwrap();
         assert_eq!(raw.preconditions, Some(Preconditions { uid: Some("u".into()), resource_version: None }));
@@ -215,7 +221,9 @@ mod tests {
             "{",
         ] {
             assert_eq!(
-                delete_options(&Query::default(), body.as_bytes(), BodyFormat::Json).unwrap_err().code,
+                delete_options(&Query::default(), body.as_bytes(), BodyFormat::Json, Limits::BODY)
+                    .unwrap_err()
+                    .code,
                 400,
                 "{body}"
             );

@@ -224,8 +224,12 @@ async fn patch(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Answ
         verbs::patch::Kind::Apply => options.validate_apply(names)?,
         _ => options.validate("PatchOptions", names)?,
     };
-    let patch =
-        if is_cbor { Patch::parse(kind, &params::intent_of_cbor(body)?)? } else { Patch::parse(kind, body)? };
+    let limits = call.plane.body_limits;
+    let patch = if is_cbor {
+        Patch::parse(kind, &params::intent_of_cbor(body, limits)?, limits)?
+    } else {
+        Patch::parse(kind, body, limits)?
+    };
     let written = verbs::patch::patch(call, &patch, &options).await?;
     answer_written(&representation, negotiated, written)
 }
@@ -400,7 +404,8 @@ impl Exchange {
     /// A delete without a body may say anything of its type.
     fn delete_options(&self, bytes: &[u8]) -> Result<DeleteOptions, Status> {
         let format = if bytes.is_empty() { BodyFormat::Json } else { self.body_format()? };
-        params::delete_options(&self.query, bytes, format)?.validate(&self.plane.names)
+        params::delete_options(&self.query, bytes, format, self.plane.body_limits)?
+            .validate(&self.plane.names)
     }
 
     fn represent(&self, call: &Call<'_>, negotiated: Negotiated) -> Result<Representation, Status> {

@@ -187,10 +187,7 @@ impl Answer {
         let headers = response.headers_mut();
         headers.insert(AUDIT_ID, delivery.audit_id.clone());
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-        let mut room = WARNINGS_MAX;
-        for warning in &self.warnings {
-            let Some(value) = warning_header(warning).filter(|value| value.len() <= room) else { continue };
-            room -= value.len();
+        for value in warning_headers(&self.warnings) {
             headers.append(header::WARNING, value);
         }
         for (name, value) in self.headers {
@@ -270,6 +267,12 @@ pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Bytes of all warnings of an answer: proxies refuse larger heads.
 const WARNINGS_MAX: usize = 4096;
 
+/// Warnings of an answer: common clients refuse more than 100 header lines.
+const WARNINGS_COUNT: usize = 20;
+
+/// Bytes kept free for the warning that says how many were left out.
+const LEFT_OUT_ROOM: usize = 64;
+
 /// Bytes from which on an answer is worth compressing (requirements D-GZIP-9).
 const COMPRESSED_FROM: usize = 128 * 1024;
 
@@ -340,6 +343,34 @@ fn mark_compressed(headers: &mut HeaderMap) {
 }
 
 /// `299 - "text"`, with quotes and backslashes escaped.
+/// The headers of warnings, within bounds of number and bytes. The last one says how many were left out.
+fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
+    let mut headers = Vec::with_capacity(warnings.len().min(WARNINGS_COUNT));
+    let mut room = WARNINGS_MAX - LEFT_OUT_ROOM;
+    let most = if warnings.len() > WARNINGS_COUNT { WARNINGS_COUNT - 1 } else { WARNINGS_COUNT };
+    let mut left_out = 0_usize;
+    for warning in warnings {
+        let fits = headers.len() < most && warning.len() <= room;
+        let value = if fits { warning_header(warning) } else { None };
+        match value.filter(|value| value.len() <= room) {
+            Some(value) => {
+                room -= value.len();
+                headers.push(value);
+            }
+            None => left_out += 1,
+        }
+    }
+    if left_out > 0 {
+        // One of those that fit makes place for it.
+        if headers.len() >= WARNINGS_COUNT {
+            headers.pop();
+            left_out += 1;
+        }
+        headers.extend(warning_header(&format!("{left_out} more warnings were left out")));
+    }
+    headers
+}
+
 fn warning_header(text: &str) -> Option<HeaderValue> {
     let mut value = String::from("299 - \"");
     for c in text.chars() {
@@ -359,6 +390,26 @@ fn warning_header(text: &str) -> Option<HeaderValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn warnings_are_bounded_in_number_and_bytes_and_the_last_counts_the_rest() {
+        for (warnings, count, left_out) in [
+            (vec!["w".to_owned(); 20], 20, None),
+            (vec!["w".to_owned(); 21], 20, Some(2)),
+            (vec!["w".to_owned(); 128], 20, Some(109)),
+            (vec!["w".repeat(1_000); 5], 4, Some(2)),
+            (vec!["w".repeat(1_000_000), "w".to_owned()], 2, Some(1)),
+        ] {
+            let headers = warning_headers(&warnings);
+            let bytes: usize = headers.iter().map(HeaderValue::len).sum();
+            assert_eq!(headers.len(), count, "{} warnings", warnings.len());
+            assert!(bytes <= WARNINGS_MAX, "{bytes}");
+            if let Some(left_out) = left_out {
+                let last = format!("299 - \"{left_out} more warnings were left out\"");
+                assert_eq!(headers.last().unwrap(), last.as_str());
+            }
+        }
+    }
 
     fn delivery(audit_id: &HeaderValue) -> Delivery<'_> {
         let send = &|chunks| Body::from(chunks::whole(chunks).unwrap());

@@ -1,7 +1,7 @@
 //! The body of a write: bytes to an object of the kind, or 400.
 
-use apimachinery::codec::{self, Decoded, Limits};
-use apimachinery::field::quote;
+use apimachinery::codec::{self, DecodeError, Decoded, Limits};
+use apimachinery::field::{quote, shorten};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -39,36 +39,49 @@ impl Payload<'_> {
     ///
     /// # Errors
     ///
-    /// What is wrong with the bytes.
-    pub fn parse(self, type_name: &str) -> Result<Decoded, String> {
+    /// The bytes are malformed, or exceed a limit.
+    pub fn parse(self, type_name: &str, limits: Limits) -> Result<Decoded, DecodeError> {
         match self {
-            Payload::Json(bytes) => codec::json::decode(bytes, Limits::BODY).map_err(|e| e.to_string()),
-            Payload::Yaml(bytes) => codec::yaml::decode(bytes, Limits::BODY).map_err(|e| e.to_string()),
-            Payload::Cbor(bytes) => codec::cbor::decode(bytes, Limits::BODY).map_err(|e| e.to_string()),
+            Payload::Json(bytes) => codec::json::decode(bytes, limits),
+            Payload::Yaml(bytes) => codec::yaml::decode(bytes, limits),
+            Payload::Cbor(bytes) => codec::cbor::decode(bytes, limits),
             Payload::Protobuf(bytes) => {
-                let schema = Schema::of(type_name).ok_or("there is no Protobuf form of it")?;
-                Ok(Decoded { value: envelope::read(bytes, schema)?, duplicates: Vec::new() })
+                let schema = Schema::of(type_name)
+                    .ok_or_else(|| DecodeError::Syntax("there is no Protobuf form of it".to_owned()))?;
+                Ok(Decoded { value: envelope::read(bytes, schema, limits)?, duplicates: Vec::new() })
             }
             Payload::Object(object) => Ok(Decoded { value: object.into_value(), duplicates: Vec::new() }),
         }
     }
 }
 
+/// 413 for a document over the decode budget; any other error becomes the Status that `malformed` makes of its text.
+pub(crate) fn undecodable(error: &DecodeError, malformed: impl FnOnce(&str) -> Status) -> Status {
+    let text = error.to_string();
+    let flag = match error {
+        DecodeError::TooManyElements(_) => "--max-request-elements",
+        DecodeError::TreeTooLarge(_) => "--max-request-tree-bytes",
+        _ => return malformed(&text),
+    };
+    Status::too_large(format!("Request entity too large: {text} (the limit is set by {flag})"))
+}
+
 /// An object of a kind in stored form, with its type, and warnings about what was dropped.
 ///
 /// # Errors
 ///
-/// 400: not readable, another kind, a wrong type, or (`Strict`) unknown or duplicate fields.
+/// 400: not readable, another kind, a wrong type, or (`Strict`) unknown or duplicate fields. 413: over the decode budget.
 pub(super) fn decode(
     resource: &Resource,
     version: &str,
     payload: Payload<'_>,
     validation: FieldValidation,
+    limits: Limits,
 ) -> Result<(Object, Vec<String>), Status> {
     let group_version =
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
     let wanted = Type { kind: resource.kind.kind, version, api_version: group_version.to_string() };
-    let (mut object, duplicates) = read(payload, &wanted, resource.kind.schema)?;
+    let (mut object, duplicates) = read(payload, &wanted, resource.kind.schema, limits)?;
     let conformed =
         resource.conform(&mut object).map_err(|error| wanted.refuse(wanted.kind, &error.to_string()))?;
     let refuse = |why: String| wanted.refuse(wanted.kind, &why);
@@ -79,21 +92,30 @@ pub(super) fn decode(
 
 impl Type<'_> {
     fn refuse(&self, kind: &str, why: &str) -> Status {
-        let text =
-            format!("{kind} in version {} cannot be handled as a {}: {why}", quote(self.version), self.kind);
+        let text = format!(
+            "{} in version {} cannot be handled as a {}: {why}",
+            shorten(kind),
+            quote(self.version),
+            self.kind
+        );
         Status::bad_request(text)
     }
 }
 
 /// The tree of a payload, of the right type.
-fn read(payload: Payload<'_>, wanted: &Type<'_>, schema: &str) -> Result<(Object, Vec<String>), Status> {
+fn read(
+    payload: Payload<'_>,
+    wanted: &Type<'_>,
+    schema: &str,
+    limits: Limits,
+) -> Result<(Object, Vec<String>), Status> {
     let unrecognized = |why: &str| {
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {why}",
             wanted.kind
         ))
     };
-    let decoded = payload.parse(schema).map_err(|why| unrecognized(&why))?;
+    let decoded = payload.parse(schema, limits).map_err(|error| undecodable(&error, unrecognized))?;
     let map = match decoded.value {
         Value::Object(map) => map,
         // The reference reads it as an object without fields.
@@ -115,7 +137,8 @@ fn read(payload: Payload<'_>, wanted: &Type<'_>, schema: &str) -> Result<(Object
     }
     if !api_version.is_empty() && api_version != wanted.api_version {
         return Err(Status::bad_request(format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({})",
+            "the API version in the data ({}) does not match the expected API version ({})",
+            shorten(api_version),
             wanted.api_version
         )));
     }
@@ -130,7 +153,7 @@ mod tests {
 
     fn read_json(text: &str) -> Result<Object, u16> {
         let wanted = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
-        read(Payload::Json(text.as_bytes()), &wanted, "core/v1.ConfigMap")
+        read(Payload::Json(text.as_bytes()), &wanted, "core/v1.ConfigMap", Limits::BODY)
             .map(|(object, _)| object)
             .map_err(|status| status.code)
     }
@@ -160,6 +183,32 @@ mod tests {
         ] {
             assert_eq!(read_json(bad), Err(400), "{bad}");
         }
+    }
+
+    #[test]
+    fn body_over_the_decode_budget_returns_413_with_limit_and_flag() {
+        let wanted = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
+        let limits = Limits { elements: 3, ..Limits::BODY };
+        let refuse = |payload: Payload<'_>, limits: Limits| {
+            let status = read(payload, &wanted, "core/v1.ConfigMap", limits).unwrap_err();
+            assert_eq!((status.code, status.reason.as_str()), (413, "RequestEntityTooLarge"));
+            status.message
+        };
+        let json = br#"{"data":{"a":"1","b":"2","c":"3"}}"#;
+        for payload in [Payload::Json(json), Payload::Yaml(json)] {
+            let message = refuse(payload, limits);
+            assert!(message.contains("more than 3 values"), "{message}");
+            assert!(message.contains("split the object"), "{message}");
+            assert!(message.contains("--max-request-elements"), "{message}");
+        }
+        let message = refuse(Payload::Json(json), Limits { tree_bytes: 2_000, ..Limits::BODY });
+        assert!(message.contains("--max-request-tree-bytes"), "{message}");
+        // Entries of `data`, each an empty message.
+        let mut raw = Vec::new();
+        (0..5).for_each(|_| raw.extend([18, 0]));
+        let mut body = Vec::new();
+        envelope::write("v1", "ConfigMap", &mut body, |out| out.extend_from_slice(&raw));
+        refuse(Payload::Protobuf(&body), Limits { elements: 4, ..Limits::BODY });
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The envelope of Protobuf bodies (requirements D-PB-1 to -9): magic bytes, then a message that says what the object is.
 
+use apimachinery::codec::{DecodeError, Limits};
+use apimachinery::field::quote;
 use apimachinery::object::{Object, Value};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
-use schema::{Schema, write_message};
+use schema::{ProtobufError, Schema, write_message};
 
 /// What every Protobuf body begins with.
 const MAGIC: [u8; 4] = *b"k8s\0";
@@ -36,18 +38,24 @@ struct TypeMeta {
 ///
 /// # Errors
 ///
-/// What is wrong with it, as a sentence of a 400.
-pub fn read(body: &[u8], schema: &'static Schema) -> Result<Value, String> {
-    let message = body.strip_prefix(&MAGIC).ok_or("it does not begin with the Protobuf magic bytes")?;
+/// The envelope or the message is malformed, or the tree exceeds the decode budget.
+pub fn read(body: &[u8], schema: &'static Schema, limits: Limits) -> Result<Value, DecodeError> {
+    let wrong = |why: String| DecodeError::Syntax(why);
+    let message = body
+        .strip_prefix(&MAGIC)
+        .ok_or_else(|| wrong("it does not begin with the Protobuf magic bytes".to_owned()))?;
     let Unknown { type_meta, raw, content_encoding, content_type } =
-        Unknown::decode(message).map_err(|error| format!("its envelope cannot be read: {error}"))?;
+        Unknown::decode(message).map_err(|error| wrong(format!("its envelope cannot be read: {error}")))?;
     if !content_encoding.is_empty() {
-        return Err(format!("its content encoding `{content_encoding}` is not known"));
+        return Err(wrong(format!("its content encoding {} is not known", quote(&content_encoding))));
     }
     if !content_type.is_empty() && !content_type.ends_with(".protobuf") {
-        return Err(format!("its content type `{content_type}` is not Protobuf"));
+        return Err(wrong(format!("its content type {} is not Protobuf", quote(&content_type))));
     }
-    let mut object: Object = schema.read_protobuf(&raw).map_err(|error| error.to_string())?;
+    let mut object: Object = schema.read_protobuf(&raw, limits).map_err(|error| match error {
+        ProtobufError::Budget(error) => error,
+        error => wrong(error.to_string()),
+    })?;
     if let Some(TypeMeta { api_version, kind }) = type_meta {
         object.set_type(&api_version, &kind);
     }
@@ -100,7 +108,7 @@ mod tests {
             ..Unknown::default()
         };
         let want = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
-        assert_eq!(read(&body(&unknown), schema), Ok(want));
+        assert_eq!(read(&body(&unknown), schema, Limits::BODY), Ok(want));
         for bad in [
             Vec::new(),
             unknown.encode_to_vec(),
@@ -109,7 +117,7 @@ mod tests {
             body(&Unknown { content_type: "application/json".into(), ..unknown.clone() }),
             body(&Unknown { raw: bytes::Bytes::from_static(&[10, 9]), ..unknown }),
         ] {
-            assert!(read(&bad, schema).is_err(), "{bad:?}");
+            assert!(read(&bad, schema, Limits::BODY).is_err(), "{bad:?}");
         }
     }
 

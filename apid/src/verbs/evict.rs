@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use admission::Operation;
+use apimachinery::codec::Limits;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use apimachinery::time;
@@ -29,7 +30,7 @@ pub async fn evict(
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<(Status, Vec<String>), Status> {
-    let (mut order, warnings) = read(kind, payload, options)?;
+    let (mut order, warnings) = read(kind, payload, options, call.plane.body_limits)?;
     if order.name() != call.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -81,10 +82,11 @@ fn read(
     kind: &Resource,
     payload: Payload<'_>,
     options: &WriteOptions,
+    limits: Limits,
 ) -> Result<(Object, Vec<String>), Status> {
     let versions = kind.kind.versions.iter();
     let mut decoded =
-        versions.map(|version| decode(kind, version, payload.clone(), options.field_validation));
+        versions.map(|version| decode(kind, version, payload.clone(), options.field_validation, limits));
     let newest = decoded.next().ok_or_else(Status::unknown_resource)?;
     newest.or_else(|status| decoded.find_map(Result::ok).ok_or(status))
 }

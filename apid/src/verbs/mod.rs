@@ -15,7 +15,7 @@
 mod admit;
 mod alarm;
 mod create;
-mod decode;
+pub(crate) mod decode;
 mod delete;
 mod delete_collection;
 pub mod deletion;
@@ -131,7 +131,8 @@ impl<'a> Call<'a> {
         validation: options::FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
         let served = &self.collection.served;
-        let (mut object, warnings) = decode::decode(served, self.version, payload, validation)?;
+        let limits = self.plane.body_limits;
+        let (mut object, warnings) = decode::decode(served, self.version, payload, validation, limits)?;
         self.notes.set_reference(&object);
         served
             .to_stored(&mut object, &self.plane.names)

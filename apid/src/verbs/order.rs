@@ -31,7 +31,8 @@ pub async fn order(
         return Err(Status::not_implemented(&resource.group_resource, call.subresource));
     };
     let version = kind.kind.versions.first().copied().unwrap_or_default();
-    let (mut order, warnings) = decode(kind, version, payload, options.field_validation)?;
+    let (mut order, warnings) =
+        decode(kind, version, payload, options.field_validation, call.plane.body_limits)?;
     let name = order.name().to_owned();
     if name.is_empty() || !(call.name.is_empty() || call.name == name) {
         let text = format!("name in URL does not match name in {} object", kind.kind.kind);

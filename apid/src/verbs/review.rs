@@ -29,7 +29,8 @@ pub async fn review(
     request_id: &str,
 ) -> Result<(Object, Vec<String>), Status> {
     let attributes = by.attributes();
-    let (mut object, warnings) = decode(resource, &attributes.version, payload, options.field_validation)?;
+    let (mut object, warnings) =
+        decode(resource, &attributes.version, payload, options.field_validation, plane.body_limits)?;
     check_sizes(&plane.names, &object).map_err(|status| *status)?;
     let ctx = Context { names: &plane.names, clock: &*plane.clock, chance: &*plane.chance, subresource: "" };
     if resource.kind.namespaced {

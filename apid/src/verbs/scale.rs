@@ -39,7 +39,8 @@ pub(super) async fn update(
     options: &WriteOptions,
 ) -> Result<Written, Status> {
     let version = body.kind.versions.first().copied().unwrap_or_default();
-    let (mut sent, warnings) = decode(body, version, payload, options.field_validation)?;
+    let (mut sent, warnings) =
+        decode(body, version, payload, options.field_validation, call.plane.body_limits)?;
     call.notes.set_reference(&sent);
     fit_name(call, &sent)?;
     super::create::fit_namespace(call, &mut sent)?;

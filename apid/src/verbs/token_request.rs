@@ -35,7 +35,8 @@ pub async fn token_request(
     options: &WriteOptions,
 ) -> Result<(Object, Vec<String>), Status> {
     let version = kind.kind.versions.first().copied().unwrap_or_default();
-    let (mut request, mut warnings) = decode(kind, version, payload, options.field_validation)?;
+    let (mut request, mut warnings) =
+        decode(kind, version, payload, options.field_validation, call.plane.body_limits)?;
     check_sizes(&call.plane.names, &request).map_err(|status| *status)?;
     fit_namespace(call, &mut request)?;
     if request.name().is_empty() {

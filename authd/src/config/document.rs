@@ -20,7 +20,7 @@ use apimachinery::field::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 
 /// What a file may hold: more than any person writes.
-pub const LIMITS: Limits = Limits { bytes: 3 * 1024 * 1024, depth: 32 };
+pub const LIMITS: Limits = Limits { depth: 32, ..Limits::BODY };
 /// Faults that are kept: a file that is wrong all over is told once.
 const MOST_FAULTS: usize = 100;
 

@@ -20,7 +20,7 @@ use super::jose::{Algorithm, Signed};
 use super::keys::VerifyingKey;
 
 /// Bytes and nesting of a key set.
-pub const LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 16 };
+pub const LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 16, ..Limits::BODY };
 /// Keys of one issuer.
 pub const MOST_KEYS: usize = 64;
 

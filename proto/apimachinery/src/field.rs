@@ -1,7 +1,10 @@
 //! Where a field is and what is wrong with it: paths and validation errors, worded as Kubernetes words them, since
 //! clients show them and tests compare them.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::io;
+use std::ops::Deref;
 
 use serde_json::Value;
 
@@ -35,7 +38,7 @@ impl FieldPath {
     /// An entry of this map.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        FieldPath(format!("{}[{key}]", self.0))
+        FieldPath(format!("{}[{}]", self.0, shorten_name(key)))
     }
 
     /// The text.
@@ -132,7 +135,7 @@ impl FieldError {
 
     /// As `invalid`, for a value whose shown form is not its JSON in sorted order: structs in the order of declaration.
     pub fn invalid_text(path: &FieldPath, shown: &str, detail: &str) -> Self {
-        Self::without_value(FieldErrorKind::Invalid, path, &format!("{shown}: {detail}"))
+        Self::without_value(FieldErrorKind::Invalid, path, &format!("{}: {detail}", shorten(shown)))
     }
 
     /// As `invalid`, for a value of the wrong JSON type.
@@ -213,16 +216,239 @@ impl fmt::Display for FieldError {
     }
 }
 
+/// Characters of a map's key that a path shows.
+const KEY_MAX: usize = 512;
+
+/// Errors that [`FieldErrors`] keeps.
+pub const ERRORS_MAX: usize = 100;
+
+/// The errors of one validation: the first 100, and how many more there are.
+///
+/// # Invariants
+///
+/// INVARIANT (bounded): an object of a million mistakes makes a list of 100 errors.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FieldErrors {
+    kept: Vec<FieldError>,
+    more: usize,
+}
+
+impl FieldErrors {
+    /// No errors.
+    pub const fn new() -> Self {
+        FieldErrors { kept: Vec::new(), more: 0 }
+    }
+
+    /// Adds an error.
+    pub fn push(&mut self, error: FieldError) {
+        if self.is_full() {
+            self.more += 1;
+        } else {
+            self.kept.push(error);
+        }
+    }
+
+    /// Adds the errors of a part, in order.
+    pub fn extend<M>(&mut self, errors: impl FieldErrorSource<M>) {
+        errors.add_to(self);
+    }
+
+    /// Whether further errors are only counted.
+    pub fn is_full(&self) -> bool {
+        self.kept.len() >= ERRORS_MAX
+    }
+
+    /// How many errors there are, those included that were not kept.
+    pub fn len(&self) -> usize {
+        self.kept.len() + self.more
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+}
+
+/// The errors that were kept.
+impl Deref for FieldErrors {
+    type Target = [FieldError];
+
+    fn deref(&self) -> &[FieldError] {
+        &self.kept
+    }
+}
+
+impl FromIterator<FieldError> for FieldErrors {
+    fn from_iter<I: IntoIterator<Item = FieldError>>(errors: I) -> Self {
+        let mut all = FieldErrors::new();
+        all.extend(errors);
+        all
+    }
+}
+
+/// The errors of all parts, in order.
+impl FromIterator<FieldErrors> for FieldErrors {
+    fn from_iter<I: IntoIterator<Item = FieldErrors>>(parts: I) -> Self {
+        let mut all = FieldErrors::new();
+        parts.into_iter().for_each(|errors| all.extend(errors));
+        all
+    }
+}
+
+impl From<Vec<FieldError>> for FieldErrors {
+    fn from(errors: Vec<FieldError>) -> Self {
+        errors.into_iter().collect()
+    }
+}
+
+impl From<FieldError> for FieldErrors {
+    fn from(error: FieldError) -> Self {
+        FieldErrors { kept: vec![error], more: 0 }
+    }
+}
+
+/// A source of errors for [`FieldErrors::extend`]: another collector, whose count is kept, or any iterator.
+pub trait FieldErrorSource<M> {
+    /// Adds its errors at the end of a collector.
+    fn add_to(self, errors: &mut FieldErrors);
+}
+
+/// Marks the collector among the sources.
+pub struct Collector;
+/// Marks iterators among the sources.
+pub struct Items;
+
+impl FieldErrorSource<Collector> for FieldErrors {
+    fn add_to(self, errors: &mut FieldErrors) {
+        let (kept, more) = (self.kept, self.more);
+        kept.into_iter().for_each(|error| errors.push(error));
+        errors.more += more;
+    }
+}
+
+impl<I: IntoIterator<Item = FieldError>> FieldErrorSource<Items> for I {
+    fn add_to(self, errors: &mut FieldErrors) {
+        self.into_iter().for_each(|error| errors.push(error));
+    }
+}
+
+/// A list of errors of which [`Status::invalid`](crate::status::Status::invalid) tells.
+pub trait ErrorList {
+    /// The errors that were kept.
+    fn kept(&self) -> &[FieldError];
+
+    /// How many more there are.
+    fn more(&self) -> usize {
+        0
+    }
+}
+
+impl ErrorList for FieldErrors {
+    fn kept(&self) -> &[FieldError] {
+        &self.kept
+    }
+
+    fn more(&self) -> usize {
+        self.more
+    }
+}
+
+impl ErrorList for [FieldError] {
+    fn kept(&self) -> &[FieldError] {
+        self
+    }
+}
+
+impl ErrorList for Vec<FieldError> {
+    fn kept(&self) -> &[FieldError] {
+        self
+    }
+}
+
+impl<const N: usize> ErrorList for [FieldError; N] {
+    fn kept(&self) -> &[FieldError] {
+        self
+    }
+}
+
+/// Characters of a value that a message shows.
+const SHOWN_MAX: usize = 100;
+
+/// A text cut after 100 characters: `text… (3000 bytes)`. Messages show no more of any value.
+pub fn shorten(text: &str) -> Cow<'_, str> {
+    shorten_to(text, SHOWN_MAX)
+}
+
+/// A name in a path, cut after 512 characters.
+pub fn shorten_name(name: &str) -> Cow<'_, str> {
+    shorten_to(name, KEY_MAX)
+}
+
+/// A text cut after a number of characters.
+fn shorten_to(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max {
+        return Cow::Borrowed(text);
+    }
+    match text.char_indices().nth(max) {
+        None => Cow::Borrowed(text),
+        Some((end, _)) => {
+            Cow::Owned(format!("{}… ({} bytes)", text.get(..end).unwrap_or_default(), text.len()))
+        }
+    }
+}
+
 /// How a value stands in a message: strings quoted, null as `null`, everything else as JSON.
 fn show(value: &Value) -> String {
     match value {
         Value::String(s) => quote(s),
+        Value::Array(_) | Value::Object(_) => show_collection(value),
         other => other.to_string(),
     }
 }
 
-/// A string in double quotes, escaped as Go's `%q` does for what occurs in API values.
+/// The JSON of a list or an object, without the work of rendering more than a message shows.
+fn show_collection(value: &Value) -> String {
+    let mut out = BoundedWriter { text: Vec::new(), bytes: 0 };
+    let whole = serde_json::to_writer(&mut out, value).is_ok();
+    let text = String::from_utf8_lossy(&out.text);
+    if whole {
+        return shorten(&text).into_owned();
+    }
+    let end = text.char_indices().nth(SHOWN_MAX).map_or(text.len(), |(end, _)| end);
+    format!("{}… (more than {} bytes)", text.get(..end).unwrap_or_default(), out.bytes)
+}
+
+/// Keeps the beginning of a text, and fails when it gets long.
+struct BoundedWriter {
+    text: Vec<u8>,
+    bytes: usize,
+}
+
+impl io::Write for BoundedWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes += bytes.len();
+        let room = (8 * SHOWN_MAX).saturating_sub(self.text.len());
+        self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        if self.bytes > 64 * SHOWN_MAX { Err(io::Error::other("long enough")) } else { Ok(bytes.len()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A string in double quotes, escaped as Go's `%q` does for what occurs in API values. After 100 characters it is cut.
 pub fn quote(s: &str) -> String {
+    match shorten(s) {
+        Cow::Borrowed(whole) => escape(whole),
+        Cow::Owned(_) => {
+            let end = s.char_indices().nth(SHOWN_MAX).map_or(s.len(), |(end, _)| end);
+            format!("{}… ({} bytes)", escape(s.get(..end).unwrap_or_default()), s.len())
+        }
+    }
+}
+
+fn escape(s: &str) -> String {
     let mut out = String::with_capacity(s.len() + 2);
     out.push('"');
     for c in s.chars() {

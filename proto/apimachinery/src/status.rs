@@ -3,13 +3,53 @@
 //! # Contract
 //!
 //! Constructors fix code, reason, details and the wording that clients know. `Display` is the message.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): [`Status::to_value`] makes a body of at most 256 kB of JSON, whatever the texts hold.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use crate::field::{FieldError, FieldErrorKind};
+use crate::field::{ERRORS_MAX, ErrorList, FieldErrorKind};
 use crate::gvk::{GroupKind, GroupResource};
+
+/// Bytes of a message in a body, escaped as in JSON.
+const MESSAGE_MAX: usize = 64 * 1024;
+/// Bytes of the other texts in details, escaped as in JSON.
+const TEXT_MAX: usize = 4 * 1024;
+/// Bytes of the causes in a body, escaped as in JSON.
+const CAUSES_MAX: usize = 128 * 1024;
+/// Bytes of a cause beside its texts.
+const CAUSE_FRAME: usize = 48;
+
+/// A text cut where its escaped form would exceed a number of bytes: `text… (3000 bytes)`.
+fn bounded(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max / 6 {
+        return Cow::Borrowed(text);
+    }
+    let mut used = 0;
+    for (at, c) in text.char_indices() {
+        used += escaped_len(c);
+        if used > max {
+            let start = text.get(..at).unwrap_or_default();
+            return Cow::Owned(format!("{start}… ({} bytes)", text.len()));
+        }
+    }
+    Cow::Borrowed(text)
+}
+
+/// Bytes of a character in JSON; at least those in the other encodings.
+fn escaped_len(c: char) -> usize {
+    match c {
+        '"' | '\\' => 2,
+        c if c.is_control() => 6,
+        c => c.len_utf8(),
+    }
+}
 
 /// The machine-readable reasons, each with its HTTP code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,19 +331,26 @@ impl Status {
         )
     }
 
-    /// 422 with a cause for each error.
-    pub fn invalid(what: &GroupKind, name: &str, errors: &[FieldError]) -> Self {
-        let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-        for text in errors.iter().map(ToString::to_string) {
-            if !texts.contains(&text) {
+    /// 422 with a cause for each of the first 100 errors. The message tells how many more there are.
+    pub fn invalid<E: ErrorList + ?Sized>(what: &GroupKind, name: &str, errors: &E) -> Self {
+        let all = errors.kept();
+        let kept = all.get(..ERRORS_MAX).unwrap_or(all);
+        let more = all.len() - kept.len() + errors.more();
+        let mut seen = HashSet::with_capacity(kept.len());
+        let mut texts: Vec<String> = Vec::with_capacity(kept.len() + 1);
+        for text in kept.iter().map(ToString::to_string) {
+            if seen.insert(text.clone()) {
                 texts.push(text);
             }
+        }
+        if more > 0 {
+            texts.push(format!("and {more} more"));
         }
         let list = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let causes = errors
+        let causes = kept
             .iter()
             .map(|e| Cause {
                 reason: e.kind.reason().to_owned(),
@@ -312,7 +359,7 @@ impl Status {
             })
             .collect();
         let head = format!("{what} {} is invalid", crate::field::quote(name));
-        let message = if errors.is_empty() { head } else { format!("{head}: {list}") };
+        let message = if kept.is_empty() { head } else { format!("{head}: {list}") };
         Self::failure(Reason::Invalid, message).with_details(Details {
             name: name.to_owned(),
             group: what.group.clone(),
@@ -378,7 +425,7 @@ impl Status {
         body.insert("metadata".into(), metadata);
         body.insert("status".into(), if self.success { "Success" } else { "Failure" }.into());
         if !self.message.is_empty() {
-            body.insert("message".into(), self.message.as_str().into());
+            body.insert("message".into(), bounded(&self.message, MESSAGE_MAX).into());
         }
         if self.reason != Reason::Unknown {
             body.insert("reason".into(), self.reason.as_str().into());
@@ -400,11 +447,16 @@ impl Details {
             [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
         {
             if !text.is_empty() {
-                out.insert(field.into(), text.as_str().into());
+                out.insert(field.into(), bounded(text, TEXT_MAX).into());
             }
         }
         if !self.causes.is_empty() {
-            out.insert("causes".into(), self.causes.iter().map(Cause::to_value).collect());
+            let mut room = CAUSES_MAX;
+            let causes = self.causes.iter().map_while(|cause| {
+                room = room.checked_sub(cause.size())?;
+                Some(cause.to_value())
+            });
+            out.insert("causes".into(), causes.collect());
         }
         if self.retry_after_seconds != 0 {
             out.insert("retryAfterSeconds".into(), self.retry_after_seconds.into());
@@ -414,11 +466,17 @@ impl Details {
 }
 
 impl Cause {
+    /// Bytes in a body.
+    fn size(&self) -> usize {
+        let texts = [&self.reason, &self.message, &self.field].map(|text| bounded(text, TEXT_MAX));
+        CAUSE_FRAME + texts.iter().flat_map(|text| text.chars()).map(escaped_len).sum::<usize>()
+    }
+
     fn to_value(&self) -> Value {
         let mut out = Map::new();
         for (field, text) in [("reason", &self.reason), ("message", &self.message), ("field", &self.field)] {
             if !text.is_empty() {
-                out.insert(field.into(), text.as_str().into());
+                out.insert(field.into(), bounded(text, TEXT_MAX).into());
             }
         }
         Value::Object(out)
@@ -436,7 +494,55 @@ impl std::error::Error for Status {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::FieldPath;
+    use crate::field::{FieldError, FieldErrors, FieldPath};
+
+    fn config_map() -> GroupKind {
+        GroupKind { group: String::new(), kind: "ConfigMap".into() }
+    }
+
+    #[test]
+    fn million_errors_make_100_causes_and_a_count_without_quadratic_work() {
+        let errors: Vec<FieldError> =
+            (0..1_000_000).map(|i| FieldError::required(&FieldPath::new("data").index(i), "")).collect();
+        // Comparing each error with every earlier one would take hours.
+        let status = Status::invalid(&config_map(), "x", &errors);
+        let collected: FieldErrors = errors.into_iter().collect();
+        assert_eq!((collected.len(), collected.iter().count()), (1_000_000, 100));
+        assert_eq!(status, Status::invalid(&config_map(), "x", &collected));
+        assert_eq!(status.details.as_ref().unwrap().causes.len(), 100);
+        assert!(status.message.ends_with("data[99]: Required value, and 999900 more]"), "{}", status.message);
+    }
+
+    #[test]
+    fn hundred_errors_are_told_in_full_and_equal_ones_once_in_the_message() {
+        let path = FieldPath::new("data");
+        let errors: FieldErrors =
+            (0..100).map(|i| FieldError::required(&path, &format!("{}", i / 2))).collect();
+        let status = Status::invalid(&config_map(), "x", &errors);
+        let texts: Vec<String> = (0..50).map(|i| format!("data: Required value: {i}")).collect();
+        assert_eq!(status.message, format!(r#"ConfigMap "x" is invalid: [{}]"#, texts.join(", ")));
+        assert_eq!(status.details.unwrap().causes.len(), 100);
+    }
+
+    #[test]
+    fn body_of_a_status_never_exceeds_256_kilobytes() {
+        for text in ["a", "\u{1}", "\"", "é", "漢", "\u{85}"] {
+            let long = text.repeat(1_000_000);
+            let cause = Cause { reason: long.clone(), message: long.clone(), field: long.clone() };
+            let details = Details {
+                name: long.clone(),
+                group: long.clone(),
+                kind: long.clone(),
+                uid: long.clone(),
+                causes: vec![cause; 40],
+                retry_after_seconds: 1,
+            };
+            let body = Status::bad_request(long).with_details(details).to_value();
+            assert!(body.to_string().len() < 256_000, "{text:?}: {}", body.to_string().len());
+            assert!(crate::codec::yaml::encode(&body).len() < 256_000, "{text:?}");
+            assert!(body["details"]["causes"].as_array().is_some_and(|causes| causes.len() >= 8), "{text:?}");
+        }
+    }
 
     #[test]
     fn invalid_lists_each_error_as_a_cause() {

@@ -1,5 +1,7 @@
 //! Which updates of a pod can matter to a control.
 
+use std::collections::BTreeMap;
+
 use apimachinery::object::{Object, Value};
 
 use super::pod::{Keys, text};
@@ -20,9 +22,12 @@ pub(super) fn matters(new: &Object, old: &Object, keys: &Keys) -> bool {
             return true;
         }
     }
-    let before = containers(old, "ephemeralContainers");
+    let mut before: BTreeMap<&str, &Value> = BTreeMap::new();
+    for container in containers(old, "ephemeralContainers") {
+        before.entry(text(container, &["name"])).or_insert(container);
+    }
     containers(new, "ephemeralContainers").iter().any(|container| {
-        let same = before.iter().find(|old| text(old, &["name"]) == text(container, &["name"]));
+        let same = before.get(text(container, &["name"]));
         same.is_none_or(|old| container_changed(container, old))
     })
 }

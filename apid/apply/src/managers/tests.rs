@@ -84,3 +84,33 @@ fn times_alone_are_no_change() {
     assert!(!keep_times(&old, &mut changed));
     assert_eq!(changed, object("2", "w"));
 }
+
+/// CPU time of this thread in seconds.
+fn cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+    fields.skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
+}
+
+#[test]
+fn forty_thousand_owners_are_read_capped_and_compared_in_almost_linear_time() {
+    let entry = |i: usize, version: &str, time: &str| {
+        json!({"manager": format!("m{i}"), "operation": "Update", "apiVersion": version, "time": time,
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {(format!("f:k{i}")): {}}}})
+    };
+    // Each entry compared with all others, or each union made of a copy of all before it: minutes.
+    for version_of in [|_: usize| "v1".to_owned(), |i: usize| format!("v{i}")] {
+        let list = |time: &str| -> Value { (0..40_000).map(|i| entry(i, &version_of(i), time)).collect() };
+        let before = cpu();
+        let mut managed = Managed::decode(Some(&list("2024-01-01T00:00:00Z"))).unwrap();
+        assert_eq!(managed.entries.len(), 40_000);
+        managed.cap_updates(UPDATES_MAX);
+        let paths: usize = managed.entries.iter().map(|entry| entry.fields.len()).sum();
+        assert_eq!(paths, 40_000);
+        let object = |list: Value| Object::from_value(json!({"metadata": {"managedFields": list}})).unwrap();
+        let old = object(list("2024-01-01T00:00:00Z"));
+        let mut new = object(list("2024-01-02T00:00:00Z"));
+        assert!(keep_times(&old, &mut new) && new == old);
+        assert!(cpu() - before < 15.0, "{} s", cpu() - before);
+    }
+}

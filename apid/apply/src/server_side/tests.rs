@@ -227,7 +227,8 @@ fn bodies_that_cannot_be_applied() {
 #[test]
 fn the_status_has_a_cause_for_each_field() {
     let path = vec![Element::field("data"), Element::field("k")];
-    let status = conflict_status(&[Conflict { owner: "\"one\"".to_owned(), path }]);
+    let first = vec![Conflict { owner: "\"one\"".to_owned(), path }];
+    let status = conflict_status(&Conflicts { first, count: 1 });
     let value = status.to_value();
     assert_eq!((status.code, &value["reason"]), (409, &json!("Conflict")));
     assert_eq!(

@@ -1,5 +1,6 @@
 //! Whether an applied object fits its type.
 
+use apimachinery::field::{shorten, shorten_name};
 use apimachinery::object::Value;
 use schema::merge::{Merge, Scalar};
 
@@ -50,12 +51,17 @@ impl TypingError {
 ///
 /// # Errors
 ///
-/// Everything that does not.
+/// What does not, the first 101 of it: one more than messages list.
 pub fn check(ty: &Merge, object: &Fields) -> Result<(), Vec<TypingError>> {
     let mut walk = Walk { path: Vec::new(), errors: Vec::new() };
     walk.fields(ty, object);
     if walk.errors.is_empty() { Ok(()) } else { Err(walk.errors) }
 }
+
+/// Errors that [`check`] finds at most: one more than messages list.
+const FOUND_MAX: usize = apimachinery::field::ERRORS_MAX + 1;
+/// Paths that [`drop_undeclared`] tells.
+const DROPPED_MAX: usize = 100;
 
 struct Walk {
     path: Vec<Element>,
@@ -64,6 +70,9 @@ struct Walk {
 
 impl Walk {
     fn error(&mut self, why: Why) {
+        if self.errors.len() >= FOUND_MAX {
+            return;
+        }
         self.errors.push(TypingError { path: shown(&self.path), why });
     }
 
@@ -126,7 +135,7 @@ impl Walk {
         let mut seen = std::collections::BTreeSet::new();
         for (element, item) in items(how, Some(whole)) {
             if seen.contains(&element) {
-                self.error(Why::Duplicate(element.to_string()));
+                self.error(Why::Duplicate(shorten(&element.to_string()).into_owned()));
                 continue;
             }
             self.path.push(element.clone());
@@ -152,15 +161,35 @@ fn json_type(value: &Value) -> &'static str {
 /// `spec.containers[0].bar`.
 pub fn drop_undeclared(ty: &Merge, object: &mut Fields) -> Vec<String> {
     let mut dropped = Vec::new();
-    drop_fields(ty, object, "", &mut dropped);
+    drop_fields(ty, object, &Place::Root, &mut dropped);
     dropped
 }
 
-fn drop_fields(ty: &Merge, map: &mut Fields, path: &str, dropped: &mut Vec<String>) {
+/// Where a value is: a list on the stack, rendered only for what is dropped.
+enum Place<'p> {
+    Root,
+    Field(&'p Place<'p>, &'p str),
+    Item(&'p Place<'p>, usize),
+}
+
+impl Place<'_> {
+    fn render(&self) -> String {
+        match self {
+            Place::Root => String::new(),
+            Place::Field(Place::Root, name) => shorten_name(name).into_owned(),
+            Place::Field(parent, name) => format!("{}.{}", parent.render(), shorten_name(name)),
+            Place::Item(parent, index) => format!("{}[{index}]", parent.render()),
+        }
+    }
+}
+
+fn drop_fields(ty: &Merge, map: &mut Fields, path: &Place<'_>, dropped: &mut Vec<String>) {
     map.retain(|name, value| {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let path = Place::Field(path, name);
         let Some((child, _)) = child(ty, name) else {
-            dropped.push(path);
+            if dropped.len() < DROPPED_MAX {
+                dropped.push(path.render());
+            }
             return false;
         };
         drop_values(child, value, &path, dropped);
@@ -168,12 +197,12 @@ fn drop_fields(ty: &Merge, map: &mut Fields, path: &str, dropped: &mut Vec<Strin
     });
 }
 
-fn drop_values(ty: &Merge, value: &mut Value, path: &str, dropped: &mut Vec<String>) {
+fn drop_values(ty: &Merge, value: &mut Value, path: &Place<'_>, dropped: &mut Vec<String>) {
     match (ty, value) {
         (Merge::Struct(_) | Merge::Map { .. }, Value::Object(map)) => drop_fields(ty, map, path, dropped),
         (Merge::List { items, .. }, Value::Array(list)) => {
             for (i, item) in list.iter_mut().enumerate() {
-                drop_values(items, item, &format!("{path}[{i}]"), dropped);
+                drop_values(items, item, &Place::Item(path, i), dropped);
             }
         }
         _ => {}

@@ -153,3 +153,19 @@ fn what_does_not_fit() {
     assert_eq!(drop_undeclared(&ty("core/v1.Pod"), &mut object), ["foo", "spec.containers[0].bar"]);
     assert_eq!(Value::Object(object), json!({"spec": {"containers": [{"name": "a"}]}}));
 }
+
+#[test]
+fn undeclared_fields_below_a_long_key_are_told_in_bounded_text() {
+    let long = "k".repeat(200_000);
+    let undeclared: Fields = (0..20_000).map(|i| (format!("undeclared{i}"), json!(1))).collect();
+    let mut object = fields(json!({"properties": {long: undeclared}}));
+    let ty = ty("apiextensions/v1.JSONSchemaProps");
+    let errors = check(&ty, &object).unwrap_err();
+    assert_eq!(errors.len(), 101, "one more than messages list");
+    assert!(errors.iter().map(|error| error.path.len()).sum::<usize>() < 100_000);
+    // 20,000 paths with the whole key would take 4 GB.
+    let dropped = drop_undeclared(&ty, &mut object);
+    assert_eq!(dropped.len(), 100);
+    assert!(dropped.iter().map(String::len).sum::<usize>() < 100_000);
+    assert_eq!(object["properties"].as_object().unwrap().values().next(), Some(&json!({})));
+}

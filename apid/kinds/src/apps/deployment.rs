@@ -1,7 +1,7 @@
 //! Deployment: pods of one template, replaced step by step when it changes.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::json;
 
@@ -35,7 +35,7 @@ pub(super) const KIND: Kind = Kind {
 struct Deployment;
 
 impl Strategy for Deployment {
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         spec(object)
     }
 
@@ -43,7 +43,7 @@ impl Strategy for Deployment {
         false
     }
 
-    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         if ctx.subresource == "status" {
             return status(new);
         }
@@ -95,9 +95,9 @@ impl Strategy for Deployment {
     }
 }
 
-fn spec(object: &Object) -> Vec<FieldError> {
+fn spec(object: &Object) -> FieldErrors {
     let path = FieldPath::new("spec");
-    let mut errors: Vec<FieldError> = not_negative(object, "spec.replicas").into_iter().collect();
+    let mut errors: FieldErrors = not_negative(object, "spec.replicas").into_iter().collect();
     errors.extend(pods::validation::workload(object));
     let strategy = path.child("strategy");
     match object.text("spec.strategy.type") {
@@ -124,7 +124,7 @@ fn spec(object: &Object) -> Vec<FieldError> {
     errors
 }
 
-fn status(object: &Object) -> Vec<FieldError> {
+fn status(object: &Object) -> FieldErrors {
     let numbers = [
         "observedGeneration",
         "replicas",
@@ -134,7 +134,7 @@ fn status(object: &Object) -> Vec<FieldError> {
         "unavailableReplicas",
     ];
     let path = |field: &str| FieldPath::new("status").child(field);
-    let mut errors: Vec<FieldError> =
+    let mut errors: FieldErrors =
         numbers.iter().filter_map(|field| not_negative(object, path(field).as_str())).collect();
     let number = |field: &str| object.integer(path(field).as_str());
     for (field, most, detail) in [

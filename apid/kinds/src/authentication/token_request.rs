@@ -1,6 +1,6 @@
 //! TokenRequest: the body of `serviceaccounts/token`, which asks for a token and is answered with it.
 
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::Value;
 
@@ -38,15 +38,15 @@ impl Strategy for TokenRequest {
         }
     }
 
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let path = FieldPath::new("spec").child("expirationSeconds");
         let seconds = object.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or_default();
         if seconds < LEAST_SECONDS {
-            vec![FieldError::invalid(&path, seconds, "may not specify a duration less than 10 minutes")]
+            FieldError::invalid(&path, seconds, "may not specify a duration less than 10 minutes").into()
         } else if seconds > MOST_SECONDS {
-            vec![FieldError::invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds")]
+            FieldError::invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds").into()
         } else {
-            Vec::new()
+            FieldErrors::new()
         }
     }
 }

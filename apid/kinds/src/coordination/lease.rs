@@ -1,7 +1,7 @@
 //! Lease: who holds a role, and until when.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -52,10 +52,10 @@ impl Strategy for Lease {
         }
     }
 
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let spec = FieldPath::new("spec");
         let number = |field: &str| object.at(&["spec", field]).and_then(Value::as_i64);
-        let mut errors = Vec::new();
+        let mut errors = FieldErrors::new();
         if let Some(seconds) = number("leaseDurationSeconds").filter(|s| *s <= 0) {
             errors.push(FieldError::invalid(
                 &spec.child("leaseDurationSeconds"),

@@ -1,6 +1,6 @@
 //! Binding: puts a pod on a node. It is an order and never stored.
 
-use apimachinery::field::{FieldError, FieldPath, quote};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath, quote};
 use apimachinery::object::Object;
 use apimachinery::time;
 use serde_json::{Map, Value, json};
@@ -36,9 +36,9 @@ impl Strategy for Binding {
 }
 
 impl Order for Binding {
-    fn validate(&self, order: &Object) -> Vec<FieldError> {
+    fn validate(&self, order: &Object) -> FieldErrors {
         let target = FieldPath::new("target");
-        let mut errors = Vec::new();
+        let mut errors = FieldErrors::new();
         match order.text("target.kind") {
             "" | "Node" => {}
             other => {

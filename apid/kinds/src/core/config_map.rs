@@ -1,7 +1,7 @@
 //! ConfigMap: configuration as keys and values.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
@@ -28,10 +28,10 @@ pub(super) const KIND: Kind = Kind {
 struct ConfigMap;
 
 impl Strategy for ConfigMap {
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let data = entries(object, "data");
         let binary = entries(object, "binaryData");
-        let mut errors = Vec::new();
+        let mut errors = FieldErrors::new();
         for key in data.into_iter().flat_map(Map::keys) {
             let path = FieldPath::new("data").key(key);
             errors.extend(labels::invalid(&path, key, format::config_key(key)));
@@ -56,7 +56,7 @@ impl Strategy for ConfigMap {
         errors
     }
 
-    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         immutable::validate_update(new, old, &["data", "binaryData"])
     }
 

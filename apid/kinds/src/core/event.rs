@@ -1,7 +1,7 @@
 //! Event of the core group: something that happened to an object, told by a component.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -81,8 +81,8 @@ impl Strategy for Event {
         }
     }
 
-    fn validate(&self, object: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
         let has_time = object.get("eventTime").is_some_and(|t| !t.is_null());
         if !namespace_fits(object, has_time, ctx) {
             let path = FieldPath::new("involvedObject.namespace");
@@ -127,8 +127,8 @@ fn namespace_fits(object: &Object, has_time: bool, ctx: &Context<'_>) -> bool {
 }
 
 /// What an event with an `eventTime` must say.
-fn validate_timed(object: &Object) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_timed(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let required = |field: &str| FieldError::required(&FieldPath::new(field), "");
     let too_long = |field: &str, max: usize| {
         FieldError::invalid(&FieldPath::new(field), "", &format!("can have at most {max} characters"))

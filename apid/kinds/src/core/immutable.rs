@@ -1,6 +1,6 @@
 //! The rule that ConfigMaps and Secrets share: what `immutable: true` freezes.
 
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::Value;
 
@@ -8,15 +8,15 @@ use serde_json::Value;
 pub(super) const DATA_MAX: usize = 1024 * 1024;
 
 /// The errors of an update to an object that may be frozen: `immutable` stays true, and `fields` stay as they were.
-pub(super) fn validate_update(new: &Object, old: &Object, fields: &[&str]) -> Vec<FieldError> {
+pub(super) fn validate_update(new: &Object, old: &Object, fields: &[&str]) -> FieldErrors {
     let frozen = |object: &Object| object.get("immutable") == Some(&Value::Bool(true));
     if !frozen(old) {
-        return Vec::new();
+        return FieldErrors::new();
     }
     let error = |field: &str| {
         FieldError::forbidden(&FieldPath::new(field), "field is immutable when `immutable` is set")
     };
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     if !frozen(new) {
         errors.push(error("immutable"));
     }

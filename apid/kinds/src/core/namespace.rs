@@ -1,7 +1,7 @@
 //! Namespace: a scope for names, and what ends when it is deleted.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
@@ -82,17 +82,17 @@ impl Strategy for Namespace {
         label_with_name(object, ctx);
     }
 
-    fn validate(&self, object: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let path = FieldPath::new("spec.finalizers");
         validate_finalizers(object, |_| path.clone(), ctx)
     }
 
-    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let path = FieldPath::new("spec.finalizers");
         match ctx.subresource {
             "status" => validate_phase(new).into_iter().collect(),
             "finalize" => validate_finalizers(new, |i| path.index(i), ctx),
-            _ => Vec::new(),
+            _ => FieldErrors::new(),
         }
     }
 
@@ -143,14 +143,10 @@ fn label_with_name(object: &mut Object, ctx: &Context<'_>) {
     }
 }
 
-fn validate_finalizers(
-    object: &Object,
-    path: impl Fn(usize) -> FieldPath,
-    ctx: &Context<'_>,
-) -> Vec<FieldError> {
+fn validate_finalizers(object: &Object, path: impl Fn(usize) -> FieldPath, ctx: &Context<'_>) -> FieldErrors {
     let standard = metadata::standard_finalizers(ctx.names);
     let check = |(i, name)| metadata::validate_finalizer_name(name, &path(i), standard);
-    finalizers(object).enumerate().flat_map(check).collect()
+    finalizers(object).enumerate().map(check).collect()
 }
 
 /// The phase follows the deletion timestamp.

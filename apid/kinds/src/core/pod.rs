@@ -1,7 +1,7 @@
 //! Pod: containers that run together on a node.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -168,16 +168,16 @@ impl Strategy for Pod {
         }
     }
 
-    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         match ctx.subresource {
             pod_parts::EPHEMERAL => pod_parts::validate_ephemeral(new, old),
             pod_parts::RESIZE => pod_parts::validate_resize(new, old),
             "" => pods::validation::update(new, old),
-            _ => Vec::new(),
+            _ => FieldErrors::new(),
         }
     }
 
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let nothing = Value::Null;
         pods::validation::spec(object.get("spec").unwrap_or(&nothing), &FieldPath::new("spec"))
     }

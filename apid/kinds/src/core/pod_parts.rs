@@ -1,9 +1,9 @@
 //! What may be changed of a pod that runs, each by a subresource of its own: containers for debugging are added, and
 //! containers get more or less of a resource. Whatever else a body says stays as it was.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use apimachinery::field::{FieldError, FieldPath, quote};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath, quote};
 use apimachinery::object::{Map, Object};
 use serde_json::Value;
 
@@ -73,8 +73,8 @@ pub(super) fn keep_resources(new: &mut Object, old: &Object) {
 }
 
 /// What is wrong with containers for debugging, and with their change.
-pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let path = FieldPath::new("spec").child(EPHEMERAL_FIELD);
     let lasting: BTreeSet<&str> = LASTING
         .iter()
@@ -103,10 +103,13 @@ pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> Vec<FieldError> 
             errors.push(FieldError::not_found(&path.child("targetContainerName"), target));
         }
     }
+    let mut by_name: BTreeMap<&str, &Value> = BTreeMap::new();
+    for container in containers {
+        by_name.entry(container.text("name")).or_insert(container);
+    }
     for before in old.items("spec.ephemeralContainers") {
         let name = quote(before.text("name"));
-        let now = containers.iter().find(|container| container.text("name") == before.text("name"));
-        let what = match now {
+        let what = match by_name.get(before.text("name")).copied() {
             None => "removed",
             Some(now) if now != before => "changed",
             Some(_) => continue,
@@ -118,9 +121,9 @@ pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> Vec<FieldError> 
 }
 
 /// What is wrong with a resize.
-pub(super) fn validate_resize(new: &Object, old: &Object) -> Vec<FieldError> {
+pub(super) fn validate_resize(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("spec");
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     let quality = pod_status::quality(new);
     if quality != pod_status::quality(old) {
         let detail = "Pod QOS Class may not change as a result of resizing";

@@ -1,6 +1,8 @@
 //! What a pod's status comes to in a few words: how many containers are ready, what the pod is doing, how often it
 //! failed; and its quality of service.
 
+use std::collections::BTreeSet;
+
 use apimachinery::object::Object;
 use apimachinery::time;
 use serde_json::Value;
@@ -47,9 +49,12 @@ impl<'a> Restarts<'a> {
 /// Sums a pod's status up.
 pub(super) fn summary(pod: &Object) -> Summary<'_> {
     let init_containers = pod.items("spec.initContainers");
-    let is_sidecar = |name: &str| {
-        init_containers.iter().any(|c| c.text("name") == name && c.text("restartPolicy") == "Always")
-    };
+    let restarted: BTreeSet<&str> = init_containers
+        .iter()
+        .filter(|container| container.text("restartPolicy") == "Always")
+        .map(|container| container.text("name"))
+        .collect();
+    let is_sidecar = |name: &str| restarted.contains(name);
     let sidecars = init_containers.iter().filter(|c| is_sidecar(c.text("name"))).count();
     let mut ready = 0;
     let mut all = Restarts::default();

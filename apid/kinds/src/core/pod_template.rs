@@ -1,7 +1,7 @@
 //! PodTemplate: what pods of a controller should be like.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ pub(super) const KIND: Kind = Kind {
 struct PodTemplate;
 
 impl Strategy for PodTemplate {
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let nothing = Value::Null;
         pods::validation::template(object.get("template").unwrap_or(&nothing), &FieldPath::new("template"))
     }

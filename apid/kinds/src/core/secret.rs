@@ -5,7 +5,7 @@
 //! INVARIANT (no secrets in errors): no message here holds a value of `data`.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
 use base64::Engine as _;
@@ -87,10 +87,10 @@ impl Strategy for Secret {
         }
     }
 
-    fn validate(&self, object: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let path = FieldPath::new("data");
         let data = entries(object, "data");
-        let mut errors = Vec::new();
+        let mut errors = FieldErrors::new();
         for key in data.into_iter().flat_map(Map::keys) {
             errors.extend(labels::invalid(&path.key(key), key, format::config_key(key)));
         }
@@ -101,9 +101,9 @@ impl Strategy for Secret {
         errors
     }
 
-    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let kind = |object: &Object| object.get("type").cloned().unwrap_or(Value::Null);
-        let mut errors: Vec<FieldError> =
+        let mut errors: FieldErrors =
             metadata::immutable(&kind(new), &kind(old), &FieldPath::new("type")).into_iter().collect();
         errors.extend(immutable::validate_update(new, old, &["data"]));
         errors
@@ -114,25 +114,26 @@ impl Strategy for Secret {
     }
 }
 
-fn validate_type(object: &Object, path: &FieldPath, names: &Names) -> Vec<FieldError> {
+fn validate_type(object: &Object, path: &FieldPath, names: &Names) -> FieldErrors {
     let kind = object.str_at(&["type"]).unwrap_or("");
-    let Some(demand) = DEMANDS.iter().find(|d| names.label_key(d.name) == kind) else { return Vec::new() };
+    let Some(demand) = DEMANDS.iter().find(|d| names.label_key(d.name) == kind) else {
+        return FieldErrors::new();
+    };
     let value = |key: &str| entries(object, "data").and_then(|data| data.get(key)).and_then(Value::as_str);
     let required = |key: &str| FieldError::required(&path.key(key), "");
     match demand.keys {
         Keys::All(keys) => keys.iter().filter(|k| value(k).is_none()).map(|k| required(k)).collect(),
-        Keys::Any(keys) if keys.iter().any(|k| value(k).is_some()) => Vec::new(),
+        Keys::Any(keys) if keys.iter().any(|k| value(k).is_some()) => FieldErrors::new(),
         Keys::Any(keys) => keys.iter().map(|k| required(k)).collect(),
-        Keys::Filled(key) if value(key).unwrap_or("").is_empty() => vec![required(key)],
-        Keys::Filled(_) => Vec::new(),
+        Keys::Filled(key) if value(key).unwrap_or("").is_empty() => required(key).into(),
+        Keys::Filled(_) => FieldErrors::new(),
         Keys::Json(key) => match value(key) {
-            None => vec![required(key)],
-            Some(text) if is_json_object(text) => Vec::new(),
-            Some(_) => vec![FieldError::invalid(
-                &path.key(key),
-                "<secret contents redacted>",
-                "must be a JSON object",
-            )],
+            None => required(key).into(),
+            Some(text) if is_json_object(text) => FieldErrors::new(),
+            Some(_) => {
+                let detail = "must be a JSON object";
+                FieldError::invalid(&path.key(key), "<secret contents redacted>", detail).into()
+            }
         },
         Keys::Annotation(name) => {
             let key = names.label_key(name);

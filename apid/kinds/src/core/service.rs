@@ -1,7 +1,7 @@
 //! Service: a name and an address for a set of pods.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ impl Strategy for Service {
         }
     }
 
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let numbers =
             object.items("spec.ports").iter().map(|port| port.get("port").cloned().unwrap_or(json!(0)));
         numbers

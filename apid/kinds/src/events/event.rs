@@ -5,7 +5,7 @@
 //! Requirements D-RM125-11 to -26. What clients of this group must say more than those of the core group; the fields of
 //! errors are called as the core group calls them.
 
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::Value;
@@ -76,7 +76,7 @@ const IMMUTABLE: [&str; 13] = [
 struct Event;
 
 impl Strategy for Event {
-    fn validate(&self, event: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, event: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = validate_series(event);
         let mut wrong = |field: &str, detail: &str| {
             errors.push(FieldError::invalid(&FieldPath::new(field), "", detail));
@@ -102,10 +102,10 @@ impl Strategy for Event {
         errors
     }
 
-    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let changed = |field: &&&str| new.get(field) != old.get(field);
         let shown = |field: &str| new.get(field).cloned().unwrap_or_default();
-        let mut errors: Vec<FieldError> = IMMUTABLE
+        let mut errors: FieldErrors = IMMUTABLE
             .iter()
             .filter(changed)
             .map(|field| FieldError::invalid(&FieldPath::new(field), shown(field), "field is immutable"))
@@ -126,8 +126,8 @@ impl Strategy for Event {
 }
 
 /// What an event that happened more than once says.
-fn validate_series(event: &Object) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_series(event: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     if event.get("series").is_none_or(Value::is_null) {
         return errors;
     }

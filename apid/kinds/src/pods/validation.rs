@@ -4,9 +4,9 @@
 //!
 //! The order of errors is the reference's: of a list of containers what is common to all kinds of containers first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
@@ -14,11 +14,11 @@ use crate::table::cell::Read;
 use crate::{format, labels};
 
 /// What a template of a workload must be: of a selector that selects its pods, which run for ever.
-pub(crate) fn workload(object: &Object) -> Vec<FieldError> {
+pub(crate) fn workload(object: &Object) -> FieldErrors {
     let (spec, template) = (FieldPath::new("spec"), FieldPath::new("spec.template"));
     let selector = object.find("spec.selector").cloned().unwrap_or_default();
     let path = spec.child("selector");
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     if selector.is_null() {
         errors.push(FieldError::required(&path, ""));
     } else {
@@ -54,7 +54,7 @@ pub(crate) fn workload(object: &Object) -> Vec<FieldError> {
 }
 
 /// A template.
-pub(crate) fn template(template: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn template(template: &Value, path: &FieldPath) -> FieldErrors {
     let mut errors =
         labels::validate(template.pointer("/metadata/labels"), &path.child("metadata").child("labels"));
     errors.extend(spec(template.get("spec").unwrap_or(&Value::Null), &path.child("spec")));
@@ -62,7 +62,7 @@ pub(crate) fn template(template: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// A pod's spec.
-pub(crate) fn spec(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn spec(spec: &Value, path: &FieldPath) -> FieldErrors {
     let (mut errors, volumes) = volumes(list(spec, "volumes"), &path.child("volumes"));
     let main = list(spec, "containers");
     if main.is_empty() {
@@ -93,8 +93,8 @@ pub(crate) fn spec(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn container(container: &Value, volumes: &BTreeSet<&str>, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn container(container: &Value, volumes: &BTreeSet<&str>, path: &FieldPath) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     match text(container, "name") {
         "" => errors.push(FieldError::required(&path.child("name"), "")),
         name => errors.extend(labels::invalid(&path.child("name"), name, format::label(name))),
@@ -110,8 +110,8 @@ fn container(container: &Value, volumes: &BTreeSet<&str>, path: &FieldPath) -> V
     errors
 }
 
-fn ports(ports: &[Value], path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn ports(ports: &[Value], path: &FieldPath) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let mut names = BTreeSet::new();
     for (i, port) in ports.iter().enumerate() {
         let path = path.index(i);
@@ -134,8 +134,8 @@ fn ports(ports: &[Value], path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn environment(variables: &[Value], path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn environment(variables: &[Value], path: &FieldPath) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     for (i, variable) in variables.iter().enumerate() {
         let path = path.index(i);
         if text(variable, "name").is_empty() {
@@ -157,8 +157,8 @@ fn environment(variables: &[Value], path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn mounts(mounts: &[Value], volumes: &BTreeSet<&str>, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn mounts(mounts: &[Value], volumes: &BTreeSet<&str>, path: &FieldPath) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let mut places = BTreeSet::new();
     for (i, mount) in mounts.iter().enumerate() {
         let path = path.index(i);
@@ -179,8 +179,8 @@ fn mounts(mounts: &[Value], volumes: &BTreeSet<&str>, path: &FieldPath) -> Vec<F
 }
 
 /// Errors, and the names of the volumes.
-fn volumes<'v>(volumes: &'v [Value], path: &FieldPath) -> (Vec<FieldError>, BTreeSet<&'v str>) {
-    let mut errors = Vec::new();
+fn volumes<'v>(volumes: &'v [Value], path: &FieldPath) -> (FieldErrors, BTreeSet<&'v str>) {
+    let mut errors = FieldErrors::new();
     let mut names = BTreeSet::new();
     for (i, volume) in volumes.iter().enumerate() {
         let path = path.index(i);
@@ -216,9 +216,9 @@ pub(crate) fn not_negative(object: &Object, path: &str) -> Option<FieldError> {
 }
 
 /// What an update may change of a pod that exists: images, a deadline that comes nearer, tolerations that are added.
-pub(crate) fn update(new: &Object, old: &Object) -> Vec<FieldError> {
+pub(crate) fn update(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("spec");
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     for (field, what) in [("containers", "containers"), ("initContainers", "init containers")] {
         let full = format!("spec.{field}");
         if new.items(&full).len() != old.items(&full).len() {
@@ -249,8 +249,8 @@ pub(crate) fn update(new: &Object, old: &Object) -> Vec<FieldError> {
         }
         _ => {}
     }
-    let kept = |toleration: &&Value| !new.items("spec.tolerations").contains(toleration);
-    if old.items("spec.tolerations").iter().any(|toleration| kept(&toleration)) {
+    let tolerations: HashSet<&Value> = new.items("spec.tolerations").iter().collect();
+    if old.items("spec.tolerations").iter().any(|toleration| !tolerations.contains(toleration)) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         errors.push(FieldError::forbidden(&path.child("tolerations"), detail));
         return errors;

@@ -1,7 +1,7 @@
 //! What the two kinds of bindings share: subjects and the reference to a role (requirements A-RBAC-25 to 42).
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
@@ -32,12 +32,7 @@ fn default_group(reference: &mut Map<String, Value>, group: &str) {
 
 /// The whole of a binding. `roles` are the kinds that it may refer to; subjects of a `namespaced` one may leave out
 /// their namespace, which is then the binding's.
-pub(super) fn validate(
-    object: &Object,
-    roles: &[&str],
-    namespaced: bool,
-    ctx: &Context<'_>,
-) -> Vec<FieldError> {
+pub(super) fn validate(object: &Object, roles: &[&str], namespaced: bool, ctx: &Context<'_>) -> FieldErrors {
     let group = ctx.names.group(GROUP);
     let empty = Map::new();
     let mut errors = validate_role(role_ref(object).unwrap_or(&empty), roles, &group);
@@ -49,19 +44,19 @@ pub(super) fn validate(
 }
 
 /// A binding keeps its role for life: its subjects must not gain what nobody granted them.
-pub(super) fn validate_update(new: &Object, old: &Object) -> Vec<FieldError> {
+pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     if role_ref(new) == role_ref(old) {
-        return Vec::new();
+        return FieldErrors::new();
     }
     let part = |field: &str| Value::from(role_ref(new).map_or("", |role| text(role, field)));
     let shown =
         format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", part("apiGroup"), part("kind"), part("name"));
-    vec![FieldError::invalid_text(&FieldPath::new("roleRef"), &shown, "cannot change roleRef")]
+    FieldError::invalid_text(&FieldPath::new("roleRef"), &shown, "cannot change roleRef").into()
 }
 
-fn validate_role(role: &Map<String, Value>, roles: &[&str], group: &str) -> Vec<FieldError> {
+fn validate_role(role: &Map<String, Value>, roles: &[&str], group: &str) -> FieldErrors {
     let path = FieldPath::new("roleRef");
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     if text(role, "apiGroup") != group {
         errors.push(FieldError::not_supported(&path.child("apiGroup"), text(role, "apiGroup"), &[group]));
     }
@@ -80,11 +75,11 @@ fn validate_subject(
     namespaced: bool,
     group: &str,
     path: &FieldPath,
-) -> Vec<FieldError> {
+) -> FieldErrors {
     let name = text(subject, "name");
     let api_group = text(subject, "apiGroup");
     let has_namespace = !text(subject, "namespace").is_empty();
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     if name.is_empty() {
         errors.push(FieldError::required(&path.child("name"), ""));
     }

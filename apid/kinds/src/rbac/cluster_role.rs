@@ -1,6 +1,6 @@
 //! ClusterRole: rules that hold everywhere, or wherever a RoleBinding grants them; perhaps gathered from other roles.
 
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ impl Strategy for ClusterRole {
         true
     }
 
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = rule::validate(object, false);
         if let Some(aggregation) = object.get("aggregationRule").filter(|a| a.is_object()) {
             errors.extend(validate_aggregation(aggregation));
@@ -43,15 +43,15 @@ impl Strategy for ClusterRole {
     }
 }
 
-fn validate_aggregation(aggregation: &Value) -> Vec<FieldError> {
+fn validate_aggregation(aggregation: &Value) -> FieldErrors {
     let path = FieldPath::new("aggregationRule.clusterRoleSelectors");
     let selectors = aggregation.get("clusterRoleSelectors").and_then(Value::as_array);
     let selectors = selectors.map_or(&[][..], Vec::as_slice);
     if selectors.is_empty() {
         let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
-        return vec![FieldError::required(&path, detail)];
+        return FieldError::required(&path, detail).into();
     }
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     for (i, selector) in selectors.iter().enumerate() {
         errors.extend(labels::validate_selector(selector, &path.index(i)));
     }

@@ -1,6 +1,6 @@
 //! ClusterRoleBinding: grants a ClusterRole everywhere.
 
-use apimachinery::field::FieldError;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
 use super::{GROUP, binding};
@@ -37,11 +37,11 @@ impl Strategy for ClusterRoleBinding {
         binding::default(object, ctx);
     }
 
-    fn validate(&self, object: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         binding::validate(object, &["ClusterRole"], false, ctx)
     }
 
-    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         binding::validate_update(new, old)
     }
 

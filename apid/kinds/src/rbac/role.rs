@@ -1,6 +1,6 @@
 //! Role: rules that hold in one namespace.
 
-use apimachinery::field::FieldError;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
 use super::{GROUP, rule};
@@ -33,7 +33,7 @@ impl Strategy for Role {
         true
     }
 
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         rule::validate(object, true)
     }
 }

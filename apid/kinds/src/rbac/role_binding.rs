@@ -1,6 +1,6 @@
 //! RoleBinding: grants a role in its own namespace.
 
-use apimachinery::field::FieldError;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
 use super::{GROUP, binding};
@@ -37,11 +37,11 @@ impl Strategy for RoleBinding {
         binding::default(object, ctx);
     }
 
-    fn validate(&self, object: &Object, ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         binding::validate(object, &["Role", "ClusterRole"], true, ctx)
     }
 
-    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         binding::validate_update(new, old)
     }
 

@@ -1,19 +1,19 @@
 //! Rules of roles (requirements A-RBAC-20 to 24).
 
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Map, Value};
 
 /// The rules of a role; `namespaced` ones cannot name paths.
-pub(super) fn validate(object: &Object, namespaced: bool) -> Vec<FieldError> {
+pub(super) fn validate(object: &Object, namespaced: bool) -> FieldErrors {
     let rules = object.get("rules").and_then(Value::as_array);
     let rules = rules.into_iter().flatten().filter_map(Value::as_object).enumerate();
-    rules.flat_map(|(i, rule)| validate_rule(rule, namespaced, &FieldPath::new("rules").index(i))).collect()
+    rules.map(|(i, rule)| validate_rule(rule, namespaced, &FieldPath::new("rules").index(i))).collect()
 }
 
-fn validate_rule(rule: &Map<String, Value>, namespaced: bool, path: &FieldPath) -> Vec<FieldError> {
+fn validate_rule(rule: &Map<String, Value>, namespaced: bool, path: &FieldPath) -> FieldErrors {
     let list = |field: &str| rule.get(field).and_then(Value::as_array).filter(|l| !l.is_empty());
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::new();
     if list("verbs").is_none() {
         errors.push(FieldError::required(&path.child("verbs"), "verbs must contain at least one value"));
     }

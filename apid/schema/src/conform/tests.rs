@@ -317,3 +317,14 @@ fn conforming_twice_changes_nothing() {
     }
     assert!(conformed > 1000, "{conformed}");
 }
+
+#[test]
+fn unknown_fields_below_a_long_key_are_told_in_bounded_text() {
+    let long = "k".repeat(200_000);
+    let unknown: Map<String, Value> = (0..20_000).map(|i| (format!("unknown{i}"), json!(1))).collect();
+    let mut object = Object::from_value(json!({"properties": {long: unknown}})).unwrap();
+    // 20,000 paths with the whole key would take 4 GB.
+    let conformed = Schema::of("apiextensions/v1.JSONSchemaProps").unwrap().conform(&mut object).unwrap();
+    assert_eq!(conformed.unknown.len(), 100);
+    assert!(conformed.unknown.iter().map(String::len).sum::<usize>() < 100_000);
+}

@@ -8,10 +8,10 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): nesting is limited to [`DEPTH`] levels, and the tree is no larger than a small multiple of the
-//! input, since every value takes bytes of it.
+//! INVARIANT (bounded): nesting is limited to [`DEPTH`] levels, and values and keys are charged to the decode budget before
+//! they enter the tree. Without it, empty messages of two bytes would each become an object of 0.7 kB.
 
-use apimachinery::codec::{self, Limits};
+use apimachinery::codec::{self, Budget, Cost, DecodeError, Limits};
 use apimachinery::object::{Map, Number, Object, Value};
 use apimachinery::time::{from_unix, micro_time, time as time_text};
 use base64::Engine as _;
@@ -41,6 +41,9 @@ pub enum ProtobufError {
     /// Deeper than [`DEPTH`].
     #[error("the message is nested deeper than {DEPTH} levels")]
     TooDeep,
+    /// The tree exceeds the decode budget.
+    #[error("{0}")]
+    Budget(#[from] DecodeError),
     /// A number or wire type that no encoder writes.
     #[error("the message is malformed")]
     Malformed,
@@ -49,15 +52,61 @@ pub enum ProtobufError {
 type Result<T, E = ProtobufError> = std::result::Result<T, E>;
 
 impl Schema {
-    /// Reads a message of this type.
+    /// Reads a message of this type. Of the limits only the decode budget counts.
     ///
     /// # Errors
     ///
     /// See [`ProtobufError`].
-    pub fn read_protobuf(&'static self, bytes: &[u8]) -> Result<Object> {
+    pub fn read_protobuf(&'static self, bytes: &[u8], limits: Limits) -> Result<Object> {
         let mut map = Map::new();
-        message(self, &[], bytes, &mut map, 0)?;
+        let mut budget = Budget::new(limits);
+        budget.charge(Cost::OBJECT)?;
+        message(self, &[], bytes, &mut map, Place { budget: &mut budget, depth: 0 })?;
         Ok(Object(map))
+    }
+}
+
+/// The nesting of a message and what the tree may still cost.
+struct Place<'b> {
+    budget: &'b mut Budget,
+    depth: usize,
+}
+
+impl Place<'_> {
+    /// The same level, borrowed for a call.
+    fn here(&mut self) -> Place<'_> {
+        Place { budget: self.budget, depth: self.depth }
+    }
+
+    /// One level further down.
+    fn deeper(&mut self) -> Place<'_> {
+        Place { budget: self.budget, depth: self.depth + 1 }
+    }
+
+    fn charge(&mut self, cost: Cost) -> Result<()> {
+        Ok(self.budget.charge(cost)?)
+    }
+
+    /// Counts a value that holds no others.
+    fn leaf(&mut self, value: Value) -> Result<Value> {
+        self.charge(Cost::shallow(&value))?;
+        Ok(value)
+    }
+
+    /// The list in a field, with the cost of a new one.
+    fn list_in<'m>(&mut self, into: &'m mut Map<String, Value>, name: &str) -> Result<&'m mut Value> {
+        if !into.contains_key(name) {
+            self.charge(Cost::key(name.len(), into.len()).plus(Cost::LIST))?;
+        }
+        Ok(into.entry(name).or_insert_with(|| Value::Array(Vec::new())))
+    }
+
+    /// The map in a field, with the cost of a new one.
+    fn map_in<'m>(&mut self, into: &'m mut Map<String, Value>, name: &str) -> Result<&'m mut Value> {
+        if !into.contains_key(name) {
+            self.charge(Cost::key(name.len(), into.len()).plus(Cost::OBJECT))?;
+        }
+        Ok(into.entry(name).or_insert_with(|| Value::Object(Map::new())))
     }
 }
 
@@ -124,9 +173,9 @@ fn message(
     outer: &[u32],
     bytes: &[u8],
     into: &mut Map<String, Value>,
-    depth: usize,
+    mut place: Place<'_>,
 ) -> Result<()> {
-    if depth > DEPTH {
+    if place.depth > DEPTH {
         return Err(ProtobufError::TooDeep);
     }
     let mut fields = Fields(bytes);
@@ -139,13 +188,14 @@ fn message(
         if here(&field.tags).is_some_and(|(_, inner)| inner > 0) {
             // The fields of an embedded type stand beside the others in JSON.
             let outer: Vec<u32> = outer.iter().copied().chain([number]).collect();
-            message(schema, &outer, submessage(wire, field.name)?, into, depth + 1)?;
+            message(schema, &outer, submessage(wire, field.name)?, into, place.deeper())?;
         } else {
             match &field.ty {
                 Type::List(of) if field.wrapped => {
-                    drop(into.insert(field.name.to_owned(), wrapped(of, wire, field.name, depth)?));
+                    place.charge(Cost::key(field.name.len(), into.len()))?;
+                    drop(into.insert(field.name.to_owned(), wrapped(of, wire, field.name, place.here())?));
                 }
-                ty => add(ty, wire, field.name, into, depth)?,
+                ty => add(ty, wire, field.name, into, place.here())?,
             }
         }
     }
@@ -158,24 +208,26 @@ fn add(
     wire: Wire<'_>,
     name: &str,
     into: &mut Map<String, Value>,
-    depth: usize,
+    mut place: Place<'_>,
 ) -> Result<()> {
     match ty {
         Type::Pointer(of) if matches!(**of, Type::List(_) | Type::Map(_) | Type::ResourceList) => {
-            add(of, wire, name, into, depth)
+            add(of, wire, name, into, place)
         }
         Type::List(of) => {
-            let slot = into.entry(name).or_insert_with(|| Value::Array(Vec::new()));
-            let Value::Array(items) = slot else { return Ok(()) };
-            items_of(of, wire, name, items, depth)
+            let Value::Array(items) = place.list_in(into, name)? else { return Ok(()) };
+            items_of(of, wire, name, items, place)
         }
-        Type::Map(of) => pair(wire, name, into, |bytes| value_of_pair(of, bytes, name, depth)),
-        Type::ResourceList => pair(wire, name, into, |bytes| match bytes {
-            Some(wire) => quantity(wire, name),
-            None => Ok(Value::from("0")),
+        Type::Map(of) => pair(wire, name, into, place, |bytes, place| value_of_pair(of, bytes, name, place)),
+        Type::ResourceList => pair(wire, name, into, place, |bytes, mut place| {
+            place.leaf(match bytes {
+                Some(wire) => quantity(wire, name)?,
+                None => Value::from("0"),
+            })
         }),
         _ => {
-            let value = single(ty, wire, name, depth)?;
+            place.charge(Cost::key(name.len(), into.len()))?;
+            let value = single(ty, wire, name, place)?;
             match (into.get_mut(name), value) {
                 // A message that comes in parts is put together.
                 (Some(Value::Object(map)), Value::Object(more)) => map.extend(more),
@@ -191,16 +243,16 @@ fn items_of(
     wire: Wire<'_>,
     name: &str,
     items: &mut Vec<Value>,
-    depth: usize,
+    mut place: Place<'_>,
 ) -> Result<()> {
     match (ty, wire) {
         (Type::Bool | Type::Int32 | Type::Int64, Wire::Bytes(mut packed)) => {
             while !packed.is_empty() {
                 let value = Wire::Varint(varint(&mut packed)?);
-                items.push(single(ty, value, name, depth)?);
+                items.push(single(ty, value, name, place.here())?);
             }
         }
-        _ => items.push(single(ty, wire, name, depth)?),
+        _ => items.push(single(ty, wire, name, place)?),
     }
     Ok(())
 }
@@ -210,7 +262,8 @@ fn pair<'a>(
     wire: Wire<'a>,
     name: &str,
     into: &mut Map<String, Value>,
-    value: impl FnOnce(Option<Wire<'a>>) -> Result<Value>,
+    mut place: Place<'_>,
+    value: impl FnOnce(Option<Wire<'a>>, Place<'_>) -> Result<Value>,
 ) -> Result<()> {
     let mut fields = Fields(submessage(wire, name)?);
     let (mut key, mut found) = ("", None);
@@ -221,40 +274,50 @@ fn pair<'a>(
             _ => {}
         }
     }
-    let slot = into.entry(name).or_insert_with(|| Value::Object(Map::new()));
-    if let Value::Object(map) = slot {
-        map.insert(key.to_owned(), value(found)?);
+    if let Value::Object(map) = place.map_in(into, name)? {
+        place.charge(Cost::key(key.len(), map.len()))?;
+        map.insert(key.to_owned(), value(found, place)?);
     }
     Ok(())
 }
 
 /// The value of a map's entry; a list is wrapped in a message of its own.
-fn value_of_pair(ty: &'static Type, wire: Option<Wire<'_>>, name: &str, depth: usize) -> Result<Value> {
+fn value_of_pair(
+    ty: &'static Type,
+    wire: Option<Wire<'_>>,
+    name: &str,
+    mut place: Place<'_>,
+) -> Result<Value> {
     match (ty, wire) {
-        (Type::List(of), Some(wire)) => wrapped(of, wire, name, depth),
-        (Type::List(_), None) => Ok(Value::Array(Vec::new())),
-        (ty, Some(wire)) => single(ty, wire, name, depth),
-        (ty, None) => Ok(ty.zero()),
+        (Type::List(of), Some(wire)) => wrapped(of, wire, name, place),
+        (Type::List(_), None) => place.leaf(Value::Array(Vec::new())),
+        (ty, Some(wire)) => single(ty, wire, name, place),
+        (ty, None) => {
+            let zero = ty.zero();
+            place.budget.charge_tree(&zero)?;
+            Ok(zero)
+        }
     }
 }
 
 /// A message of the items of a list.
-fn wrapped(of: &'static Type, wire: Wire<'_>, name: &str, depth: usize) -> Result<Value> {
+fn wrapped(of: &'static Type, wire: Wire<'_>, name: &str, mut place: Place<'_>) -> Result<Value> {
+    place.charge(Cost::LIST)?;
     let mut items = Vec::new();
     let mut fields = Fields(submessage(wire, name)?);
     while let Some((number, wire)) = fields.next()? {
         if number == 1 {
-            items_of(of, wire, name, &mut items, depth + 1)?;
+            items_of(of, wire, name, &mut items, place.deeper())?;
         }
     }
     Ok(Value::Array(items))
 }
 
 /// One value that is no list and no map.
-fn single(ty: &'static Type, wire: Wire<'_>, name: &str, depth: usize) -> Result<Value> {
+fn single(ty: &'static Type, wire: Wire<'_>, name: &str, mut place: Place<'_>) -> Result<Value> {
     let wrong = || ProtobufError::WireType(name.to_owned());
-    Ok(match (ty, wire) {
-        (Type::Pointer(of), wire) => single(of, wire, name, depth)?,
+    let leaf = match (ty, wire) {
+        (Type::Pointer(of), wire) => return single(of, wire, name, place),
         (Type::String(_), wire) => Value::from(text(wire, name)?),
         (Type::Bool, Wire::Varint(n)) => Value::Bool(n != 0),
         (Type::Int32, Wire::Varint(n)) => Value::from(int32(n)),
@@ -266,20 +329,23 @@ fn single(ty: &'static Type, wire: Wire<'_>, name: &str, depth: usize) -> Result
         (Type::Time | Type::MicroTime, wire) => time(ty, submessage(wire, name)?, name)?,
         (Type::Quantity, wire) => quantity(wire, name)?,
         (Type::IntOrString, wire) => int_or_string(submessage(wire, name)?, name)?,
-        (Type::Any, wire) => raw(submessage(wire, name)?, name)?,
+        (Type::Any, wire) => return raw(submessage(wire, name)?, name, place.budget),
         (Type::Struct(of), wire) => {
+            place.charge(Cost::OBJECT)?;
             let mut map = Map::new();
             if let Some(schema) = of.schema() {
-                message(schema, &[], submessage(wire, name)?, &mut map, depth + 1)?;
+                message(schema, &[], submessage(wire, name)?, &mut map, place.deeper())?;
             }
-            Value::Object(map)
+            place.charge(Cost::object_end(map.len(), None))?;
+            return Ok(Value::Object(map));
         }
         (Type::SchemaOrBool(of) | Type::SchemaOrArray(of) | Type::SchemaOrStrings(of), wire) => {
             let schema = of.schema().ok_or_else(wrong)?;
-            schema_or(ty, schema, submessage(wire, name)?, name, depth)?
+            return schema_or(ty, schema, submessage(wire, name)?, name, place);
         }
         _ => return Err(wrong()),
-    })
+    };
+    place.leaf(leaf)
 }
 
 fn submessage<'a>(wire: Wire<'a>, name: &str) -> Result<&'a [u8]> {
@@ -346,7 +412,7 @@ fn int_or_string(bytes: &[u8], name: &str) -> Result<Value> {
 }
 
 /// A message with JSON.
-fn raw(bytes: &[u8], name: &str) -> Result<Value> {
+fn raw(bytes: &[u8], name: &str, budget: &mut Budget) -> Result<Value> {
     let mut fields = Fields(bytes);
     let mut json: &[u8] = b"";
     while let Some((number, wire)) = fields.next()? {
@@ -355,10 +421,14 @@ fn raw(bytes: &[u8], name: &str) -> Result<Value> {
         }
     }
     if json.is_empty() {
+        budget.charge(Cost::NULL)?;
         return Ok(Value::Null);
     }
-    let decoded = codec::json::decode(json, Limits::BODY);
-    decoded.map(|d| d.value).map_err(|error| ProtobufError::Raw(name.to_owned(), error.to_string()))
+    match codec::json::decode_within(json, budget) {
+        Ok(decoded) => Ok(decoded.value),
+        Err(error) if error.exceeds_budget() => Err(ProtobufError::Budget(error)),
+        Err(error) => Err(ProtobufError::Raw(name.to_owned(), error.to_string())),
+    }
 }
 
 /// A message with a schema and what may stand in its place.
@@ -367,11 +437,13 @@ fn schema_or(
     schema: &'static Schema,
     bytes: &[u8],
     name: &str,
-    depth: usize,
+    mut place: Place<'_>,
 ) -> Result<Value> {
-    let read = |bytes: &[u8]| {
+    let read = |bytes: &[u8], mut place: Place<'_>| -> Result<Value> {
+        place.charge(Cost::OBJECT)?;
         let mut map = Map::new();
-        message(schema, &[], bytes, &mut map, depth + 1)?;
+        message(schema, &[], bytes, &mut map, place.deeper())?;
+        place.charge(Cost::object_end(map.len(), None))?;
         Ok(Value::Object(map))
     };
     let mut fields = Fields(bytes);
@@ -379,17 +451,20 @@ fn schema_or(
     while let Some((number, wire)) = fields.next()? {
         match (ty, number, wire) {
             (Type::SchemaOrBool(_), 1, Wire::Varint(n)) => allows = n != 0,
-            (Type::SchemaOrBool(_), 2, Wire::Bytes(bytes)) => one = Some(read(bytes)?),
+            (Type::SchemaOrBool(_), 2, Wire::Bytes(bytes)) => one = Some(read(bytes, place.here())?),
             (Type::SchemaOrBool(_), ..) => {}
-            (_, 1, Wire::Bytes(bytes)) => one = Some(read(bytes)?),
-            (Type::SchemaOrArray(_), 2, Wire::Bytes(bytes)) => list.push(read(bytes)?),
-            (Type::SchemaOrStrings(_), 2, wire) => list.push(Value::from(text(wire, name)?)),
+            (_, 1, Wire::Bytes(bytes)) => one = Some(read(bytes, place.here())?),
+            (Type::SchemaOrArray(_), 2, Wire::Bytes(bytes)) => list.push(read(bytes, place.here())?),
+            (Type::SchemaOrStrings(_), 2, wire) => list.push(place.leaf(Value::from(text(wire, name)?))?),
             _ => {}
         }
     }
-    Ok(match (one, ty) {
-        (Some(schema), _) => schema,
-        (None, Type::SchemaOrBool(_)) => Value::Bool(allows),
-        (None, _) => Value::Array(list),
-    })
+    match (one, ty) {
+        (Some(schema), _) => Ok(schema),
+        (None, Type::SchemaOrBool(_)) => place.leaf(Value::Bool(allows)),
+        (None, _) => {
+            place.charge(Cost::LIST)?;
+            Ok(Value::Array(list))
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Messages by hand, and objects of every type there and back.
 
 use apimachinery::clock::{Chance, SeededChance};
+use apimachinery::codec::Limits;
 use apimachinery::object::{Map, Object, Value};
 use serde_json::json;
 
@@ -24,7 +25,7 @@ fn bytes(number: u8, content: &[u8]) -> Vec<u8> {
 }
 
 fn read(ty: &str, parts: &[Vec<u8>]) -> Result<Value, ProtobufError> {
-    Schema::of(ty).unwrap().read_protobuf(&parts.concat()).map(Object::into_value)
+    Schema::of(ty).unwrap().read_protobuf(&parts.concat(), Limits::BODY).map(Object::into_value)
 }
 
 #[test]
@@ -191,7 +192,7 @@ fn what_protobuf_does_not_leave_out_is_written() {
     let long = "x".repeat(300);
     assert_eq!(written("meta/v1.StatusCause", json!({"message": long}))[..5], [10, 0, 18, 0xac, 2]);
     let nested = written("meta/v1.StatusDetails", json!({"causes": [{"message": long}]}));
-    let read = Schema::of("meta/v1.StatusDetails").unwrap().read_protobuf(&nested).unwrap();
+    let read = Schema::of("meta/v1.StatusDetails").unwrap().read_protobuf(&nested, Limits::BODY).unwrap();
     assert_eq!(read.at(&["causes"]).unwrap()[0]["message"], long);
 }
 
@@ -271,8 +272,9 @@ fn every_type_goes_there_and_back() {
             schema.conform(&mut object).unwrap_or_else(|error| panic!("{}: {error}: {object:?}", slot.name));
             let mut bytes = Vec::new();
             schema.write_protobuf(&object, &mut bytes);
-            let mut read =
-                schema.read_protobuf(&bytes).unwrap_or_else(|e| panic!("{}: {e}: {object:?}", slot.name));
+            let mut read = schema
+                .read_protobuf(&bytes, Limits::BODY)
+                .unwrap_or_else(|e| panic!("{}: {e}: {object:?}", slot.name));
             schema.conform(&mut read).unwrap();
             // Fields without a number are in the stored form and not in the message.
             for field in schema.fields.iter().filter(|field| field.tags.is_empty()) {

@@ -12,6 +12,7 @@ mod forms;
 mod gadgets;
 mod headers;
 mod hostile;
+mod limits;
 mod metadata;
 mod objects;
 mod owners;
@@ -193,6 +194,7 @@ impl Server {
             request_timeout,
             delete_workers: 4,
             min_watch_timeout: Duration::from_secs(1800),
+            body_limits: apimachinery::codec::Limits::BODY,
         }));
         surroundings.attach(&plane);
         writes.attach(&plane);

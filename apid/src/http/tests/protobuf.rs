@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use apimachinery::codec::Limits;
 use apimachinery::object::Object;
 use http_body_util::BodyExt as _;
 use prost::Message;
@@ -127,7 +128,7 @@ async fn get(server: &Server, url: &str, accept: &str) -> Reply {
 fn tree(body: &[u8], schema: &str) -> Value {
     let (api_version, kind, raw) = open(body);
     let schema = Schema::of(schema).unwrap();
-    let mut object = schema.read_protobuf(&raw).unwrap();
+    let mut object = schema.read_protobuf(&raw, Limits::BODY).unwrap();
     schema.conform(&mut object).unwrap();
     object.set_type(&api_version, &kind);
     object.into_value()

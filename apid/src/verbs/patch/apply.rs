@@ -11,6 +11,7 @@
 //! `fieldValidation` says; under the neutral names undeclared fields follow `fieldValidation` and the rest is 400.
 
 use apimachinery::codec::{self, Decoded, Limits};
+use apimachinery::field::{ERRORS_MAX, shorten};
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use apply::server_side::{Apply, ApplyError, LastApplied, conflict_status};
@@ -18,6 +19,7 @@ use apply::typed::{TypingError, drop_undeclared};
 use schema::Schema;
 
 use super::super::create::{fit_namespace, insert};
+use super::super::decode::undecodable;
 use super::super::modify::Modified;
 use super::super::options::{FieldValidation, WriteOptions};
 use super::super::ownership::{Ownership, Wanted};
@@ -32,6 +34,8 @@ const TOOL: &str = "kubectl";
 pub(super) struct Intent {
     object: Object,
     duplicates: Vec<String>,
+    /// The limits of the body and of the result.
+    limits: Limits,
 }
 
 impl Intent {
@@ -39,22 +43,28 @@ impl Intent {
     ///
     /// # Errors
     ///
-    /// 400: neither, or not an object.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, Status> {
-        let failed = |why: &dyn std::fmt::Display| Status::bad_request(format!("error decoding YAML: {why}"));
-        let json =
-            bytes.trim_ascii_start().starts_with(b"{").then(|| codec::json::decode(bytes, Limits::BODY));
+    /// 400: neither, or not an object. 413: over the decode budget.
+    pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Self, Status> {
+        let failed = |why: &str| Status::bad_request(format!("error decoding YAML: {why}"));
+        let json = bytes.trim_ascii_start().starts_with(b"{").then(|| codec::json::decode(bytes, limits));
         let Decoded { value, duplicates } = match json {
             Some(Ok(decoded)) => decoded,
-            _ => codec::yaml::decode(bytes, Limits::BODY).map_err(|error| failed(&error))?,
+            Some(Err(error)) if error.exceeds_budget() => return Err(undecodable(&error, failed)),
+            _ => codec::yaml::decode(bytes, limits).map_err(|error| undecodable(&error, failed))?,
         };
         match value {
-            Value::Null => Ok(Intent { object: Object::default(), duplicates }),
+            Value::Null => Ok(Intent { object: Object::default(), duplicates, limits }),
             value => match Object::from_value(value) {
-                Ok(object) => Ok(Intent { object, duplicates }),
-                Err(_) => Err(failed(&"it is not an object")),
+                Ok(object) => Ok(Intent { object, duplicates, limits }),
+                Err(_) => Err(failed("it is not an object")),
             },
         }
+    }
+
+    /// 413 when the object that the apply makes exceeds the decode budget.
+    pub(super) fn check_result(&self, object: &Object) -> Result<(), Status> {
+        let checked = self.limits.check_map(&object.0);
+        checked.map_err(|error| undecodable(&error, |why| Status::bad_request(why)))
     }
 
     /// 400: another type than that of the URL.
@@ -108,13 +118,15 @@ pub(super) async fn apply(
     let apply = Apply { write, force: options.force, last_applied };
     let lay = |live: &Object| {
         let mut object = apply.run(live, &patch).map_err(|error| refusal(call, &patch, error))?.object;
+        intent.check_result(&object)?;
         let stored = served.conform(&mut object).and_then(|_| served.to_stored(&mut object, names));
         stored.map_err(|error| unfit(call, &patch, &error.to_string()))?;
         fit_name(call, &object)?;
         let namespace = object.namespace();
         if !namespace.is_empty() && namespace != call.namespace {
             return Err(Status::bad_request(format!(
-                "the namespace of the object ({namespace}) does not match the namespace on the request ({})",
+                "the namespace of the object ({}) does not match the namespace on the request ({})",
+                shorten(namespace),
                 call.namespace
             )));
         }
@@ -165,7 +177,10 @@ pub(super) fn refusal(call: &Call<'_>, patch: &Object, error: ApplyError) -> Sta
             } else {
                 behaviour.undeclared_field_fails_apply
             };
-            let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            let mut text: Vec<String> = errors.iter().take(ERRORS_MAX).map(ToString::to_string).collect();
+            if errors.len() > ERRORS_MAX {
+                text.push("and more".to_owned());
+            }
             mistyped(patch, &text.join("\n"), internal)
         }
     }
@@ -179,8 +194,8 @@ pub(super) fn unfit(call: &Call<'_>, patch: &Object, why: &str) -> Status {
 fn mistyped(patch: &Object, why: &str, internal: bool) -> Status {
     let text = format!(
         "failed to create typed patch object ({}/{}; {}): {why}",
-        patch.namespace(),
-        patch.name(),
+        shorten(patch.namespace()),
+        shorten(patch.name()),
         type_name(patch.api_version(), patch.kind())
     );
     if internal { Status::failure(Reason::Unknown, text) } else { Status::bad_request(text) }
@@ -189,5 +204,5 @@ fn mistyped(patch: &Object, why: &str, internal: bool) -> Status {
 /// `/v1, Kind=ConfigMap`: an empty group keeps its slash.
 fn type_name(api_version: &str, kind: &str) -> String {
     let slash = if api_version.contains('/') || api_version.is_empty() { "" } else { "/" };
-    format!("{slash}{api_version}, Kind={kind}")
+    format!("{slash}{}, Kind={}", shorten(api_version), shorten(kind))
 }

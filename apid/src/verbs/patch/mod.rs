@@ -21,6 +21,7 @@ use apimachinery::status::{Details, Reason, Status};
 use kinds::Resource;
 use schema::{Schema, TypeError};
 
+use super::decode::undecodable;
 use super::modify::Modified;
 use super::options::{FieldValidation, WriteOptions};
 use super::ownership::Wanted;
@@ -47,6 +48,8 @@ pub struct Patch {
     /// As sent, for messages.
     text: String,
     duplicates: Vec<String>,
+    /// The limits of the patch and of the object that it makes.
+    limits: Limits,
 }
 
 #[derive(Clone, Debug)]
@@ -65,8 +68,11 @@ const MEDIA_TYPES: [&str; 4] = [
     "application/apply-patch+yaml",
 ];
 
-/// Bytes of a patch that a message repeats.
+/// Bytes of a patch that a message can repeat.
 const SHOWN: usize = 1024;
+
+/// What stands in messages in place of the patch of a Secret.
+const REDACTED: &str = "<secret contents redacted>";
 
 impl Patch {
     /// The type of a patch by its media type.
@@ -88,15 +94,16 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// 400: not JSON, or not of the form of a patch. 413: too many operations. 422: an operation that does not exist.
-    pub fn parse(kind: Kind, bytes: &[u8]) -> Result<Self, Status> {
+    /// 400: not JSON, or not of the form of a patch. 413: too many operations, or over the decode budget. 422: an operation
+    /// that does not exist.
+    pub fn parse(kind: Kind, bytes: &[u8], limits: Limits) -> Result<Self, Status> {
         let shown = String::from_utf8_lossy(bytes.get(..SHOWN).unwrap_or(bytes)).into_owned();
         if kind == Kind::Apply {
-            let document = Document::Intent(apply::Intent::read(bytes)?);
-            return Ok(Patch { document, text: shown, duplicates: Vec::new() });
+            let document = Document::Intent(apply::Intent::read(bytes, limits)?);
+            return Ok(Patch { document, text: shown, duplicates: Vec::new(), limits });
         }
-        let decoded = codec::json::decode(bytes, Limits::BODY)
-            .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+        let malformed = |why: &str| Status::bad_request(format!("error decoding patch: {why}"));
+        let decoded = codec::json::decode(bytes, limits).map_err(|error| undecodable(&error, malformed))?;
         let document = match (kind, decoded.value) {
             (Kind::Json, document) => Document::Json(json_patch::parse(document).map_err(json_failure)?),
             (Kind::Merge, patch @ Value::Object(_)) => Document::Merge(patch),
@@ -105,14 +112,15 @@ impl Patch {
                 return Err(Status::bad_request("error decoding patch: a merge patch is an object"));
             }
         };
-        Ok(Patch { document, text: shown, duplicates: decoded.duplicates })
+        Ok(Patch { document, text: shown, duplicates: decoded.duplicates, limits })
     }
 
     fn apply(&self, call: &Call<'_>, schema: &str, object: Map<String, Value>) -> Result<Value, Status> {
         match &self.document {
             Document::Json(operations) => {
                 let lenient = call.plane.names.behaviour.replace_of_missing_key_succeeds;
-                json_patch::apply(operations, Value::Object(object), lenient).map_err(json_failure)
+                json_patch::apply(operations, Value::Object(object), lenient, self.limits)
+                    .map_err(json_failure)
             }
             Document::Merge(patch) => Ok(merge_patch::apply(Value::Object(object), patch)),
             Document::Strategic(patch) => {
@@ -140,29 +148,38 @@ impl Patch {
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
         let old_version = old.api_version().to_owned();
+        let is_secret = (kind.kind.kind, old_version.as_str()) == ("Secret", "v1");
         let value = self.apply(call, kind.kind.schema, old.0)?;
-        let mut new = Object::from_value(value).map_err(|_| self.unfit("the result is not an object"))?;
+        self.limits.check(&value).map_err(|error| undecodable(&error, |why| Status::bad_request(why)))?;
+        let mut new =
+            Object::from_value(value).map_err(|_| self.unfit("the result is not an object", is_secret))?;
         let same = new.api_version() == old_version;
         let version = if same { None } else { call.plane.registry.version_of(kind, new.api_version()) };
         if new.kind() != kind.kind.kind || (!same && version.is_none()) {
             return Err(Status::bad_request("a patch cannot change kind and apiVersion"));
         }
         let version = version.map_or(kind, |version| &**version);
-        let unfit = |error: TypeError| self.unfit(&error.to_string());
+        let unfit = |error: TypeError| self.unfit(&error.to_string(), is_secret);
         let conformed = version.conform(&mut new).map_err(unfit)?;
         let strict_is_invalid = call.plane.names.behaviour.strict_patch_is_invalid;
         // Requirements, appendix (g) 23.
-        let refuse =
-            |why: String| if strict_is_invalid { self.unfit(&why) } else { Status::bad_request(why) };
+        let refuse = |why: String| {
+            if strict_is_invalid { self.unfit(&why, is_secret) } else { Status::bad_request(why) }
+        };
         let warnings = validation.report(&self.duplicates, &conformed.unknown, refuse)?;
         version.to_stored(&mut new, &call.plane.names).map_err(unfit)?;
         Ok((new, warnings))
     }
 
-    /// 422: what the patch makes is not of the kind. Found at the patch, as the reference has it.
-    fn unfit(&self, why: &str) -> Status {
+    /// 422: what the patch makes is not of the kind. Found at the patch, as the reference has it. The patch of a Secret is
+    /// not shown: Statuses go to the audit log.
+    fn unfit(&self, why: &str, is_secret: bool) -> Status {
         let nothing = GroupKind { group: String::new(), kind: String::new() };
         let mut text = String::new();
+        if is_secret {
+            let shown = FieldError::invalid(&FieldPath::new("patch"), REDACTED, why);
+            return Status::invalid(&nothing, "", &[shown]);
+        }
         match &self.document {
             Document::Strategic(patch) => map_in_go(patch, &mut text),
             _ => text.push_str(&self.text),
@@ -210,6 +227,7 @@ fn json_failure(error: json_patch::Error) -> Status {
             Status::failure(Reason::Invalid, text).with_details(Details::default())
         }
         json_patch::Error::TooLarge(_) => Status::too_large(text),
+        json_patch::Error::Budget(error) => undecodable(&error, |why| Status::bad_request(why)),
     }
 }
 

@@ -57,6 +57,7 @@ pub(super) async fn apply(
         let mut shown = scale::of(old);
         of_scale(&owners, &versions.api_version).write(&mut shown);
         let mut new = apply.run(&shown, &patch).map_err(|error| refusal(call, &patch, error))?.object;
+        intent.check_result(&new)?;
         let owners_of_scale = Managed::of(&new);
         body.conform(&mut new).map_err(|error| unfit(call, &patch, &error.to_string()))?;
         fit_name(call, &new)?;

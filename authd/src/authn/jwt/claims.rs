@@ -19,7 +19,7 @@ use crate::tokens::claims::{first_valid, time_claim};
 use crate::tokens::jose;
 
 /// What claims may be. A provider's own nest three levels deep.
-const LIMITS: Limits = Limits { bytes: jose::LARGEST, depth: 32 };
+const LIMITS: Limits = Limits { bytes: jose::LARGEST, depth: 32, ..Limits::BODY };
 /// Seconds that the issuer's clock may be ahead of ours.
 const LEEWAY: f64 = 300.0;
 

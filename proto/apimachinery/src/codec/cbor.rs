@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Number, Value};
 
-use super::{DecodeError, Decoded, Limits};
+use super::{Budget, Cost, DecodeError, Decoded, Limits};
 
 /// The tag 55799 as it is written: what every document begins with.
 pub const MAGIC: [u8; 3] = [0xd9, 0xd9, 0xf7];
@@ -134,7 +134,8 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
     if input.len() > limits.bytes {
         return Err(DecodeError::TooLarge(limits.bytes));
     }
-    let mut reader = Reader { input, at: 0, limits, path: Vec::new(), duplicates: Vec::new() };
+    let budget = Budget::new(limits);
+    let mut reader = Reader { input, at: 0, limits, budget, path: Vec::new(), duplicates: Vec::new() };
     let value = reader.value(0)?;
     if reader.at < input.len() {
         return Err(reader.wrong("more after the item"));
@@ -146,6 +147,7 @@ struct Reader<'a> {
     input: &'a [u8],
     at: usize,
     limits: Limits,
+    budget: Budget,
     path: Vec<Step>,
     duplicates: Vec<String>,
 }
@@ -197,17 +199,35 @@ impl<'a> Reader<'a> {
         }
         let (major, short, argument) = self.head()?;
         match major {
-            major::UNSIGNED => Ok(Value::from(argument)),
+            major::UNSIGNED => self.leaf(Value::from(argument)),
             major::NEGATIVE => match i64::try_from(argument) {
-                Ok(argument) => Ok(Value::from(!argument)),
+                Ok(argument) => self.leaf(Value::from(!argument)),
                 Err(_) => Err(self.wrong("an integer below 64 bits")),
             },
-            major::BYTES | major::TEXT => self.text(argument).map(Value::String),
-            major::ARRAY => self.array(argument, depth),
-            major::MAP => self.map(argument, depth),
+            major::BYTES | major::TEXT => {
+                let text = self.text(argument)?;
+                self.leaf(Value::String(text))
+            }
+            major::ARRAY => {
+                self.budget.charge(Cost::LIST)?;
+                self.array(argument, depth)
+            }
+            major::MAP => {
+                self.budget.charge(Cost::OBJECT)?;
+                self.map(argument, depth)
+            }
             major::TAG => self.tagged(argument, depth),
-            _ => self.simple(short, argument),
+            _ => {
+                let value = self.simple(short, argument)?;
+                self.leaf(value)
+            }
         }
+    }
+
+    /// A value without values in it, counted.
+    fn leaf(&mut self, value: Value) -> Result<Value, DecodeError> {
+        self.budget.charge(Cost::shallow(&value))?;
+        Ok(value)
     }
 
     fn text(&mut self, length: u64) -> Result<String, DecodeError> {
@@ -240,6 +260,7 @@ impl<'a> Reader<'a> {
                 return Err(self.wrong("a key that is no text"));
             }
             let key = self.text(argument)?;
+            self.budget.charge(Cost::key(key.len(), map.len()))?;
             self.path.push(Step::Key(key.clone()));
             if map.contains_key(&key) {
                 self.duplicate();
@@ -248,6 +269,11 @@ impl<'a> Reader<'a> {
             self.path.pop();
             map.insert(key, value);
         }
+        let name = match self.path.last() {
+            Some(Step::Key(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        self.budget.charge(Cost::object_end(map.len(), name))?;
         Ok(Value::Object(map))
     }
 
@@ -269,7 +295,10 @@ impl<'a> Reader<'a> {
         match tag {
             SELF_DESCRIBED if self.at == MAGIC.len() => self.value(depth),
             EXPECTED_BASE64 => match self.head()? {
-                (major::BYTES, _, length) => Ok(Value::String(STANDARD.encode(self.bytes(length)?))),
+                (major::BYTES, _, length) => {
+                    let text = STANDARD.encode(self.bytes(length)?);
+                    self.leaf(Value::String(text))
+                }
                 _ => Err(self.wrong("a tag of bytes on something else")),
             },
             _ => Err(self.wrong("a tag that is not known")),
@@ -308,7 +337,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const LIMITS: Limits = Limits { bytes: 1000, depth: 10 };
+    const LIMITS: Limits = Limits { bytes: 1000, depth: 10, ..Limits::BODY };
 
     fn read(bytes: &[u8]) -> Result<Value, DecodeError> {
         decode(bytes, LIMITS).map(|decoded| decoded.value)

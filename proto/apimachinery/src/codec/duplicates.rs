@@ -22,6 +22,14 @@ pub(super) enum Path<'p> {
 }
 
 impl Path<'_> {
+    /// The name of a field; None for an item of a list.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Path::Field(_, name) => Some(name),
+            Path::Root | Path::Item(..) => None,
+        }
+    }
+
     /// `spec.containers[0].name`. The recursion is as deep as the document, which the decoder limits.
     fn render(&self, out: &mut String) {
         match *self {

@@ -9,8 +9,8 @@
 //! # Invariants
 //!
 //! INVARIANT (bounded): the depth is counted here and refused above the limit; the parser's own limit of 127 levels
-//! stays in force under it, and no caller can ask for more. A tree takes some tens of bytes a value; the worst input, a
-//! list of objects of one key each, takes about 80 times its size.
+//! stays in force under it, and no caller can ask for more. Values and keys are charged to the [`Budget`] before they
+//! enter the tree. Without it, a list of objects of one key each would take about 80 times its size.
 
 use std::io;
 
@@ -19,7 +19,7 @@ use serde_json::ser::Formatter;
 use serde_json::{Map, Number, Value};
 
 use super::duplicates::{Duplicates, Path};
-use super::{DecodeError, Decoded, Limits};
+use super::{Budget, Cost, DecodeError, Decoded, Limits};
 
 /// The deepest limit: one less than the nesting that `serde_json` accepts, so that the count here comes first.
 const MAX_DEPTH: usize = 126;
@@ -30,18 +30,32 @@ const MAX_DEPTH: usize = 126;
 ///
 /// See [`DecodeError`].
 pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
+    decode_within(input, &mut Budget::new(limits))
+}
+
+/// As [`decode`], for a document inside another one, whose budget counts both.
+///
+/// # Errors
+///
+/// See [`DecodeError`].
+pub fn decode_within(input: &[u8], budget: &mut Budget) -> Result<Decoded, DecodeError> {
+    let limits = budget.limits();
     if input.len() > limits.bytes {
         return Err(DecodeError::TooLarge(limits.bytes));
     }
-    let mut state =
-        State { duplicates: Duplicates::default(), max_depth: limits.depth.min(MAX_DEPTH), too_deep: false };
+    let mut state = State {
+        duplicates: Duplicates::default(),
+        max_depth: limits.depth.min(MAX_DEPTH),
+        budget: budget.clone(),
+        refused: None,
+    };
     let mut parser = serde_json::Deserializer::from_slice(input);
     let tree = Node { state: &mut state, path: Path::Root, depth: 0 }.deserialize(&mut parser);
     let value = tree.and_then(|value| parser.end().map(|()| value));
+    *budget = state.budget;
     match value {
         Ok(value) => Ok(Decoded { value, duplicates: state.duplicates.into_paths() }),
-        Err(_) if state.too_deep => Err(DecodeError::TooDeep(state.max_depth)),
-        Err(e) => Err(DecodeError::Syntax(e.to_string())),
+        Err(e) => Err(state.refused.unwrap_or_else(|| DecodeError::Syntax(e.to_string()))),
     }
 }
 
@@ -143,7 +157,23 @@ impl Formatter for Pretty {
 struct State {
     duplicates: Duplicates,
     max_depth: usize,
-    too_deep: bool,
+    budget: Budget,
+    /// The limit that ended the decoding.
+    refused: Option<DecodeError>,
+}
+
+impl State {
+    #[inline]
+    fn charge<E: serde::de::Error>(&mut self, cost: Cost) -> Result<(), E> {
+        self.budget.charge(cost).map_err(|error| self.refuse(error))
+    }
+
+    /// The parser's error type carries no value, so the error waits here.
+    #[cold]
+    fn refuse<E: serde::de::Error>(&mut self, error: DecodeError) -> E {
+        self.refused = Some(error);
+        E::custom("over a limit")
+    }
 }
 
 /// One value of the document: where it is, and how many collections are around it.
@@ -155,12 +185,12 @@ struct Node<'s, 'p> {
 
 impl Node<'_, '_> {
     /// The depth inside a collection that begins here.
-    fn enter<E: serde::de::Error>(&mut self) -> Result<usize, E> {
+    fn enter<E: serde::de::Error>(&mut self, cost: Cost) -> Result<usize, E> {
         let depth = self.depth + 1;
         if depth > self.state.max_depth {
-            self.state.too_deep = true;
-            return Err(E::custom("too deep"));
+            return Err(self.state.refuse(DecodeError::TooDeep(self.state.max_depth)));
         }
+        self.state.charge(cost)?;
         Ok(depth)
     }
 }
@@ -180,42 +210,48 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Value, E> {
+        self.state.charge(Cost::NULL)?;
         Ok(Value::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
+        self.state.charge(Cost::SCALAR)?;
         Ok(Value::Bool(value))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
+        self.state.charge(Cost::SCALAR)?;
         Ok(Value::Number(value.into()))
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
         match i64::try_from(value) {
-            Ok(value) => Ok(Value::Number(value.into())),
+            Ok(value) => self.visit_i64(value),
             Err(_) => self.visit_f64(value as f64),
         }
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        self.state.charge(Cost::SCALAR)?;
         if value == 0.0 && value.is_sign_negative() {
             return Ok(Value::Number(0.into()));
         }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.state.charge(Cost::text(value.len()))?;
         Ok(Value::String(value.to_owned()))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+    fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Value, E> {
+        self.state.charge(Cost::text(value.len()))?;
         Ok(Value::String(value))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
-        let depth = self.enter()?;
+        let depth = self.enter(Cost::LIST)?;
         let Node { state, path, .. } = self;
         let mut list = Vec::new();
         while let Some(item) =
@@ -227,10 +263,11 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
-        let depth = self.enter()?;
+        let depth = self.enter(Cost::OBJECT)?;
         let Node { state, path, .. } = self;
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
+            state.charge(Cost::key(key.len(), map.len()))?;
             let mark = state.duplicates.mark();
             let value = entries.next_value_seed(Node { state, path: Path::Field(&path, &key), depth })?;
             match map.entry(key) {
@@ -242,6 +279,9 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                     slot.insert(value);
                 }
             }
+        }
+        if map.is_empty() {
+            state.charge(Cost::object_end(0, path.name()))?;
         }
         Ok(Value::Object(map))
     }

@@ -3,27 +3,39 @@
 //! # Contract
 //!
 //! Decoders take untrusted bytes: they limit size and depth, notice duplicate keys, and fail with a [`DecodeError`] that
-//! says what was wrong and where. They never panic, and their memory is linear in the input's size.
+//! says what was wrong and where. They never panic, and their memory is linear in the input's size and bounded by
+//! [`Limits::tree_bytes`].
 
+mod budget;
 pub mod cbor;
 mod duplicates;
 pub mod json;
 pub mod yaml;
 
+pub use budget::{Budget, Cost};
 use serde_json::Value;
 
 /// What a body may cost.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of input.
     pub bytes: usize,
     /// Nesting of objects and lists.
     pub depth: usize,
+    /// Values: every scalar, list and object counts one. Keys do not count.
+    pub elements: usize,
+    /// Estimated memory of the tree with its defaults: see [`Cost`].
+    pub tree_bytes: usize,
 }
 
 impl Limits {
-    /// Request bodies: 3 MiB (requirements D-ERR-35), 100 levels.
-    pub const BODY: Limits = Limits { bytes: 3 * 1024 * 1024, depth: 100 };
+    /// Request bodies: 3 MiB (requirements D-ERR-35), 100 levels, and the decode budget.
+    pub const BODY: Limits =
+        Limits { bytes: 3 * 1024 * 1024, depth: 100, elements: 400_000, tree_bytes: 64 << 20 };
+
+    /// No limit at all: for trees that this process made.
+    pub const NONE: Limits =
+        Limits { bytes: usize::MAX, depth: usize::MAX, elements: usize::MAX, tree_bytes: usize::MAX };
 }
 
 /// A decoded document.
@@ -45,7 +57,20 @@ pub enum DecodeError {
     /// The nesting is deeper than allowed.
     #[error("the document is nested deeper than {0} levels")]
     TooDeep(usize),
+    /// The tree has more elements than allowed.
+    #[error("the document has more than {0} values; split the object into several smaller ones")]
+    TooManyElements(usize),
+    /// The tree takes more memory than allowed.
+    #[error("the document takes more than {0} bytes of memory; split the object into several smaller ones")]
+    TreeTooLarge(usize),
     /// Not the format; the text says what and where.
     #[error("{0}")]
     Syntax(String),
+}
+
+impl DecodeError {
+    /// Whether the document exceeds the decode budget: [`Limits::elements`] or [`Limits::tree_bytes`].
+    pub fn exceeds_budget(&self) -> bool {
+        matches!(self, DecodeError::TooManyElements(_) | DecodeError::TreeTooLarge(_))
+    }
 }

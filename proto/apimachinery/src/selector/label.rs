@@ -39,12 +39,17 @@ impl Test {
         match self {
             Test::Exists => value.is_some(),
             Test::Absent => value.is_none(),
-            Test::In(set) => value.is_some_and(|v| set.iter().any(|s| **s == *v)),
-            Test::NotIn(set) => value.is_none_or(|v| set.iter().all(|s| **s != *v)),
+            Test::In(set) => value.is_some_and(|v| is_in(set, v)),
+            Test::NotIn(set) => value.is_none_or(|v| !is_in(set, v)),
             Test::Above(bound) => integer(value).is_some_and(|v| v > *bound),
             Test::Below(bound) => integer(value).is_some_and(|v| v < *bound),
         }
     }
+}
+
+/// Whether a sorted set holds a value.
+fn is_in(set: &[Box<str>], value: &str) -> bool {
+    set.binary_search_by(|known| (**known).cmp(value)).is_ok()
 }
 
 /// A label as an integer.

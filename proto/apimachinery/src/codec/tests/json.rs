@@ -104,10 +104,10 @@ fn depth_and_size_are_limited() {
     assert_eq!(refused(&nested(101)), DecodeError::TooDeep(100));
     assert_eq!(refused(&"[".repeat(1_000_000)), DecodeError::TooDeep(100));
     assert_eq!(refused(&r#"{"a":"#.repeat(100_000)), DecodeError::TooDeep(100));
-    let generous = Limits { bytes: 1_000_000, depth: 10_000 };
+    let generous = Limits { bytes: 1_000_000, depth: 10_000, ..Limits::BODY };
     assert_eq!(decode(nested(500).as_bytes(), generous), Err(DecodeError::TooDeep(126)));
 
-    let small = Limits { bytes: 4, depth: 100 };
+    let small = Limits { bytes: 4, ..Limits::BODY };
     assert!(decode(b"1234", small).is_ok());
     assert_eq!(decode(b"12345", small), Err(DecodeError::TooLarge(4)));
 }

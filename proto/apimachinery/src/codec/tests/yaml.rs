@@ -104,7 +104,10 @@ fn depth_size_and_copies_are_limited() {
     let block: String = (0..150).map(|depth| " ".repeat(depth) + "a:\n").collect();
     assert_eq!(refused(&block), DecodeError::TooDeep(100));
     assert_eq!(refused(&"- ".repeat(100_000)), DecodeError::TooDeep(100));
-    assert_eq!(decode(b"12345", Limits { bytes: 4, depth: 9 }), Err(DecodeError::TooLarge(4)));
+    assert_eq!(
+        decode(b"12345", Limits { bytes: 4, depth: 9, ..Limits::BODY }),
+        Err(DecodeError::TooLarge(4))
+    );
 
     // Each line holds the one before it nine times.
     let mut laughs = "a0: &a0 lol\n".to_owned();

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::scalar::{self, Scalar};
 use crate::codec::duplicates::{Duplicates, push_field, push_item};
-use crate::codec::{DecodeError, Decoded, Limits};
+use crate::codec::{Budget, Cost, DecodeError, Decoded, Limits};
 
 /// What a value weighs beside its text, about what it takes in memory.
 const NODE_WEIGHT: usize = 32;
@@ -58,6 +58,12 @@ enum Problem {
     Text(String),
 }
 
+impl From<DecodeError> for Problem {
+    fn from(error: DecodeError) -> Self {
+        Problem::Limit(error)
+    }
+}
+
 impl From<String> for Problem {
     fn from(text: String) -> Self {
         Problem::Text(text)
@@ -70,6 +76,8 @@ struct Node {
     value: Value,
     /// About the bytes it takes.
     weight: usize,
+    /// What it costs of the budget.
+    cost: Cost,
     /// Collections from here down.
     height: usize,
 }
@@ -85,6 +93,7 @@ struct Frame {
     content: Content,
     anchor: usize,
     weight: usize,
+    cost: Cost,
     height: usize,
 }
 
@@ -100,6 +109,8 @@ struct Builder {
     root: Option<Value>,
     anchors: HashMap<usize, Node>,
     copied: usize,
+    /// What the tree and the copies for aliases may still cost.
+    budget: Budget,
     duplicates: Duplicates,
 }
 
@@ -111,6 +122,7 @@ impl Builder {
             root: None,
             anchors: HashMap::new(),
             copied: 0,
+            budget: Budget::new(limits),
             duplicates: Duplicates::default(),
         }
     }
@@ -155,11 +167,15 @@ impl Builder {
         if at_key {
             if anchor != 0 {
                 let value = scalar.clone().into_value()?;
-                self.remember(anchor, &Node { value, weight, height: 0 })?;
+                let cost = Cost::text(text.len());
+                self.remember(anchor, &Node { value, weight, cost, height: 0 })?;
             }
             return self.key(Key::Name(scalar.into_key()?));
         }
-        let node = Node { value: scalar.into_value()?, weight, height: 0 };
+        let value = scalar.into_value()?;
+        let cost = Cost::shallow(&value);
+        self.budget.charge(cost)?;
+        let node = Node { value, weight, cost, height: 0 };
         self.remember(anchor, &node)?;
         self.complete(node)
     }
@@ -171,8 +187,8 @@ impl Builder {
         if self.frames.len() + node.height > self.limits.depth {
             return Err(Problem::Limit(DecodeError::TooDeep(self.limits.depth)));
         }
-        let weight = node.weight;
-        self.charge(weight)?;
+        let (weight, cost) = (node.weight, node.cost);
+        self.charge(weight, cost)?;
         let Some(node) = self.anchors.get(&id).cloned() else { return Ok(()) };
         if self.at_key() {
             let key = match node.value {
@@ -187,11 +203,14 @@ impl Builder {
 
     fn key(&mut self, key: Key) -> Result<(), Problem> {
         let mark = self.duplicates.mark();
-        if let Some(Frame { content: Content::Map { key: slot, mark: at, .. }, weight, .. }) =
+        if let Some(Frame { content: Content::Map { map, key: slot, mark: at, .. }, weight, cost, .. }) =
             self.frames.last_mut()
         {
             if let Key::Name(name) = &key {
+                let key_cost = Cost::key(name.len(), map.len());
+                self.budget.charge(key_cost)?;
                 *weight += NODE_WEIGHT + name.len();
+                *cost = cost.plus(key_cost);
             }
             *slot = Some(key);
             *at = mark;
@@ -206,22 +225,35 @@ impl Builder {
         if self.frames.len() >= self.limits.depth {
             return Err(Problem::Limit(DecodeError::TooDeep(self.limits.depth)));
         }
-        self.frames.push(Frame { content, anchor, weight: NODE_WEIGHT, height: 1 });
+        let cost = if matches!(content, Content::List(_)) { Cost::LIST } else { Cost::OBJECT };
+        self.budget.charge(cost)?;
+        self.frames.push(Frame { content, anchor, weight: NODE_WEIGHT, cost, height: 1 });
         Ok(())
     }
 
     fn close(&mut self) -> Result<(), Problem> {
-        let Some(Frame { content, anchor, weight, height }) = self.frames.pop() else { return Ok(()) };
+        let Some(Frame { content, anchor, weight, mut cost, height }) = self.frames.pop() else {
+            return Ok(());
+        };
         let value = match content {
             Content::List(items) => Value::Array(items),
             Content::Map { mut map, merges, .. } => {
                 for source in merges {
                     merge(&mut map, source)?;
                 }
+                let name = match self.frames.last() {
+                    Some(Frame { content: Content::Map { key: Some(Key::Name(name)), .. }, .. }) => {
+                        Some(name.as_str())
+                    }
+                    _ => None,
+                };
+                let end = Cost::object_end(map.len(), name);
+                self.budget.charge(end)?;
+                cost = cost.plus(end);
                 Value::Object(map)
             }
         };
-        let node = Node { value, weight, height };
+        let node = Node { value, weight, cost, height };
         self.remember(anchor, &node)?;
         self.complete(node)
     }
@@ -233,6 +265,7 @@ impl Builder {
             return Ok(());
         };
         frame.weight += node.weight;
+        frame.cost = frame.cost.plus(node.cost);
         frame.height = frame.height.max(node.height + 1);
         let repeated = match &mut frame.content {
             Content::List(items) => {
@@ -269,14 +302,15 @@ impl Builder {
     /// Keeps a copy for aliases.
     fn remember(&mut self, anchor: usize, node: &Node) -> Result<(), Problem> {
         if anchor != 0 {
-            self.charge(node.weight)?;
+            self.charge(node.weight, node.cost)?;
             self.anchors.insert(anchor, node.clone());
         }
         Ok(())
     }
 
     /// Counts a copy.
-    fn charge(&mut self, weight: usize) -> Result<(), Problem> {
+    fn charge(&mut self, weight: usize, cost: Cost) -> Result<(), Problem> {
+        self.budget.charge(cost)?;
         self.copied = self.copied.saturating_add(weight);
         if self.copied > self.limits.bytes {
             return Err(Problem::Limit(DecodeError::TooLarge(self.limits.bytes)));

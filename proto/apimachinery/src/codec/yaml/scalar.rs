@@ -94,7 +94,7 @@ pub(super) fn resolve(text: &str) -> Scalar {
 
 /// What a scalar with a tag means. Tags of other namespaces make strings.
 pub(super) fn tagged(name: Option<&str>, text: &str) -> Result<Scalar, String> {
-    let mismatch = |tag: &str| Err(format!("cannot read `{text}` as a !!{tag}"));
+    let mismatch = |tag: &str| Err(format!("cannot read the value as a !!{tag}"));
     let tag = match name {
         Some("binary") => {
             let packed: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
@@ -276,7 +276,7 @@ mod tests {
             (Some("timestamp"), "2001-01-01", Ok(Scalar::Text("2001-01-01".into()))),
             (Some("binary"), "aGVs\nbG8=", Ok(Scalar::Text("hello".into()))),
             (None, "5", Ok(Scalar::Text("5".into()))),
-            (Some("int"), "x", Err("cannot read `x` as a !!int".to_owned())),
+            (Some("int"), "x", Err("cannot read the value as a !!int".to_owned())),
             (Some("binary"), "*", Err("a !!binary value is not base64".to_owned())),
         ] {
             assert_eq!(tagged(tag, text), want, "{tag:?} {text}");

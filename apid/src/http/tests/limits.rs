@@ -1,0 +1,205 @@
+//! Bounded work: what a body, the result of a patch and a refusal may cost.
+
+use std::time::Duration;
+
+use apimachinery::codec::Limits;
+use serde_json::{Value, json};
+
+use super::{MAPS, Reply, Server, map};
+
+const PODS: &str = "/api/v1/namespaces/a/pods";
+const SECRETS: &str = "/api/v1/namespaces/a/secrets";
+
+/// Bytes that no refusal exceeds.
+const REFUSAL_MAX: usize = 256_000;
+
+/// CPU time of this thread.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+/// A pod with a list of containers.
+fn pod(container: &str, count: usize) -> String {
+    let containers = vec![container; count].join(",");
+    format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{containers}]}}}}"#)
+}
+
+fn assert_refused(reply: &Reply, code: u16) {
+    let length = reply.body.len();
+    assert_eq!(reply.code, code, "{}", String::from_utf8_lossy(&reply.body[..length.min(500)]));
+    assert!(length < REFUSAL_MAX, "{length} bytes");
+}
+
+const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
+
+#[tokio::test]
+async fn list_of_million_empty_objects_is_refused_with_413_in_every_format() {
+    let server = Server::start().await;
+    let before = cpu();
+    for (media_type, body) in [
+        ("application/json", pod("{}", 1_000_000)),
+        ("application/json", pod("null", 600_000)),
+        ("application/yaml", pod("{}", 1_000_000)),
+    ] {
+        let reply = server.send("POST", PODS, &[("content-type", media_type)], body).await;
+        assert_refused(&reply, 413);
+        let status = reply.json();
+        assert_eq!(status["reason"], "RequestEntityTooLarge");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains("split the object") && message.contains("--max-request-"), "{message}");
+    }
+    // Conforming and defaulting a million containers alone would take longer, and 4 GB.
+    assert!(cpu() - before < Duration::from_secs(20), "{:?}", cpu() - before);
+}
+
+#[tokio::test]
+async fn pod_of_40000_empty_containers_is_refused_with_100_causes() {
+    let server = Server::start().await;
+    let before = cpu();
+    let reply = server.send("POST", PODS, &JSON, pod("{}", 40_000)).await;
+    assert_refused(&reply, 422);
+    let status = reply.json();
+    assert_eq!(status["details"]["causes"].as_array().unwrap().len(), 100);
+    assert!(status["message"].as_str().unwrap().ends_with(" more]"), "{}", status["message"]);
+    // 15 s in a release build when each error is compared with all before it.
+    assert!(cpu() - before < Duration::from_secs(8), "{:?}", cpu() - before);
+}
+
+#[tokio::test]
+async fn object_of_60000_invalid_labels_is_refused_with_100_causes() {
+    let server = Server::start().await;
+    let labels: serde_json::Map<String, Value> = (0..60_000).map(|i| (format!("/{i}"), json!("_"))).collect();
+    let before = cpu();
+    let reply = server.post(MAPS, json!({"metadata": {"name": "m", "labels": labels}})).await;
+    assert_refused(&reply, 422);
+    assert_eq!(reply.json()["details"]["causes"].as_array().unwrap().len(), 100);
+    assert!(cpu() - before < Duration::from_secs(8), "{:?}", cpu() - before);
+}
+
+#[tokio::test]
+async fn long_keys_and_values_are_cut_in_refusals() {
+    let server = Server::start().await;
+    let long = "X".repeat(500_000);
+    let unknown: serde_json::Map<String, Value> = (0..1_000).map(|i| (format!("{i}"), json!(1))).collect();
+    for (url, body) in [
+        (MAPS, json!({"metadata": {"name": long}})),
+        (MAPS, json!({"metadata": {"name": "m", "labels": {"a": long, (long.clone()): "b"}}})),
+        (MAPS, json!({"metadata": {"name": "m"}, "data": {(format!("/{long}")): "b"}})),
+        (MAPS, json!({"metadata": {"name": "m", "finalizers": [long, long]}})),
+        (
+            PODS,
+            json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": long, "imagePullPolicy": long}]}}),
+        ),
+    ] {
+        let reply = server.post(url, body).await;
+        assert_refused(&reply, 422);
+        assert!(reply.body.len() < 20_000, "{url}: {}", reply.body.len());
+    }
+    for body in [
+        json!({"kind": long}),
+        json!({"apiVersion": long}),
+        json!({"metadata": {"name": "m"}, (long.clone()): unknown, "data": {"a": 1}}),
+    ] {
+        let reply =
+            server.send("POST", &format!("{MAPS}?fieldValidation=Strict"), &JSON, body.to_string()).await;
+        assert_refused(&reply, 400);
+        assert!(reply.body.len() < 20_000, "{}", reply.body.len());
+    }
+}
+
+#[tokio::test]
+async fn patch_whose_result_exceeds_the_decode_budget_is_refused_with_413() {
+    let server = Server::start().await;
+    let url = format!("{MAPS}/m");
+    assert_eq!(server.post(MAPS, map("m", "v")).await.code, 201);
+    // Each operation copies the list of empty objects that the first one adds.
+    let list = vec!["{}"; 20_000].join(",");
+    let mut operations = vec![format!(r#"{{"op":"add","path":"/x","value":{{"0":[{list}]}}}}"#)];
+    operations.extend((1..100).map(|i| format!(r#"{{"op":"copy","from":"/x/0","path":"/x/{i}"}}"#)));
+    let patch = format!("[{}]", operations.join(","));
+    let json_patch = [("content-type", "application/json-patch+json")];
+    let reply = server.send("PATCH", &url, &json_patch, patch).await;
+    assert_refused(&reply, 413);
+    assert!(reply.json()["message"].as_str().unwrap().contains("--max-request-"));
+
+    // A merge patch and an apply within the budget, on an object that is: together they are not.
+    let half = |name: &str| -> Value {
+        let count = Limits::BODY.elements * 2 / 3;
+        let data: serde_json::Map<String, Value> =
+            (0..count).map(|i| (format!("{name}{i}"), json!(""))).collect();
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": data})
+    };
+    if half("a").to_string().len() < Limits::BODY.bytes {
+        let first = server.merge(&url, half("a")).await;
+        if first.code == 200 {
+            assert_refused(&server.merge(&url, half("b")).await, 413);
+        } else {
+            assert_refused(&first, 413);
+        }
+    }
+}
+
+#[tokio::test]
+async fn patch_of_a_secret_that_does_not_fit_shows_no_value() {
+    let server = Server::start().await;
+    let secret = json!({"metadata": {"name": "s"}, "data": {"password": "aHVudGVyMg=="}});
+    assert_eq!(server.post(SECRETS, secret).await.code, 201);
+    let url = format!("{SECRETS}/s");
+    let patches = [
+        ("application/strategic-merge-patch+json", r#"{"data":{"password":"not base64: hunter2"}}"#),
+        ("application/merge-patch+json", r#"{"data":{"password":"not base64: hunter2"}}"#),
+        (
+            "application/merge-patch+json",
+            r#"{"stringData":{"a":"hunter2"},"data":{"password":{"hunter2":1}}}"#,
+        ),
+        ("application/json-patch+json", r#"[{"op":"add","path":"/data/a","value":"not base64: hunter2"}]"#),
+        (
+            "application/apply-patch+yaml",
+            r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"data":{"a":"not base64: hunter2"}}"#,
+        ),
+    ];
+    for (media_type, patch) in patches {
+        for query in ["?fieldManager=t", "?fieldManager=t&fieldValidation=Strict"] {
+            let reply =
+                server.send("PATCH", &format!("{url}{query}"), &[("content-type", media_type)], patch).await;
+            assert!(reply.code >= 400, "{media_type}: {}", reply.code);
+            let body = String::from_utf8_lossy(&reply.body);
+            assert!(!body.contains("hunter2"), "{media_type}: {body}");
+        }
+    }
+    // Other kinds show what did not fit, within bounds.
+    assert_eq!(server.post(MAPS, map("m", "v")).await.code, 201);
+    let reply =
+        server.merge(&format!("{MAPS}/m"), json!({"data": {"k": {"shown": "x".repeat(5_000)}}})).await;
+    assert_refused(&reply, 422);
+    assert!(reply.json()["message"].as_str().unwrap().contains("shown") && reply.body.len() < 2_000);
+}
+
+#[tokio::test]
+async fn apply_with_many_duplicate_items_has_bounded_warnings_and_causes() {
+    let server = Server::start().await;
+    let apply = [("content-type", "application/apply-patch+yaml")];
+    let items = vec![r#"{"name":"c","image":"a:1"}"#; 128].join(",");
+    let body = format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p"}},"spec":{{"containers":[{items}]}}}}"#
+    );
+    let reply = server.send("PATCH", &format!("{PODS}/p?fieldManager=t"), &apply, body).await;
+    assert!(reply.code == 400 || reply.code == 500, "{}", reply.code);
+    assert!(reply.headers.get_all("warning").iter().count() <= 20);
+    assert!(reply.body.len() < REFUSAL_MAX);
+}
+
+#[tokio::test]
+async fn object_of_20000_controllers_is_refused_in_linear_time() {
+    let server = Server::start().await;
+    let owner = |i: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": format!("p{i}"), "uid": "u", "controller": true});
+    let owners: Vec<Value> = (0..20_000).map(owner).collect();
+    let before = cpu();
+    let reply = server.post(MAPS, json!({"metadata": {"name": "m", "ownerReferences": owners}})).await;
+    assert_refused(&reply, 422);
+    // With the list of all owners rendered for each of them: minutes.
+    assert!(cpu() - before < Duration::from_secs(8), "{:?}", cpu() - before);
+}

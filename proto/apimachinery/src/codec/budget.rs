@@ -1,0 +1,195 @@
+//! The decode budget: the cost of a tree, counted before the tree grows.
+//!
+//! # Contract
+//!
+//! A decoder charges every value and every key to a [`Budget`] before it allocates them, and stops at the first error.
+//! [`Limits::check`] charges a tree that exists, such as the result of a patch.
+//!
+//! The estimate of the memory counts what the tree takes once the schema and the defaults have been applied to it. An empty
+//! object, and a null that the schema reads as one, costs a whole map node, because defaulting inserts the first key. The
+//! exception are the empty objects of `fieldsV1`, which nothing is inserted into: their names hold a colon or are a dot,
+//! as no field of a schema is named.
+
+use serde_json::{Map, Value};
+
+use super::{DecodeError, Limits};
+
+/// A value in a list, with the room that a growing list reserves.
+const VALUE: usize = 48;
+/// The allocation of a text beside its bytes.
+const TEXT: usize = 16;
+/// The first node of a map: 11 keys and values.
+const NODE: usize = 640;
+/// Keys in the first node.
+const NODE_KEYS: usize = 11;
+/// The share of a key in the further nodes, which are about half full when keys arrive in order.
+const NODE_SHARE: usize = 112;
+/// The smallest allocation of a list.
+const LIST: usize = 128;
+
+/// The cost of a part of a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Scalars, lists and objects.
+    pub elements: usize,
+    /// Estimated memory.
+    pub tree_bytes: usize,
+}
+
+impl Cost {
+    /// Null: the schema makes an object of it where the type is one.
+    pub const NULL: Cost = Cost { elements: 1, tree_bytes: VALUE + NODE };
+    /// A boolean or a number.
+    pub const SCALAR: Cost = Cost { elements: 1, tree_bytes: VALUE };
+    /// A list without its items.
+    pub const LIST: Cost = Cost { elements: 1, tree_bytes: VALUE + LIST };
+    /// An object without its keys.
+    pub const OBJECT: Cost = Cost { elements: 1, tree_bytes: VALUE };
+    /// The node that defaulting allocates in an empty object.
+    const DEFAULTED: Cost = Cost { elements: 0, tree_bytes: NODE };
+
+    /// A text of a length.
+    pub const fn text(bytes: usize) -> Cost {
+        Cost { elements: 1, tree_bytes: VALUE + TEXT + bytes }
+    }
+
+    /// A key of a length in an object that already has `others` keys.
+    pub const fn key(bytes: usize, others: usize) -> Cost {
+        let node = match others {
+            0 => NODE,
+            1..NODE_KEYS => 0,
+            _ => NODE_SHARE,
+        };
+        Cost { elements: 0, tree_bytes: TEXT + bytes + node }
+    }
+
+    /// The rest of the cost of an object that has ended with a number of keys, under a name unless it is in a list.
+    pub fn object_end(keys: usize, name: Option<&str>) -> Cost {
+        let is_owned_field = |name: &str| name == "." || name.contains(':');
+        if keys == 0 && !name.is_some_and(is_owned_field) { Cost::DEFAULTED } else { Cost::default() }
+    }
+
+    /// The cost of a value without what is in it.
+    pub fn shallow(value: &Value) -> Cost {
+        match value {
+            Value::Null => Cost::NULL,
+            Value::Bool(_) | Value::Number(_) => Cost::SCALAR,
+            Value::String(text) => Cost::text(text.len()),
+            Value::Array(_) => Cost::LIST,
+            Value::Object(_) => Cost::OBJECT,
+        }
+    }
+
+    /// The sum of two costs.
+    #[must_use]
+    pub const fn plus(self, other: Cost) -> Cost {
+        Cost {
+            elements: self.elements.saturating_add(other.elements),
+            tree_bytes: self.tree_bytes.saturating_add(other.tree_bytes),
+        }
+    }
+}
+
+/// The part of the limits that a tree has not used yet.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    left: Cost,
+    limits: Limits,
+}
+
+impl Budget {
+    /// A budget of which nothing is spent.
+    pub const fn new(limits: Limits) -> Self {
+        Budget { left: Cost { elements: limits.elements, tree_bytes: limits.tree_bytes }, limits }
+    }
+
+    /// The limits of the whole document.
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Counts a part of a tree.
+    ///
+    /// # Errors
+    ///
+    /// The tree exceeds one of the two limits.
+    #[inline]
+    pub fn charge(&mut self, cost: Cost) -> Result<(), DecodeError> {
+        if self.left.elements < cost.elements || self.left.tree_bytes < cost.tree_bytes {
+            return Err(self.excess(cost));
+        }
+        self.left.elements -= cost.elements;
+        self.left.tree_bytes -= cost.tree_bytes;
+        Ok(())
+    }
+
+    /// Counts a value and everything in it.
+    ///
+    /// # Errors
+    ///
+    /// The tree exceeds one of the two limits.
+    pub fn charge_tree(&mut self, value: &Value) -> Result<(), DecodeError> {
+        self.charge_named(value, None)
+    }
+
+    /// Counts a value under a name.
+    fn charge_named(&mut self, value: &Value, name: Option<&str>) -> Result<(), DecodeError> {
+        self.charge(Cost::shallow(value))?;
+        match value {
+            Value::Array(items) => items.iter().try_for_each(|item| self.charge_named(item, None)),
+            Value::Object(map) => self.charge_fields(map, name),
+            _ => Ok(()),
+        }
+    }
+
+    fn charge_fields(&mut self, map: &Map<String, Value>, name: Option<&str>) -> Result<(), DecodeError> {
+        for (others, (key, value)) in map.iter().enumerate() {
+            self.charge(Cost::key(key.len(), others))?;
+            self.charge_named(value, Some(key))?;
+        }
+        self.charge(Cost::object_end(map.len(), name))
+    }
+
+    /// The cost counted so far.
+    pub const fn spent(&self) -> Cost {
+        Cost {
+            elements: self.limits.elements - self.left.elements,
+            tree_bytes: self.limits.tree_bytes - self.left.tree_bytes,
+        }
+    }
+
+    #[cold]
+    fn excess(&self, cost: Cost) -> DecodeError {
+        if self.left.elements < cost.elements {
+            DecodeError::TooManyElements(self.limits.elements)
+        } else {
+            DecodeError::TreeTooLarge(self.limits.tree_bytes)
+        }
+    }
+}
+
+impl Limits {
+    /// Checks elements and memory of a tree that exists, such as the result of a patch.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::TooManyElements`], [`DecodeError::TreeTooLarge`].
+    pub fn check(self, tree: &Value) -> Result<(), DecodeError> {
+        Budget::new(self).charge_tree(tree)
+    }
+
+    /// As [`Limits::check`], for the fields of an object.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::TooManyElements`], [`DecodeError::TreeTooLarge`].
+    pub fn check_map(self, fields: &Map<String, Value>) -> Result<(), DecodeError> {
+        let mut budget = Budget::new(self);
+        budget.charge(Cost::OBJECT)?;
+        budget.charge_fields(fields, None)
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/budget.rs"]
+mod tests;
