@@ -136,6 +136,9 @@ impl http_body::Body for Timed {
 impl Drop for Timed {
     fn drop(&mut self) {
         self.timer.abort();
+        // The timer's task holds the place until it is dropped, which is later.
+        let rest = self.place.lock().end(Place::Sent);
+        drop(rest);
     }
 }
 
