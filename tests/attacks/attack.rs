@@ -150,7 +150,8 @@ pub async fn run(
         });
     }
     // Answers that still come are counted; then all connections end with their tasks.
-    drop(tokio::time::timeout(duration + GRACE, async { while tasks.join_next().await.is_some() {} }).await);
+    let ends = async { while tasks.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(duration + GRACE, ends).await;
     tasks.shutdown().await;
 }
 

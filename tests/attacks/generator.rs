@@ -214,16 +214,23 @@ impl Site {
         body
     }
 
+    /// The methods of [`Site::requests`]: reviews and subresources cannot be applied.
+    pub fn methods(&self) -> &'static [&'static str] {
+        let is_object = !self.collection.contains("reviews") && !self.collection.contains("/target/");
+        if is_object { &["POST", "PATCH"] } else { &["POST"] }
+    }
+
     /// The requests with such a body: a create and an apply, neither of which stores anything.
     pub fn requests(&self, variant: Variant) -> Vec<Prepared> {
         let body = bytes::Bytes::from(self.body(variant));
-        let create = Prepared::post(format!("{}?dryRun=All", self.collection), body.clone());
-        // Reviews and subresources are not objects that can be applied.
-        if self.collection.contains("reviews") || self.collection.contains("/target/") {
-            return vec![create];
-        }
-        let path = format!("{}/generated?dryRun=All&fieldManager=generated", self.collection);
-        vec![create, Prepared::body("PATCH", path, "application/apply-patch+yaml", body)]
+        let request = |method: &&'static str| match *method {
+            "POST" => Prepared::post(format!("{}?dryRun=All", self.collection), body.clone()),
+            method => {
+                let path = format!("{}/generated?dryRun=All&fieldManager=generated", self.collection);
+                Prepared::body(method, path, "application/apply-patch+yaml", body.clone())
+            }
+        };
+        self.methods().iter().map(request).collect()
     }
 
     /// Whether every authenticated user may send it.

@@ -15,7 +15,7 @@ const SHORT_ATTACK: Duration = Duration::from_millis(1_000);
 /// Duration of one attack in a long run.
 const LONG_ATTACK: Duration = Duration::from_secs(10);
 /// Duration after which a short run begins no further attack.
-const SHORT_BUDGET: Duration = Duration::from_secs(45);
+const SHORT_BUDGET: Duration = Duration::from_secs(40);
 /// Generated bodies that a short run sends.
 const SHORT_SAMPLE: usize = 60;
 

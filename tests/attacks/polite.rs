@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,9 @@ const CONNECT_EVERY: Duration = Duration::from_millis(250);
 /// Time after which a request counts as unanswered.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time between two looks at whether requests may start.
+const BEGIN: Duration = Duration::from_millis(1);
+
 /// What the polite client saw.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
@@ -44,21 +48,42 @@ pub struct Samples {
 
 /// The polite client's thread.
 pub struct Polite {
+    begin: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Samples>,
 }
 
 impl Polite {
-    /// Starts the thread; `run` makes the names of its objects unique.
-    pub fn start(port: u16, run: u64) -> Polite {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+    /// Connects; `run` makes the names of its objects unique. Requests start at [`Polite::begin`].
+    pub fn connect(port: u16, run: u64) -> Polite {
+        let (begin, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (begun, stopped) = (Arc::clone(&begin), Arc::clone(&stop));
+        let (connected, is_connected) = mpsc::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.expect("a runtime");
-            LocalSet::new().block_on(&runtime, behave(port, run, stopped))
+            let session = async {
+                let link = Link::open(port, &tls("h2"), Some(POLITE_TOKEN), READING).await;
+                let _ = connected.send(());
+                while !begun.load(Ordering::Relaxed) {
+                    tokio::time::sleep(BEGIN).await;
+                }
+                match link {
+                    Ok(link) => behave(port, link, run, stopped).await,
+                    Err(error) => Samples {
+                        errors: BTreeMap::from([(format!("connection: {error}"), 1)]),
+                        ..Samples::default()
+                    },
+                }
+            };
+            LocalSet::new().block_on(&runtime.expect("a runtime"), session)
         });
-        Polite { stop, thread }
+        is_connected.recv().expect("the polite client connects");
+        Polite { begin, stop, thread }
+    }
+
+    /// Starts the requests.
+    pub fn begin(&self) {
+        self.begin.store(true, Ordering::Relaxed);
     }
 
     /// Starts no further request and waits for those under way.
@@ -87,8 +112,7 @@ struct Shared {
     samples: RefCell<Samples>,
 }
 
-async fn behave(port: u16, run: u64, stop: Arc<AtomicBool>) -> Samples {
-    let tls = tls("h2");
+async fn behave(port: u16, link: Link, run: u64, stop: Arc<AtomicBool>) -> Samples {
     let collection = format!("/api/v1/namespaces/{POLITE_NAMESPACE}/configmaps");
     let body = format!(
         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"generateName":"run-{run}-"}},"data":{{"a":"b"}}}}"#
@@ -97,17 +121,11 @@ async fn behave(port: u16, run: u64, stop: Arc<AtomicBool>) -> Samples {
         port,
         get: Prepared::get(format!("{collection}/{POLITE_OBJECT}")),
         create: Prepared::post(collection, body),
-        tls: tls.clone(),
+        tls: tls("h2"),
         questions: AtomicU64::new(run * 1_000_000),
         samples: RefCell::default(),
     });
-    let link = match Link::open(port, &tls, Some(POLITE_TOKEN), READING).await {
-        Ok(link) => Rc::new(link),
-        Err(error) => {
-            shared.samples.borrow_mut().errors.insert(format!("connection: {error}"), 1);
-            return shared.samples.take();
-        }
-    };
+    let link = Rc::new(link);
     let mut tasks = Vec::new();
     for (operation, every) in
         [(Operation::Get, GET_EVERY), (Operation::Create, CREATE_EVERY), (Operation::Connect, CONNECT_EVERY)]

@@ -96,6 +96,12 @@ fn elements() -> Vec<Attack> {
         Attack::new("pod: 2,900,000 empty containers, CBOR", Flood(1), None, || {
             vec![Prepared::body("POST", pods(), "application/cbor", cbor_pod(2_900_000))]
         }),
+        Attack::new("pod: 128 variables of one name", Flood(1), Some(Privileged), || {
+            vec![Prepared::post(pods(), variables(128))]
+        }),
+        Attack::new("pod: 150,000 variables of one name", Flood(1), None, || {
+            vec![Prepared::post(pods(), variables(150_000))]
+        }),
         Attack::new("list of numbers where an object belongs, 1,400,000", Flood(1), None, || {
             vec![Prepared::post(pods(), repeat("[", "0", 1_400_000, "]"))]
         }),
@@ -113,6 +119,11 @@ fn elements() -> Vec<Attack> {
             vec![Prepared::body("POST", config_maps(), "application/yaml", body)]
         }),
     ]
+}
+
+/// A pod whose container has so many variables of one name, each the key of a list.
+fn variables(count: usize) -> String {
+    repeat(&format!(r#"{POD}{{"name":"a","image":"a","env":["#), r#"{"name":"A"}"#, count, "]}]}}")
 }
 
 fn refusals() -> Vec<Attack> {
@@ -185,7 +196,7 @@ fn protobuf_pod(count: usize) -> Vec<u8> {
 
 /// A length-delimited Protobuf field.
 fn field(number: u8, value: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![number << 3 | 2];
+    let mut bytes = vec![(number << 3) | 2];
     let mut length = value.len();
     while length >= 0x80 {
         bytes.push((length & 0x7f) as u8 | 0x80);

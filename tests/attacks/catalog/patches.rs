@@ -32,7 +32,7 @@ pub fn attacks() -> Vec<Attack> {
 fn applies() -> Vec<Attack> {
     vec![
         Attack::new("apply: 128 containers of one name", Flood(2), Some(Privileged), || {
-            vec![patch("pods", APPLY, pod_spec(|_| r#"{"name":"a"}"#.to_owned(), 128))].concat()
+            patch("pods", APPLY, pod_spec(|_| r#"{"name":"a"}"#.to_owned(), 128))
         }),
         Attack::new("apply: 200,000 containers of one name", Flood(1), Some(Privileged), || {
             patch("pods", APPLY, pod_spec(|_| r#"{"name":"a"}"#.to_owned(), 200_000))
