@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use apimachinery::codec::Limits;
 use serde_json::{Value, json};
 
 use super::{MAPS, Reply, Server, map};
@@ -125,20 +124,22 @@ async fn patch_whose_result_exceeds_the_decode_budget_is_refused_with_413() {
     assert_refused(&reply, 413);
     assert!(reply.json()["message"].as_str().unwrap().contains("--max-request-"));
 
-    // A merge patch and an apply within the budget, on an object that is: together they are not.
-    let half = |name: &str| -> Value {
-        let count = Limits::BODY.elements * 2 / 3;
-        let data: serde_json::Map<String, Value> =
-            (0..count).map(|i| (format!("{name}{i}"), json!(""))).collect();
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": data})
-    };
-    if half("a").to_string().len() < Limits::BODY.bytes {
-        let first = server.merge(&url, half("a")).await;
-        if first.code == 200 {
-            assert_refused(&server.merge(&url, half("b")).await, 413);
-        } else {
-            assert_refused(&first, 413);
-        }
+    // A pod and a patch within the budget: together they are not.
+    let tolerations = vec!["{}"; 60_000].join(",");
+    let pod = format!(
+        r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","image":"a"}}],"tolerations":[{tolerations}]}}}}"#
+    );
+    assert_eq!(server.send("POST", PODS, &JSON, pod).await.code, 201);
+    let volumes = vec!["{}"; 60_000].join(",");
+    for (media_type, patch) in [
+        ("application/merge-patch+json", format!(r#"{{"spec":{{"volumes":[{volumes}]}}}}"#)),
+        (
+            "application/json-patch+json",
+            format!(r#"[{{"op":"add","path":"/spec/volumes","value":[{volumes}]}}]"#),
+        ),
+    ] {
+        let reply = server.send("PATCH", &format!("{PODS}/p"), &[("content-type", media_type)], patch).await;
+        assert_refused(&reply, 413);
     }
 }
 
