@@ -18,6 +18,9 @@ use crate::verbs::decode::undecodable;
 use crate::verbs::deletion::options::{IGNORE, Preconditions, RawDeleteOptions};
 use crate::verbs::options::{ListOptions, RawWriteOptions};
 
+/// Requirements of one selector: each is compared with every object of the collection.
+const MAX_REQUIREMENTS: usize = 500;
+
 /// Options of list, watch and deletecollection. The selectors are those that were authorized.
 ///
 /// # Errors
@@ -34,6 +37,14 @@ pub(super) fn list_options(query: &Query, info: &RequestInfo) -> Result<ListOpti
         Some(fields) => fields.clone(),
         None => FieldSelector::parse(query.text("fieldSelector")).map_err(Status::bad_request)?,
     };
+    for (parameter, requirements) in [("labelSelector", labels.len()), ("fieldSelector", fields.len())] {
+        if requirements > MAX_REQUIREMENTS {
+            let text = format!(
+                "{parameter} has {requirements} requirements; at most {MAX_REQUIREMENTS} are allowed"
+            );
+            return Err(Status::bad_request(text));
+        }
+    }
     Ok(ListOptions {
         labels,
         fields,
@@ -242,6 +253,20 @@ mod tests {
         }
         let options = list("labelSelector=a%3Db&fieldSelector=metadata.name%3Dx").unwrap();
         assert!(!options.labels.is_empty() && options.fields.exact("metadata.name") == Some("x"));
+    }
+
+    #[test]
+    fn selector_with_too_many_requirements_is_400() {
+        for (count, code) in [(MAX_REQUIREMENTS, None), (MAX_REQUIREMENTS + 1, Some(400))] {
+            let labels: Vec<String> = (0..count).map(|i| format!("!k{i}")).collect();
+            let fields = vec!["metadata.name!=x"; count];
+            for raw in [
+                format!("labelSelector={}", labels.join(",")),
+                format!("fieldSelector={}", fields.join(",").replace('=', "%3D")),
+            ] {
+                assert_eq!(list(&raw).err().map(|status| status.code), code, "{count}");
+            }
+        }
     }
 
     #[test]

@@ -50,6 +50,11 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
+    /// The number of requirements.
+    pub fn len(&self) -> usize {
+        self.terms.len()
+    }
+
     /// The fields it names, for the check that the kind supports them.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().map(|term| &*term.field)

@@ -74,6 +74,11 @@ impl LabelSelector {
         self.terms.is_empty()
     }
 
+    /// The number of requirements.
+    pub fn len(&self) -> usize {
+        self.terms.len()
+    }
+
     /// Whether a label set matches; `label` answers the value of a key.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.terms.iter().all(|term| term.test.holds(label(&term.key)))
