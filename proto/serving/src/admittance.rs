@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`Connections`] counts open connections; the one beyond the bound is closed at once, before it costs more than its
-//! socket. [`Handshakes`] bounds unfinished TLS handshakes: the accept loop waits while all places are taken by handshakes
+//! socket. The bound leaves a quarter of the file descriptors for the files of the process. [`Handshakes`] bounds unfinished TLS handshakes: the accept loop waits while all places are taken by handshakes
 //! that began within [`GRACE`]; after that the oldest handshake is cut. So a burst of honest clients is served in order at
 //! the speed of the processor, and silent ones hold a place for [`GRACE`] and not until their timeout.
 
@@ -16,11 +16,32 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-/// TLS handshakes that are unfinished at a time: about 20 KiB each, 5 MiB in all.
+/// TLS handshakes that are unfinished at a time: about 17 KiB each, 4 MiB in all.
 pub(crate) const MAX_HANDSHAKES: usize = 256;
 
-/// How long a handshake keeps its place while others wait for one: several round trips around the earth's half.
+/// How long a handshake keeps its place while others wait for one: several round trips of a distant client.
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
+
+/// The file descriptors that the process may have open; None: no bound. The soft limit is raised to the hard one first, as
+/// the Go runtime does, since the soft one is often 1024.
+pub(crate) fn descriptors() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            tracing::debug!(%error, "the limit of open files stays as it is");
+            limit.current
+        }
+    }
+}
+
+/// A bound of connections that leaves descriptors for files.
+pub(crate) fn bound_of(connections: usize, descriptors: Option<u64>) -> usize {
+    let room = descriptors.map_or(usize::MAX, |all| usize::try_from(all - all / 4).unwrap_or(usize::MAX));
+    connections.min(room)
+}
 
 /// The open connections of a server.
 #[derive(Debug)]
@@ -161,6 +182,14 @@ mod tests {
         drop(first);
         assert!(connections.enter(a).is_some());
         assert_eq!(connections.open.lock().by_peer.len(), 2);
+    }
+
+    #[test]
+    fn connection_bound_leaves_a_quarter_of_descriptors() {
+        assert_eq!(bound_of(8192, None), 8192);
+        assert_eq!(bound_of(8192, Some(20_000)), 8192);
+        assert_eq!(bound_of(8192, Some(1024)), 768);
+        assert!(descriptors().is_none_or(|descriptors| descriptors > 0));
     }
 
     #[tokio::test]

@@ -43,7 +43,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use crate::admittance::{Connections, HandshakePlace, Handshakes};
+use crate::admittance::{self, Connections, HandshakePlace, Handshakes};
 use crate::body::Body;
 use crate::listener::{Accepted, Listener};
 use crate::send_budget::SendBudget;
@@ -114,7 +114,7 @@ pub struct ServerOptions {
     pub max_header_bytes: u32,
     /// Streams at a time on one HTTP/2 connection.
     pub max_concurrent_streams: u32,
-    /// Open connections; half as many of one address.
+    /// Open connections, unless file descriptors allow fewer; half as many of one address.
     pub max_connections: usize,
     /// How often an HTTP/2 peer is pinged, and how long it may take to answer.
     pub ping: (Duration, Duration),
@@ -124,7 +124,7 @@ pub struct ServerOptions {
 
 impl Default for ServerOptions {
     /// 10 s for the handshake, 32 s for the head, 128 KiB of headers, 100 streams (as many as clients open before they know
-    /// the server's bound, and as Kubernetes allows), 8192 connections (each costs about 50 KiB when idle over TLS), pings
+    /// the server's bound, and as Kubernetes allows), 8192 connections (an idle one over TLS costs about 30 KiB), pings
     /// after 30 s with 15 s to answer, 60 s to drain.
     fn default() -> Self {
         ServerOptions {
@@ -185,7 +185,8 @@ pub async fn serve<H: Handler>(
 ) -> Drained {
     let (phase, watched) = watch::channel(Phase::Serving);
     let drain = options.drain;
-    let connections = Connections::new(options.max_connections);
+    let bound = admittance::bound_of(options.max_connections, admittance::descriptors());
+    let connections = Connections::new(bound);
     let handshakes = tls.is_some().then(Arc::<Handshakes>::default);
     let server = Arc::new(Server { tls, handler, builders: Builders::new(&options), options });
     let mut shutdown = pin!(shutdown);
@@ -202,7 +203,9 @@ pub async fn serve<H: Handler>(
                 continue;
             }
             Err(e) => {
-                failures.report(&e);
+                if let Some(failures) = failures.count() {
+                    tracing::warn!(error = %e, failures, "cannot accept connections; trying again");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -243,12 +246,15 @@ struct AcceptFailures {
 }
 
 impl AcceptFailures {
-    fn report(&mut self, error: &std::io::Error) {
+    /// Counts one; gives the number of failures since the last line when a line is due.
+    fn count(&mut self) -> Option<u64> {
         self.unreported += 1;
-        if self.reported.is_none_or(|reported| reported.elapsed() >= FAILURE_LINES) {
-            tracing::warn!(%error, failures = self.unreported, "cannot accept connections; trying again");
-            *self = AcceptFailures { unreported: 0, reported: Some(Instant::now()) };
+        if self.reported.is_some_and(|reported| reported.elapsed() < FAILURE_LINES) {
+            return None;
         }
+        let failures = self.unreported;
+        *self = AcceptFailures { unreported: 0, reported: Some(Instant::now()) };
+        Some(failures)
     }
 }
 
@@ -386,9 +392,9 @@ impl<H: Handler> Server<H> {
         let cut = info.cut.clone();
         let info = Arc::new(info);
         let budget = SendBudget::default();
-        let requested = AtomicBool::new(false);
+        let is_silent = AtomicBool::new(true);
         let service = service_fn(|request| {
-            requested.store(true, Ordering::Relaxed);
+            is_silent.store(false, Ordering::Relaxed);
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
             let budget = budget.clone();
             // In a box: hyper keeps the room of this future until the answer is sent, and some are sent for an hour.
@@ -397,12 +403,7 @@ impl<H: Handler> Server<H> {
                 Ok::<_, Infallible>(answer.map(|body| budget.meter(body)))
             })
         });
-        let silence = async {
-            tokio::time::sleep(self.options.header_timeout).await;
-            if requested.load(Ordering::Relaxed) {
-                std::future::pending::<()>().await;
-            }
-        };
+        let silence = Silence { is_silent: &is_silent, timeout: self.options.header_timeout };
         let Builders { http1, http2, either } = &self.builders;
         match protocol {
             Protocol::Http1 => {
@@ -429,18 +430,26 @@ async fn cut(place: &mut Option<HandshakePlace>) {
     }
 }
 
-/// Runs a connection to its end, or until it is told to end, or until `silence` says that no request came.
+/// Whether a connection has sent no request yet, and how long it may.
+struct Silence<'a> {
+    is_silent: &'a AtomicBool,
+    timeout: Duration,
+}
+
+/// Runs a connection to its end, or until it is told to end, or until it has been silent for too long.
 async fn drive<C, E>(
     connection: C,
     stop: impl Fn(Pin<&mut C>),
     mut phase: watch::Receiver<Phase>,
     Cut(cut): Cut,
-    silence: impl Future<Output = ()>,
+    silence: Silence<'_>,
 ) where
     C: Future<Output = Result<(), E>>,
     E: std::fmt::Display,
 {
-    let (mut connection, mut silence) = (pin!(connection), pin!(silence));
+    let mut connection = pin!(connection);
+    let mut deadline = pin!(tokio::time::sleep(silence.timeout));
+    let mut passed = false;
     let mut told = Phase::Serving;
     loop {
         tokio::select! {
@@ -452,7 +461,12 @@ async fn drive<C, E>(
                 return;
             }
             () = cut.notified() => return tracing::debug!("connection cut"),
-            () = silence.as_mut() => return tracing::debug!("connection closed: no request in time"),
+            () = deadline.as_mut(), if !passed => {
+                if silence.is_silent.load(Ordering::Relaxed) {
+                    return tracing::debug!("connection closed: no request in time");
+                }
+                passed = true;
+            }
             changed = phase.wait_for(|phase| *phase != told) => {
                 match changed.map(|phase| *phase) {
                     Ok(Phase::Draining) => {

@@ -205,3 +205,44 @@ async fn silent_handshakes_beyond_bound_give_place_to_others() {
     let open = tokio::time::timeout(Duration::from_millis(100), async move { last.readable().await }).await;
     assert!(open.is_err(), "the newest handshake goes on");
 }
+
+#[tokio::test]
+async fn connection_beyond_bound_is_closed_and_others_are_served() {
+    let server = start(echo, None, ServerOptions { max_connections: 2, ..ServerOptions::default() }).await;
+    // One address has half of all.
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    first.write_all(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    assert_eq!(first.read_u8().await.unwrap(), b'H');
+    assert_eq!(raw(server.address, b"GET /b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await, "");
+    drop(first);
+    let served = async {
+        while !raw(server.address, b"GET /c HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .await
+            .contains("/c")
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), served).await.unwrap();
+}
+
+#[test]
+fn accept_failures_are_logged_once_a_minute_with_their_number() {
+    let mut failures = AcceptFailures::default();
+    assert_eq!(failures.count(), Some(1));
+    assert_eq!([failures.count(), failures.count()], [None, None]);
+    failures.reported = failures.reported.and_then(|reported| reported.checked_sub(FAILURE_LINES));
+    assert_eq!(failures.count(), Some(3));
+}
+
+#[tokio::test]
+async fn connection_with_request_outlives_header_timeout() {
+    let handler = |_: Request<Incoming>, _: Arc<ConnectionInfo>| async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        Response::new(Body::from("late"))
+    };
+    let options = ServerOptions { header_timeout: Duration::from_millis(50), ..ServerOptions::default() };
+    let server = start(handler, None, options).await;
+    let answer = raw(server.address, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    assert!(answer.ends_with("late"), "{answer}");
+}
