@@ -27,29 +27,43 @@ const MAX_IDENTITY_BYTES: usize = 64 * 1024;
 ///
 /// 431 that names the bound.
 pub(super) fn check(headers: &HeaderMap, presented: &Presented) -> Result<(), Status> {
-    let proxy = || presented.proxy_headers().map(|(_, value)| value.len());
-    let total = headers.len() + proxy().count();
-    // Few fields, as nearly always: only their bytes can be too many.
+    let impersonating = headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
+    let impersonation = Size::of(impersonating.map(|(_, value)| value.as_bytes()));
+    let proxy = Size::of(presented.proxy_headers().map(|(_, value)| value));
+    let total = headers.len() + proxy.fields;
     if total > MAX_FIELDS {
         let text = format!("the request has {total} header fields; at most {MAX_FIELDS} are accepted");
         return Err(too_large(text));
     }
-    let impersonated = || {
-        let fields = headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
-        fields.map(|(_, value)| value.len())
-    };
-    check_identity("impersonation", impersonated().count(), impersonated().sum())?;
-    check_identity("authenticating proxy", proxy().count(), proxy().sum())
+    impersonation.check("impersonation")?;
+    proxy.check("authenticating proxy")
 }
 
-fn check_identity(what: &str, fields: usize, bytes: usize) -> Result<(), Status> {
-    if fields <= MAX_IDENTITY_FIELDS && bytes <= MAX_IDENTITY_BYTES {
-        return Ok(());
+/// How many fields say who the caller is, and how many bytes their values have.
+#[derive(Default)]
+struct Size {
+    fields: usize,
+    bytes: usize,
+}
+
+impl Size {
+    fn of<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
+        values.fold(Size::default(), |size, value| Size {
+            fields: size.fields + 1,
+            bytes: size.bytes + value.len(),
+        })
     }
-    Err(too_large(format!(
-        "the request has {fields} {what} header fields with {bytes} bytes; at most {MAX_IDENTITY_FIELDS} fields with \
-         {MAX_IDENTITY_BYTES} bytes are accepted"
-    )))
+
+    fn check(&self, what: &str) -> Result<(), Status> {
+        let Size { fields, bytes } = self;
+        if *fields <= MAX_IDENTITY_FIELDS && *bytes <= MAX_IDENTITY_BYTES {
+            return Ok(());
+        }
+        Err(too_large(format!(
+            "the request has {fields} {what} header fields with {bytes} bytes; at most {MAX_IDENTITY_FIELDS} fields \
+             with {MAX_IDENTITY_BYTES} bytes are accepted"
+        )))
+    }
 }
 
 fn too_large(message: String) -> Status {
@@ -69,7 +83,9 @@ mod tests {
     fn checked(name: &'static str, fields: usize, bytes: usize) -> Result<(), Status> {
         let mut headers = HeaderMap::new();
         let value = HeaderValue::from_bytes(&vec![b'g'; bytes]).unwrap();
-        (0..fields).for_each(|_| drop(headers.append(HeaderName::from_static(name), value.clone())));
+        for _ in 0..fields {
+            headers.append(HeaderName::from_static(name), value.clone());
+        }
         let proxies = ProxyHeaders { names: vec!["x-remote-group".to_owned()], prefixes: Vec::new() };
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let presented = Presented::take(&mut headers, &proxies, &names);
