@@ -275,3 +275,25 @@ async fn api_services_of_custom_kinds_come_and_go_with_their_definitions() {
         becomes(&admin, &format!("{services}/v2.g.example.com"), "somebody's APIService", available).await;
     assert_eq!(own["spec"]["groupPriorityMinimum"], 7);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stored_objects_without_effect_are_logged_once_at_start() {
+    const LINE: &str = "objects are stored that this release does not serve or enforce";
+    let mut plane = Plane::start(Options::default()).await;
+    assert!(!plane.log().contains(LINE), "{}", plane.log());
+    let bindings = format!("{}/validatingadmissionpolicybindings", plane.api("admissionregistration", "v1"));
+    for name in ["a", "b"] {
+        let spec = json!({"policyName": "p", "validationActions": ["Deny"]});
+        let written = plane.admin().post(&bindings, &json!({"metadata": {"name": name}, "spec": spec})).await;
+        written.expect(201);
+        assert!(written.header("warning").contains("does not enforce"), "{}", written.header("warning"));
+    }
+    plane.stop().await;
+    plane.launch().await;
+    let line = eventually("the log names the kind", || async {
+        plane.log().lines().find(|line| line.contains(LINE)).map(str::to_owned)
+    })
+    .await;
+    assert!(line.contains("ValidatingAdmissionPolicyBinding: 2"), "{line}");
+    assert_eq!(plane.log().matches(LINE).count(), 1);
+}
