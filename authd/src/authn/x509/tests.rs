@@ -435,7 +435,7 @@ fn revoked_certificate_stays_revoked_until_a_valid_list_replaces_the_list() {
     for (what, serials, this, next, want, keeps) in [
         ("expired", vec![8], 3, 4, [true, true, false], true),
         ("older than the list in force", vec![9], 2, 20, [true, true, true], true),
-        ("of the future", vec![], 6, 20, [true, true, true], true),
+        ("of the future", vec![10], 6, 20, [true, true, true], true),
         ("valid", vec![9], 5, 20, [false, false, true], false),
         ("the same list again", vec![9], 5, 20, [false, false, true], false),
     ] {
