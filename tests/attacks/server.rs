@@ -64,7 +64,7 @@ impl Home {
             .arg(self.programs.join("authd"))
             .args(["--names", "kubernetes", "--authorization-mode", "Node,RBAC"])
             .args(["--bind-address", "127.0.0.1", "--secure-port", "0"])
-            .args(["--feature-gates", "CBORServingAndStorage=true"])
+            .args(["--feature-gates", "CBORServingAndStorage=true,WatchList=true"])
             .arg("--data-dir")
             .arg(&data)
             .arg("--token-auth-file")
