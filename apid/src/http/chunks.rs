@@ -470,7 +470,7 @@ mod tests {
         let mut compressed = Gzip::new(of(parts));
         assert_eq!(compressed.held_bytes(), 0, "the compressor is made on first use");
         let (mut before, mut out) = (0, Vec::new());
-        while let Some(piece) = compressed.next() {
+        for piece in compressed.by_ref() {
             let piece = piece.unwrap();
             assert!(!piece.is_empty());
             out.extend_from_slice(&piece);

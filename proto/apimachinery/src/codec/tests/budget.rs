@@ -13,7 +13,7 @@ const DECODERS: [(&str, Decode); 3] =
 fn encoded(format: &str, tree: &Value) -> Vec<u8> {
     match format {
         "JSON" => json::encode(tree),
-        "YAML" => yaml::encode(tree).into(),
+        "YAML" => yaml::encode(tree),
         _ => cbor::encode(tree),
     }
 }
