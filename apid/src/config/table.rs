@@ -171,7 +171,7 @@ pub(super) const FLAGS: &[Flag] = &[
         "max-request-tree-bytes",
         Value("BYTES"),
         Apid,
-        "estimated memory of a request's decoded body, beyond which it is answered 413 (default 64Mi)",
+        "estimated memory of a request's decoded body, beyond which it is answered 413 (default 48Mi)",
     ),
     flag(
         "shutdown-delay-duration",

@@ -476,6 +476,39 @@ mod tests {
     use super::*;
 
     #[test]
+    fn values_beyond_100_characters_are_cut_and_their_length_is_told() {
+        let path = FieldPath::new("spec");
+        let (fits, long) = ("é".repeat(100), "é".repeat(101));
+        let fitting = FieldError::invalid(&path, fits.as_str(), "no").to_string();
+        assert_eq!(fitting, format!("spec: Invalid value: \"{fits}\": no"));
+        let cut = FieldError::invalid(&path, long.as_str(), "no").to_string();
+        assert_eq!(cut, format!("spec: Invalid value: \"{fits}\"… (202 bytes): no"));
+        let list = |count: usize| Value::from(vec!["item"; count]);
+        for value in [list(30), list(1_000_000), serde_json::json!({(long.repeat(1_000)): list(3)})] {
+            let error = FieldError::invalid(&path, value, "no").to_string();
+            assert!(error.chars().count() < 170 && error.contains("… ("), "{error}");
+        }
+        assert!(path.key(&long.repeat(1_000)).as_str().chars().count() < 550);
+        assert!(quote(&"\u{1}".repeat(1_000_000)).len() < 450);
+    }
+
+    #[test]
+    fn collector_keeps_the_first_100_errors_and_counts_the_rest() {
+        let error = |i: usize| FieldError::required(&FieldPath::new("list").index(i), "");
+        let mut part = FieldErrors::new();
+        part.extend((0..150).map(error));
+        let mut all = FieldErrors::from(error(1_000));
+        assert!(!all.is_full() && !all.is_empty());
+        all.extend(part);
+        all.extend(Some(error(151)));
+        assert!(all.is_full());
+        assert_eq!((all.len(), all.iter().count()), (152, 100));
+        assert_eq!(all.first().map(|error| error.path.as_str()), Some("list[1000]"));
+        let joined: FieldErrors = [FieldErrors::new(), all].into_iter().collect();
+        assert_eq!(joined.len(), 152);
+    }
+
+    #[test]
     fn messages_have_the_wording_that_clients_show() {
         let name = FieldPath::new("metadata").child("name");
         for (error, want) in [

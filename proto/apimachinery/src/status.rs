@@ -190,10 +190,14 @@ pub struct Status {
 impl Status {
     /// A failure with a reason's own code.
     pub fn failure(reason: Reason, message: impl Into<String>) -> Self {
+        let message = match message.into() {
+            short if short.len() <= MESSAGE_MAX / 6 => short,
+            long => bounded(&long, MESSAGE_MAX).into_owned(),
+        };
         Status {
             code: reason.code(),
             reason,
-            message: message.into(),
+            message,
             details: None,
             success: false,
             continue_token: String::new(),

@@ -252,7 +252,13 @@ fn items_of(
                 items.push(single(ty, value, name, place.here())?);
             }
         }
-        _ => items.push(single(ty, wire, name, place)?),
+        _ => {
+            let item = single(ty, wire, name, place.here())?;
+            if item.is_object() {
+                place.charge(Cost::object_end(1, None))?;
+            }
+            items.push(item);
+        }
     }
     Ok(())
 }
@@ -336,7 +342,7 @@ fn single(ty: &'static Type, wire: Wire<'_>, name: &str, mut place: Place<'_>) -
             if let Some(schema) = of.schema() {
                 message(schema, &[], submessage(wire, name)?, &mut map, place.deeper())?;
             }
-            place.charge(Cost::object_end(map.len(), None))?;
+            place.charge(Cost::object_end(map.len(), Some(name)))?;
             return Ok(Value::Object(map));
         }
         (Type::SchemaOrBool(of) | Type::SchemaOrArray(of) | Type::SchemaOrStrings(of), wire) => {
@@ -443,7 +449,7 @@ fn schema_or(
         place.charge(Cost::OBJECT)?;
         let mut map = Map::new();
         message(schema, &[], bytes, &mut map, place.deeper())?;
-        place.charge(Cost::object_end(map.len(), None))?;
+        place.charge(Cost::object_end(map.len(), Some(name)))?;
         Ok(Value::Object(map))
     };
     let mut fields = Fields(bytes);

@@ -55,10 +55,10 @@ async fn list_of_million_empty_objects_is_refused_with_413_in_every_format() {
 }
 
 #[tokio::test]
-async fn pod_of_40000_empty_containers_is_refused_with_100_causes() {
+async fn pod_of_30000_empty_containers_is_refused_with_100_causes() {
     let server = Server::start().await;
     let before = cpu();
-    let reply = server.send("POST", PODS, &JSON, pod("{}", 40_000)).await;
+    let reply = server.send("POST", PODS, &JSON, pod("{}", 30_000)).await;
     assert_refused(&reply, 422);
     let status = reply.json();
     assert_eq!(status["details"]["causes"].as_array().unwrap().len(), 100);
@@ -125,12 +125,12 @@ async fn patch_whose_result_exceeds_the_decode_budget_is_refused_with_413() {
     assert!(reply.json()["message"].as_str().unwrap().contains("--max-request-"));
 
     // A pod and a patch within the budget: together they are not.
-    let tolerations = vec!["{}"; 60_000].join(",");
+    let tolerations = vec!["{}"; 30_000].join(",");
     let pod = format!(
         r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","image":"a"}}],"tolerations":[{tolerations}]}}}}"#
     );
     assert_eq!(server.send("POST", PODS, &JSON, pod).await.code, 201);
-    let volumes = vec!["{}"; 60_000].join(",");
+    let volumes = vec!["{}"; 30_000].join(",");
     for (media_type, patch) in [
         ("application/merge-patch+json", format!(r#"{{"spec":{{"volumes":[{volumes}]}}}}"#)),
         (

@@ -5,10 +5,12 @@
 //! A decoder charges every value and every key to a [`Budget`] before it allocates them, and stops at the first error.
 //! [`Limits::check`] charges a tree that exists, such as the result of a patch.
 //!
-//! The estimate of the memory counts what the tree takes once the schema and the defaults have been applied to it. An empty
-//! object, and a null that the schema reads as one, costs a whole map node, because defaulting inserts the first key. The
-//! exception are the empty objects of `fieldsV1`, which nothing is inserted into: their names hold a colon or are a dot,
-//! as no field of a schema is named.
+//! The estimate of the memory counts what the tree takes once the schema and the defaults have been applied to it:
+//!
+//! - An empty object, and a null that the schema reads as one, costs a map node, because defaulting inserts the first key.
+//!   The exception are the empty objects of `fieldsV1`, which nothing is inserted into: their names hold a colon or are a
+//!   dot, as no field of a schema is named.
+//! - An object in a list costs one node more, because `managedFields` gets an object for it.
 
 use serde_json::{Map, Value};
 
@@ -45,8 +47,6 @@ impl Cost {
     pub const LIST: Cost = Cost { elements: 1, tree_bytes: VALUE + LIST };
     /// An object without its keys.
     pub const OBJECT: Cost = Cost { elements: 1, tree_bytes: VALUE };
-    /// The node that defaulting allocates in an empty object.
-    const DEFAULTED: Cost = Cost { elements: 0, tree_bytes: NODE };
 
     /// A text of a length.
     pub const fn text(bytes: usize) -> Cost {
@@ -66,7 +66,9 @@ impl Cost {
     /// The rest of the cost of an object that has ended with a number of keys, under a name unless it is in a list.
     pub fn object_end(keys: usize, name: Option<&str>) -> Cost {
         let is_owned_field = |name: &str| name == "." || name.contains(':');
-        if keys == 0 && !name.is_some_and(is_owned_field) { Cost::DEFAULTED } else { Cost::default() }
+        let defaulted = if keys == 0 && !name.is_some_and(is_owned_field) { NODE } else { 0 };
+        let owned = if name.is_none() { NODE } else { 0 };
+        Cost { elements: 0, tree_bytes: defaulted + owned }
     }
 
     /// The cost of a value without what is in it.

@@ -280,9 +280,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 }
             }
         }
-        if map.is_empty() {
-            state.charge(Cost::object_end(0, path.name()))?;
-        }
+        state.charge(Cost::object_end(map.len(), path.name()))?;
         Ok(Value::Object(map))
     }
 }
