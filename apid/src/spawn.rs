@@ -100,7 +100,7 @@ pub struct Supervised {
 struct HealthPolicy {
     /// The pause between checks of an authd that answers.
     pause: Duration,
-    /// The pause after a check that failed.
+    /// The pause before the first answer and after a check that failed.
     retry: Duration,
     /// How long one check may take.
     timeout: Duration,
@@ -201,7 +201,7 @@ impl Recipe {
         // Failed checks in a row, and when the first of them began.
         let (mut failed, mut since) = (0, Duration::ZERO);
         loop {
-            tokio::time::sleep(if failed == 0 { pause } else { retry }).await;
+            tokio::time::sleep(if has_answered && failed == 0 { pause } else { retry }).await;
             let begun = self.clock.monotonic();
             let answer = tokio::time::timeout(timeout, auth::check_health(&self.socket)).await;
             if matches!(answer, Ok(Ok(()))) {

@@ -205,6 +205,8 @@ async fn an_authd_that_hangs_is_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn authd_that_hangs_is_killed_and_started_again() {
     let plane = Plane::start(Options::default()).await;
+    // An authd that has never answered a check gets 30 s: it answers the first one meanwhile.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     plane.signal_authd(rustix::process::Signal::STOP);
     eventually("a log line about the kill", || async {
         plane.log().contains("authd does not answer its health check; killing it").then_some(())

@@ -13,6 +13,7 @@ use http::request::Parts;
 use parking_lot::Mutex;
 use serving::server::ConnectionInfo;
 
+use super::in_flight::too_many_requests;
 use super::negotiate::Dialect;
 use super::query::Query;
 use super::request_info::RequestInfo;
@@ -61,6 +62,19 @@ impl Exchange {
     /// Whether a header asks for impersonation.
     pub(super) fn impersonates(&self) -> bool {
         self.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+    }
+
+    /// Whether the user and the connection may hold another answer.
+    ///
+    /// # Errors
+    ///
+    /// 429: too many bytes of earlier answers wait to be read.
+    pub(super) fn check_unsent_answers(&self) -> Result<(), Status> {
+        let held = |share: &Arc<UserShare>| share.has_too_many_unsent_answers(&self.connection.unsent_bytes);
+        if self.share.get().is_some_and(held) {
+            return Err(too_many_requests("too many bytes of earlier answers wait to be read"));
+        }
+        Ok(())
     }
 
     /// Begins the audit event.

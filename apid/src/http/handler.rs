@@ -184,9 +184,7 @@ impl Api {
         }
         // Shares are those of the authenticated user: impersonation gives no second share.
         let share = exchange.share.get_or_init(|| self.shares.of(&caller.user().name));
-        if share.has_too_many_unsent_answers(&exchange.connection.unsent_bytes) {
-            return Err(in_flight::too_many_requests("too many bytes of earlier answers wait to be read"));
-        }
+        exchange.check_unsent_answers()?;
         let body = body.receive(share).await?;
         let _place = self.in_flight.enter(&exchange.info.attributes, &caller.user().groups, share)?;
         let is_binary = negotiate::is_binary(&exchange.head.headers);
@@ -198,6 +196,8 @@ impl Api {
             Some(bytes) => {
                 let exchange = Arc::clone(exchange);
                 let work = async move {
+                    // Again: the answers of the requests before it in the queue count now.
+                    exchange.check_unsent_answers()?;
                     let mut answer = route(&exchange, &authorized, &body).await?;
                     while answer.prepare(exchange.wishes) {}
                     Ok(answer)

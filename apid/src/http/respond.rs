@@ -397,7 +397,8 @@ mod tests {
             (vec!["w".to_owned(); 20], 20, None),
             (vec!["w".to_owned(); 21], 20, Some(2)),
             (vec!["w".to_owned(); 128], 20, Some(109)),
-            (vec!["w".repeat(1_000); 5], 4, Some(2)),
+            (vec!["w".repeat(1_000); 5], 5, Some(1)),
+            (vec!["w".repeat(1_001); 5], 4, Some(2)),
             (vec!["w".repeat(1_000_000), "w".to_owned()], 2, Some(1)),
         ] {
             let headers = warning_headers(&warnings);
