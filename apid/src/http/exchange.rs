@@ -64,13 +64,14 @@ impl Exchange {
         self.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
     }
 
-    /// Whether the user and the connection may hold another answer.
+    /// Whether the user, and for a large answer the connection, may hold another answer.
     ///
     /// # Errors
     ///
     /// 429: too many bytes of earlier answers wait to be read.
-    pub(super) fn check_unsent_answers(&self) -> Result<(), Status> {
-        let held = |share: &Arc<UserShare>| share.has_too_many_unsent_answers(&self.connection.unsent_bytes);
+    pub(super) fn check_unsent_answers(&self, is_large: bool) -> Result<(), Status> {
+        let connection = is_large.then_some(&*self.connection.unsent_bytes);
+        let held = |share: &Arc<UserShare>| share.has_too_many_unsent_answers(connection);
         if self.share.get().is_some_and(held) {
             return Err(too_many_requests("too many bytes of earlier answers wait to be read"));
         }

@@ -17,13 +17,13 @@ use super::body::RequestBody;
 use super::deadline::{self, Allotted};
 use super::exchange::{AuditRecord, Exchange};
 use super::in_flight::{self, InFlight};
-use super::negotiate;
+use super::negotiate::{self, BodySyntax};
 use super::pieces::PieceMaker;
 use super::query::Query;
 use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, Answer, Delivery, Wishes};
 use super::shares::Shares;
-use super::work_pool::{Bounds, WorkPool};
+use super::work_pool::{Bounds, Rejected, WorkPool};
 use super::{header_bounds, openapi, openid, paths, resources, weight};
 use crate::auth::{Authorized, Credentials};
 use crate::plane::Plane;
@@ -34,7 +34,7 @@ const PREPARE_COST: usize = 1 << 20;
 /// Answers the requests of a server.
 pub struct Api {
     plane: Arc<Plane>,
-    in_flight: InFlight,
+    in_flight: Arc<InFlight>,
     shares: Shares,
     pool: Arc<WorkPool>,
 }
@@ -55,13 +55,13 @@ impl Api {
     pub fn new(plane: Arc<Plane>) -> io::Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let pool = Arc::new(WorkPool::start(threads, Bounds::SERVER)?);
-        Ok(Api { plane, in_flight: InFlight::new((0, 0)), shares: Shares::new(), pool })
+        Ok(Api { plane, in_flight: Arc::new(InFlight::new((0, 0))), shares: Shares::new(), pool })
     }
 
     /// With room for so many requests that read and so many that write at the same time; 0: no limit.
     #[must_use]
     pub fn with_limits(self, reading: usize, writing: usize) -> Self {
-        Api { in_flight: InFlight::new((reading, writing)), ..self }
+        Api { in_flight: Arc::new(InFlight::new((reading, writing))), ..self }
     }
 
     /// Answers one request.
@@ -101,7 +101,8 @@ impl Api {
         let resource =
             if a.resource_request { plane.registry.find(&a.group, &a.version, &a.resource) } else { None };
         plane.request_metrics.count(info, &exchange.query, resource.map(|r| &**r), answer.code(), latency);
-        if answer.is_stream() {
+        let is_stream = answer.is_stream();
+        if is_stream {
             exchange.audit.discard();
         } else {
             let failure = answer.failure.take();
@@ -124,7 +125,7 @@ impl Api {
         let is_head = head.method == Method::HEAD;
         let response =
             answer.into_response(&Delivery { audit_id: &audit_id, head: is_head, wishes, send: &send });
-        response.map(|body| maker.track(body))
+        response.map(|body| if is_stream { maker.track_stream(body) } else { maker.track(body) })
     }
 
     /// Makes the pieces of the answer in the name of the authenticated user.
@@ -184,26 +185,30 @@ impl Api {
         }
         // Shares are those of the authenticated user: impersonation gives no second share.
         let share = exchange.share.get_or_init(|| self.shares.of(&caller.user().name));
-        exchange.check_unsent_answers()?;
+        exchange.check_unsent_answers(false)?;
         let body = body.receive(share).await?;
-        let _place = self.in_flight.enter(&exchange.info.attributes, &caller.user().groups, share)?;
-        let is_binary = negotiate::is_binary(&exchange.head.headers);
-        match weight::expected_cost(&self.plane, &authorized, &body, is_binary) {
+        let syntax = BodySyntax::of(&exchange.head.headers);
+        match weight::expected_cost(&self.plane, &authorized, &body, syntax) {
             None => {
+                let groups = &caller.user().groups;
+                let _place = self.in_flight.enter(&exchange.info.attributes, groups, share)?;
                 let answer = route(exchange, &authorized, &body).await?;
                 self.prepare(answer, exchange.wishes, &share.user).await
             }
             Some(bytes) => {
-                let exchange = Arc::clone(exchange);
+                let (exchange, in_flight) = (Arc::clone(exchange), Arc::clone(&self.in_flight));
+                let (of, caller) = (Arc::clone(share), Arc::clone(caller.user()));
                 let work = async move {
+                    // A request that waits for a worker takes no place.
+                    let _place = in_flight.enter(&exchange.info.attributes, &caller.groups, &of)?;
                     // Again: the answers of the requests before it in the queue count now.
-                    exchange.check_unsent_answers()?;
+                    exchange.check_unsent_answers(true)?;
                     let mut answer = route(&exchange, &authorized, &body).await?;
                     while answer.prepare(exchange.wishes) {}
                     Ok(answer)
                 };
                 let done = self.pool.run(&share.user, bytes, work.in_current_span()).await;
-                done.unwrap_or_else(|rejected| Err(in_flight::too_many_requests(&rejected.to_string())))
+                done.unwrap_or_else(|rejected| Err(reject(rejected)))
             }
         }
     }
@@ -243,6 +248,13 @@ impl Api {
             event.annotations.push((format!("{domain}/reason"), reason.to_owned()));
         });
         authorized.map_err(|refusal| *refusal.status)
+    }
+}
+
+fn reject(rejected: Rejected) -> Status {
+    match rejected {
+        Rejected::QueueFull(full) => in_flight::too_many_requests(&full.to_string()),
+        Rejected::ShutDown(error) => Status::unavailable(error.to_string(), 1),
     }
 }
 

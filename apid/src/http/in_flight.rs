@@ -4,14 +4,14 @@
 //!
 //! Requests that read and requests that write have a limit each; beyond it the answer is 429 with `Retry-After`. One user
 //! takes at most half of a limit. Watches and streams are not counted, and members of the group `system:masters` are
-//! always served. A request counts once it is authorized and its body is complete: a slow body takes no place.
+//! always served. A request counts once it is authorized, its body is complete and, for a large request, a worker is free.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use apimachinery::attributes::Attributes;
 use apimachinery::status::{Details, Reason, Status};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::shares::UserShare;
 
@@ -38,29 +38,29 @@ pub(super) struct InFlight {
 }
 
 struct Limit {
-    places: Semaphore,
+    places: Arc<Semaphore>,
     of_user: usize,
 }
 
 /// A place within a limit, held while a request is worked on; None for a request that is not counted.
-pub(super) type Place<'a> = Option<CountedPlace<'a>>;
+pub(super) type Place = Option<CountedPlace>;
 
 /// A place of a user.
-pub(super) struct CountedPlace<'a> {
-    _place: SemaphorePermit<'a>,
+pub(super) struct CountedPlace {
+    _place: OwnedSemaphorePermit,
     share: Arc<UserShare>,
     counter: Counter,
 }
 
 type Counter = fn(&UserShare) -> &AtomicUsize;
 
-impl std::fmt::Debug for CountedPlace<'_> {
+impl std::fmt::Debug for CountedPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CountedPlace").field("user", &self.share.user).finish_non_exhaustive()
     }
 }
 
-impl Drop for CountedPlace<'_> {
+impl Drop for CountedPlace {
     fn drop(&mut self) {
         (self.counter)(&self.share).fetch_sub(1, Ordering::Relaxed);
     }
@@ -71,7 +71,7 @@ impl InFlight {
     pub(super) fn new((reading, writing): (usize, usize)) -> Self {
         let limit = |count: usize| {
             (count > 0).then(|| Limit {
-                places: Semaphore::new(count.min(Semaphore::MAX_PERMITS)),
+                places: Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS))),
                 of_user: count.div_ceil(2),
             })
         };
@@ -88,13 +88,13 @@ impl InFlight {
         attributes: &Attributes,
         groups: &[String],
         share: &Arc<UserShare>,
-    ) -> Result<Place<'_>, Status> {
+    ) -> Result<Place, Status> {
         let reads = matches!(attributes.verb.as_str(), "get" | "head" | "list" | "watch");
         let limit = if reads { &self.reading } else { &self.writing };
         let Some(limit) = limit.as_ref().filter(|_| !is_long_running(attributes)) else { return Ok(None) };
         let counter: Counter = if reads { |share| &share.reading } else { |share| &share.writing };
         let privileged = || groups.iter().any(|group| group == PRIVILEGED);
-        let Ok(place) = limit.places.try_acquire() else {
+        let Ok(place) = Arc::clone(&limit.places).try_acquire_owned() else {
             return if privileged() { Ok(None) } else { Err(too_many_requests("")) };
         };
         let of_user = counter(share).fetch_add(1, Ordering::Relaxed);

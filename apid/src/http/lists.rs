@@ -209,12 +209,14 @@ impl ListChunks {
         let mut out = std::mem::take(&mut self.frame.opening);
         out.reserve(ROOM.saturating_sub(out.len()));
         let mut work = 0;
+        // What follows the rest of a large object is encoded in a call of its own, which is costly.
+        let is_rest = !self.rest.is_empty() && !matches!(self.form, Form::Stored);
         loop {
             if !self.rest.is_empty() {
                 let part = self.rest.split_to(self.rest.len().min(ROOM.saturating_sub(out.len())));
                 out.extend_from_slice(&part);
             }
-            if out.len() >= CHUNK || work >= WORK {
+            if out.len() >= CHUNK || work >= WORK || is_rest {
                 break;
             }
             (self.rest, self.rest_held) = (Bytes::new(), 0);

@@ -305,12 +305,30 @@ pub(super) fn body_format(
     }
 }
 
-/// Whether the body is in a binary format: CBOR or Protobuf.
-pub(super) fn is_binary(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_TYPE).is_some_and(|value| {
-        let media_type = value.as_bytes();
-        media_type.ends_with(b"protobuf") || media_type.windows(4).any(|word| word == b"cbor")
-    })
+/// The syntax of a body, for an estimate of its cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodySyntax {
+    /// JSON, and whatever is not known.
+    Json,
+    /// A JSON Patch.
+    JsonPatch,
+    /// YAML, which has aliases.
+    Yaml,
+    /// CBOR or Protobuf.
+    Binary,
+}
+
+impl BodySyntax {
+    /// The syntax that the `Content-Type` header names.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let media_type = media_type(headers.get(header::CONTENT_TYPE)).unwrap_or_default();
+        match media_type.as_str() {
+            "application/json-patch+json" => BodySyntax::JsonPatch,
+            other if other.ends_with("protobuf") || other.ends_with("cbor") => BodySyntax::Binary,
+            other if other.ends_with("yaml") => BodySyntax::Yaml,
+            _ => BodySyntax::Json,
+        }
+    }
 }
 
 /// The media type of a `Content-Type` header in lower case, without parameters.
@@ -457,6 +475,22 @@ mod tests {
                 format,
                 "{header:?}"
             );
+        }
+    }
+
+    #[test]
+    fn body_syntax_ignores_case_and_parameters() {
+        for (content_type, syntax) in [
+            ("application/json", BodySyntax::Json),
+            ("Application/vnd.Kubernetes.Protobuf; x=1", BodySyntax::Binary),
+            ("application/CBOR", BodySyntax::Binary),
+            ("application/apply-patch+cbor", BodySyntax::Binary),
+            ("application/apply-patch+yaml", BodySyntax::Yaml),
+            ("application/json-patch+json;charset=utf-8", BodySyntax::JsonPatch),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+            assert_eq!(BodySyntax::of(&headers), syntax, "{content_type}");
         }
     }
 }

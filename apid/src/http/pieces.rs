@@ -10,11 +10,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use apimachinery::status::Status;
 use bytes::Bytes;
-use serving::body::Body;
+use http_body::Frame;
+use serving::body::{Body, BodyError};
 
 use super::chunks::Chunks;
 use super::shares::{UnsentAnswer, UserShare};
@@ -48,12 +49,45 @@ impl PieceMaker {
         }
     }
 
+    /// A stream of events whose larger frames count as unsent until the connection drops them.
+    pub(super) fn track_stream(&self, body: Body) -> Body {
+        match body.as_whole() {
+            // HEAD, and an upgraded connection.
+            Some(_) => body,
+            None => Body::stream(TrackedStream { body, maker: self.clone() }),
+        }
+    }
+
     fn count(&self, bytes: Bytes) -> Bytes {
         self.hold(bytes.len()).track(bytes)
     }
 
     fn hold(&self, bytes: usize) -> UnsentAnswer {
         self.share.hold_answer(&self.connection, bytes)
+    }
+}
+
+/// A stream whose frames are counted.
+struct TrackedStream {
+    body: Body,
+    maker: PieceMaker,
+}
+
+impl http_body::Body for TrackedStream {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let count = |bytes: Bytes| if bytes.len() > UNCOUNTED { self.maker.count(bytes) } else { bytes };
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(count))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
     }
 }
 
@@ -191,6 +225,23 @@ mod tests {
         assert!(next(&mut pieces).await.is_none() && next(&mut pieces).await.is_none());
         assert_eq!(held(), 0);
         assert!(threads.lock().iter().all(|thread| thread == "worker"));
+    }
+
+    #[tokio::test]
+    async fn large_event_of_a_stream_is_counted_until_it_is_dropped() {
+        let maker = PieceMaker::for_tests();
+        let events = futures_util::stream::iter(
+            [10, UNCOUNTED + 1]
+                .map(|size| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(vec![b'a'; size])))),
+        );
+        let mut body = maker.track_stream(Body::stream(http_body_util::StreamBody::new(events)));
+        let mut sizes = Vec::new();
+        while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
+            let event = frame.unwrap().into_data().unwrap();
+            sizes.push((event.len(), maker.connection.load(Ordering::Relaxed)));
+        }
+        assert_eq!(sizes, [(10, 0), (UNCOUNTED + 1, UNCOUNTED + 1)]);
+        assert_eq!(maker.connection.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]

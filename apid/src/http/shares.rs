@@ -8,9 +8,9 @@
 //! | what | in all | one user | one connection | beyond it |
 //! |---|---|---|---|---|
 //! | reads and writes in flight (`--max-requests-inflight`, `--max-mutating-requests-inflight`) | the flags | half | | 429 |
-//! | bodies, from the first byte until the request is answered | 64 MiB | 16 MiB | | the request waits |
+//! | bodies, from the first byte until the request is answered; in all without those up to 64 KiB | 64 MiB | 16 MiB | | the request waits |
 //! | bodies that take longer than a second to arrive | 24 MiB | 6 MiB | | 429 |
-//! | answers that are made and not sent | 96 MiB | 32 MiB | 8 MiB | 429 |
+//! | answers that are made and not sent | 96 MiB | 32 MiB | 8 MiB, for large answers | 429 |
 //!
 //! A user above 1 MiB of unsent answers is refused when the answers of all users exceed their bound.
 //!
@@ -30,6 +30,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const BODIES: usize = 64 << 20;
 /// Bytes of bodies that one user's requests hold.
 const BODIES_OF_USER: usize = 16 << 20;
+/// Bytes of a body that never waits for the bodies of other users.
+const SMALL_BODY: usize = 64 << 10;
 /// Bytes of bodies that arrive slowly.
 const SLOW_BODIES: usize = 24 << 20;
 /// Bytes of one user's bodies that arrive slowly.
@@ -83,7 +85,8 @@ impl Room {
 /// A part of the bytes of bodies.
 pub(super) struct BodyReservation {
     of_user: OwnedSemaphorePermit,
-    of_all: OwnedSemaphorePermit,
+    /// None for a small body.
+    of_all: Option<OwnedSemaphorePermit>,
 }
 
 /// Too many bytes of bodies arrive slowly.
@@ -123,8 +126,11 @@ impl UserShare {
         let units = units(bytes);
         // The user's own first: a user who waits for themselves takes nothing from others.
         let of_user = Arc::clone(&self.own.bodies).acquire_many_owned(units).await.ok()?;
+        if bytes <= SMALL_BODY {
+            return Some(BodyReservation { of_user, of_all: None });
+        }
         let of_all = Arc::clone(&self.all.bodies).acquire_many_owned(units).await.ok()?;
-        Some(BodyReservation { of_user, of_all })
+        Some(BodyReservation { of_user, of_all: Some(of_all) })
     }
 
     /// Reserves bytes for a body that arrives slowly.
@@ -137,23 +143,26 @@ impl UserShare {
         let take = |from: &Arc<Semaphore>| {
             Arc::clone(from).try_acquire_many_owned(units).map_err(|_| TooManySlowBodies)
         };
-        Ok(BodyReservation { of_user: take(&self.own.slow_bodies)?, of_all: take(&self.all.slow_bodies)? })
+        Ok(BodyReservation {
+            of_user: take(&self.own.slow_bodies)?,
+            of_all: Some(take(&self.all.slow_bodies)?),
+        })
     }
 
     /// Counts bytes of an answer as unsent.
-    pub(super) fn hold_answer(&self, connection: &Arc<AtomicUsize>, bytes: usize) -> UnsentAnswer {
+    pub(super) fn hold_answer(self: &Arc<Self>, connection: &Arc<AtomicUsize>, bytes: usize) -> UnsentAnswer {
         let counters = [&self.own.answers, &self.all.answers, connection].map(Arc::clone);
         for counter in &counters {
             counter.fetch_add(bytes, Ordering::Relaxed);
         }
-        UnsentAnswer { counters, bytes }
+        UnsentAnswer { _share: Arc::clone(self), counters, bytes }
     }
 
-    /// Whether the user, or a connection, holds so many unsent answers that no other one is made.
-    pub(super) fn has_too_many_unsent_answers(&self, connection: &AtomicUsize) -> bool {
+    /// Whether the user, or the connection of a large answer, holds so many unsent answers that no other one is made.
+    pub(super) fn has_too_many_unsent_answers(&self, connection: Option<&AtomicUsize>) -> bool {
         let held = self.own.answers.load(Ordering::Relaxed);
         held > ANSWERS_OF_USER
-            || connection.load(Ordering::Relaxed) > ANSWERS_OF_CONNECTION
+            || connection.is_some_and(|bytes| bytes.load(Ordering::Relaxed) > ANSWERS_OF_CONNECTION)
             || (held > ANSWERS_AT_LEAST && self.all.answers.load(Ordering::Relaxed) > ANSWERS)
     }
 }
@@ -162,7 +171,7 @@ impl BodyReservation {
     /// Gives back all but `bytes`.
     pub(super) fn shrink(&mut self, bytes: usize) {
         let keep = usize::try_from(units(bytes)).unwrap_or(usize::MAX);
-        for permit in [&mut self.of_user, &mut self.of_all] {
+        for permit in [Some(&mut self.of_user), self.of_all.as_mut()].into_iter().flatten() {
             let surplus = permit.num_permits().saturating_sub(keep);
             drop(permit.split(surplus));
         }
@@ -171,6 +180,8 @@ impl BodyReservation {
 
 /// Bytes of an answer that wait to be sent.
 pub(super) struct UnsentAnswer {
+    /// Keeps the share: the next request of the user finds its counters.
+    _share: Arc<UserShare>,
     counters: [Arc<AtomicUsize>; 3],
     bytes: usize,
 }
@@ -290,21 +301,21 @@ mod tests {
         let connection = || Arc::new(AtomicUsize::new(0));
         let (a, first, second) = (shares.of("a"), connection(), connection());
         let one = a.hold_answer(&first, ANSWERS_OF_CONNECTION + 1);
-        assert!(a.has_too_many_unsent_answers(&first) && !a.has_too_many_unsent_answers(&second));
+        assert!(a.has_too_many_unsent_answers(Some(&first)) && !a.has_too_many_unsent_answers(Some(&second)));
         let mut rest = a.hold_answer(&second, ANSWERS_OF_USER);
-        assert!(a.has_too_many_unsent_answers(&connection()));
+        assert!(a.has_too_many_unsent_answers(None));
         drop(one);
         rest.resize(1);
-        assert!(!a.has_too_many_unsent_answers(&first));
+        assert!(!a.has_too_many_unsent_answers(Some(&first)));
 
         let others: Vec<_> = (0..4)
             .map(|i| shares.of(&i.to_string()).hold_answer(&connection(), ANSWERS_OF_USER - 1))
             .collect();
-        assert!(!a.has_too_many_unsent_answers(&first), "a user with little is served");
+        assert!(!a.has_too_many_unsent_answers(Some(&first)), "a user with little is served");
         rest.resize(ANSWERS_AT_LEAST + 1);
-        assert!(a.has_too_many_unsent_answers(&connection()));
+        assert!(a.has_too_many_unsent_answers(None));
         drop(others);
-        assert!(!a.has_too_many_unsent_answers(&connection()));
+        assert!(!a.has_too_many_unsent_answers(None));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 use kinds::{Resource, Storage};
 
+use super::negotiate::BodySyntax;
 use crate::auth::Authorized;
 use crate::plane::{Collection, Plane};
 
@@ -30,16 +31,27 @@ const SCALAR_BYTES: usize = 150;
 const TEXT_FACTOR: usize = 4;
 /// Memory for each byte of a binary body, when all of it is empty messages.
 const BINARY_FACTOR: usize = 500;
+/// Memory for each byte that aliases of a YAML body repeat.
+const ALIAS_FACTOR: usize = 8;
 /// Memory for each byte of a stored object: its tree, the changed tree and the encoded object.
 const OBJECT_FACTOR: usize = 20;
 /// Memory for each listed object beside the cache's own.
 const ITEM_BYTES: usize = 16;
 
 /// Bytes of memory that the work of a request costs, when it is too much for an I/O thread; None for small requests.
-pub(super) fn expected_cost(plane: &Plane, by: &Authorized, body: &[u8], is_binary: bool) -> Option<usize> {
-    let body = match by.attributes().verb.as_str() {
-        "patch" if may_copy(body) => Some(plane.body_limits.tree_bytes),
-        _ => body_cost(body, is_binary),
+pub(super) fn expected_cost(
+    plane: &Plane,
+    by: &Authorized,
+    body: &[u8],
+    syntax: BodySyntax,
+) -> Option<usize> {
+    let body = match syntax {
+        BodySyntax::JsonPatch if has_copy_operation(body) => Some(plane.body_limits.tree_bytes),
+        BodySyntax::Yaml if has_alias(body) => {
+            // Copies of aliases weigh at most as much as the largest body.
+            Some(plane.body_limits.bytes * ALIAS_FACTOR)
+        }
+        _ => body_cost(body, syntax == BodySyntax::Binary),
     };
     let stored = stored_cost(plane, by);
     match (body, stored) {
@@ -48,8 +60,13 @@ pub(super) fn expected_cost(plane: &Plane, by: &Authorized, body: &[u8], is_bina
     }
 }
 
-/// Whether a patch may hold a `copy` operation, which doubles a document in a few bytes. An escape may hide the word.
-fn may_copy(patch: &[u8]) -> bool {
+/// Whether a YAML body may hold an alias, which repeats a tree in a few bytes.
+fn has_alias(body: &[u8]) -> bool {
+    memchr::memchr2(b'*', b'&', body).is_some()
+}
+
+/// Whether a JSON Patch may hold a `copy` operation, which doubles a document in a few bytes. An escape hides the word.
+fn has_copy_operation(patch: &[u8]) -> bool {
     [&b"copy"[..], b"\\u"].iter().any(|word| memchr::memmem::find(patch, word).is_some())
 }
 
@@ -61,7 +78,7 @@ fn body_cost(body: &[u8], is_binary: bool) -> Option<usize> {
     for byte in body {
         match byte {
             b'{' | b'[' => collections += 1,
-            b',' | b':' | b'\n' => scalars += 1,
+            b',' | b':' | b'\n' | b'\r' => scalars += 1,
             _ => {}
         }
     }
@@ -109,16 +126,18 @@ mod tests {
     }
 
     #[test]
-    fn patch_that_copies_is_heavy_also_when_the_word_is_escaped() {
-        assert!(may_copy(br#"[{"op":"copy","from":"/a","path":"/b"}]"#));
-        assert!(may_copy(br#"[{"op":"\u0063opy","from":"/a","path":"/b"}]"#));
-        assert!(!may_copy(br#"[{"op":"replace","path":"/b","value":1}]"#));
+    fn json_patch_with_escaped_copy_operation_is_heavy() {
+        assert!(has_copy_operation(br#"[{"op":"copy","from":"/a","path":"/b"}]"#));
+        assert!(has_copy_operation(br#"[{"op":"\u0063opy","from":"/a","path":"/b"}]"#));
+        assert!(!has_copy_operation(br#"[{"op":"replace","path":"/b","value":1}]"#));
     }
 
     #[test]
     fn long_or_dense_bodies_are_heavy() {
         assert!(body_cost(&[b'x'; LIGHT_TEXT + 1], false).is_some());
         assert!(body_cost("{},".repeat(LIGHT_VALUES).as_bytes(), false).is_some());
+        assert!(body_cost("- a\r".repeat(2 * LIGHT_VALUES).as_bytes(), false).is_some());
+        assert!(has_alias(b"a: &x [1]\nb: *x") && !has_alias(b"a: 1"));
         assert!(body_cost("- a\n".repeat(2 * LIGHT_VALUES).as_bytes(), false).is_some());
         assert!(body_cost(&[0; LIGHT_BINARY + 1], true).is_some());
     }

@@ -3,10 +3,9 @@
 //! # Contract
 //!
 //! [`WorkPool::run`] polls a future on the worker threads and returns its output. I/O threads serve TLS handshakes, health
-//! checks, watches and small requests; they never wait for the pool. Each user has a queue, and users take turns: a user
-//! who sends one large request waits for at most [`Bounds::tasks_per_user`] tasks of every other user. A task has a cost in
-//! bytes. The running tasks stay within [`Bounds::bytes`], those of a user within [`Bounds::bytes_per_user`]; a task that
-//! costs more starts when no other one runs. A full queue is an error.
+//! checks, watches and small requests; they never wait for the pool. Users are served round-robin: a request waits for at
+//! most [`Bounds::tasks_per_user`] tasks of each other user. A task has a cost in bytes, at most
+//! [`Bounds::bytes_per_user`]. The running tasks stay within [`Bounds::bytes`]. A full queue returns [`QueueFull`].
 //!
 //! Dropping the future that [`WorkPool::run`] returns cancels the task at its next await.
 //!
@@ -253,7 +252,7 @@ impl Turns {
             if queue.len() >= most_waiting {
                 return Err(QueueFull);
             }
-            queue.push_back(Waiting { bytes: bytes.min(self.bounds.bytes), grant });
+            queue.push_back(Waiting { bytes: bytes.min(self.bounds.bytes_per_user), grant });
             if queue.len() == 1 {
                 state.order.push_back(Arc::clone(user));
             }
@@ -286,6 +285,9 @@ impl TurnState {
         for _ in 0..self.order.len() {
             let user = self.order.pop_front()?;
             let Some(queues) = self.users.get_mut(&user) else { continue };
+            while queues.waiting.front().is_some_and(|task| task.grant.is_closed()) {
+                queues.waiting.pop_front();
+            }
             let Some(first) = queues.waiting.front() else { continue };
             let over = queues.bytes + first.bytes > bounds.bytes_per_user;
             if queues.running >= bounds.tasks_per_user || (queues.running > 0 && over) {
@@ -427,20 +429,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tasks_stay_within_the_bytes_and_a_larger_one_runs_alone() {
-        let turns = Arc::new(Turns::new(BOUNDS));
-        let small = turns.acquire(&name("a"), 40, 3).await.unwrap();
-        let large = waiter(&turns, "b", 1000);
+    async fn task_above_the_free_memory_waits_and_is_not_overtaken() {
+        let turns = Arc::new(Turns::new(Bounds { tasks: 9, ..BOUNDS }));
+        let first = turns.acquire(&name("a"), 40, 3).await.unwrap();
+        let second = turns.acquire(&name("b"), 40, 3).await.unwrap();
+        // Counts as 50, the most of one user.
+        let large = waiter(&turns, "c", 1000);
         settle().await;
-        assert!(!large.is_finished());
-        let later = waiter(&turns, "c", 10);
+        let later = waiter(&turns, "d", 10);
         settle().await;
-        assert!(!later.is_finished(), "a small task does not overtake a large one");
-        drop(small);
-        let large = large.await.unwrap().unwrap();
-        assert!(!later.is_finished());
-        drop(large);
-        drop(later.await.unwrap().unwrap());
+        assert!(!large.is_finished() && !later.is_finished());
+        drop(first);
+        drop((large.await.unwrap().unwrap(), later.await.unwrap().unwrap(), second));
+    }
+
+    #[tokio::test]
+    async fn cancelled_large_task_does_not_block_other_users() {
+        let turns = Arc::new(Turns::new(Bounds { tasks: 9, ..BOUNDS }));
+        let running = [
+            turns.acquire(&name("a"), 40, 3).await.unwrap(),
+            turns.acquire(&name("b"), 40, 3).await.unwrap(),
+        ];
+        let large = waiter(&turns, "c", 50);
+        settle().await;
+        large.abort();
+        settle().await;
+        drop(turns.acquire(&name("d"), 10, 3).await.unwrap());
+        drop(running);
     }
 
     #[tokio::test]
