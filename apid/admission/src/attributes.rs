@@ -81,7 +81,7 @@ impl Attributes<'_> {
     }
 }
 
-/// What plugins have to say beside yes and no, and what the audit event says of the object.
+/// Warnings and annotations of plugins, and the object reference of the audit event.
 #[derive(Debug, Default)]
 pub struct Notes {
     /// Warnings for the client.

@@ -204,7 +204,7 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// What the server does not do with objects of the kind, though it stores them.
+    /// The warning for a kind that the server stores but does not enforce.
     fn unenforced(&self) -> Option<&'static Unenforced> {
         None
     }

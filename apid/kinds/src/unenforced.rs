@@ -8,7 +8,7 @@
 
 use apimachinery::object::Object;
 
-/// What the server does not do with the objects of a kind.
+/// A kind that the server stores but does not enforce.
 #[derive(Debug)]
 pub struct Unenforced {
     /// The warning for the client that writes such an object.

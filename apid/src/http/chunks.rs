@@ -149,7 +149,7 @@ impl Beginning {
         if self.ended { Some(self.size) } else { self.exact_size }
     }
 
-    /// What was made, in one buffer.
+    /// The pieces made so far, in one buffer.
     pub(super) fn into_made(self) -> Bytes {
         joined(self.made, self.size)
     }

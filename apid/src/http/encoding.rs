@@ -22,7 +22,7 @@ pub(super) enum Encoding {
     Cbor,
 }
 
-/// What stands around the items of an encoded list.
+/// The bytes before and after the items of an encoded list.
 #[derive(Default)]
 pub(super) struct Frame {
     /// Precedes the first item.

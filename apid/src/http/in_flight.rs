@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_takes_at_most_half_of_a_limit() {
+    fn user_above_half_of_in_flight_limit_gets_429() {
         let limits = InFlight::new((400, 200));
         let shares = Shares::new();
         let (a, b) = (shares.of("a"), shares.of("b"));

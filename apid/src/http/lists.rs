@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! What cannot be read is found while the answer is prepared: the client gets a Status and no part of a list.
+//! Preparation reads every object. A read error therefore returns a Status, never a partial list.
 //!
 //! # Invariants
 //!
@@ -209,7 +209,7 @@ impl ListChunks {
         let mut out = std::mem::take(&mut self.frame.opening);
         out.reserve(ROOM.saturating_sub(out.len()));
         let mut work = 0;
-        // What follows the rest of a large object is encoded in a call of its own, which is costly.
+        // The item after a large object is encoded by the next call, because `is_costly` announces that call.
         let is_rest = !self.rest.is_empty() && !matches!(self.form, Form::Stored);
         loop {
             if !self.rest.is_empty() {

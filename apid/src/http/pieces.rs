@@ -98,7 +98,7 @@ type Making = Pin<Box<dyn Future<Output = Result<(Box<dyn Chunks>, Piece), ShutD
 pub(super) struct Pieces {
     maker: PieceMaker,
     state: State,
-    /// What the rest of the document holds.
+    /// The bytes that the unsent part of the document holds.
     held: UnsentAnswer,
 }
 

@@ -94,7 +94,7 @@ impl ListMessage {
         ListMessage { metadata: field, items }
     }
 
-    /// What stands around the items: with the envelope, and with the metadata on its side.
+    /// The bytes before and after the items: the envelope and the metadata.
     pub(super) fn frame(&self, api_version: &str, kind: &str, lengths: &[u32]) -> Frame {
         let items = lengths.iter().map(|length| self.item_size(*length));
         let size = self.metadata.len() as u64 + items.sum::<u64>();

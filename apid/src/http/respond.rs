@@ -279,7 +279,7 @@ const COMPRESSED_FROM: usize = 128 * 1024;
 /// Bytes up to which a document is given to its connection at once.
 const AT_ONCE: usize = 16 * 1024;
 
-/// What a client asks of the form of its answer.
+/// The options of a response, from the headers and the query of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wishes {
     /// JSON is indented.
@@ -342,7 +342,6 @@ fn mark_compressed(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
 }
 
-/// `299 - "text"`, with quotes and backslashes escaped.
 /// The headers of warnings, within bounds of number and bytes. The last one says how many were left out.
 fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
     let mut headers = Vec::with_capacity(warnings.len().min(WARNINGS_COUNT));
@@ -371,6 +370,7 @@ fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
     headers
 }
 
+/// `299 - "text"`, with quotes and backslashes escaped.
 fn warning_header(text: &str) -> Option<HeaderValue> {
     let mut value = String::from("299 - \"");
     for c in text.chars() {

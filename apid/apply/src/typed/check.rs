@@ -51,7 +51,7 @@ impl TypingError {
 ///
 /// # Errors
 ///
-/// What does not, the first 101 of it: one more than messages list.
+/// The first 101 type errors: one more than messages list.
 pub fn check(ty: &Merge, object: &Fields) -> Result<(), Vec<TypingError>> {
     let mut walk = Walk { path: Vec::new(), errors: Vec::new() };
     walk.fields(ty, object);

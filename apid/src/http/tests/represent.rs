@@ -426,37 +426,3 @@ async fn unread_compressed_list_holds_no_compressor() {
     assert!(beginning.whole_size().is_none());
     assert!(Gzip::new(Box::new(beginning)).held_bytes() < 1024);
 }
-
-/// CPU of an object in a list of each representation, all at once and in pieces:
-/// `cargo test -p apid --lib cost_of_an_object -- --ignored --nocapture`.
-#[tokio::test]
-#[ignore = "a measurement"]
-async fn cost_of_an_object_in_each_representation() {
-    let server = Server::gated("CBORServingAndStorage=true").await;
-    let names: Vec<String> = (0..2000).map(|i| format!("m{i:04}")).collect();
-    for name in &names {
-        assert_eq!(server.post(MAPS, map(name, &"x".repeat(400))).await.code, 201);
-    }
-    let resource = server.plane.registry.find("", "v1", "configmaps").unwrap();
-    let items = items(&server, resource, &names).await;
-    let clock = &server.plane.clock;
-    for representation in representations(&server, resource, "v1") {
-        let Representation { format, shape, pretty, include, .. } = representation;
-        let mut best = [f64::MAX; 2];
-        for _ in 0..5 {
-            let start = clock.monotonic();
-            let size = representation.oracle_list(&listed(&items, "", None)).len();
-            let middle = clock.monotonic();
-            let pieces = representation.list(listed(&items, "", None)).unwrap();
-            assert_eq!(pieces.map(|piece| piece.unwrap().len()).sum::<usize>(), size);
-            let times = [middle - start, clock.monotonic() - middle];
-            for (best, time) in best.iter_mut().zip(times) {
-                *best = best.min(time.as_secs_f64() * 1e6 / names.len() as f64);
-            }
-        }
-        let [whole, pieces] = best;
-        println!(
-            "{format:?} {shape:?} {include:?} pretty={pretty}: {whole:.2} µs whole, {pieces:.2} µs in pieces"
-        );
-    }
-}
