@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`RequestBody::receive`] reads a body within the share of its user: it waits until the share has room, and refuses a
-//! body that arrives slowly when too many others do.
+//! [`RequestBody::receive`] reads a body within the share of its user: it waits until the share has room, and rejects a
+//! large body that arrives slowly when too many others do.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use serving::body::ReadError;
 
 use super::in_flight::too_many_requests;
-use super::shares::{BodyReservation, TooManySlowBodies, UserShare};
+use super::shares::{BodyReservation, SMALL_BODY, TooManySlowBodies, UserShare};
 
 /// How long a body may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,6 +60,9 @@ impl RequestBody {
             return Ok(ReceivedBody { bytes: Bytes::new(), _reservation: None });
         }
         let mut reservation = share.reserve_body(most).await;
+        if most <= SMALL_BODY {
+            return Ok(ReceivedBody { bytes: self.read().await?, _reservation: reservation });
+        }
         let mut reading = std::pin::pin!(self.read());
         let bytes = match tokio::time::timeout(SLOW_AFTER, &mut reading).await {
             Ok(read) => read?,

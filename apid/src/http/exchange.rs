@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use apimachinery::status::{Reason, Status};
 use http::header;
 use http::request::Parts;
+use kinds::Resource;
 use parking_lot::Mutex;
 use serving::server::ConnectionInfo;
 
@@ -31,6 +32,8 @@ pub(super) struct Exchange {
     pub(super) presented: Presented,
     pub(super) query: Query,
     pub(super) info: RequestInfo,
+    /// The kind that the path names; None for other paths and unknown kinds.
+    pub(super) resource: Option<Arc<Resource>>,
     pub(super) connection: Arc<ConnectionInfo>,
     /// The id of the request in logs, audit and authd.
     pub(super) id: String,

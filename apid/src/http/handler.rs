@@ -9,27 +9,41 @@ use futures_util::FutureExt as _;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
+use kinds::Resource;
 use serving::body::Body;
 use serving::server::{ConnectionInfo, Handler};
 use tracing::Instrument as _;
 
-use super::body::RequestBody;
+use super::body::{ReceivedBody, RequestBody};
 use super::deadline::{self, Allotted};
 use super::exchange::{AuditRecord, Exchange};
 use super::in_flight::{self, InFlight};
 use super::negotiate::{self, BodySyntax};
-use super::pieces::PieceMaker;
+use super::pieces::{self, PieceMaker};
 use super::query::Query;
 use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, Answer, Delivery, Wishes};
-use super::shares::Shares;
+use super::shares::{Shares, UserShare};
 use super::work_pool::{Bounds, Rejected, WorkPool};
-use super::{header_bounds, openapi, openid, paths, resources, weight};
-use crate::auth::{Authorized, Credentials};
+use super::{head_bounds, openapi, openid, paths, resources, weight};
+use crate::auth::{Authenticated, Authorized, Credentials};
 use crate::plane::Plane;
 
 /// Bytes that the beginning of a small answer costs.
 const PREPARE_COST: usize = 1 << 20;
+
+/// A request that is too large for an I/O thread.
+struct Costly {
+    exchange: Arc<Exchange>,
+    authorized: Authorized,
+    caller: Authenticated,
+    body: ReceivedBody,
+    /// What its work costs, in bytes of memory.
+    bytes: usize,
+}
+
+/// Cheap steps of preparation between which an I/O thread does not yield: at most about a millisecond.
+const CHEAP_STEPS: usize = 5;
 
 /// Answers the requests of a server.
 pub struct Api {
@@ -78,9 +92,12 @@ impl Api {
         let query = Query::parse(head.uri.query());
         let compression = plane.gates.enabled(serving::gates::Gate::ApiResponseCompression);
         let wishes = Wishes::new(&head.headers, &query, compression);
+        let info = RequestInfo::resolve(&head.method, head_bounds::bounded_path(&head.uri), &query);
+        let resource = resource_of(plane, &info);
         let exchange = Arc::new(Exchange {
             wishes,
-            info: RequestInfo::resolve(&head.method, head.uri.path(), &query),
+            info,
+            resource,
             plane: Arc::clone(plane),
             head,
             presented,
@@ -97,10 +114,8 @@ impl Api {
         let latency = time.passed();
         span.in_scope(|| tracing::debug!(code = answer.code(), latency_ms = latency.as_millis(), "request"));
         let (info, head) = (&exchange.info, &exchange.head);
-        let a = &info.attributes;
-        let resource =
-            if a.resource_request { plane.registry.find(&a.group, &a.version, &a.resource) } else { None };
-        plane.request_metrics.count(info, &exchange.query, resource.map(|r| &**r), answer.code(), latency);
+        let resource = exchange.resource.as_deref();
+        plane.request_metrics.count(info, &exchange.query, resource, answer.code(), latency);
         let is_stream = answer.is_stream();
         if is_stream {
             exchange.audit.discard();
@@ -108,13 +123,12 @@ impl Api {
             let failure = answer.failure.take();
             exchange.audit.complete(answer.code(), failure.as_deref()).await;
         }
-        let maker = self.piece_maker(&exchange);
         let send = |chunks| {
-            let aborts = plane.request_metrics.aborts(info, resource.map(|r| &**r));
+            let aborts = plane.request_metrics.aborts(info, resource);
             let id = exchange.id.clone();
             // Others use a connection of HTTP/2.
             let cut = (head.version < Version::HTTP_2).then(|| connection.cut.clone());
-            deadline::body(chunks, &time, maker.clone(), move || {
+            deadline::body(chunks, &time, self.piece_maker(&exchange), move || {
                 tracing::debug!(request_id = id, "a client did not take its answer in time");
                 aborts();
                 if let Some(cut) = cut {
@@ -125,7 +139,11 @@ impl Api {
         let is_head = head.method == Method::HEAD;
         let response =
             answer.into_response(&Delivery { audit_id: &audit_id, head: is_head, wishes, send: &send });
-        response.map(|body| if is_stream { maker.track_stream(body) } else { maker.track(body) })
+        response.map(|body| match is_stream {
+            true => self.piece_maker(&exchange).track_stream(body),
+            false if pieces::is_uncounted(&body) || body.as_whole().is_none() => body,
+            false => self.piece_maker(&exchange).track(body),
+        })
     }
 
     /// Makes the pieces of the answer in the name of the authenticated user.
@@ -156,7 +174,8 @@ impl Api {
     }
 
     async fn run(&self, exchange: &Arc<Exchange>, body: RequestBody) -> Result<Answer, Status> {
-        header_bounds::check(&exchange.head.headers, &exchange.presented)?;
+        head_bounds::check_path(&exchange.head.uri)?;
+        head_bounds::check(exchange.head.version, &exchange.head.headers, &exchange.presented)?;
         let credentials = Credentials {
             presented: &exchange.presented,
             certificate_chain: &exchange.connection.client_chain,
@@ -188,7 +207,7 @@ impl Api {
         exchange.check_unsent_answers(false)?;
         let body = body.receive(share).await?;
         let syntax = BodySyntax::of(&exchange.head.headers);
-        match weight::expected_cost(&self.plane, &authorized, &body, syntax) {
+        match weight::expected_cost(exchange, &body, syntax) {
             None => {
                 let groups = &caller.user().groups;
                 let _place = self.in_flight.enter(&exchange.info.attributes, groups, share)?;
@@ -196,46 +215,50 @@ impl Api {
                 self.prepare(answer, exchange.wishes, &share.user).await
             }
             Some(bytes) => {
-                let (exchange, in_flight) = (Arc::clone(exchange), Arc::clone(&self.in_flight));
-                let (of, caller) = (Arc::clone(share), Arc::clone(caller.user()));
-                let work = async move {
-                    // A request that waits for a worker takes no place.
-                    let _place = in_flight.enter(&exchange.info.attributes, &caller.groups, &of)?;
-                    // Again: the answers of the requests before it in the queue count now.
-                    exchange.check_unsent_answers(true)?;
-                    let mut answer = route(&exchange, &authorized, &body).await?;
-                    while answer.prepare(exchange.wishes) {}
-                    Ok(answer)
-                };
-                let done = self.pool.run(&share.user, bytes, work.in_current_span()).await;
-                done.unwrap_or_else(|rejected| Err(reject(rejected)))
+                let work = Costly { exchange: Arc::clone(exchange), authorized, caller, body, bytes };
+                Box::pin(self.run_on_pool(work, share)).await
             }
         }
     }
 
-    /// Does the work that precedes the head of the response; on the pool when it is more than a part.
+    /// Handles a request on the work pool. Large requests only: the future is too large to be part of [`Api::run`].
+    async fn run_on_pool(&self, work: Costly, share: &Arc<UserShare>) -> Result<Answer, Status> {
+        let Costly { exchange, authorized, caller, body, bytes } = work;
+        let (in_flight, of) = (Arc::clone(&self.in_flight), Arc::clone(share));
+        let work = async move {
+            // A request that waits for a worker takes no place.
+            let _place = in_flight.enter(&exchange.info.attributes, &caller.user().groups, &of)?;
+            // Again: the answers of the requests before it in the queue count now.
+            exchange.check_unsent_answers(true)?;
+            let mut answer = route(&exchange, &authorized, &body).await?;
+            while answer.prepare(exchange.wishes) {}
+            Ok(answer)
+        };
+        let done = self.pool.run(&share.user, bytes, work.in_current_span()).await;
+        done.unwrap_or_else(|rejected| Err(reject(rejected)))
+    }
+
+    /// Does the work that precedes the head of the response; on the pool when it is costly.
     async fn prepare(&self, mut answer: Answer, wishes: Wishes, user: &Arc<str>) -> Result<Answer, Status> {
-        if !answer.prepare(wishes) {
-            return Ok(answer);
-        }
-        if !answer.is_costly() {
-            while answer.prepare(wishes) {
+        let mut steps = 0;
+        while !answer.is_costly() {
+            if !answer.prepare(wishes) {
+                return Ok(answer);
+            }
+            steps += 1;
+            if steps % CHEAP_STEPS == 0 {
                 tokio::task::yield_now().await;
             }
-            return Ok(answer);
         }
         let work = async move {
             while answer.prepare(wishes) {}
             answer
         };
-        self.pool.run_queued(user, PREPARE_COST, work.in_current_span()).await.map_err(Status::internal)
+        let work = Box::pin(work.in_current_span());
+        self.pool.run_queued(user, PREPARE_COST, work).await.map_err(Status::internal)
     }
 
-    async fn authorize(
-        &self,
-        exchange: &Exchange,
-        user: &crate::auth::Authenticated,
-    ) -> Result<Authorized, Status> {
+    async fn authorize(&self, exchange: &Exchange, user: &Authenticated) -> Result<Authorized, Status> {
         let attributes = Arc::clone(&exchange.info.attributes);
         let authorized = self.plane.auth.authorize(user, attributes, &exchange.id).await;
         exchange.audit.update(|event| {
@@ -249,6 +272,15 @@ impl Api {
         });
         authorized.map_err(|refusal| *refusal.status)
     }
+}
+
+/// The kind that a request is for.
+fn resource_of(plane: &Plane, info: &RequestInfo) -> Option<Arc<Resource>> {
+    let a = &info.attributes;
+    if !a.resource_request {
+        return None;
+    }
+    plane.registry.find(&a.group, &a.version, &a.resource).cloned()
 }
 
 fn reject(rejected: Rejected) -> Status {

@@ -19,7 +19,7 @@ mod deadline;
 mod encoding;
 mod exchange;
 mod handler;
-mod header_bounds;
+mod head_bounds;
 mod in_flight;
 mod lists;
 mod metrics;

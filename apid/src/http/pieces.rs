@@ -18,7 +18,7 @@ use http_body::Frame;
 use serving::body::{Body, BodyError};
 
 use super::chunks::Chunks;
-use super::shares::{UnsentAnswer, UserShare};
+use super::shares::{AnswerCounters, UnsentAnswer, UserShare};
 use super::work_pool::{ShutDown, WorkPool};
 
 /// Bytes of a whole answer that are not counted: most answers, in memory that a request needs anyway.
@@ -31,21 +31,25 @@ const PIECE_COST: usize = 256 << 10;
 #[derive(Clone)]
 pub(super) struct PieceMaker {
     pool: Arc<WorkPool>,
-    share: Arc<UserShare>,
-    connection: Arc<AtomicUsize>,
+    counters: Arc<AnswerCounters>,
+}
+
+/// Whether a body is whole and so small that it does not count as unsent.
+pub(super) fn is_uncounted(body: &Body) -> bool {
+    body.as_whole().is_some_and(|bytes| bytes.len() <= UNCOUNTED)
 }
 
 impl PieceMaker {
     /// For a user on a connection with a counter of unsent bytes.
     pub(super) fn new(pool: Arc<WorkPool>, share: Arc<UserShare>, connection: Arc<AtomicUsize>) -> Self {
-        PieceMaker { pool, share, connection }
+        PieceMaker { pool, counters: share.on_connection(connection) }
     }
 
-    /// A body that counts as unsent until it is sent, when it is whole and not small.
+    /// A whole body that counts as unsent until it is sent.
     pub(super) fn track(&self, body: Body) -> Body {
         match body.as_whole() {
-            Some(bytes) if bytes.len() > UNCOUNTED => Body::from(self.count(bytes.clone())),
-            _ => body,
+            Some(bytes) => Body::from(self.count(bytes.clone())),
+            None => body,
         }
     }
 
@@ -63,7 +67,7 @@ impl PieceMaker {
     }
 
     fn hold(&self, bytes: usize) -> UnsentAnswer {
-        self.share.hold_answer(&self.connection, bytes)
+        self.counters.hold(bytes)
     }
 }
 
@@ -142,7 +146,7 @@ impl Pieces {
 
     /// Makes the next piece on the pool.
     fn make(&self, chunks: Box<dyn Chunks>) -> Making {
-        let (pool, user) = (Arc::clone(&self.maker.pool), Arc::clone(&self.maker.share.user));
+        let (pool, user) = (Arc::clone(&self.maker.pool), Arc::clone(&self.maker.counters.share.user));
         Box::pin(async move {
             let work = async move {
                 let mut chunks = chunks;
@@ -212,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn costly_pieces_are_made_on_workers_and_counted_until_they_are_dropped() {
         let maker = PieceMaker::for_tests();
-        let held = || maker.connection.load(Ordering::Relaxed);
+        let held = || maker.counters.connection.load(Ordering::Relaxed);
         let threads = Arc::default();
         let mut pieces =
             Pieces::new(Box::new(Costly(vec!["one", "two"], Arc::clone(&threads))), maker.clone());
@@ -238,20 +242,21 @@ mod tests {
         let mut sizes = Vec::new();
         while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
             let event = frame.unwrap().into_data().unwrap();
-            sizes.push((event.len(), maker.connection.load(Ordering::Relaxed)));
+            sizes.push((event.len(), maker.counters.connection.load(Ordering::Relaxed)));
         }
         assert_eq!(sizes, [(10, 0), (UNCOUNTED + 1, UNCOUNTED + 1)]);
-        assert_eq!(maker.connection.load(Ordering::Relaxed), 0);
+        assert_eq!(maker.counters.connection.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
     async fn small_whole_answers_are_not_counted() {
         let maker = PieceMaker::for_tests();
         for (size, counted) in [(UNCOUNTED, 0), (UNCOUNTED + 1, UNCOUNTED + 1)] {
-            let body = maker.track(Body::from(vec![0; size]));
-            assert_eq!(maker.connection.load(Ordering::Relaxed), counted);
+            let body = Body::from(vec![0; size]);
+            let body = if is_uncounted(&body) { body } else { maker.track(body) };
+            assert_eq!(maker.counters.connection.load(Ordering::Relaxed), counted);
             drop(body);
-            assert_eq!(maker.connection.load(Ordering::Relaxed), 0);
+            assert_eq!(maker.counters.connection.load(Ordering::Relaxed), 0);
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::verbs::{self, Begin, Call, Deleted, Written};
 pub(super) async fn answer(exchange: &Exchange, by: &Authorized, body: &[u8]) -> Result<Answer, Status> {
     let a = by.attributes();
     let plane = &exchange.plane;
-    let Some(resource) = plane.registry.find(&a.group, &a.version, &a.resource) else {
+    let Some(resource) = &exchange.resource else {
         return if plane.discovery.knows_group(&a.group) {
             Err(Status::unknown_resource())
         } else {

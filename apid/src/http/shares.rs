@@ -9,7 +9,7 @@
 //! |---|---|---|---|---|
 //! | reads and writes in flight (`--max-requests-inflight`, `--max-mutating-requests-inflight`) | the flags | half | | 429 |
 //! | bodies, from the first byte until the request is answered; in all without those up to 64 KiB | 64 MiB | 16 MiB | | the request waits |
-//! | bodies that take longer than a second to arrive | 24 MiB | 6 MiB | | 429 |
+//! | bodies above 64 KiB that take longer than a second to arrive | 24 MiB | 6 MiB | | 429 |
 //! | answers that are made and not sent | 96 MiB | 32 MiB | 8 MiB, for large answers | 429 |
 //!
 //! A user above 1 MiB of unsent answers is refused when the answers of all users exceed their bound.
@@ -19,8 +19,8 @@
 //! INVARIANT (given back): every share is held by a guard; dropping the guard gives it back.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -30,8 +30,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const BODIES: usize = 64 << 20;
 /// Bytes of bodies that one user's requests hold.
 const BODIES_OF_USER: usize = 16 << 20;
-/// Bytes of a body that never waits for the bodies of other users.
-const SMALL_BODY: usize = 64 << 10;
+/// Bytes of a body that never waits for the bodies of other users, and may arrive slowly.
+pub(super) const SMALL_BODY: usize = 64 << 10;
 /// Bytes of bodies that arrive slowly.
 const SLOW_BODIES: usize = 24 << 20;
 /// Bytes of one user's bodies that arrive slowly.
@@ -46,13 +46,20 @@ const ANSWERS_OF_CONNECTION: usize = 8 << 20;
 const ANSWERS_AT_LEAST: usize = 1 << 20;
 /// Bytes of one permit: the least that a body is counted as.
 const UNIT: usize = 1024;
-/// Users that are kept in the map before those without a request are removed.
+/// Users from which on those without a request are removed.
 const SWEEP_FROM: usize = 1024;
 
 /// The shares of all users.
 pub(super) struct Shares {
-    users: Mutex<HashMap<Arc<str>, Weak<UserShare>>>,
+    users: Mutex<Users>,
     all: Room,
+}
+
+#[derive(Default)]
+struct Users {
+    shares: HashMap<Arc<str>, Arc<UserShare>>,
+    /// The number of users at which those without a request are removed; at least [`SWEEP_FROM`].
+    sweep_at: usize,
 }
 
 /// The share of one user.
@@ -102,11 +109,13 @@ impl Shares {
     /// The share of a user.
     pub(super) fn of(&self, user: &str) -> Arc<UserShare> {
         let mut users = self.users.lock();
-        if let Some(share) = users.get(user).and_then(Weak::upgrade) {
-            return share;
+        if let Some(share) = users.shares.get(user) {
+            return Arc::clone(share);
         }
-        if users.len() >= SWEEP_FROM && users.len().is_power_of_two() {
-            users.retain(|_, share| share.strong_count() > 0);
+        if users.shares.len() >= users.sweep_at.max(SWEEP_FROM) {
+            users.shares.retain(|_, share| Arc::strong_count(share) > 1);
+            // A sweep visits at most two users for each new one.
+            users.sweep_at = 2 * users.shares.len();
         }
         let share = Arc::new(UserShare {
             user: Arc::from(user),
@@ -115,7 +124,7 @@ impl Shares {
             own: Room::new(BODIES_OF_USER, SLOW_BODIES_OF_USER),
             all: self.all.clone(),
         });
-        users.insert(Arc::clone(&share.user), Arc::downgrade(&share));
+        users.shares.insert(Arc::clone(&share.user), Arc::clone(&share));
         share
     }
 }
@@ -149,13 +158,9 @@ impl UserShare {
         })
     }
 
-    /// Counts bytes of an answer as unsent.
-    pub(super) fn hold_answer(self: &Arc<Self>, connection: &Arc<AtomicUsize>, bytes: usize) -> UnsentAnswer {
-        let counters = [&self.own.answers, &self.all.answers, connection].map(Arc::clone);
-        for counter in &counters {
-            counter.fetch_add(bytes, Ordering::Relaxed);
-        }
-        UnsentAnswer { _share: Arc::clone(self), counters, bytes }
+    /// The counters of the user's unsent answers on a connection.
+    pub(super) fn on_connection(self: &Arc<Self>, connection: Arc<AtomicUsize>) -> Arc<AnswerCounters> {
+        Arc::new(AnswerCounters { share: Arc::clone(self), connection })
     }
 
     /// Whether the user, or the connection of a large answer, holds so many unsent answers that no other one is made.
@@ -178,18 +183,42 @@ impl BodyReservation {
     }
 }
 
+/// Counts the unsent answers of a user on a connection. Each response has its own, so that its chunks do not contend for
+/// the reference count of a share.
+pub(super) struct AnswerCounters {
+    /// The share of the user.
+    pub(super) share: Arc<UserShare>,
+    /// Unsent bytes of the connection.
+    pub(super) connection: Arc<AtomicUsize>,
+}
+
+impl AnswerCounters {
+    /// Counts bytes of an answer as unsent.
+    pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> UnsentAnswer {
+        self.all().for_each(|counter| {
+            counter.fetch_add(bytes, Ordering::Relaxed);
+        });
+        UnsentAnswer { counters: Arc::clone(self), bytes }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &AtomicUsize> {
+        [&*self.share.own.answers, &*self.share.all.answers, &*self.connection].into_iter()
+    }
+}
+
 /// Bytes of an answer that wait to be sent.
 pub(super) struct UnsentAnswer {
-    /// Keeps the share: the next request of the user finds its counters.
-    _share: Arc<UserShare>,
-    counters: [Arc<AtomicUsize>; 3],
+    counters: Arc<AnswerCounters>,
     bytes: usize,
 }
 
 impl UnsentAnswer {
     /// Changes the number of bytes.
     pub(super) fn resize(&mut self, bytes: usize) {
-        for counter in &self.counters {
+        if bytes == self.bytes {
+            return;
+        }
+        for counter in self.counters.all() {
             // Added before it is subtracted: another reader never sees less than what is held.
             counter.fetch_add(bytes, Ordering::Relaxed);
             counter.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -205,7 +234,7 @@ impl UnsentAnswer {
 
 impl Drop for UnsentAnswer {
     fn drop(&mut self) {
-        for counter in &self.counters {
+        for counter in self.counters.all() {
             counter.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }
@@ -252,7 +281,7 @@ mod tests {
         for i in 0..4 * SWEEP_FROM {
             drop(shares.of(&i.to_string()));
         }
-        assert!(shares.users.lock().len() <= SWEEP_FROM + 1);
+        assert!(shares.users.lock().shares.len() <= SWEEP_FROM + 1);
         assert!(Arc::ptr_eq(&kept, &shares.of("kept")));
     }
 
@@ -300,16 +329,16 @@ mod tests {
         let shares = Shares::new();
         let connection = || Arc::new(AtomicUsize::new(0));
         let (a, first, second) = (shares.of("a"), connection(), connection());
-        let one = a.hold_answer(&first, ANSWERS_OF_CONNECTION + 1);
+        let one = a.on_connection(Arc::clone(&first)).hold(ANSWERS_OF_CONNECTION + 1);
         assert!(a.has_too_many_unsent_answers(Some(&first)) && !a.has_too_many_unsent_answers(Some(&second)));
-        let mut rest = a.hold_answer(&second, ANSWERS_OF_USER);
+        let mut rest = a.on_connection(Arc::clone(&second)).hold(ANSWERS_OF_USER);
         assert!(a.has_too_many_unsent_answers(None));
         drop(one);
         rest.resize(1);
         assert!(!a.has_too_many_unsent_answers(Some(&first)));
 
         let others: Vec<_> = (0..4)
-            .map(|i| shares.of(&i.to_string()).hold_answer(&connection(), ANSWERS_OF_USER - 1))
+            .map(|i| shares.of(&i.to_string()).on_connection(connection()).hold(ANSWERS_OF_USER - 1))
             .collect();
         assert!(!a.has_too_many_unsent_answers(Some(&first)), "a user with little is served");
         rest.resize(ANSWERS_AT_LEAST + 1);
@@ -322,7 +351,7 @@ mod tests {
     fn tracked_bytes_count_until_the_last_copy_is_dropped() {
         let share = Shares::new().of("a");
         let connection = Arc::new(AtomicUsize::new(0));
-        let sent = share.hold_answer(&connection, 5).track(Bytes::from_static(b"bytes"));
+        let sent = share.on_connection(Arc::clone(&connection)).hold(5).track(Bytes::from_static(b"bytes"));
         let part = sent.slice(1..2);
         drop(sent);
         assert_eq!((connection.load(Ordering::Relaxed), &part[..]), (5, &b"y"[..]));

@@ -6,11 +6,11 @@
 //! names, and at the number of objects of the collection. Every part is read in time proportional to the body and needs no
 //! parser. The estimate is an upper bound for JSON and YAML; for binary formats it assumes the densest content.
 
-use kinds::{Resource, Storage};
+use kinds::Storage;
 
+use super::exchange::Exchange;
 use super::negotiate::BodySyntax;
-use crate::auth::Authorized;
-use crate::plane::{Collection, Plane};
+use crate::plane::Collection;
 
 /// Values in a body that an I/O thread handles: about 0.5 ms for the costliest kinds.
 const LIGHT_VALUES: usize = 512;
@@ -39,12 +39,8 @@ const OBJECT_FACTOR: usize = 20;
 const ITEM_BYTES: usize = 16;
 
 /// Bytes of memory that the work of a request costs, when it is too much for an I/O thread; None for small requests.
-pub(super) fn expected_cost(
-    plane: &Plane,
-    by: &Authorized,
-    body: &[u8],
-    syntax: BodySyntax,
-) -> Option<usize> {
+pub(super) fn expected_cost(exchange: &Exchange, body: &[u8], syntax: BodySyntax) -> Option<usize> {
+    let plane = &exchange.plane;
     let body = match syntax {
         BodySyntax::JsonPatch if has_copy_operation(body) => Some(plane.body_limits.tree_bytes),
         BodySyntax::Yaml if has_alias(body) => {
@@ -53,7 +49,7 @@ pub(super) fn expected_cost(
         }
         _ => body_cost(body, syntax == BodySyntax::Binary),
     };
-    let stored = stored_cost(plane, by);
+    let stored = stored_cost(exchange);
     match (body, stored) {
         (None, None) => None,
         (body, stored) => Some(body.unwrap_or_default() + stored.unwrap_or_default()),
@@ -74,34 +70,31 @@ fn body_cost(body: &[u8], is_binary: bool) -> Option<usize> {
     if is_binary {
         return (body.len() > LIGHT_BINARY).then(|| body.len() * BINARY_FACTOR);
     }
-    let (mut collections, mut scalars) = (0, 0);
-    for byte in body {
-        match byte {
-            b'{' | b'[' => collections += 1,
-            b',' | b':' | b'\n' | b'\r' => scalars += 1,
-            _ => {}
-        }
-    }
+    let collections = count(body, |byte| matches!(byte, b'{' | b'['));
+    let scalars = count(body, |byte| matches!(byte, b',' | b':' | b'\n' | b'\r'));
     let light = collections + scalars <= LIGHT_VALUES && body.len() <= LIGHT_TEXT;
     (!light).then(|| collections * COLLECTION_BYTES + scalars * SCALAR_BYTES + body.len() * TEXT_FACTOR)
 }
 
-fn stored_cost(plane: &Plane, by: &Authorized) -> Option<usize> {
-    let a = by.attributes();
-    if !a.resource_request {
-        return None;
-    }
-    let resource = plane.registry.find(&a.group, &a.version, &a.resource)?;
-    let collection = stored_collection(plane, resource)?;
+/// Counts bytes of some kind: 255 at a time, so that the compiler counts many at once in single bytes.
+fn count(body: &[u8], is_counted: impl Fn(u8) -> bool) -> usize {
+    let count_some = |some: &[u8]| some.iter().map(|byte| u8::from(is_counted(*byte))).sum::<u8>();
+    body.chunks(255).map(|some| usize::from(count_some(some))).sum()
+}
+
+fn stored_cost(exchange: &Exchange) -> Option<usize> {
+    let a = &exchange.info.attributes;
     match a.verb.as_str() {
-        // Watches are encoded event by event.
+        // Watches are encoded event by event, and objects that are read when the response is prepared.
         "watch" => None,
+        "get" if a.subresource.is_empty() => None,
         "list" | "deletecollection" => {
-            let items = collection.items.len_now()?;
+            let items = stored_collection(exchange)?.items.len_now()?;
             (items > LIGHT_LIST).then_some(items * ITEM_BYTES)
         }
         _ if a.name.is_empty() => None,
         _ => {
+            let collection = stored_collection(exchange)?;
             let key = collection.resource.key(&a.namespace, &a.name);
             let bytes = collection.items.get_now(&key)??.value().len();
             (bytes > LIGHT_OBJECT).then_some(bytes * OBJECT_FACTOR)
@@ -109,9 +102,10 @@ fn stored_cost(plane: &Plane, by: &Authorized) -> Option<usize> {
     }
 }
 
-fn stored_collection<'a>(plane: &'a Plane, resource: &Resource) -> Option<&'a Collection> {
-    matches!(resource.kind.storage, Storage::Stored | Storage::Shared(_))
-        .then(|| plane.collection(resource))?
+fn stored_collection(exchange: &Exchange) -> Option<&Collection> {
+    let resource = exchange.resource.as_ref()?;
+    let is_stored = matches!(resource.kind.storage, Storage::Stored | Storage::Shared(_));
+    is_stored.then(|| exchange.plane.collection(resource))?
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
-//! The bytes of answers that one HTTP/2 connection holds for a client that does not read.
+//! The response bytes that one HTTP/2 connection holds for a client that does not read.
 //!
 //! # Contract
 //!
-//! Every piece of an answer's body counts against its connection from the moment hyper takes it until it is written to the
-//! socket. Below [`CONNECTION_BUDGET`] the streams of a connection take pieces freely. At the budget a stream takes its next
-//! piece only after its previous ones are written, so every stream makes progress and none can hold more than one piece.
+//! Every chunk of a response body counts against its connection from the moment hyper takes it until it is written to the
+//! socket. Below [`CONNECTION_BUDGET`] the streams of a connection take chunks freely. At the budget a stream takes its next
+//! chunk only after its previous ones are written, so every stream makes progress and none can hold more than one chunk.
+//!
+//! Whole bodies of at most [`UNCOUNTED`] bytes do not count: the streams of a connection hold one each. A connection of
+//! HTTP/1.1 has one response at a time and is not metered: hyper buffers a bounded part of it.
 //!
 //! # Concurrency
 //!
 //! Two atomic counters, one for the connection and one for the stream. Streams that pass the check at the same moment may
-//! exceed the budget by one piece for each worker thread.
+//! exceed the budget by one chunk for each worker thread.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,21 +25,26 @@ use http_body::{Frame, SizeHint};
 
 use crate::body::{Body, BodyError};
 
-/// Unwritten bytes of a connection from which on each of its streams holds at most one piece: several times what one write
+/// Unwritten bytes of a connection from which on each of its streams holds at most one chunk: several times what one write
 /// to a socket takes, so that a client that reads never waits for it.
 pub(crate) const CONNECTION_BUDGET: usize = 512 * 1024;
 
-/// The largest piece of a body while its connection is over budget: one chunk of a list.
-const PIECE: usize = 32 * 1024;
+/// The largest chunk of a body while its connection is over budget: one chunk of a list.
+const CHUNK: usize = 32 * 1024;
+
+/// Bytes of a whole body that do not count.
+const UNCOUNTED: usize = 4 * 1024;
 
 /// The unwritten bytes of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SendBudget(Arc<AtomicUsize>);
 
 impl SendBudget {
-    /// A body whose pieces count against the budget.
+    /// A body whose chunks count against the budget.
     pub(crate) fn meter(&self, body: Body) -> MeteredBody {
-        MeteredBody { body, rest: Bytes::new(), stream: Arc::new(StreamBytes::new(Arc::clone(&self.0))) }
+        let is_small = body.as_whole().is_some_and(|bytes| bytes.len() <= UNCOUNTED);
+        let stream = (!is_small).then(|| Arc::new(StreamBytes::new(Arc::clone(&self.0))));
+        MeteredBody { body, rest: Bytes::new(), stream }
     }
 }
 
@@ -60,26 +68,27 @@ impl StreamBytes {
         self.unwritten.load(Ordering::Acquire) > 0 && self.is_over_budget()
     }
 
-    fn piece(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+    /// Bytes that count until they are dropped.
+    fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.unwritten.fetch_add(bytes.len(), Ordering::AcqRel);
         self.connection.fetch_add(bytes.len(), Ordering::Relaxed);
-        Bytes::from_owner(Piece { bytes, stream: Arc::clone(self) })
+        Bytes::from_owner(CountedBytes { bytes, stream: Arc::clone(self) })
     }
 }
 
 /// Bytes that count until they are dropped.
-struct Piece {
+struct CountedBytes {
     bytes: Bytes,
     stream: Arc<StreamBytes>,
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Piece {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         let stream = &self.stream;
         stream.connection.fetch_sub(self.bytes.len(), Ordering::Relaxed);
@@ -88,20 +97,26 @@ impl Drop for Piece {
     }
 }
 
-/// A body that waits while its connection holds too much of what it gave.
+/// A body that waits while its connection holds too many of its bytes.
 pub(crate) struct MeteredBody {
     body: Body,
-    /// What is left of a frame that was too large to be given at once.
+    /// The rest of a frame that is larger than a chunk.
     rest: Bytes,
-    stream: Arc<StreamBytes>,
+    /// None for a body that is not metered.
+    stream: Option<Arc<StreamBytes>>,
 }
 
 impl MeteredBody {
-    fn next_piece(&mut self) -> Bytes {
-        let size = if self.stream.is_over_budget() { PIECE } else { CONNECTION_BUDGET };
-        let bytes = self.rest.split_to(size.min(self.rest.len()));
-        self.stream.piece(bytes)
+    /// A body that is sent without a limit.
+    pub(crate) fn unmetered(body: Body) -> Self {
+        MeteredBody { body, rest: Bytes::new(), stream: None }
     }
+}
+
+/// Splits the next chunk from the front of a frame.
+fn next_chunk(frame: &mut Bytes, stream: &Arc<StreamBytes>) -> Bytes {
+    let size = if stream.is_over_budget() { CHUNK } else { CONNECTION_BUDGET };
+    stream.count(frame.split_to(size.min(frame.len())))
 }
 
 impl http_body::Body for MeteredBody {
@@ -112,23 +127,26 @@ impl http_body::Body for MeteredBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.stream.must_wait() {
-            self.stream.writer.register(context.waker());
-            // A piece written before the registration wakes nobody.
-            if self.stream.must_wait() {
+        let MeteredBody { body, rest, stream } = &mut *self;
+        let Some(stream) = stream else {
+            return Pin::new(body).poll_frame(context);
+        };
+        if stream.must_wait() {
+            stream.writer.register(context.waker());
+            // A chunk written before the registration wakes nobody.
+            if stream.must_wait() {
                 return Poll::Pending;
             }
         }
-        if !self.rest.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(self.next_piece()))));
+        if !rest.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(next_chunk(rest, stream)))));
         }
-        let next = Pin::new(&mut self.body).poll_frame(context);
-        next.map_ok(|frame| match frame.into_data() {
-            Ok(data) => {
-                self.rest = data;
-                Frame::data(self.next_piece())
-            }
-            Err(other) => other,
+        let next = Pin::new(body).poll_frame(context);
+        next.map_ok(|frame| {
+            frame.map_data(|data| {
+                *rest = data;
+                next_chunk(rest, stream)
+            })
         })
     }
 
@@ -157,36 +175,36 @@ mod tests {
 
     use super::*;
 
-    /// The next piece; None while the body waits.
-    fn piece(body: &mut MeteredBody) -> Option<Bytes> {
+    /// The next chunk; None while the body waits.
+    fn chunk(body: &mut MeteredBody) -> Option<Bytes> {
         body.frame().now_or_never().map(|frame| frame.unwrap().unwrap().into_data().unwrap())
     }
 
     #[tokio::test]
-    async fn body_of_connection_over_budget_gives_one_piece_at_a_time() {
+    async fn body_of_connection_over_budget_returns_one_chunk_at_a_time() {
         let budget = SendBudget::default();
         let mut large = budget.meter(Body::from(vec![1; 2 * CONNECTION_BUDGET]));
-        let mut other = budget.meter(Body::from(vec![2; 3 * PIECE]));
-        let all = piece(&mut large).unwrap();
+        let mut other = budget.meter(Body::from(vec![2; 3 * CHUNK]));
+        let all = chunk(&mut large).unwrap();
         assert_eq!(all.len(), CONNECTION_BUDGET);
-        assert_eq!(piece(&mut large), None, "its bytes are not written");
-        let first = piece(&mut other).unwrap();
-        assert_eq!(first.len(), PIECE, "every stream holds one piece");
-        assert_eq!(piece(&mut other), None);
+        assert_eq!(chunk(&mut large), None, "its bytes are not written");
+        let first = chunk(&mut other).unwrap();
+        assert_eq!(first.len(), CHUNK, "every stream holds one chunk");
+        assert_eq!(chunk(&mut other), None);
         drop(first);
-        let second = piece(&mut other).unwrap();
-        assert_eq!(second.len(), PIECE);
+        let second = chunk(&mut other).unwrap();
+        assert_eq!(second.len(), CHUNK);
         drop(all);
-        assert_eq!(piece(&mut other).unwrap().len(), PIECE, "below the budget again");
-        assert_eq!(piece(&mut large).unwrap().len(), CONNECTION_BUDGET);
-        assert_eq!(budget.0.load(Ordering::Relaxed), PIECE, "only the second piece is held");
+        assert_eq!(chunk(&mut other).unwrap().len(), CHUNK, "below the budget again");
+        assert_eq!(chunk(&mut large).unwrap().len(), CONNECTION_BUDGET);
+        assert_eq!(budget.0.load(Ordering::Relaxed), CHUNK, "only the second chunk is held");
     }
 
     #[tokio::test]
-    async fn body_that_waits_is_woken_by_its_written_piece() {
+    async fn body_that_waits_is_woken_by_its_written_chunk() {
         let budget = SendBudget::default();
         let mut body = budget.meter(Body::from(vec![1; CONNECTION_BUDGET + 5]));
-        let first = piece(&mut body).unwrap();
+        let first = chunk(&mut body).unwrap();
         let waiting = tokio::spawn(async move {
             let last = body.frame().await.unwrap().unwrap().into_data().unwrap();
             (last.len(), body.is_end_stream(), body.size_hint().exact())
@@ -204,5 +222,14 @@ mod tests {
         assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(4), false));
         assert_eq!(body.collect().await.unwrap().to_bytes(), "text");
         assert!(budget.meter(Body::empty()).is_end_stream());
+    }
+
+    #[tokio::test]
+    async fn small_whole_body_is_not_counted() {
+        let budget = SendBudget::default();
+        let bodies = [UNCOUNTED, UNCOUNTED + 1].map(|size| budget.meter(Body::from(vec![1; size])));
+        let chunks: Vec<_> = bodies.into_iter().filter_map(|mut body| chunk(&mut body)).collect();
+        assert_eq!(chunks.len(), 2);
+        assert_eq!(budget.0.load(Ordering::Relaxed), UNCOUNTED + 1);
     }
 }

@@ -11,9 +11,9 @@
 //!
 //! | what | bound of one connection |
 //! |---|---|
-//! | answers that the client does not read | 512 KiB, and one piece of each stream beyond it: [`crate::send_budget`] |
+//! | responses that the client does not read | 512 KiB, and one chunk of each stream beyond it: [`crate::send_budget`] |
 //! | request bodies that the handler does not read | [`CONNECTION_WINDOW`], [`STREAM_WINDOW`] of a stream |
-//! | the head of a request | [`ServerOptions::max_header_bytes`], and one field for each 32 bytes of it |
+//! | the head of a request | [`ServerOptions::max_header_bytes`], and [`MAX_HEADER_FIELDS`] in HTTP/1.1 |
 //! | no request, no complete handshake | [`ServerOptions::header_timeout`]; handshakes at a time: [`crate::admittance`] |
 //! | connections | [`ServerOptions::max_connections`], half as many of one address |
 //!
@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper::service::service_fn;
@@ -46,7 +46,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::admittance::{self, Connections, HandshakePlace, Handshakes};
 use crate::body::Body;
 use crate::listener::{Accepted, Listener};
-use crate::send_budget::SendBudget;
+use crate::send_budget::{MeteredBody, SendBudget};
 use crate::tls::{self, ServingTls};
 
 /// What a handler may know of the connection.
@@ -167,9 +167,10 @@ const SEND_BUFFER: usize = 256 * 1024;
 const MAX_PENDING_RESETS: usize = 20;
 /// Streams of an HTTP/2 connection that the server may reset for errors of the client; beyond it the connection ends.
 const MAX_ERROR_RESETS: usize = 256;
-/// What a header field counts beside name and value, in HTTP/2 (RFC 9113, section 6.5.2): the most fields of a head in
-/// HTTP/1.1 are those for which this leaves room. The parser reserves 64 bytes for each before it reads a head.
-const FIELD_OVERHEAD: usize = 32;
+/// Header fields of a request in HTTP/1.1; a request with more gets a bare 431. For each request the parser allocates two
+/// arrays of 32 bytes a field: those of 512 fields and more cost a tenth of the instructions of a small request, because
+/// the allocator's cache of a thread does not keep them.
+pub const MAX_HEADER_FIELDS: usize = 256;
 /// Pause after an accept that failed for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time between two lines in the log about failed accepts.
@@ -288,13 +289,12 @@ struct Builders {
 impl Builders {
     fn new(options: &ServerOptions) -> Self {
         let header_bytes = usize::try_from(options.max_header_bytes).unwrap_or(usize::MAX);
-        let header_fields = header_bytes / FIELD_OVERHEAD;
         let (ping_every, ping_timeout) = options.ping;
         let mut http1 = hyper::server::conn::http1::Builder::new();
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(options.header_timeout)
-            .max_headers(header_fields)
+            .max_headers(MAX_HEADER_FIELDS)
             .max_header_size(header_bytes);
         let mut http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         http2
@@ -313,7 +313,7 @@ impl Builders {
             .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(options.header_timeout)
-            .max_headers(header_fields)
+            .max_headers(MAX_HEADER_FIELDS)
             .max_buf_size(header_bytes.max(8192));
         either
             .http2()
@@ -396,11 +396,14 @@ impl<H: Handler> Server<H> {
         let service = service_fn(|request| {
             is_silent.store(false, Ordering::Relaxed);
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
-            let budget = budget.clone();
+            let budget = (request.version() == Version::HTTP_2).then(|| budget.clone());
             // In a box: hyper keeps the room of this future until the answer is sent, and some are sent for an hour.
             Box::pin(async move {
                 let answer = handler.handle(request, info).await;
-                Ok::<_, Infallible>(answer.map(|body| budget.meter(body)))
+                Ok::<_, Infallible>(answer.map(|body| match budget {
+                    Some(budget) => budget.meter(body),
+                    None => MeteredBody::unmetered(body),
+                }))
             })
         });
         let silence = Silence { is_silent: &is_silent, timeout: self.options.header_timeout };

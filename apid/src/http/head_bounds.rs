@@ -1,38 +1,66 @@
-//! Bounds on the header fields of a request, beyond which it is refused before anybody looks at them.
+//! Bounds on the head of a request: its path and its header fields.
 //!
 //! # Contract
 //!
-//! The server's connections take more fields than these bounds, so that the refusal is an answer like any other: with a
-//! Status, with an audit event, in both versions of HTTP.
+//! The server's connections accept more fields than these bounds, so that the response has a Status and an audit event in
+//! both versions of HTTP. HTTP/1.1 has a lower bound, because its parser allocates memory for the most fields before it
+//! reads a head: a request with more than [`serving::server::MAX_HEADER_FIELDS`] gets a bare 431.
 //!
 //! # Reference
 //!
-//! RFC 6585, section 5: 431. Kubernetes bounds the bytes of all headers only; its Status has no reason for this code.
+//! RFC 9110, section 15.5.15: 414. RFC 6585, section 5: 431. Kubernetes bounds the bytes of all headers only; its Status has no reason for these codes.
 
 use apimachinery::status::{Reason, Status};
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode, Uri, Version};
 
 use crate::auth::Presented;
 
-/// Header fields of a request: the groups of an identity and as many others as servers commonly allow in all.
-const MAX_FIELDS: usize = MAX_IDENTITY_FIELDS + 100;
 /// Fields that impersonate, and fields of an authenticating proxy: users of large directories are in hundreds of groups.
 const MAX_IDENTITY_FIELDS: usize = 1_000;
+/// Header fields of a request: the groups of an identity and as many others as servers commonly allow in all.
+const MAX_FIELDS: usize = MAX_IDENTITY_FIELDS + 100;
+/// Header fields of a request in HTTP/1.1. The server's parser accepts some more.
+const MAX_FIELDS_HTTP1: usize = 250;
+const _: () = assert!(MAX_FIELDS_HTTP1 < serving::server::MAX_HEADER_FIELDS);
 /// Bytes of the values of these fields: 1,000 groups with names of 64 bytes. The identity is part of every question to authd.
 const MAX_IDENTITY_BYTES: usize = 64 * 1024;
 
-/// Refuses a request with too many header fields.
+/// Bytes of a path: many times the longest names, percent-encoded.
+const MAX_PATH_BYTES: usize = 8 * 1024;
+
+/// The path of a request; `/` for a path that [`check_path`] rejects, so that nobody splits it.
+pub(super) fn bounded_path(uri: &Uri) -> &str {
+    if uri.path().len() > MAX_PATH_BYTES { "/" } else { uri.path() }
+}
+
+/// Rejects a request with a path that is too long.
+///
+/// # Errors
+///
+/// 414 that names the bound.
+pub(super) fn check_path(uri: &Uri) -> Result<(), Status> {
+    let bytes = uri.path().len();
+    if bytes <= MAX_PATH_BYTES {
+        return Ok(());
+    }
+    let text = format!("the path of the request has {bytes} bytes; at most {MAX_PATH_BYTES} are accepted");
+    Err(failure(StatusCode::URI_TOO_LONG, text))
+}
+
+/// Rejects a request with too many header fields.
 ///
 /// # Errors
 ///
 /// 431 that names the bound.
-pub(super) fn check(headers: &HeaderMap, presented: &Presented) -> Result<(), Status> {
+pub(super) fn check(version: Version, headers: &HeaderMap, presented: &Presented) -> Result<(), Status> {
     let impersonating = headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
     let impersonation = Size::of(impersonating.map(|(_, value)| value.as_bytes()));
     let proxy = Size::of(presented.proxy_headers().map(|(_, value)| value));
     let total = headers.len() + proxy.fields;
-    if total > MAX_FIELDS {
-        let text = format!("the request has {total} header fields; at most {MAX_FIELDS} are accepted");
+    let max = if version < Version::HTTP_2 { MAX_FIELDS_HTTP1 } else { MAX_FIELDS };
+    if total > max {
+        let text =
+            format!("the request has {total} header fields; at most {max} are accepted in {version:?}");
         return Err(too_large(text));
     }
     impersonation.check("impersonation")?;
@@ -67,8 +95,11 @@ impl Size {
 }
 
 fn too_large(message: String) -> Status {
-    let code = http::StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.as_u16();
-    Status { code, ..Status::failure(Reason::Unknown, message) }
+    failure(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message)
+}
+
+fn failure(code: StatusCode, message: String) -> Status {
+    Status { code: code.as_u16(), ..Status::failure(Reason::Unknown, message) }
 }
 
 #[cfg(test)]
@@ -79,8 +110,13 @@ mod tests {
     use super::*;
     use crate::auth::ProxyHeaders;
 
-    /// Checks a request with fields of one name.
+    /// Checks a request in HTTP/2 with fields of one name.
     fn checked(name: &'static str, fields: usize, bytes: usize) -> Result<(), Status> {
+        checked_in(Version::HTTP_2, name, fields, bytes)
+    }
+
+    /// Checks a request with fields of one name.
+    fn checked_in(version: Version, name: &'static str, fields: usize, bytes: usize) -> Result<(), Status> {
         let mut headers = HeaderMap::new();
         let value = HeaderValue::from_bytes(&vec![b'g'; bytes]).unwrap();
         for _ in 0..fields {
@@ -89,7 +125,17 @@ mod tests {
         let proxies = ProxyHeaders { names: vec!["x-remote-group".to_owned()], prefixes: Vec::new() };
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let presented = Presented::take(&mut headers, &proxies, &names);
-        check(&headers, &presented)
+        check(version, &headers, &presented)
+    }
+
+    #[test]
+    fn path_beyond_bound_returns_414_and_is_not_split() {
+        let uri = |bytes: usize| Uri::try_from(format!("/{}", "a".repeat(bytes - 1))).unwrap();
+        assert_eq!(check_path(&uri(MAX_PATH_BYTES)), Ok(()));
+        assert_eq!(bounded_path(&uri(MAX_PATH_BYTES)).len(), MAX_PATH_BYTES);
+        let long = uri(MAX_PATH_BYTES + 1);
+        assert_eq!(check_path(&long).unwrap_err().code, 414);
+        assert_eq!(bounded_path(&long), "/");
     }
 
     #[test]
@@ -106,5 +152,7 @@ mod tests {
         assert_eq!(checked("x-other", 1_100, 10), Ok(()));
         assert_eq!(checked("x-other", 1, 100_000), Ok(()));
         assert_eq!(checked("x-other", 1_101, 1).unwrap_err().code, 431);
+        assert_eq!(checked_in(Version::HTTP_11, "x-other", 250, 1), Ok(()));
+        assert_eq!(checked_in(Version::HTTP_11, "x-other", 251, 1).unwrap_err().code, 431);
     }
 }
