@@ -1,21 +1,30 @@
 #!/usr/bin/env python3
-"""Replay the recorded exchanges against a server of our own, once for each names preset, and hold the result against
-the floor.
+"""Replay the recorded exchanges against a server of our own, once for each names preset, and compare the steps that
+differ with the list of known differences.
 
-    check.py --cases DIR [--preset kubernetes|svc] [--only AREA/] [--raise-floor] [-v]
+    check.py --cases DIR [--preset kubernetes|svc] [--only AREA/] [--update] [-v]
 
-DIR holds replay.py, tokens.csv and cases/. The programs are taken from target/debug (or PROFILE_DIR). floor.txt has a line
-an area: its name, then the percent of steps that must be equal under `kubernetes` and under `svc`; an area that is not
-listed has no floor. Each case file has a server of its own, several at a time. --raise-floor writes what was measured, less
-one percent or one step, where that is more than the floor.
+DIR holds replay.py, tokens.csv and cases/. The programs are taken from target/debug (or PROFILE_DIR). Each case file has a
+server of its own, several at a time.
 
-Exit status: 0 no area fell below its floor, 1 one did, 2 could not run.
+differences.csv lists every step that differs, with the presets and the reason. areas.csv lists the number of steps of each
+area. The check fails when
+
+- a step differs that is not listed (its case file is replayed once more before that counts),
+- a listed step is equal: remove it, the list may only shrink,
+- an area has another number of steps than areas.csv says, or is missing.
+
+--update removes the steps that are equal now and writes the numbers of steps. It never adds a difference: whoever adds one
+writes its line and its reason by hand.
+
+Exit status: 0 as listed, 1 not as listed, 2 could not run.
 """
-import argparse, concurrent.futures, json, os, pathlib, signal, ssl, subprocess, sys, tempfile, time, urllib.error, urllib.request
+import argparse, concurrent.futures, csv, json, os, pathlib, signal, ssl, subprocess, sys, tempfile, time, urllib.error, urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-FLOOR = HERE / "floor.txt"
+DIFFERENCES = HERE / "differences.csv"
+AREAS = HERE / "areas.csv"
 PRESETS = ("kubernetes", "svc")
 
 
@@ -94,9 +103,13 @@ def replay(preset, cases, args):
     return areas, steps, out.stdout
 
 
+def case_files(args):
+    return sorted(pathlib.Path(args.cases, "cases").glob("*.json"))
+
+
 def replay_all(presets, args):
     """Every case file under every preset, several at a time: most of a replay is waiting. -> {preset: (areas, steps, outputs)}"""
-    files = sorted(pathlib.Path(args.cases, "cases").glob("*.json"))
+    files = case_files(args)
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         jobs = {preset: [pool.submit(replay, preset, f, args) for f in files] for preset in presets}
         results = {}
@@ -113,19 +126,77 @@ def replay_all(presets, args):
     return results
 
 
-def read_floor():
-    floor = {}
-    for line in FLOOR.read_text().splitlines():
-        words = line.split("#")[0].split()
-        if words:
-            floor[words[0]] = dict(zip(PRESETS, map(float, words[1:])))
-    return floor
+def read_differences():
+    """-> {(preset, step): reason}"""
+    listed = {}
+    with open(DIFFERENCES, newline="") as file:
+        for row in csv.DictReader(file):
+            for preset in PRESETS if row["preset"] == "both" else (row["preset"],):
+                listed[preset, row["step"]] = row["reason"]
+    return listed
 
 
-def write_floor(floor):
-    head = [line for line in FLOOR.read_text().splitlines() if line.startswith("#")]
-    rows = ["%-16s %6.2f %6.2f" % (area, row.get("kubernetes", 0), row.get("svc", 0)) for area, row in sorted(floor.items())]
-    FLOOR.write_text("\n".join(head + rows) + "\n")
+def write_differences(listed):
+    steps = {}
+    for (preset, step), reason in listed.items():
+        steps.setdefault((step, reason), set()).add(preset)
+    with open(DIFFERENCES, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("step", "preset", "reason"))
+        for (step, reason), presets in sorted(steps.items()):
+            writer.writerow((step, "both" if len(presets) == len(PRESETS) else presets.pop(), reason))
+
+
+def read_areas():
+    """-> {preset: {area: number of steps}}"""
+    with open(AREAS, newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {preset: {row["area"]: int(row[preset]) for row in rows} for preset in PRESETS}
+
+
+def write_areas(areas):
+    with open(AREAS, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("area", *PRESETS))
+        for area in sorted(set().union(*areas.values())):
+            writer.writerow((area, *(areas[preset].get(area, 0) for preset in PRESETS)))
+
+
+def replay_again(preset, unlisted, args):
+    """Steps that differ in a second replay of their case files, too. Time decides the result of a few steps."""
+    again = set()
+    for file in case_files(args):
+        text = file.read_text()
+        names = {case["name"] for case in json.loads(text)["cases"]}
+        if any(case_of(step) in names for step in unlisted):
+            again |= {step["step"] for step in replay(preset, file, args)[1] if step["differences"]}
+    return [step for step in unlisted if step in again]
+
+
+def case_of(step):
+    """The name of the case of a step, which is called `case/number` or `case#number`."""
+    return step.rsplit("/", 1)[0].rsplit("#", 1)[0]
+
+
+def compare(preset, areas, steps, listed, expected, args):
+    """-> what is not as listed, one line each."""
+    different = [step["step"] for step in steps if step["differences"]]
+    unlisted = [step for step in different if (preset, step) not in listed]
+    if unlisted:
+        unlisted = replay_again(preset, unlisted, args)
+    found = ["%s under %s differs and is not in %s" % (step, preset, DIFFERENCES.name) for step in unlisted]
+    replayed = {step["step"] for step in steps}
+    equal = [step for of, step in listed if of == preset and step in replayed and step not in set(different)]
+    found += ["%s under %s is equal: remove it from %s (--update)" % (step, preset, DIFFERENCES.name) for step in equal]
+    if args.only:
+        return found
+    found += ["%s under %s is in %s and was not replayed" % (step, preset, DIFFERENCES.name)
+              for of, step in listed if of == preset and step not in replayed]
+    for area in sorted(set(areas) | set(expected)):
+        have, wanted = areas.get(area, [0, 0])[1], expected.get(area, 0)
+        if have != wanted:
+            found.append("area %s under %s has %d steps, %s says %d" % (area, preset, have, AREAS.name, wanted))
+    return found
 
 
 def main():
@@ -135,38 +206,40 @@ def main():
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--json", metavar="FILE", help="write the result of every step to FILE.<preset>")
     parser.add_argument("--jobs", type=int, default=8, help="servers at a time")
-    parser.add_argument("--raise-floor", action="store_true")
+    parser.add_argument("--update", action="store_true")
     parser.add_argument("-v", "--verbose", action="store_true")
     args = parser.parse_args()
     if not os.path.exists(os.path.join(args.cases, "replay.py")):
         print("no recorded exchanges at %s: set CONFORMANCE_DIR, or CONFORMANCE_DIR=none to leave them out" % args.cases)
         return 2
-    floor, fell = read_floor(), []
+    listed, expected, wrong = read_differences(), read_areas(), []
     try:
         results = replay_all(args.preset or PRESETS, args)
+        for preset, (areas, steps, outputs) in results.items():
+            if args.verbose:
+                print("".join(outputs))
+            print("-- names: %s" % preset)
+            for area, (equal, count) in sorted(areas.items()):
+                print("%-16s %4d / %4d steps %6.1f%%" % (area, equal, count, 100.0 * equal / count))
+            equal = [step for step in steps if not step["differences"]]
+            same_text = sum(not step["messages"] for step in equal)
+            print("%d / %d steps equal (%d with the same message text)" % (len(equal), len(steps), same_text))
+            if args.json:
+                pathlib.Path(args.json + "." + preset).write_text(json.dumps(steps, indent=1))
+            wrong += compare(preset, areas, steps, listed, expected[preset], args)
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         print(error)
         return 2
-    for preset, (areas, steps, outputs) in results.items():
-        if args.verbose:
-            print("".join(outputs))
-        print("-- names: %s" % preset)
-        for area, (equal, count) in sorted(areas.items()):
-            percent, wanted = 100.0 * equal / count, floor.get(area, {}).get(preset, 0)
-            print("%-16s %4d / %4d steps %6.1f%%  floor %5.1f%%" % (area, equal, count, percent, wanted))
-            if percent < wanted and not args.only:
-                fell.append("%s under %s: %.1f%% of the steps are equal, the floor is %.1f%%" % (area, preset, percent, wanted))
-            room = max(1, 101 / count)  # one unlucky step does not fall below
-            if args.raise_floor and percent - room > wanted:
-                floor.setdefault(area, {})[preset] = percent - room
-        same = sum(not s["differences"] for s in steps), sum(not s["differences"] and not s["messages"] for s in steps)
-        print("%d / %d steps equal (%d with the same message text)" % (same[0], len(steps), same[1]))
-        if args.json:
-            pathlib.Path(args.json + "." + preset).write_text(json.dumps(steps, indent=1))
-    if args.raise_floor:
-        write_floor(floor)
-    print("\n".join(fell) or "no area is below its floor")
-    return 1 if fell else 0
+    if args.update:
+        for preset, (_, steps, _) in results.items():
+            for step in steps:
+                if not step["differences"]:
+                    listed.pop((preset, step["step"]), None)
+        write_differences(listed)
+        if not args.only and not args.preset:
+            write_areas({preset: {a: n for a, (_, n) in areas.items()} for preset, (areas, _, _) in results.items()})
+    print("\n".join(wrong) or "all differences are listed, and all listed steps differ")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

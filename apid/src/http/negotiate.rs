@@ -337,6 +337,15 @@ pub(super) fn media_type(content_type: Option<&HeaderValue>) -> Option<String> {
     Some(text.split(';').next().unwrap_or("").trim().to_ascii_lowercase())
 }
 
+/// Whether `Accept` is one of the usual values that select plain JSON. False is no statement about other values.
+pub(super) fn accepts_stored_json(headers: &HeaderMap) -> bool {
+    let mut accepted = headers.get_all(header::ACCEPT).iter();
+    let is_json = |value: &HeaderValue| {
+        matches!(value.as_bytes(), b"" | b"*/*" | b"application/json" | b"application/json, */*")
+    };
+    accepted.next().is_none_or(is_json) && accepted.next().is_none()
+}
+
 /// Whether the client takes gzip: named without a quality (the reference takes none below 1), and not refused.
 pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
@@ -347,6 +356,24 @@ pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
     use apimachinery::names::Preset;
+
+    #[test]
+    fn usual_accept_values_select_stored_json_and_others_are_undecided() {
+        let of = |values: &[&'static str]| {
+            let values = values.iter().map(|value| (header::ACCEPT, HeaderValue::from_static(value)));
+            accepts_stored_json(&values.collect())
+        };
+        for accepted in [&[][..], &["*/*"], &["application/json"], &["application/json, */*"]] {
+            assert!(of(accepted), "{accepted:?}");
+        }
+        for undecided in [
+            &["application/yaml"][..],
+            &["application/json;as=Table;g=meta.example.test;v=v1"],
+            &["*/*", "application/yaml"],
+        ] {
+            assert!(!of(undecided), "{undecided:?}");
+        }
+    }
 
     fn negotiate(accept_header: Option<&str>, offer: Offer) -> Result<Negotiated, Status> {
         let names = Names::new(Preset::Kubernetes, "").unwrap();

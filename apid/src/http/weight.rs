@@ -9,7 +9,7 @@
 use kinds::Storage;
 
 use super::exchange::Exchange;
-use super::negotiate::BodySyntax;
+use super::negotiate::{self, BodySyntax};
 use crate::plane::Collection;
 
 /// Values in a body that an I/O thread handles: about 0.5 ms for the costliest kinds.
@@ -85,9 +85,9 @@ fn count(body: &[u8], is_counted: impl Fn(u8) -> bool) -> usize {
 fn stored_cost(exchange: &Exchange) -> Option<usize> {
     let a = &exchange.info.attributes;
     match a.verb.as_str() {
-        // Watches are encoded event by event, and objects that are read when the response is prepared.
+        // Watches are encoded event by event. A stored object is copied in chunks.
         "watch" => None,
-        "get" if a.subresource.is_empty() => None,
+        "get" if a.subresource.is_empty() && is_copied(exchange) => None,
         "list" | "deletecollection" => {
             let items = stored_collection(exchange)?.items.len_now()?;
             (items > LIGHT_LIST).then_some(items * ITEM_BYTES)
@@ -100,6 +100,11 @@ fn stored_cost(exchange: &Exchange) -> Option<usize> {
             (bytes > LIGHT_OBJECT).then_some(bytes * OBJECT_FACTOR)
         }
     }
+}
+
+/// Whether the response to a GET is the stored JSON.
+fn is_copied(exchange: &Exchange) -> bool {
+    !exchange.wishes.pretty && negotiate::accepts_stored_json(&exchange.head.headers)
 }
 
 fn stored_collection(exchange: &Exchange) -> Option<&Collection> {

@@ -40,7 +40,10 @@ pub fn recordings() -> Option<PathBuf> {
         return Some(folder);
     }
     let found = format!("no recorded exchanges in {}", folder.display());
-    assert!(named.is_none(), "{found}: set CONFORMANCE_DIR to their folder, or to `none` to skip these tests");
+    assert!(
+        named.is_none(),
+        "{found}: set CONFORMANCE_DIR to their folder, or to `none` to skip these tests"
+    );
     skip("recordings", &found);
     None
 }
