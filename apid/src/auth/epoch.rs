@@ -69,7 +69,11 @@ impl Epochs {
             Some(known) => known.instance == epoch.instance && known.identities == epoch.identities,
             None => false,
         };
-        tracing::info!(instance = %epoch.instance, generation = epoch.generation, "authd configuration changed; cached responses are invalid");
+        tracing::info!(
+            instance = %epoch.instance,
+            generation = epoch.generation,
+            "authd configuration changed; cached responses are invalid"
+        );
         *current = Some(epoch.clone());
         // The era advances first: a thread that reads the new count also reads the new era.
         let era = self.eras.fetch_add(u64::from(!same_era), Ordering::SeqCst) + u64::from(!same_era);

@@ -275,7 +275,11 @@ impl Auth {
             .map_err(|u| Refusal::from(Status::from(u)))?;
         let Decision { reason, evaluation_error, .. } = &decided.decision;
         if !evaluation_error.is_empty() {
-            tracing::warn!(request_id, problem = %evaluation_error, "authorizer reported an evaluation error; its decision stands");
+            tracing::warn!(
+                request_id,
+                problem = %evaluation_error,
+                "authorizer reported an evaluation error; its decision stands"
+            );
         }
         if !decided.decision.allowed() {
             return Err(refusal::forbidden(&who.user, &attributes, reason));

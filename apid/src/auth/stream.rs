@@ -168,7 +168,11 @@ fn broken(status: tonic::Status) -> Undecided {
             Undecided::Unreachable(status.message().to_owned())
         }
         code => {
-            tracing::error!(%code, message = status.message(), "authd returned an unexpected gRPC status; the request fails");
+            tracing::error!(
+                %code,
+                message = status.message(),
+                "authd returned an unexpected gRPC status; the request fails"
+            );
             Undecided::Malformed
         }
     }

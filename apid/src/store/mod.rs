@@ -1,10 +1,16 @@
-//! `apid store check|repair|backup|restore`: what is done to a store while no server has it.
+//! `apid store check|repair|backup|restore`: offline operations on a store that no server uses.
 //!
 //! # Contract
 //!
-//! The exit code is 0 when all is well, 1 when the work could not be done, 2 when `check` or `backup` finds damage, 3 when
-//! `repair` made a store in which something is or may be lost, 64 for mistakes on the command line. What is found goes to
-//! standard output, why something could not be done to standard error.
+//! The exit codes are:
+//!
+//! - 0: success;
+//! - 1: the operation failed;
+//! - 2: `check` or `backup` found damage;
+//! - 3: `repair` made a store in which data is or may be lost;
+//! - 64: invalid command line.
+//!
+//! Findings go to standard output, errors to standard error.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,9 +23,9 @@ use storage::engine::fjall::{Identity, OpenError};
 
 use crate::config::{STORE, USAGE};
 
-/// Exit code of damage.
+/// The exit code for damage.
 const DAMAGED: u8 = 2;
-/// Exit code of a repair with losses.
+/// The exit code for a repair with losses.
 const LOSSES: u8 = 3;
 
 const HELP: &str = "\
@@ -55,11 +61,11 @@ exit code: 0 well: the store is sound, or was repaired and nothing is lost
            64 a mistake on the command line
 ";
 
-/// What is to be done.
+/// The operation.
 #[derive(Debug, PartialEq, Eq)]
 enum Work {
     Check,
-    /// Whose the store is, if that was said.
+    /// The identity of the store, when the flags contain it.
     Repair(Option<Identity>),
     Backup(PathBuf),
     Restore(PathBuf),
@@ -68,11 +74,11 @@ enum Work {
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     work: Work,
-    /// The store itself.
+    /// The folder of the store.
     store: PathBuf,
 }
 
-/// Runs the command with its arguments, the word `store` left out.
+/// Runs the command with its arguments, without the word `store`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     match Asked::parse(arguments) {
         Ok(Some(asked)) => asked.run(),
@@ -88,7 +94,7 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 impl Asked {
-    /// None: help was asked for.
+    /// Parses the arguments. None: `--help`.
     fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Asked>, Vec<String>> {
         let mut rest = arguments.into_iter();
         let word = rest.next().unwrap_or_default();
@@ -223,7 +229,7 @@ impl Asked {
     }
 }
 
-/// What is to be done about a store that is not sound.
+/// Advice on the repair of a damaged store.
 fn advice(report: &Report) -> String {
     let names = match report.identity {
         Some(_) => "",
@@ -236,7 +242,7 @@ fn advice(report: &Report) -> String {
     format!("`apid store repair --data-dir DIR{names}` makes a sound store of what is kept{backup}\n")
 }
 
-/// Whose store it is, as a server would be told; None: nothing was said.
+/// The identity of the store from the flags, as for a server; None without these flags.
 fn identity(names: Option<String>, domain: Option<String>) -> Result<Option<Identity>, String> {
     let Some(preset) = names else {
         return match domain {
@@ -256,7 +262,7 @@ fn now() -> u64 {
     u64::try_from(SystemClock::new().now().as_second()).unwrap_or_default()
 }
 
-/// To standard output; a reader that is gone is no error.
+/// Prints to standard output; a closed reader is not an error.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
@@ -279,7 +285,11 @@ mod tests {
         let identity =
             Identity { preset: "kubernetes".to_owned(), api_domain: DEFAULT_API_DOMAIN.to_owned() };
         assert_eq!(parse("repair --names kubernetes --data-dir=/d"), asked(Work::Repair(Some(identity))));
-        assert_eq!(parse("repair --data-dir=/d"), asked(Work::Repair(None)), "nothing is guessed");
+        assert_eq!(
+            parse("repair --data-dir=/d"),
+            asked(Work::Repair(None)),
+            "the identity must not be guessed"
+        );
         assert_eq!(parse("repair --help"), Ok(None));
         for (line, mistakes) in [
             ("", 1),
