@@ -246,9 +246,7 @@ fn advice(report: &Report) -> String {
 fn identity(names: Option<String>, domain: Option<String>) -> Result<Option<Identity>, String> {
     let Some(preset) = names else {
         return match domain {
-            Some(_) => {
-                Err("`--names` is missing: `--api-domain` alone does not identify the store".to_owned())
-            }
+            Some(_) => Err("`--names` is missing: `--api-domain` alone is not an identity".to_owned()),
             None => Ok(None),
         };
     };
