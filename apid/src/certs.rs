@@ -1,5 +1,4 @@
-//! `apid certs`: makes a certificate authority, a serving certificate and client certificates for manual
-//! set-ups.
+//! `apid certs`: creates a CA, a serving certificate and client certificates for manual set-ups.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -258,7 +258,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     stopped
 }
 
-/// Starts all writers: built-in namespaces first, then the mirror and the start-up objects, then the loops.
+/// Starts all writers: built-in namespaces, then the mirror and the start-up objects, then the loops.
 async fn start_work(
     plane: &Arc<Plane>,
     config: &Config,

@@ -1,5 +1,6 @@
-//! Tracks the stored objects that identities depend on: a write ends only the identities that depend on its
-//! object.
+//! Tracks the stored objects that identities depend on.
+//!
+//! A write ends only the identities that depend on its object.
 //!
 //! # Contract
 //!

@@ -1,4 +1,4 @@
-//! The identity cache: accepted credentials, anonymous access and rejections, each with its own lifetime.
+//! The identity cache: accepted credentials, anonymous access and rejections, with their lifetimes.
 //!
 //! # Contract
 //!

@@ -1,4 +1,4 @@
-//! The client of `Mirror.Sync`: sends policy objects to authd, and performs the writes that authd requests.
+//! The client of `Mirror.Sync`: sends policy objects to authd, and performs authd's writes.
 //!
 //! # Contract
 //!

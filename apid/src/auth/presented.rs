@@ -22,8 +22,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The headers of an authenticating proxy, from the flags. Empty: no proxy is trusted, no header is passed
-/// on.
+/// The headers of an authenticating proxy, from the flags.
+///
+/// Empty: no proxy is trusted, no header is passed on.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyHeaders {
     /// Full names, lower case.

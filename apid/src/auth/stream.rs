@@ -51,8 +51,9 @@ use super::link::Link;
 const QUEUE: usize = 4096;
 /// The `:authority` header. The socket determines the destination.
 const ORIGIN: &str = "http://authd";
-/// The interval and the timeout of keep-alive pings. An authd that hangs counts as lost, so that its cached
-/// responses expire.
+/// The interval of keep-alive pings.
+///
+/// An authd that hangs counts as lost after the timeout [`SILENCE`], so that its cached responses expire.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(3);
 /// How long a request waits for a stream that is being reopened.

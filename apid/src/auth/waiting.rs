@@ -1,5 +1,4 @@
-//! Logs why authd does not decide: a socket without a listener, different names, a file that authd cannot
-//! read.
+//! Logs why authd does not decide: no listener on the socket, different names, an unreadable file.
 //!
 //! # Contract
 //!

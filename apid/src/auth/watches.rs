@@ -25,9 +25,9 @@
 //! responses, and an authorization has at most one refresh in progress.
 //!
 //! An authorization with a TTL gets a request of its own. When a batch has no response within [`PROMPT`],
-//! each of its authorizations also gets a request of its own, since one of them may now need a webhook. A
-//! webhook that hangs therefore delays the end of other watches by at most [`PROMPT`]. An impersonated
-//! watch also holds the impersonation rights.
+//! each of its authorizations also gets a request of its own: one may now need a webhook. A webhook that
+//! hangs therefore delays the end of other watches by at most [`PROMPT`]. An impersonated watch also holds
+//! the impersonation rights.
 //!
 //! At most [`APART`] such single requests are open at a time. This limits the load on a slow authd and
 //! leaves room for ordinary requests. Further single requests wait in FIFO order. When a webhook hangs for
@@ -79,7 +79,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(200);
 /// The wait when no deadline exists.
 const LONG: Duration = Duration::from_secs(3600);
-/// The step of the wall clock against the monotonic clock, in milliseconds, that counts as a clock change.
+/// The least step of the wall clock against the monotonic clock that counts, in milliseconds.
 const CLOCK_STEP_MS: u64 = 250;
 /// How long a stream waits for its authorization to be confirmed.
 const PATIENCE: Duration = Duration::from_secs(10);

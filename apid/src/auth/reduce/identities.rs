@@ -1,4 +1,4 @@
-//! Reductions of the objects that identities depend on: service accounts, nodes, Secrets, `cluster-info`.
+//! Reductions of objects that identities depend on: service accounts, nodes, Secrets, `cluster-info`.
 //!
 //! Service accounts and nodes reduce to their uid.
 

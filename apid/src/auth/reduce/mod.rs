@@ -73,7 +73,7 @@ pub(super) enum Component {
     Graph,
 }
 
-/// The part of the `graph` component with this object: its node's, or [`VOLUMES`]. None: not in the graph.
+/// The part of the `graph` component with this object: its node's, or [`VOLUMES`]. None: no part.
 pub(super) fn graph_part(object: &MirrorObject) -> Option<&str> {
     use mirror_object::Kind;
     match object.kind.as_ref()? {

@@ -18,8 +18,9 @@ struct Role<'a> {
     aggregation_rule: Option<Aggregation>,
 }
 
-/// Reduces a Role or ClusterRole. All labels of a ClusterRole matter, since any aggregation selector may
-/// match them.
+/// Reduces a Role or ClusterRole.
+///
+/// All labels of a ClusterRole matter, since any aggregation selector may match them.
 pub(super) fn role(bytes: &[u8], kind: Mirrored, words: &Words) -> Option<MirrorObject> {
     let Role { metadata, rules, aggregation_rule } = serde_json::from_slice(bytes).ok()?;
     let of_cluster = kind == Mirrored::ClusterRole;

@@ -197,7 +197,7 @@ fn every_reference_of_a_pod_is_found() {
     assert_eq!(reduced.service_account, "robot");
 }
 
-/// Versions that the fast comparison calls equal have equal reductions, and it detects status-only writes.
+/// The fast comparison agrees with the reductions, and recognizes status-only writes.
 #[test]
 fn the_quick_look_at_two_versions_agrees_with_their_reductions() {
     let base = json!({

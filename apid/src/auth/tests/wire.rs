@@ -22,7 +22,7 @@ use super::super::scripted::verdict;
 use super::super::stream::Client;
 use super::*;
 
-/// Responds in pairs in reverse order of arrival: allows the user `good`, and fails for the user `broken`.
+/// Responds in pairs in reverse order: allows the user `good`, and fails for the user `broken`.
 struct Reversing;
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>;
