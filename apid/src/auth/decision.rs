@@ -6,7 +6,7 @@
 //! field. Requests share an entry only when they agree in every field that an authorizer may read. The
 //! exception is an entry that authd gave for any name: its comparison ignores the name and the path that
 //! contains the name.
-//! INVARIANT (fresh policy): an entry is used only while it [holds](Validity::holds).
+//! INVARIANT (fresh policy): an entry is used only while it [is valid](Validity::holds).
 //! INVARIANT (TTL from the request): the TTL of a webhook response counts from the moment before the
 //! request, however long the response took.
 //!
