@@ -252,7 +252,7 @@ async fn send(updates: &mpsc::Sender<MirrorUpdate>, update: Update) -> Result<()
 }
 
 fn closed() -> String {
-    "the mirror stream broke".to_owned()
+    "the mirror stream closed".to_owned()
 }
 
 /// Performs batches in the order of arrival.

@@ -150,7 +150,7 @@ impl Client {
         let (asked, answered) = open.pending.add()?;
         let request = DecideRequest { id: asked.id, request_id: request_id.to_owned(), ask: Some(ask) };
         open.questions.send(request).await.map_err(|_| no_stream())?;
-        answered.await.map_err(|_| Undecided::Unreachable("the stream broke before the answer".to_owned()))
+        answered.await.map_err(|_| Undecided::Unreachable("the stream closed before the response".to_owned()))
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, Undecided>>) -> Result<T, Undecided> {

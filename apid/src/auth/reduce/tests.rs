@@ -261,7 +261,7 @@ fn a_volume_is_its_claim_and_the_secrets_of_nodes() {
             (Some("a/data".to_owned()), expected.iter().map(|s| (*s).to_owned()).collect())
         );
     }
-    assert_eq!(volume(json!({"csi": csi})), (None, Vec::new()), "a volume that nobody claims");
+    assert_eq!(volume(json!({"csi": csi})), (None, Vec::new()), "a volume without a claim");
 }
 
 #[test]
