@@ -1,4 +1,4 @@
-//! `apid certs`: an authority, a serving certificate, and client certificates, for who starts a control plane by hand.
+//! `apid certs`: creates a CA, a serving certificate and client certificates for manual set-ups.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use apimachinery::clock::{Clock, SystemClock};
 use serving::certs::{Authority, ensure_serving_pair};
 
-/// How long client certificates are good.
+/// The validity of client certificates.
 const VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const HELP: &str = "\
-apid certs makes, or keeps, what TLS needs.
+apid certs creates the certificates and keys for TLS, and keeps an existing certificate authority.
 
 usage: apid certs --cert-dir DIR [--host NAME]... [--client USER [--group GROUP]...]
 
@@ -22,11 +22,11 @@ usage: apid certs --cert-dir DIR [--host NAME]... [--client USER [--group GROUP]
   --group GROUP    a group of that user
 ";
 
-/// Runs the command with its arguments, the word `certs` left out.
+/// Runs the command with its arguments, without the word `certs`.
 ///
 /// # Errors
 ///
-/// What is wrong with the arguments, or why a file could not be made.
+/// The invalid arguments, or the file that could not be written.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> Result<(), Vec<String>> {
     let asked = match Asked::parse(arguments)? {
         Some(asked) => asked,
@@ -47,7 +47,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// None: help was asked for.
+    /// Parses the arguments. None: `--help`.
     fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Self>, Vec<String>> {
         let mut asked = Asked::default();
         let mut mistakes = Vec::new();
@@ -70,7 +70,7 @@ impl Asked {
                 ("--host", Some(value)) => asked.hosts.push(value),
                 ("--client", Some(value)) if value.contains('/') => {
                     mistakes.push(format!(
-                        "`--client {value}`: the name is a file's too and cannot hold a slash"
+                        "`--client {value}`: the name is also a file name and must not contain `/`"
                     ));
                 }
                 ("--client", Some(value)) => asked.client = Some(value),
@@ -108,7 +108,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// To standard output; a reader that is gone is no error.
+/// Prints to standard output; a closed reader is not an error.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

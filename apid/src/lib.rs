@@ -1,10 +1,11 @@
-//! apid: the resource API. Objects, discovery, watches and storage over HTTP; every request identified and authorized by authd.
+//! apid: the API server. It serves objects, discovery, watches and storage over HTTP.
 //!
 //! # Contract
 //!
-//! The program is this library and a thin `main`. Imports go one way: `http` → `verbs` → `admission` → `kinds` →
-//! {`schema`, `storage`} → `apimachinery`; `discovery` and `background` stand beside `verbs`. A verb takes an
-//! [`auth::Authorized`], which only [`auth`] can make.
+//! authd authenticates and authorizes every request. The program is this library and a thin `main`.
+//! Dependencies go one way: `http` → `verbs` → `admission` → `kinds` → {`schema`, `storage`} →
+//! `apimachinery`; `discovery` and `background` stand beside `verbs`. A verb takes an [`auth::Authorized`],
+//! which only [`auth`] can construct.
 
 pub mod audit;
 pub mod auth;

@@ -1,4 +1,4 @@
-//! apid: see the library. Here: which command, and what its end is.
+//! The entry point of apid: selects the subcommand and maps its result to an exit code.
 
 use std::io::Write as _;
 use std::process::ExitCode;

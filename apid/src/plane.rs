@@ -1,9 +1,9 @@
-//! The shared state of the process that handlers, verbs and loops get.
+//! The shared state of the server, for handlers, verbs and background loops.
 //!
 //! # Contract
 //!
-//! A [`Plane`] is made once, when the store is open and the registry known, and then only read. Everything that moves is
-//! behind its parts: the store, the watch cache, authorization, the audit log.
+//! A [`Plane`] is constructed once, when the store is open and the registry known, and is read-only from
+//! then on. Mutable state is inside its parts: the store, the watch cache, authorization, the audit log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,64 +41,64 @@ pub type Pin = storage::cache::Pin<Decoder>;
 /// The changes of a scope.
 pub type Watcher = storage::cache::Watcher<Decoder>;
 
-/// A stored kind and its objects, as one of its versions.
+/// A stored kind and its objects, served in one of its versions.
 pub struct Collection {
-    /// The kind as it is stored, under the preset's names.
+    /// The kind in its storage version, under the preset's names.
     pub resource: Arc<Resource>,
-    /// The kind as clients see it: the same, or another version of it.
+    /// The kind in the served version: the storage version, or another one.
     pub served: Arc<Resource>,
     /// Its objects.
     pub items: Arc<Items>,
 }
 
-/// What a plane is made of.
+/// The parts of a [`Plane`].
 pub struct Parts {
-    /// Names of the preset.
+    /// The names of the preset.
     pub names: Arc<Names>,
-    /// Time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
+    /// The random number generator.
     pub chance: Arc<dyn Chance>,
-    /// The kinds served.
+    /// The served kinds.
     pub registry: Arc<Registry>,
-    /// The store, which the cache observes.
+    /// The store; the cache observes it.
     pub store: Arc<dyn Store>,
-    /// The cache, attached to the store.
+    /// The watch cache, attached to the store.
     pub cache: Arc<Cache>,
-    /// Seals the tokens of lists: the key of the store.
+    /// The key that authenticates continue tokens, kept in the store.
     pub token_key: TokenKey,
-    /// Identities and decisions.
+    /// The client of authd.
     pub auth: Arc<Auth>,
     /// The admission plugins.
     pub admission: admission::Chain,
     /// The audit log.
     pub audit: AuditLog,
-    /// Feature gates.
+    /// The feature gates.
     pub gates: FeatureGates,
-    /// Health checks of `/livez`, `/readyz` and `/healthz`.
+    /// The checks of `/livez`, `/readyz` and `/healthz`.
     pub health: Health,
-    /// Metrics of the process.
+    /// The metrics of the process.
     pub metrics: Arc<serving::metrics::Metrics>,
-    /// The `host:port` that discovery shows to clients.
+    /// The `host:port` of this server in discovery documents.
     pub server_address: String,
-    /// Turns true when the process stops: watches end then.
+    /// Becomes true at shutdown: watches end then.
     pub stopping: watch::Receiver<bool>,
-    /// How long a request other than a watch may take (`--request-timeout`).
+    /// The timeout of requests other than watches (`--request-timeout`).
     pub request_timeout: Duration,
-    /// Objects that a delete of a collection deletes at a time (`--delete-collection-workers`).
+    /// Concurrent deletes of a delete-collection request (`--delete-collection-workers`).
     pub delete_workers: usize,
-    /// The least time after which a watch ends by itself (`--min-request-timeout`); at most twice that.
+    /// The minimum duration of a watch (`--min-request-timeout`); the maximum is twice that.
     pub min_watch_timeout: Duration,
-    /// The limits of a body that a client sends, and of the result of a patch (`--max-request-elements`,
+    /// The limits of request bodies and of results of patches (`--max-request-elements`,
     /// `--max-request-tree-bytes`).
     pub body_limits: Limits,
 }
 
 /// The checks of the health endpoints.
 pub struct Health {
-    /// Whether the process should be restarted.
+    /// Whether the process must be restarted.
     pub livez: Checks,
-    /// Whether it can serve.
+    /// Whether the process can serve.
     pub readyz: Checks,
     /// The older endpoint.
     pub healthz: Checks,
@@ -107,23 +107,23 @@ pub struct Health {
 /// The shared state.
 pub struct Plane {
     parts: Parts,
-    /// Discovery documents.
+    /// The discovery documents.
     pub discovery: Discovery,
-    /// OpenAPI documents, made when they are asked for.
+    /// The OpenAPI documents, generated on demand.
     pub openapi: Arc<OpenApi>,
-    /// Counters of requests.
+    /// The metrics of requests.
     pub request_metrics: RequestMetrics,
-    /// Counters of lists and watches.
+    /// The metrics of lists and watches.
     pub read_metrics: ReadMetrics,
-    /// Protobuf messages of objects.
+    /// The Protobuf messages of objects.
     pub messages: Messages,
     collections: BTreeMap<String, Collection>,
-    /// The same objects in other versions.
+    /// The same objects in versions other than the storage version.
     versions: Vec<Collection>,
 }
 
 impl Plane {
-    /// From its parts.
+    /// Constructs the state from its parts.
     pub fn new(parts: Parts) -> Self {
         let collection = |resource: &Arc<Resource>, served: &Arc<Resource>| Collection {
             resource: Arc::clone(resource),
@@ -161,7 +161,7 @@ impl Plane {
         self.collections.get(&resource.key_prefix)
     }
 
-    /// All collections as they are stored, ordered by storage key.
+    /// All collections in their storage version, ordered by storage key.
     pub fn collections(&self) -> impl Iterator<Item = &Collection> {
         self.collections.values()
     }

@@ -1,11 +1,14 @@
-//! The process from its configuration to its end: what is made in which order, and how it stops.
+//! The life of the process from configuration to exit: start-up and shutdown order.
 //!
 //! # Contract
 //!
-//! [`run`] serves until SIGTERM or SIGINT. On the way up: authd is started, the store opened, the port bound and written
-//! to a file; then requests are answered, though `/readyz` says no until authd has the stored policy and default policy
-//! is in place. On the way down: `/readyz` fails, the shutdown delay passes, watches end, answers under way are finished,
-//! the store is closed, authd ends.
+//! [`run`] serves until SIGTERM or SIGINT.
+//!
+//! Start-up: apid starts authd, opens the store, binds the port and writes the port to a file. Then apid
+//! serves requests. `/readyz` fails until authd has the policy snapshot and default policy exists.
+//!
+//! Shutdown: `/readyz` fails, the shutdown delay passes, watches end, open requests finish, the store
+//! closes, authd exits.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -40,23 +43,24 @@ use crate::plane::{Cache, Health, Parts, Plane};
 use crate::spawn::{self, Supervised};
 use crate::verbs::{Surroundings, TokenKey};
 
-/// How often certificate files are looked at: clients send a certificate only when its authority is among those named to
-/// them, and a new authority counts within a second.
+/// The interval of checks of the certificate files.
+///
+/// Clients send a certificate only when the server names its CA, so a new CA takes effect within a second.
 const RELOAD: Duration = Duration::from_millis(500);
-/// How long to wait for authd before serving begins; one that refuses its command line has said so by then.
+/// The wait for authd before serving. An authd that rejects its command line exits within this time.
 const AUTHD_START: Duration = Duration::from_secs(5);
-/// How long answers under way may take once the process stops.
+/// The timeout of open requests at shutdown.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// A thread that blocked on files ends after so long without work: each holds memory that was freed on it.
+/// The idle time after which a blocking thread ends: each thread retains freed memory.
 const UNUSED_THREAD: Duration = Duration::from_secs(1);
 
-/// Why the process ended otherwise than it was asked to.
+/// Why the process failed.
 #[derive(Debug)]
 enum Failure {
-    /// The command line is wrong.
+    /// The command line is invalid.
     Usage(Vec<String>),
-    /// Something could not be opened, bound or started.
+    /// Opening, binding or starting a component failed.
     Start(String),
 }
 
@@ -66,20 +70,22 @@ impl From<String> for Failure {
     }
 }
 
-/// Serves. The exit code is 0 after a signal, 64 for mistakes on the command line, 1 for anything else.
+/// Serves. The exit code is 0 after a signal, 64 for an invalid command line, 1 for any other failure.
 pub fn run(config: Config) -> ExitCode {
     let format = if config.log_json { serving::log::Format::Json } else { serving::log::Format::Text };
     if serving::log::init(config.verbosity, format, Arc::new(SystemClock::new())).is_err() {
         eprintln!("apid: logging is set up already");
     }
     for flag in &config.without_effect {
-        tracing::warn!("`--{flag}` is accepted and has no effect yet");
+        tracing::warn!("`--{flag}` is accepted but has no effect yet");
     }
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     if config.allows_everything && matches!(config.authd, Authd::Spawned { .. }) {
-        tracing::warn!("no authorization is configured: every request is allowed, anonymous ones are off");
+        tracing::warn!(
+            "no authorizer is configured; every request is allowed, anonymous requests are disabled"
+        );
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().thread_keep_alive(UNUSED_THREAD).enable_all().build();
@@ -106,7 +112,7 @@ pub fn run(config: Config) -> ExitCode {
     }
 }
 
-/// What checks ask of the process itself.
+/// The progress of start-up and shutdown, for health checks.
 #[derive(Default)]
 struct Progress {
     namespaces: AtomicBool,
@@ -115,7 +121,7 @@ struct Progress {
     stopping: AtomicBool,
 }
 
-/// Makes a folder that is its owner's alone, and takes others' rights to one that is there: what is stored holds secrets.
+/// Creates a folder with mode 0700, or restricts an existing one: stored objects contain secrets.
 fn private_folder(dir: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
@@ -146,8 +152,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
 
     let mut authd = start_authd(&config, &clock, &*chance)?;
     let revisions = Arc::new(PolicyRevisions::new(Reductions::new(&registry, &names)));
-    // authd comes up meanwhile. The store waits for the disk while certificates, and the first random bytes of the
-    // process, take a processor.
+    // authd starts meanwhile. The store waits for the disk while certificates and the first random bytes
+    // use a processor.
     let (store, tls) =
         tokio::try_join!(open_store(&config, &names, &clock, &revisions, &cache), load_tls(&config, &clock))?;
     let options = AuthOptions {
@@ -161,7 +167,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
         tokio::select! {
             () = auth.reached() => {}
             Ok(()) = &mut authd.refused => return Err(authd_refused()),
-            () = tokio::time::sleep(AUTHD_START) => tracing::warn!("authd is slow to come up, serving begins without it"),
+            () = tokio::time::sleep(AUTHD_START) => tracing::warn!("authd start is slow; serving without it"),
         }
     }
 
@@ -178,7 +184,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let (stop, stopping) = watch::channel(false);
     let token_key = TokenKey::of_store(&*store)
         .await
-        .map_err(|error| format!("the key of continue tokens cannot be kept: {error}"))?;
+        .map_err(|error| format!("the store cannot keep the key of continue tokens: {error}"))?;
     let plane = Arc::new(Plane::new(Parts {
         health: health(&config, &auth, &store, &progress, &clock),
         names: Arc::clone(&names),
@@ -216,7 +222,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
             let _ = draining.await;
         },
     ));
-    tracing::info!(%address, names = %names.preset(), revision = %store.revision(), "apid serves");
+    tracing::info!(%address, names = %names.preset(), revision = %store.revision(), "serving requests");
 
     let stopped = async {
         let mut refused = std::mem::replace(&mut authd.refused, oneshot::channel().1);
@@ -252,8 +258,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     stopped
 }
 
-/// Everything that writes: built-in namespaces, then the mirror with default policy and the other objects of the start,
-/// then the loops.
+/// Starts all writers: built-in namespaces, then the mirror and the start-up objects, then the loops.
 async fn start_work(
     plane: &Arc<Plane>,
     config: &Config,
@@ -264,7 +269,7 @@ async fn start_work(
     let accounts = config.controllers_have_accounts;
     background::namespaces::ensure_built_in(plane)
         .await
-        .map_err(|status| format!("the built-in namespaces cannot be made: {status}"))?;
+        .map_err(|status| format!("cannot create the built-in namespaces: {status}"))?;
     progress.namespaces.store(true, Ordering::SeqCst);
     let (auth, socket) = (Arc::clone(&plane.auth), authd.socket.clone());
     tokio::spawn(async move { auth.tell_what_is_missing(&socket).await });
@@ -282,18 +287,18 @@ async fn start_work(
 }
 
 fn authd_refused() -> Failure {
-    Failure::Usage(vec!["authd does not take its flags; see its message above".to_owned()])
+    Failure::Usage(vec!["authd rejected its flags; see its message above".to_owned()])
 }
 
 async fn ask_to_stop() -> Result<(), String> {
-    let told = |error: io::Error| format!("signals cannot be waited for: {error}");
+    let told = |error: io::Error| format!("cannot register signal handlers: {error}");
     let mut terminate = signal(SignalKind::terminate()).map_err(told)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(told)?;
     let name = tokio::select! {
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
     };
-    tracing::info!(signal = name, "apid stops");
+    tracing::info!(signal = name, "shutdown started");
     Ok(())
 }
 
@@ -321,7 +326,8 @@ async fn open_store(
         quota_bytes: config.storage_quota,
         ..fjall::Options::new(config.data_dir.join(STORE), identity, Arc::clone(clock))
     };
-    // The vector before the cache: an event is seen only after the policy writes below it have counted.
+    // The vector precedes the cache: an event becomes visible only after policy writes below it have
+    // advanced the vector.
     let observers = Arc::new(Observers(vec![
         Arc::clone(revisions) as Arc<dyn storage::Observer>,
         Arc::clone(cache) as Arc<dyn storage::Observer>,
@@ -337,15 +343,15 @@ async fn open_store(
     Ok(store)
 }
 
-/// authd as this process reaches it.
+/// authd as this process uses it: spawned or external.
 struct RunningAuthd {
     socket: std::path::PathBuf,
     running: Option<Supervised>,
-    /// Told when it refuses its command line.
+    /// Signalled when authd rejects its command line.
     refused: oneshot::Receiver<()>,
-    /// Keeps `refused` silent for one that was not started here.
+    /// Keeps `refused` pending for an external authd.
     _silent: Option<oneshot::Sender<()>>,
-    /// Removes a folder made for the socket.
+    /// Removes a folder created for the socket.
     _socket: Option<spawn::Socket>,
 }
 
@@ -363,7 +369,7 @@ fn start_authd(config: &Config, clock: &Arc<dyn Clock>, chance: &dyn Chance) -> 
         }
         Authd::Spawned { program, flags } => (program, flags),
     };
-    // Used where no flag names another key.
+    // Used when no flag names another key.
     let mut flags = flags.clone();
     flags.push(format!("--generated-key-file={}", config.data_dir.join("service-account.key").display()));
     let program = match program {
@@ -408,7 +414,7 @@ fn write_port(file: &Path, port: u16) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// An address that a client on this machine can dial.
+/// An address that a client on this machine can connect to.
 fn dialled(bound: SocketAddr) -> SocketAddr {
     match bound.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), bound.port()),
@@ -417,7 +423,7 @@ fn dialled(bound: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The checks under the names that Kubernetes has for them (requirements D-HEALTH).
+/// The checks, under the names that Kubernetes uses (requirements D-HEALTH).
 fn health(
     config: &Config,
     auth: &Arc<Auth>,
@@ -429,7 +435,7 @@ fn health(
         let store = Arc::clone(store);
         checks.with(name, move || store.health().map_err(|error| error.to_string()))
     };
-    // During the grace after the start `/livez` does not mind what is not up yet.
+    // During the grace period after the start, `/livez` ignores unfinished start-up work.
     let grace = clock.monotonic() + config.livez_grace;
     let hook = |checks: Checks,
                 name: &str,
@@ -463,7 +469,7 @@ fn health(
             checks,
             "rbac/bootstrap-roles",
             lenient,
-            // Done once is done; and that authd is not there is no reason to restart this process.
+            // Success is final. The loss of authd is not a reason to restart this process.
             Box::new(move || {
                 if made.policy.load(Ordering::SeqCst) || (!ready && policy.unreachable().is_some()) {
                     return Ok(());

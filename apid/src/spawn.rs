@@ -1,13 +1,15 @@
-//! authd as a child process: found, started, started again when it ends, and ended with this process.
+//! The supervisor of authd as a child process: finds, starts, restarts and stops it.
 //!
 //! # Contract
 //!
-//! [`Supervised::start`] starts authd on a private unix socket. It ends when its standard input does: the pipe's other
-//! end is this process's and closes with it, however it ends. An authd that ends by itself is started again, after a
-//! pause that doubles while it does not stay up. One that refuses its command line is not: the process cannot serve.
+//! [`Supervised::start`] starts authd on a private Unix socket. authd exits when its standard input closes.
+//! The other end of this pipe belongs to apid and closes with apid, however apid ends. When authd exits by
+//! itself, the supervisor restarts it after a pause, which doubles until authd stays up. When authd rejects
+//! its command line, the supervisor does not restart it: apid cannot serve.
 //!
-//! An authd that lives and does not answer its health check for [`HealthPolicy::unanswered`] is killed and started again;
-//! one that has never answered only after [`HealthPolicy::startup`] besides, and none after [`Supervised::ending`].
+//! The supervisor kills and restarts an authd that fails its health check for [`HealthPolicy::unanswered`].
+//! An authd that has never responded gets [`HealthPolicy::startup`] in addition. After
+//! [`Supervised::ending`] it is not restarted.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -24,31 +26,31 @@ use tokio::sync::oneshot;
 use crate::auth;
 use crate::config::USAGE;
 
-/// Bytes that a socket's path may have (`sun_path` less its end), on every system.
+/// Limit of the bytes of a socket's path (`sun_path` without its terminator), on every system.
 const LONGEST_PATH: usize = 103;
 /// The pause before the first restart.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// An authd that stayed up so long is started again at once.
+/// The uptime after which the pause starts again with [`FIRST_PAUSE`].
 const STAYED: Duration = Duration::from_secs(5);
-/// How long authd may take to end.
+/// The timeout of authd's exit.
 const ENDING: Duration = Duration::from_secs(3);
 
-/// The socket of an authd that is started here.
+/// The socket of a spawned authd.
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
-    /// A folder that was made for it alone.
+    /// A folder created only for the socket; removed on drop.
     made: Option<PathBuf>,
 }
 
 impl Socket {
-    /// In the data folder, or in a private folder for temporary files when the path would be too long for a socket.
+    /// Chooses a path in the data folder, or in a new private temporary folder when that path is too long.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     pub fn place(data_dir: &Path, chance: &dyn Chance) -> io::Result<Self> {
         let path = std::path::absolute(data_dir)?.join("authd.sock");
         if path.as_os_str().len() <= LONGEST_PATH {
@@ -73,42 +75,43 @@ impl Drop for Socket {
     }
 }
 
-/// authd's program: beside this one, then on PATH.
+/// Finds authd's program: beside apid, then on PATH.
 ///
 /// # Errors
 ///
-/// Where it was looked for.
+/// The places that were searched.
 pub fn find() -> Result<PathBuf, String> {
     let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("authd")));
     let on_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let on_path = on_path.unwrap_or_default().into_iter().map(|folder| folder.join("authd"));
     beside.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or_else(|| {
-        "authd was found neither beside apid nor on PATH: name it with `--authd-program`".to_owned()
+        "authd not found beside apid or on PATH; name the program with `--authd-program`".to_owned()
     })
 }
 
-/// A running authd.
+/// A supervised authd.
 pub struct Supervised {
     end: Option<oneshot::Sender<()>>,
     supervisor: tokio::task::JoinHandle<()>,
-    /// This process ends: health is not checked any more.
+    /// Whether apid shuts down: health checks no longer restart authd.
     ending: Arc<AtomicBool>,
 }
 
-/// When authd counts as hanging.
+/// When an unresponsive authd is killed.
 #[derive(Clone, Copy, Debug)]
 struct HealthPolicy {
-    /// The pause between checks of an authd that answers.
+    /// The pause between checks of a responsive authd.
     pause: Duration,
-    /// The pause before the first answer and after a check that failed.
+    /// The pause before the first response and after a failed check.
     retry: Duration,
-    /// How long one check may take.
+    /// The timeout of one check.
     timeout: Duration,
-    /// Failed checks in a row before authd counts as hanging. One is not enough: this process may have been suspended.
+    /// Consecutive failed checks before authd counts as unresponsive. One is not enough: apid may have been
+    /// suspended.
     failures: u32,
-    /// How long the checks must have failed.
+    /// The minimum duration of these failures.
     unanswered: Duration,
-    /// How long an authd may take until its first answer.
+    /// The time that authd has until its first response.
     startup: Duration,
 }
 
@@ -121,7 +124,7 @@ const HEALTH_POLICY: HealthPolicy = HealthPolicy {
     startup: Duration::from_secs(30),
 };
 
-/// How an authd is started.
+/// The command and the health policy of authd.
 struct Recipe {
     program: PathBuf,
     arguments: Vec<String>,
@@ -132,7 +135,7 @@ struct Recipe {
 }
 
 impl Supervised {
-    /// Starts authd and watches over it. `refused` is told when it refuses its command line.
+    /// Starts and supervises authd. `refused` is signalled when authd rejects its command line.
     ///
     /// # Errors
     ///
@@ -166,12 +169,12 @@ impl Supervised {
         Ok(Supervised { end: Some(end), supervisor, ending })
     }
 
-    /// This process begins to end: an authd that hangs is not started again for it.
+    /// Records the start of the shutdown: an unresponsive authd is not restarted.
     pub fn ending(&self) {
         self.ending.store(true, Ordering::SeqCst);
     }
 
-    /// Ends authd and waits for it.
+    /// Stops authd and waits for its exit.
     pub async fn end(mut self) {
         if let Some(end) = self.end.take() {
             let _ = end.send(());
@@ -186,7 +189,7 @@ impl Recipe {
             .args(&self.arguments)
             .stdin(Stdio::piped())
             .kill_on_drop(true)
-            // A terminal's Ctrl-C is for this process, which then ends authd in order.
+            // A terminal's Ctrl-C reaches only apid, which then stops authd in order.
             .process_group(0)
             .spawn()
             .map_err(|error| {
@@ -194,11 +197,11 @@ impl Recipe {
             })
     }
 
-    /// Returns when authd hangs. `started` is when it was started, on the monotonic clock.
+    /// Returns when authd is unresponsive. `started` is its start on the monotonic clock.
     async fn hangs(&self, started: Duration) {
         let HealthPolicy { pause, retry, timeout, failures, unanswered, startup } = self.health;
         let mut has_answered = false;
-        // Failed checks in a row, and when the first of them began.
+        // Consecutive failed checks, and the start of the first of them.
         let (mut failed, mut since) = (0, Duration::ZERO);
         loop {
             tokio::time::sleep(if has_answered && failed == 0 { pause } else { retry }).await;
@@ -230,15 +233,16 @@ async fn supervise(
     refused: oneshot::Sender<()>,
 ) {
     let mut refused = Some(refused);
-    // Whether authd once ran with these flags: then files have changed, and may change again.
+    // Whether authd once ran with these flags. In this case files have changed and may change again.
     let mut ran = false;
     let mut pause = FIRST_PAUSE;
     let mut running = Some(first);
     loop {
         if let Some(mut child) = running.take() {
             let started = recipe.clock.monotonic();
-            tracing::info!(pid = child.id(), program = %recipe.program.display(), "authd is started");
-            // Waiting for a child closes its input: the pipe that tells authd of our end is held here.
+            tracing::info!(pid = child.id(), program = %recipe.program.display(), "authd started");
+            // Waiting for a child closes its input. This variable keeps the pipe open, whose end signals
+            // authd to exit.
             let input = child.stdin.take();
             let status = tokio::select! {
                 status = child.wait() => status,
@@ -251,7 +255,7 @@ async fn supervise(
             };
             if status.as_ref().is_ok_and(refuses) {
                 match refused.take() {
-                    // At the start a mistake is for the person who starts.
+                    // At the first start, the mistake is reported to the user of the command line.
                     Some(refused) if !ran => {
                         let _ = refused.send(());
                         return;
@@ -259,14 +263,14 @@ async fn supervise(
                     told => refused = told,
                 }
                 tracing::error!(
-                    "authd does not take its flags or files any more: what it said above is to be mended; until then \
-                     nothing new is allowed"
+                    "authd rejects its flags or files; correct the errors that it reported above; only cached decisions \
+                     allow requests until then"
                 );
             }
             ran = true;
             match status {
-                Ok(status) => tracing::error!(%status, "authd has ended, it is started again"),
-                Err(error) => tracing::error!(%error, "authd cannot be waited for, it is started again"),
+                Ok(status) => tracing::error!(%status, "authd exited; restarting it"),
+                Err(error) => tracing::error!(%error, "waiting for authd failed; restarting it"),
             }
             if recipe.clock.monotonic().saturating_sub(started) >= STAYED {
                 pause = FIRST_PAUSE;
@@ -279,18 +283,18 @@ async fn supervise(
         pause = (pause * 2).min(LONGEST_PAUSE);
         match recipe.start() {
             Ok(child) => running = Some(child),
-            Err(error) => tracing::error!(%error, "authd is not started"),
+            Err(error) => tracing::error!(%error, "authd start failed; retrying"),
         }
     }
 }
 
-/// Kills a child and waits for its end.
+/// Kills a child and waits for its exit.
 async fn kill(child: &mut Child) -> io::Result<ExitStatus> {
     child.start_kill()?;
     child.wait().await
 }
 
-/// Its command line is wrong: it would be the next time.
+/// Whether authd rejected its command line, so that a restart is useless.
 fn refuses(status: &ExitStatus) -> bool {
     status.code() == Some(i32::from(USAGE))
 }
@@ -298,7 +302,7 @@ fn refuses(status: &ExitStatus) -> bool {
 async fn end(mut child: Child, input: Option<ChildStdin>) {
     drop(input);
     if tokio::time::timeout(ENDING, child.wait()).await.is_err() {
-        tracing::warn!("authd did not end in time, it is killed");
+        tracing::warn!("authd did not exit in time; killing it");
         let _ = child.kill().await;
     }
 }
@@ -322,7 +326,7 @@ mod tests {
         assert!(!folder.exists());
     }
 
-    /// A program that notes each start and then does as it is told.
+    /// Creates a program that records each start and then runs `then`.
     fn program(folder: &Path, then: &str) -> PathBuf {
         let path = folder.join("authd");
         let text = format!("#!/bin/sh\necho started >> {}/starts\n{then}\n", folder.display());
@@ -353,7 +357,7 @@ mod tests {
         authd.end().await;
         let last = starts(folder.path());
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(starts(folder.path()), last, "not after the end");
+        assert_eq!(starts(folder.path()), last, "authd must not be restarted after the end");
     }
 
     #[tokio::test]
@@ -365,7 +369,7 @@ mod tests {
         assert_eq!(starts(folder.path()), 1);
     }
 
-    /// Answers health checks at a socket until it is dropped.
+    /// Answers health checks at a socket until dropped.
     struct HealthService(Option<tokio::runtime::Runtime>);
 
     impl Drop for HealthService {
@@ -409,7 +413,7 @@ mod tests {
         HealthService(Some(runtime))
     }
 
-    /// A policy of milliseconds.
+    /// A policy with milliseconds instead of seconds.
     fn quick(startup: Duration) -> HealthPolicy {
         HealthPolicy {
             pause: Duration::from_millis(10),
@@ -440,7 +444,7 @@ mod tests {
         let service = answer_health_at(&folder.path().join("s"));
         let authd = start_hanging(folder.path(), quick(Duration::from_secs(1000)));
         tokio::time::sleep(Duration::from_millis(500)).await;
-        assert_eq!(starts(folder.path()), 1, "authd answers");
+        assert_eq!(starts(folder.path()), 1, "a responsive authd must not be restarted");
         drop(service);
         tokio::time::timeout(Duration::from_secs(30), started(folder.path(), 2)).await.unwrap();
         drop(authd);
@@ -478,6 +482,6 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         authd.end().await;
-        assert!(folder.path().join("ended").exists(), "it ended by itself, it was not killed");
+        assert!(folder.path().join("ended").exists(), "authd must exit by itself, not be killed");
     }
 }

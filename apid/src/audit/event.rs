@@ -1,4 +1,4 @@
-//! One audit event and its line.
+//! An audit event and its JSON line.
 
 use admission::{Notes, ObjectReference};
 use apimachinery::attributes::Attributes;
@@ -9,12 +9,12 @@ use apimachinery::user::UserInfo;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// How far the request was when the event was made.
+/// The stage of the request at which the event was generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The head of a long answer has been sent.
+    /// The head of a long response has been sent.
     ResponseStarted,
-    /// The answer is complete.
+    /// The response is complete.
     ResponseComplete,
 }
 
@@ -27,39 +27,39 @@ impl Stage {
     }
 }
 
-/// What is known of a request; filled while it is handled.
+/// The audit data of a request; the handlers fill it in.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// The id that the answer carries, too.
+    /// The id, also in the response's `Audit-Id`.
     pub id: String,
-    /// When the head of the request was there.
+    /// When the head of the request arrived.
     pub received: Timestamp,
     /// Path and query.
     pub uri: String,
-    /// The program that sent it, as it says.
+    /// The `User-Agent` header.
     pub user_agent: String,
     /// The peer's address.
     pub source: String,
-    /// What it wants. Absent when it could not be read.
+    /// The attributes. None when the request could not be parsed.
     pub attributes: Option<Attributes>,
-    /// The object, as far as the attributes do not tell.
+    /// The fields of the object reference that the attributes do not contain.
     pub object: ObjectReference,
-    /// Who sent it. Absent when that could not be established.
+    /// The authenticated user. None without authentication.
     pub user: Option<UserInfo>,
-    /// As whom it was made.
+    /// The impersonated user.
     pub impersonated: Option<UserInfo>,
-    /// Facts about how it was decided: `authorization.<d>/decision` and the like.
+    /// The audit annotations, such as `authorization.<d>/decision`.
     pub annotations: Vec<(String, String)>,
 }
 
 impl Event {
-    /// Takes over what admission and the verb noted.
+    /// Takes the annotations and the object reference from admission and the verb.
     pub fn take_notes(&mut self, notes: &Notes) {
         self.annotations.extend(notes.take_annotations());
         self.object = notes.take_reference();
     }
 
-    /// The line, with its line end. `failure` is the Status of an answer that is one.
+    /// The JSON line with its line end. `failure` is the Status of a failed request.
     pub fn line(
         &self,
         names: &Names,
@@ -119,7 +119,7 @@ fn user(user: &UserInfo) -> Value {
     Value::Object(out)
 }
 
-/// The path tells resource and name; what it leaves out comes from the object, as the reference has it.
+/// The object reference: the path's fields first, then the object's, as in Kubernetes.
 fn object_ref(attributes: &Attributes, object: &ObjectReference) -> Value {
     let fields = [
         ("resource", &attributes.resource),

@@ -1,18 +1,20 @@
-//! The audit log: one JSON line a request, an `Event` of the audit group at level `Metadata`.
+//! The audit log: one JSON line per request, an `Event` of the audit group at level `Metadata`.
 //!
 //! # Contract
 //!
-//! Every answer carries an `Audit-Id`. With `--audit-log-path` each request leaves a line of stage `ResponseComplete`, and
-//! a watch one of `ResponseStarted` before it. Lines never hold bodies, tokens or certificates.
+//! Every response carries an `Audit-Id`. With `--audit-log-path` each request writes a line of stage
+//! `ResponseComplete`, and a watch writes one of `ResponseStarted` before it. Lines never contain bodies,
+//! tokens or certificates.
 //!
 //! # Invariants
 //!
-//! INVARIANT (nothing lost in silence): a request waits until its line has a place in the queue; when the file cannot be
-//! written, the lines that miss are counted and logged.
+//! INVARIANT (no silent loss): a request waits until its line is in the queue. When a write to the file
+//! fails, apid counts and logs the lost lines.
 //!
 //! # Reference
 //!
-//! The audit policy file and its levels come with a later part; this is what `Metadata` for everything writes.
+//! The audit policy file and its levels are not implemented yet. The lines are those of a policy with
+//! `Metadata` for all requests.
 
 mod event;
 mod writer;

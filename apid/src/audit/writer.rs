@@ -1,4 +1,4 @@
-//! Writes audit lines on a thread of its own, off the path of requests.
+//! Writes audit lines on a separate thread, outside the request path.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
@@ -11,17 +11,17 @@ use parking_lot::Mutex;
 use serving::metrics::{Counter, Definition, Metrics, Stability};
 use tokio::sync::mpsc;
 
-/// Lines that wait for the thread at most; who brings more waits.
+/// Limit of the queued lines; further requests wait.
 const QUEUE: usize = 4096;
 
-/// Where audit lines go.
+/// The destination of audit lines.
 pub struct AuditLog {
     queue: Mutex<Option<mpsc::Sender<Vec<u8>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     missing: Arc<Missing>,
 }
 
-/// Lines that were not written.
+/// The number of lost lines.
 #[derive(Default)]
 struct Missing {
     lines: AtomicU64,
@@ -40,16 +40,16 @@ impl Missing {
 const ERRORS: Definition = Definition::new(
     "apiserver_audit_error_total",
     Stability::Alpha,
-    "Audit events that could not be written",
+    "Number of audit events that could not be written",
 );
 
 impl AuditLog {
-    /// No log.
+    /// A disabled log.
     pub fn off() -> Self {
         AuditLog { queue: Mutex::new(None), thread: Mutex::new(None), missing: Arc::default() }
     }
 
-    /// Appends to a file, made with mode 0600 when it is not there; `-` is the standard output.
+    /// Appends to a file, created with mode 0600; `-` is the standard output.
     ///
     /// # Errors
     ///
@@ -68,12 +68,12 @@ impl AuditLog {
         Ok(AuditLog { queue: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), missing })
     }
 
-    /// Whether lines go anywhere: who would make one for nothing asks first.
+    /// Whether the log is enabled; callers skip the construction of lines otherwise.
     pub fn is_on(&self) -> bool {
         self.queue.lock().is_some()
     }
 
-    /// Hands a line over; waits while the queue is full.
+    /// Queues a line; waits while the queue is full.
     pub async fn write(&self, line: Vec<u8>) {
         let Some(queue) = self.queue.lock().clone() else { return };
         if queue.send(line).await.is_err() {
@@ -81,35 +81,36 @@ impl AuditLog {
         }
     }
 
-    /// Hands a line over from where nobody can wait, at the end of a stream: one that finds the queue full is counted.
+    /// Queues a line without waiting, at the end of a stream. With a full queue the line is lost and
+    /// counted.
     pub fn write_now(&self, line: Vec<u8>) {
         let Some(queue) = self.queue.lock().clone() else { return };
         if queue.try_send(line).is_err() {
             self.missing.add();
-            tracing::error!("an audit line was lost: the queue is full");
+            tracing::error!("audit queue full; the line is lost");
         }
     }
 
-    /// Lines that were not written.
+    /// The number of lost lines.
     pub fn missing(&self) -> u64 {
         self.missing.lines.load(Ordering::Relaxed)
     }
 
-    /// Shows them as a metric from now on.
+    /// Registers the metric of lost lines.
     pub fn count_in(&self, metrics: &Metrics) {
         let metric = metrics.single_counter(&ERRORS);
         metric.inc_by(self.missing());
-        // A second call would count in a series that nobody shows.
+        // A second call would count in an unregistered series.
         drop(self.missing.metric.set(metric));
     }
 
-    /// Writes what waits and ends the thread. Blocks.
+    /// Writes the queued lines and ends the thread. Blocks.
     pub fn close(&self) {
         drop(self.queue.lock().take());
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the audit thread panicked");
+            tracing::error!("audit thread panicked; queued lines are lost");
         }
     }
 }
@@ -119,7 +120,7 @@ fn append(path: &Path) -> io::Result<std::fs::File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-/// Until all senders are gone. Whole lines; flushed whenever the queue is empty.
+/// Writes whole lines until all senders are dropped; flushes whenever the queue is empty.
 fn write(mut queue: mpsc::Receiver<Vec<u8>>, sink: impl Write, missing: &Missing) {
     let mut sink = BufWriter::with_capacity(64 * 1024, sink);
     while let Some(line) = queue.blocking_recv() {
@@ -129,12 +130,12 @@ fn write(mut queue: mpsc::Receiver<Vec<u8>>, sink: impl Write, missing: &Missing
         }
         if let Err(error) = result {
             missing.add();
-            tracing::error!(%error, "an audit line was lost");
+            tracing::error!(%error, "audit write failed; the line is lost");
         }
     }
     if let Err(error) = sink.flush() {
         missing.add();
-        tracing::error!(%error, "audit lines were lost");
+        tracing::error!(%error, "audit flush failed; lines are lost");
     }
 }
 

@@ -1,9 +1,9 @@
-//! Who makes a request: asked of authd, or known from an earlier answer.
+//! Authentication of requests: by authd, or from the identity cache.
 //!
 //! # Contract
 //!
-//! A refusal is logged each time with the id that the client gets in `Audit-Id`; the client learns 401 and nothing else.
-//! authd's log names the method and the check once for each time that it was asked.
+//! apid logs each rejection with the id that the client gets in `Audit-Id`; the client gets only 401. authd
+//! logs the method and the check once for each request to authd.
 
 use std::sync::Arc;
 
@@ -25,28 +25,30 @@ use super::presented::Presented;
 use super::{Auth, Authenticated, undecided};
 
 impl Auth {
-    /// Counts logins there.
+    /// Registers the authentication metrics.
     pub fn count_in(&self, metrics: &Metrics) {
-        // A second registry would be a second process.
+        // A second call changes nothing: a process has one registry.
         let _ = self.meters.set(AuthMeters::new(metrics));
     }
 
-    /// Takes what a request presents out of its headers.
+    /// Removes the credentials from the headers of a request.
     pub fn take_credentials(&self, headers: &mut HeaderMap, names: &Names) -> Presented {
         Presented::take(headers, &self.proxy_headers, names)
     }
 
-    /// Who makes a request.
+    /// Authenticates a request.
     ///
     /// # Errors
     ///
-    /// 401 when the credentials are not accepted, 503 when authd cannot say.
+    /// 401 for rejected credentials, 503 when authd does not respond.
     pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Authenticated, Status> {
         self.authenticate_for(credentials, None).await
     }
 
-    /// The same for a request that says what its caller wants, as nobody else. Where authd is asked who it is, it is asked
-    /// in the same question whether they may: [`Auth::authorize`] finds the answer kept.
+    /// Authenticates a request and prefetches the decision on `wanted`, attributes without impersonation.
+    ///
+    /// On a cache miss the request to authd contains both. [`Auth::authorize`] then finds the decision in
+    /// the cache.
     ///
     /// # Errors
     ///
@@ -86,14 +88,14 @@ impl Auth {
         match recalled {
             Some(Recalled::Caller(who, until)) => return Ok(who.vouched_until(credentials, until)),
             Some(Recalled::Refused(detail)) => {
-                tracing::info!(request_id, %detail, "authentication failed, as a moment ago");
+                tracing::info!(request_id, %detail, "authentication failed (cached rejection)");
                 return Err(Status::unauthorized());
             }
             None => {}
         }
         let asked = self.clock.monotonic();
         let reading = self.revisions.identity_reading();
-        // Which components matter to the decision depends on who it is: it is asked for as of all of them.
+        // The user determines which components matter, so the request demands all of them.
         let next = wanted.map(|attributes| (attributes, self.revisions.full_reading()));
         let mut question = credentials.ask(reading.at_least);
         question.next = next.as_ref().map(|(attributes, reading)| AuthorizeNext {
@@ -137,8 +139,9 @@ impl Auth {
         self.identities.find(digests, self.epochs.count(), &*self.clock, unchanged)
     }
 
-    /// Keeps the identity authd gave, unless something it rests on may have changed meanwhile. `place`: the numbers of the
-    /// epoch and era that said so.
+    /// Caches the identity from authd, unless one of its dependencies may have changed meanwhile.
+    ///
+    /// `place`: the numbers of the epoch and era of the response.
     pub(super) fn establish(
         &self,
         identity: Identity,
@@ -163,7 +166,7 @@ impl Auth {
             0 => None,
             ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)),
         };
-        // What an older configuration said serves this request alone: no era is its.
+        // A response from an older configuration serves only this request: its era is 0, which no era has.
         let era = Some(place.map_or(0, |(_, era)| era));
         let tenure = Arc::new(Tenure { not_before, expires, foundations, era });
         if !tenure.lasts(self.clock.now()) {
@@ -180,7 +183,8 @@ impl Auth {
             } else if identity.rests_on.iter().all(|o| self.revisions.table().mirrors(&o.group, &o.resource))
                 && (identity.rests_on.is_empty() || self.revisions.identity_unchanged(as_of))
             {
-                // The foundations are laid and `identity` has not moved since the question: no change can be missed.
+                // The dependencies are tracked and `identity` has not moved since the request, so no change
+                // is missed.
                 let known = Known { user: Arc::clone(&user), tenure: Arc::clone(&tenure), epoch, until };
                 self.identities.accept(digests, known);
             }

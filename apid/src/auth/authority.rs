@@ -1,4 +1,4 @@
-//! The questions that apid asks authd, apart from how they travel: the border at which tests put a scripted authority.
+//! The requests from apid to authd, without their transport. Tests replace authd at this interface.
 
 use apimachinery::status::{Reason, Status};
 use async_trait::async_trait;
@@ -7,54 +7,54 @@ use authproto::auth::{
     KeysRequest, KeysResponse, ReviewRequest, ReviewResponse, decide_request::Ask,
 };
 
-/// Whoever decides: authd at the other end of a stream.
+/// The service that authenticates and authorizes: authd at the other end of a stream.
 #[async_trait]
 pub(super) trait Authority: Send + Sync + 'static {
-    /// Who is it, or may they.
+    /// Authenticates or authorizes.
     async fn decide(&self, request_id: &str, ask: Ask) -> Result<DecideResponse, Undecided>;
 
-    /// The escalation check.
+    /// Runs the escalation check.
     async fn covers(&self, request: CoversRequest) -> Result<CoversResponse, Undecided>;
 
-    /// A service-account token.
+    /// Issues a service-account token.
     async fn issue_token(&self, request: IssueTokenRequest) -> Result<IssueTokenResponse, Undecided>;
 
-    /// The keys of service-account tokens.
+    /// Returns the keys of service-account tokens.
     async fn keys(&self, request: KeysRequest) -> Result<KeysResponse, Undecided>;
 
-    /// A review object.
+    /// Creates a review.
     async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, Undecided>;
 }
 
-/// Why there is no answer. Never an allow.
+/// Why authd gave no decision. Never an allow.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Undecided {
-    /// There is no connection to authd, or it broke before the answer.
+    /// No connection to authd exists, or the connection broke before the response.
     #[error("authd cannot be reached: {0}")]
     Unreachable(String),
-    /// authd did not answer in time.
-    #[error("authd did not answer in time")]
+    /// authd did not respond within the timeout.
+    #[error("authd did not respond within the timeout")]
     Timeout,
-    /// authd answered that it cannot decide.
+    /// authd responded that it cannot decide.
     #[error("authd could not decide: {}", .0.detail)]
     Failed(Failure),
-    /// The answer was not one to the question.
-    #[error("authd answered something else than what was asked")]
+    /// The response does not match the request.
+    #[error("authd sent a response that does not match the request")]
     Malformed,
 }
 
-/// Seconds after which a client may try again.
+/// The `Retry-After` of the 503, in seconds.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 impl From<Undecided> for Status {
-    /// What the client gets: 503, unless authd itself named another failure.
+    /// The client's response: 503, unless authd named another failure.
     fn from(undecided: Undecided) -> Self {
         match &undecided {
-            // Said once, when the connection was lost.
+            // The link logs the loss of the connection once.
             Undecided::Unreachable(_) => {
-                tracing::debug!(reason = %undecided, "a request could not be decided")
+                tracing::debug!(reason = %undecided, "authd gave no decision; the request fails")
             }
-            _ => tracing::warn!(reason = %undecided, "a request could not be decided"),
+            _ => tracing::warn!(reason = %undecided, "authd gave no decision; the request fails"),
         }
         match undecided {
             Undecided::Failed(failure) if failure.code >= 400 && failure.code != 503 => {
@@ -67,14 +67,14 @@ impl From<Undecided> for Status {
     }
 }
 
-/// A failure of the wire as a Status.
+/// A failure from the wire as a Status.
 pub(super) fn from_failure(failure: &Failure) -> Status {
     let mut status = Status::failure(reason_of(&failure.reason, failure.code), failure.message.clone());
     status.code = u16::try_from(failure.code).unwrap_or(500);
     status
 }
 
-/// The reason that a word or else a code stands for.
+/// The reason with this word, or else with this code.
 fn reason_of(word: &str, code: u32) -> Reason {
     const REASONS: &[Reason] = &[
         Reason::BadRequest,
@@ -101,10 +101,10 @@ fn reason_of(word: &str, code: u32) -> Reason {
     by_word.or_else(by_code).copied().unwrap_or(Reason::InternalError)
 }
 
-/// A Status body of authd as a Status.
+/// A Status body from authd as a Status.
 pub(super) fn from_status_body(body: &[u8]) -> Status {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else {
-        tracing::error!("authd sent a Status that is not JSON");
+        tracing::error!("Status from authd is not JSON; the request fails");
         return Undecided::Malformed.into();
     };
     let text = |value: &serde_json::Value, field: &str| {
@@ -170,7 +170,7 @@ mod tests {
         ] {
             let status = Status::from(undecided);
             assert_eq!((status.code, status.details.unwrap().retry_after_seconds), (503, 1));
-            assert!(!status.message.contains("mirror"), "internals stay inside");
+            assert!(!status.message.contains("mirror"), "the client must not see internal details");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The credentials of a request, and the keyed digests under which answers about them are kept.
+//! The credentials of a request, and the keyed digests that are the keys of the identity cache.
 //!
 //! # Invariants
 //!
-//! INVARIANT (secrets stay secret): a credential itself is never a key of a cache; its digest is keyed with random bytes
-//! of this process, so that it means nothing outside.
+//! INVARIANT (secrets stay secret): a credential is never a cache key. The key is an HMAC with random bytes
+//! of this process, useless outside it.
 
 use authproto::auth::{AuthenticateRequest, Header, Revisions};
 use aws_lc_rs::hmac;
@@ -11,23 +11,23 @@ use bytes::Bytes;
 
 use super::presented::Presented;
 
-/// What a request brings to say who it is.
+/// The credentials of a request.
 #[derive(Clone, Copy)]
 pub struct Credentials<'a> {
-    /// What its headers held.
+    /// The credentials from the headers.
     pub presented: &'a Presented,
-    /// The peer's certificates in DER, leaf first; the peer has proved that it holds the leaf's key.
+    /// The peer's certificates in DER, leaf first. TLS has verified that the peer holds the leaf's key.
     pub certificate_chain: &'a [Bytes],
-    /// SHA-256 over the chain, computed once for the connection; without it the chain is digested each time.
+    /// SHA-256 over the chain, computed once per connection. When None, each request digests the chain.
     pub chain_fingerprint: Option<&'a [u8; 32]>,
     /// The request's path: anonymous access may depend on it.
     pub path: &'a str,
-    /// The id that logs of both processes show.
+    /// The request id in the logs of both processes.
     pub request_id: &'a str,
 }
 
 impl Credentials<'_> {
-    /// The question for authd.
+    /// The request to authd.
     pub(super) fn ask(&self, at_least: Revisions) -> AuthenticateRequest {
         let presented = self.presented;
         AuthenticateRequest {
@@ -49,7 +49,7 @@ impl Credentials<'_> {
 /// The digest of a credential.
 pub(super) type Digest = [u8; 32];
 
-/// The two keys under which an answer about a credential may be kept.
+/// The two cache keys of a credential.
 pub(super) struct Digests<'a> {
     credential: Digest,
     context: hmac::Context,
@@ -57,13 +57,14 @@ pub(super) struct Digests<'a> {
 }
 
 impl Digests<'_> {
-    /// Of the credential alone: an accepted one does not depend on the path.
+    /// The digest of the credential alone: acceptance does not depend on the path.
     pub(super) fn credential(&self) -> &Digest {
         &self.credential
     }
 
-    /// Of the credential and the path: anonymous access and refusals may depend on it. Computed each time: accepted
-    /// credentials, the many, do not need it.
+    /// The digest of the credential and the path: anonymous access and rejections may depend on the path.
+    ///
+    /// Computed on each call, because accepted credentials, the common case, do not need it.
     pub(super) fn with_path(&self) -> Digest {
         let mut context = self.context.clone();
         context.update(b"path");
@@ -72,22 +73,24 @@ impl Digests<'_> {
     }
 }
 
-/// Makes digests with a key that this process alone has.
+/// Computes digests with a random key of this process.
 pub(super) struct Digester {
     key: hmac::Key,
 }
 
 impl Digester {
-    /// With a fresh random key.
+    /// A digester with a new random key.
     ///
     /// # Errors
     ///
-    /// The system gave no random bytes.
+    /// The system supplied no random bytes.
     pub(super) fn new() -> Result<Self, aws_lc_rs::error::Unspecified> {
         Ok(Digester { key: hmac::Key::generate(hmac::HMAC_SHA256, &aws_lc_rs::rand::SystemRandom::new())? })
     }
 
-    /// Of what a request presents. Every part is preceded by its length, so that no two credentials run together.
+    /// Digests the credentials of a request.
+    ///
+    /// The length of every part precedes the part, so that different credentials never have the same input.
     pub(super) fn digest<'a>(&self, credentials: &Credentials<'a>) -> Digests<'a> {
         let mut context = hmac::Context::with_key(&self.key);
         let mut part = |bytes: &[u8]| {

@@ -1,19 +1,20 @@
-//! Decisions that are kept: which, for how long, and under which key.
+//! The decision cache: keys, validity and eviction.
 //!
 //! # Invariants
 //!
-//! INVARIANT (one request, one entry): a key is the whole user and the whole attributes, compared field by field; no two
-//! requests that differ in anything an authorizer may look at share an entry, but through one that authd gave for any
-//! name: such an entry leaves the name (and the path that holds it) out of the comparison and nothing else.
-//! INVARIANT (fresh policy): an entry is used only while it [holds](Validity::holds).
-//! INVARIANT (never past its time): the time to live of another service's answer is counted from the moment before it was
-//! asked for, however long it was on its way.
+//! INVARIANT (one request, one entry): a key is the whole user and the whole attributes, compared field by
+//! field. Requests share an entry only when they agree in every field that an authorizer may read. The
+//! exception is an entry that authd gave for any name: its comparison ignores the name and the path that
+//! contains the name.
+//! INVARIANT (fresh policy): an entry is used only while it [is valid](Validity::holds).
+//! INVARIANT (TTL from the request): the TTL of a webhook response counts from the moment before the
+//! request, however long the response took.
 //!
 //! # Costs
 //!
-//! Every request that is served comes through [`DecisionCache::find`]: it reads the request once for the place of its
-//! entry, looks there and compares, and copies nothing. The places come of a keyed hash, so that nobody who chooses what
-//! is in a request chooses where it is kept.
+//! Every request calls [`DecisionCache::find`]. It hashes the request once, looks up the entry, compares,
+//! and copies nothing. Keys are hashed with a random per-process key, so that clients cannot force
+//! collisions.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
@@ -30,37 +31,39 @@ use quick_cache::{Equivalent, OptionsBuilder, Weighter};
 
 use super::revisions::{Depends, PolicyRevisions};
 
-/// Bytes of entries kept at most: paths and selectors are as long as whoever sends them wants.
+/// Limit of the size of all entries in bytes: clients choose the lengths of paths and selectors.
 const CAPACITY: u64 = 32 << 20;
-/// Bytes of an entry beside its texts.
+/// Bytes of an entry without its strings.
 const ENTRY: usize = 512;
-/// Bytes of a text beside its characters.
+/// Bytes of a string without its characters.
 const TEXT: usize = 40;
-/// Parts of the cache that are locked by themselves, each with its part of [`CAPACITY`].
+/// Shards with a lock of their own, each with its share of [`CAPACITY`].
 const SHARDS: usize = 16;
-/// How often [`DecisionCache::sweep`] is called: an entry that nobody used for so long is dropped then.
+/// The interval of [`DecisionCache::sweep`], which drops entries that no request used in this time.
 pub(super) const IDLE: Duration = Duration::from_secs(600);
 
-/// An open watch lives on another service's answer at least so long, so that a service whose answers are not to be kept is
-/// not asked at every event; the same as the time in which a watch must end after a policy write.
+/// The minimum TTL of a webhook response for an open watch.
+///
+/// Without this minimum, a webhook with TTL 0 would get a request at every event. A watch must end within
+/// the same time after a policy write.
 pub(super) const WATCHED: Duration = Duration::from_secs(1);
 
-/// The time of an answer that another service gave.
+/// The TTL of a webhook response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expiry {
-    /// The monotonic time before it was asked for.
+    /// The monotonic time before the request.
     asked: Duration,
-    /// How long it may be kept from then on.
+    /// The time to live from then on.
     ttl: Duration,
 }
 
 impl Expiry {
-    /// Of a time to live as it is on the wire, where 0 is none and 1 the shortest: that answer serves who asked.
+    /// Decodes a TTL from the wire: 0 is no limit, and 1 is the shortest, which serves only this request.
     pub(super) fn of_wire(asked: Duration, ttl_ms: u64) -> Option<Self> {
         Some(Expiry { asked, ttl: Duration::from_millis(ttl_ms.checked_sub(1)?) })
     }
 
-    /// The monotonic time at which it may be kept no longer.
+    /// The monotonic time at which the response expires.
     pub(super) fn end(&self) -> Duration {
         self.asked.saturating_add(self.ttl)
     }
@@ -70,21 +73,21 @@ impl Expiry {
     }
 }
 
-/// Until when an answer is true.
+/// How long a decision is valid.
 #[derive(Clone, Debug)]
 pub(super) struct Validity {
-    /// The reading it was asked at.
+    /// The revision of the reading before the request.
     pub(super) as_of: u64,
-    /// What it depends on.
+    /// The policy components that the decision depends on.
     pub(super) depends: Depends,
-    /// The epoch that gave it; None: it serves the one request that asked.
+    /// The epoch of the decision. None: the decision serves only the request that caused it.
     pub(super) epoch: Option<u64>,
-    /// The time that bounds it besides.
+    /// The TTL of a webhook response.
     pub(super) expiry: Option<Expiry>,
 }
 
 impl Validity {
-    /// Work of the process itself: no policy made it, none ends it.
+    /// The validity of work of the process itself, which policy neither grants nor ends.
     pub(super) fn internal() -> Self {
         Validity { as_of: u64::MAX, depends: Depends::default(), epoch: None, expiry: None }
     }
@@ -94,12 +97,12 @@ impl Validity {
         self.as_of == u64::MAX
     }
 
-    /// Whether nothing has happened that could make the answer untrue. `clock` is read where time bounds it.
+    /// Whether no event has made the decision invalid. Reads `clock` only when a TTL exists.
     pub(super) fn holds(&self, revisions: &PolicyRevisions, epoch: u64, clock: &dyn Clock) -> bool {
         self.lasts(revisions, epoch, clock, Duration::ZERO)
     }
 
-    /// The same for an open watch, whose answer has [`WATCHED`] at least.
+    /// As [`Validity::holds`] for an open watch, with [`WATCHED`] as the minimum TTL.
     pub(super) fn stands(&self, revisions: &PolicyRevisions, epoch: u64, clock: &dyn Clock) -> bool {
         self.lasts(revisions, epoch, clock, WATCHED)
     }
@@ -111,25 +114,25 @@ impl Validity {
     }
 }
 
-/// A decision with the end of its truth.
+/// A decision with its validity.
 #[derive(Debug)]
 pub(super) struct Decided {
     /// The decision.
     pub(super) decision: Decision,
-    /// Until when.
+    /// How long the decision is valid.
     pub(super) validity: Validity,
-    /// It served a request since the last sweep.
+    /// Whether a request used the decision since the last sweep.
     used: AtomicBool,
 }
 
 impl Decided {
-    /// Of a moment ago.
+    /// A new decision.
     pub(super) fn new(decision: Decision, validity: Validity) -> Self {
         Decided { decision, validity, used: AtomicBool::new(true) }
     }
 }
 
-/// The decision that an answer of the wire is.
+/// Converts a decision from the wire.
 pub(super) fn from_wire(response: &AuthorizeResponse) -> Decision {
     let verdict = match response.verdict() {
         WireVerdict::Deny => Verdict::Deny,
@@ -139,14 +142,14 @@ pub(super) fn from_wire(response: &AuthorizeResponse) -> Decision {
     Decision { verdict, reason: response.reason.clone(), evaluation_error: response.evaluation_error.clone() }
 }
 
-/// For which names an entry holds.
+/// The names that an entry covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
     This,
     Any,
 }
 
-/// A request whose decision is looked for.
+/// A key for look-ups that borrows the request.
 struct Wanted<'r> {
     place: u64,
     user: &'r Arc<UserInfo>,
@@ -171,14 +174,14 @@ impl Equivalent<Key> for Wanted<'_> {
     }
 }
 
-/// A request whose decision is kept.
+/// The key of a cached decision.
 #[derive(Clone, Debug)]
 struct Key {
     place: u64,
     user: Arc<UserInfo>,
     attributes: Arc<Attributes>,
     names: Names,
-    /// About how many bytes the entry takes.
+    /// The approximate size of the entry in bytes.
     weight: u64,
 }
 
@@ -197,9 +200,10 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// What an entry for any name is compared by, and placed by: all that a request may say but its name and the path that holds
-/// it. Destructured, so that a new attribute cannot be forgotten here; with one left out, whoever says many things of that
-/// kind would make all the entries meet in one place.
+/// The fields by which an entry for any name is hashed and compared: all but the name and its path.
+///
+/// The pattern names every field, so that the compiler reports a new attribute that is missing here. If a
+/// field were missing, clients that vary this field would put all entries into one bucket.
 fn all_but_name(attributes: &Attributes) -> impl Eq + Hash {
     let Attributes {
         verb,
@@ -217,7 +221,7 @@ fn all_but_name(attributes: &Attributes) -> impl Eq + Hash {
     (verb, resource_request, group, version, resource, subresource, namespace, field_selector, label_selector)
 }
 
-/// A place is a hash already.
+/// A hasher that passes on a finished hash.
 #[derive(Default)]
 struct Place(u64);
 
@@ -233,7 +237,7 @@ impl Hasher for Place {
     }
 }
 
-/// Where the decisions on a request are kept.
+/// The hashes of a request.
 struct Places(DefaultHasher);
 
 impl Places {
@@ -254,7 +258,7 @@ impl Places {
     }
 }
 
-/// About how many bytes an entry takes.
+/// The approximate size of an entry in bytes.
 fn weight(user: &UserInfo, a: &Attributes, decided: &Decided) -> usize {
     let texts = |list: &[String]| list.iter().map(|text| TEXT + text.len()).sum::<usize>();
     let selector = |selector: &ParsedSelector| match selector {
@@ -274,7 +278,7 @@ fn weight(user: &UserInfo, a: &Attributes, decided: &Decided) -> usize {
         + (decided.decision.reason.len() + decided.decision.evaluation_error.len())
 }
 
-/// As it was weighed when it came.
+/// Reads the weight that the key stores.
 #[derive(Clone)]
 struct Weighed;
 
@@ -284,14 +288,14 @@ impl Weighter<Key, Arc<Decided>> for Weighed {
     }
 }
 
-/// The decisions kept.
+/// The cache of decisions.
 pub(super) struct DecisionCache {
     keyed: RandomState,
     entries: Cache<Key, Arc<Decided>, Weighed, BuildHasherDefault<Place>>,
 }
 
 impl DecisionCache {
-    /// Empty.
+    /// An empty cache.
     pub(super) fn new() -> Self {
         let options = OptionsBuilder::new()
             .shards(SHARDS)
@@ -311,7 +315,7 @@ impl DecisionCache {
         }
     }
 
-    /// A decision about this request that still holds.
+    /// Returns a cached decision on this request that is still valid.
     pub(super) fn find(
         &self,
         user: &Arc<UserInfo>,
@@ -321,7 +325,7 @@ impl DecisionCache {
         let live = |place, names| {
             let decided = self.entries.get(&Wanted { place, user, attributes, names })?;
             holds(&decided.validity).then(|| {
-                // Written once a sweep: what many processors read stays in their caches.
+                // At most one store per sweep, so that the cache line stays shared between processors.
                 if !decided.used.load(Ordering::Relaxed) {
                     decided.used.store(true, Ordering::Relaxed);
                 }
@@ -329,7 +333,7 @@ impl DecisionCache {
             })
         };
         let places = Places::new(&self.keyed, user, attributes);
-        // Most of what is allowed is allowed for any name.
+        // Most allowed requests are allowed for any name.
         if attributes.resource_request
             && let Some(decided) = live(places.any_name(), Names::Any)
         {
@@ -338,7 +342,7 @@ impl DecisionCache {
         live(places.this_name(attributes), Names::This)
     }
 
-    /// Keeps a decision, for as many names as authd said.
+    /// Inserts a decision for the names that it covers.
     pub(super) fn keep(
         &self,
         user: &Arc<UserInfo>,
@@ -359,12 +363,12 @@ impl DecisionCache {
         self.entries.insert(Key { place, user, attributes, names, weight }, decided.clone());
     }
 
-    /// Drops what no request used since the last sweep.
+    /// Drops the decisions that no request used since the last sweep.
     pub(super) fn sweep(&self) {
         self.entries.retain(|_, decided| decided.used.swap(false, Ordering::Relaxed));
     }
 
-    /// Drops everything.
+    /// Drops all decisions.
     pub(super) fn clear(&self) {
         self.entries.clear();
     }
@@ -397,7 +401,7 @@ mod tests {
         UserInfo { name: "u".into(), groups: vec!["g".into(), "h".into()], ..UserInfo::default() }
     }
 
-    /// Every way in which one request can differ from `pods()` of `user()`.
+    /// Every way in which a request can differ from `pods()` of `user()`.
     fn others() -> Vec<(&'static str, UserInfo, Attributes)> {
         let selector = |key: &str| {
             ParsedSelector::Requirements(vec![Requirement {
@@ -491,7 +495,7 @@ mod tests {
         }
         assert!(cache.entries.weight() <= CAPACITY);
         let kept = cache.entries.len();
-        assert!((1..1_000).contains(&kept), "{kept} of some 100 kB each");
+        assert!((1..1_000).contains(&kept), "{kept} entries of about 100 kB each");
     }
 
     #[test]
@@ -518,7 +522,7 @@ mod tests {
         cache.sweep();
         assert_eq!(cache.entries.len(), 2, "both are new");
         assert!(cache.find(&user, &used, |_| true).is_some());
-        assert!(cache.find(&user, &unused, |_| false).is_none(), "no use: it does not hold");
+        assert!(cache.find(&user, &unused, |_| false).is_none(), "an invalid entry does not count as used");
         cache.sweep();
         assert!(cache.find(&user, &used, |_| true).is_some());
         assert!(cache.find(&user, &unused, |_| true).is_none());

@@ -1,10 +1,12 @@
-//! Which configuration of which authd process answers: a change of either drops everything that is kept of its answers.
+//! The epochs and eras of authd: which process with which configuration gave a response.
 //!
 //! # Contract
 //!
-//! An *epoch* ends with every change. An *era* ends only when the change may have made somebody else of a credential:
-//! when authd is another process, or what identifies callers changed. Open watches live on when policy alone changed,
-//! authorized anew; with the era they end, for the credentials that opened them are not kept to be asked about again.
+//! Each new authd process or configuration starts an *epoch*, which invalidates all cached responses. An
+//! *era* ends only when a credential may now belong to another user: with a new authd process, or with a
+//! change of the authentication configuration. When only policy changes, open watches continue after
+//! re-authorization. When the era ends, they end, because apid does not store their credentials and cannot
+//! re-authenticate.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +14,7 @@ use authproto::auth::Epoch;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// The epochs seen, counted.
+/// The current epoch, and counters of epochs and eras.
 #[derive(Debug)]
 pub(super) struct Epochs {
     current: Mutex<Option<Epoch>>,
@@ -22,7 +24,7 @@ pub(super) struct Epochs {
 }
 
 impl Epochs {
-    /// None seen yet.
+    /// No epoch seen yet.
     pub(super) fn new() -> Self {
         Epochs {
             current: Mutex::new(None),
@@ -32,7 +34,7 @@ impl Epochs {
         }
     }
 
-    /// The number of the current epoch: what was kept under another number is void.
+    /// The number of the current epoch. Entries with another number are invalid.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
@@ -42,18 +44,20 @@ impl Epochs {
         self.eras.load(Ordering::SeqCst)
     }
 
-    /// Tells of changes.
+    /// Signals changes of the epoch.
     pub(super) fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// An epoch came with an answer or over the mirror. The number under which an answer of it may be kept; None when it
-    /// is an older configuration of the same process: its answer serves the one request that asked.
+    /// Records the epoch of a response or of the mirror stream.
+    ///
+    /// Returns the number under which the response may be cached. None means an older configuration of the
+    /// same process: the response serves only the request that caused it.
     pub(super) fn observe(&self, epoch: Option<&Epoch>) -> Option<u64> {
         self.place(epoch).map(|(count, _)| count)
     }
 
-    /// The same with the number of its era: both are of one moment.
+    /// As [`Epochs::observe`], with the number of the era from the same moment.
     pub(super) fn place(&self, epoch: Option<&Epoch>) -> Option<(u64, u64)> {
         let epoch = epoch?;
         let mut current = self.current.lock();
@@ -65,9 +69,13 @@ impl Epochs {
             Some(known) => known.instance == epoch.instance && known.identities == epoch.identities,
             None => false,
         };
-        tracing::info!(instance = %epoch.instance, generation = epoch.generation, "authd's configuration changed");
+        tracing::info!(
+            instance = %epoch.instance,
+            generation = epoch.generation,
+            "authd configuration changed; cached responses are invalid"
+        );
         *current = Some(epoch.clone());
-        // The era first: who sees the new count sees it, too.
+        // The era advances first: a thread that reads the new count also reads the new era.
         let era = self.eras.fetch_add(u64::from(!same_era), Ordering::SeqCst) + u64::from(!same_era);
         let count = self.count.fetch_add(1, Ordering::SeqCst) + 1;
         self.changed.send_replace(count);

@@ -1,4 +1,4 @@
-//! The escalation check: nobody writes a role, or binds to one, that holds more than they hold themselves.
+//! The escalation check: users cannot write or bind a role with more rights than their own.
 
 use apimachinery::attributes::Attributes;
 use apimachinery::gvk::GroupResource;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::reduce::Rule;
 use super::{Auth, Authorized};
 
-/// A role or binding that a caller wants to write.
+/// A role or binding to be written.
 #[derive(Clone, Copy, Debug)]
 pub enum Escalation<'a> {
     /// A Role or ClusterRole with these rules after the write.
@@ -27,11 +27,11 @@ pub enum Escalation<'a> {
 }
 
 impl Auth {
-    /// Whether the caller holds everything that the role (or the role bound to) grants, or may go without.
+    /// Checks that the user holds all rules of the written or bound role, or has `escalate` or `bind`.
     ///
     /// # Errors
     ///
-    /// 403 with the rules that are missing, 404 for a role that does not exist, 503 when authd cannot say.
+    /// 403 with the missing rules, 404 for a role that does not exist, 503 when authd does not respond.
     pub async fn covers(&self, by: &Authorized, escalation: Escalation<'_>) -> Result<(), Status> {
         if by.is_internal() {
             return Ok(());
@@ -62,7 +62,7 @@ impl Auth {
     }
 }
 
-/// The name is the URL's: a right to escalate roles of certain names is none to create them, as with every verb on a name.
+/// The name comes from the URL: `escalate` on certain names does not permit create, as with every verb.
 fn role_write(attributes: &Attributes, role: &Object) -> Result<RoleWrite, Status> {
     let rules = match role.get("rules") {
         None | Some(Value::Null) => Vec::new(),

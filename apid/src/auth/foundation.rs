@@ -1,10 +1,13 @@
-//! The stored objects that identities rest on: an identity ends with them, not with every write of its kind.
+//! Tracks the stored objects that identities depend on.
+//!
+//! A write ends only the identities that depend on its object.
 //!
 //! # Contract
 //!
-//! Whoever keeps an identity [lays](Foundations::lay) a foundation for each object it rests on and then makes sure that
-//! nothing was written meanwhile; the policy vector [reports](Foundations::changed) every object whose reduction changed,
-//! after it has advanced `identity`. In this order no change falls between the two.
+//! Before caching an identity, the cache [tracks](Foundations::lay) each object it depends on, then checks
+//! that no write happened meanwhile. The policy vector first advances `identity` and then
+//! [reports](Foundations::changed) every object whose reduction changed. This order leaves no gap in which
+//! a change is missed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,20 +18,20 @@ use parking_lot::Mutex;
 /// The name of an object: full group, resource, namespace, name.
 type ObjectName = (String, String, String, String);
 
-/// An object that identities rest on, as it was when they were established.
+/// An object that identities depend on, in its state when they were established.
 #[derive(Debug, Default)]
 pub(super) struct Foundation {
     gone: AtomicBool,
 }
 
 impl Foundation {
-    /// Whether the object has not changed in what decides.
+    /// Whether the policy-relevant part of the object is unchanged.
     pub(super) fn holds(&self) -> bool {
         !self.gone.load(Ordering::SeqCst)
     }
 }
 
-/// All foundations in use.
+/// All tracked objects.
 #[derive(Debug, Default)]
 pub(super) struct Foundations {
     laid: Mutex<Laid>,
@@ -37,12 +40,12 @@ pub(super) struct Foundations {
 #[derive(Debug, Default)]
 struct Laid {
     by_name: HashMap<ObjectName, Weak<Foundation>>,
-    /// Unused entries are swept when the map has grown to this size.
+    /// The size of the map at which the next call removes unused entries.
     sweep_at: usize,
 }
 
 impl Foundations {
-    /// The foundation that an object is; shared by all identities that rest on it.
+    /// Tracks an object. All identities that depend on it share the handle.
     pub(super) fn lay(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Arc<Foundation> {
         let mut laid = self.laid.lock();
         if laid.by_name.len() >= laid.sweep_at {
@@ -63,7 +66,7 @@ impl Foundations {
         })
     }
 
-    /// The object changed in what decides: everything that rests on it ends.
+    /// Ends all identities that depend on this object, whose policy-relevant part changed.
     pub(super) fn changed(&self, group: &str, resource: &str, namespace: &str, name: &str) {
         let mut laid = self.laid.lock();
         if laid.by_name.is_empty() {
@@ -88,7 +91,10 @@ mod tests {
         let b = all.lay("", "serviceaccounts", "ns", "b");
         all.changed("", "serviceaccounts", "ns", "a");
         assert!(!a.holds() && !same.holds() && b.holds());
-        assert!(all.lay("", "serviceaccounts", "ns", "a").holds(), "a new identity rests on the new object");
+        assert!(
+            all.lay("", "serviceaccounts", "ns", "a").holds(),
+            "a new identity must depend on the new object"
+        );
     }
 
     #[test]

@@ -1,16 +1,19 @@
-//! Identities that are kept: accepted credentials, anonymous access and refusals, each with its own end.
+//! The identity cache: accepted credentials, anonymous access and rejections, with their lifetimes.
 //!
 //! # Contract
 //!
-//! An accepted credential is kept under its digest and ends with its expiry, the epoch, or an object it rests on; new
-//! objects of the kinds that identities rest on do not touch it. It serves only from its first valid moment on: the wall
-//! clock may be set back. What another service said ends besides with the time it
-//! gave, which the monotonic clock measures: the wall clock may be set back. Anonymous access and refusals are kept under the digest
-//! with the path, for a short while, and end with any write to `identity`: the object that makes a token good may come.
+//! The key of an accepted credential is its digest. The entry ends when the credential expires, when the
+//! epoch ends, or when an object that the identity depends on changes. New objects of the same kinds do not
+//! affect it. The entry serves only after the credential's not-before time, because the wall clock can be
+//! set back. An identity from a webhook also ends with its TTL, measured on the monotonic clock for the
+//! same reason.
+//!
+//! The key of anonymous access and of a rejection is the digest with the path. These entries are
+//! short-lived and end with any write to `identity`: the new object may make the token valid.
 //!
 //! # Invariants
 //!
-//! INVARIANT (secrets stay secret): no credential is kept, only keyed digests.
+//! INVARIANT (secrets stay secret): the cache stores keyed digests, never credentials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,30 +27,31 @@ use super::credentials::{Digest, Digests};
 use super::decision::Expiry;
 use super::foundation::Foundation;
 
-/// Accepted credentials kept at most.
+/// Limit of cached accepted credentials.
 const ACCEPTED: u64 = 16 * 1024;
-/// Refusals and anonymous paths kept at most: whoever sends random tokens displaces only these.
+/// Limit of cached rejections and anonymous paths: random tokens evict only these.
 const OTHERS: u64 = 4 * 1024;
-/// A credential that nobody used for so long is asked about again.
+/// The idle time after which an accepted credential is dropped.
 const IDLE: Duration = Duration::from_secs(600);
-/// How long a refusal or an anonymous path is kept.
+/// The TTL of rejections and anonymous paths.
 const BRIEFLY: Duration = Duration::from_secs(10);
 
-/// How long an established identity lasts.
+/// The lifetime of an established identity.
 #[derive(Debug, Default)]
 pub(super) struct Tenure {
     /// The first moment at which the credential is valid.
     pub(super) not_before: Option<Timestamp>,
     /// When the credential expires.
     pub(super) expires: Option<Timestamp>,
-    /// The objects it rests on.
+    /// The stored objects that the identity depends on.
     pub(super) foundations: Vec<Arc<Foundation>>,
-    /// The era that said so: see [`super::epoch`]. What is open ends with it. None: work of the process itself.
+    /// The era of the response: see [`super::epoch`]. Open watches end with the era. None: work of the
+    /// process itself.
     pub(super) era: Option<u64>,
 }
 
 impl Tenure {
-    /// Whether it lasts at a time.
+    /// Whether the identity is valid at this time.
     pub(super) fn lasts(&self, now: Timestamp) -> bool {
         self.not_before.is_none_or(|start| now >= start)
             && self.expires.is_none_or(|end| now < end)
@@ -55,48 +59,48 @@ impl Tenure {
     }
 }
 
-/// The caller that a credential stands for.
+/// The cached identity of an accepted credential.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    /// Who.
+    /// The user.
     pub(super) user: Arc<UserInfo>,
-    /// For how long.
+    /// The lifetime.
     pub(super) tenure: Arc<Tenure>,
-    /// The epoch that said so.
+    /// The epoch of the response.
     pub(super) epoch: u64,
-    /// The time after which it must be asked about again, though it may still last.
+    /// The TTL of a webhook response, after which apid re-authenticates within the lifetime.
     pub(super) until: Option<Expiry>,
 }
 
-/// Anonymous access to a path, or a refusal.
+/// A cached anonymous access or rejection.
 #[derive(Clone, Debug)]
 pub(super) struct Brief {
-    /// The anonymous user; or refused: which checks failed.
+    /// The anonymous user, or the failed checks of a rejection.
     pub(super) outcome: Result<(Arc<UserInfo>, Arc<Tenure>), Arc<str>>,
-    /// The reading it was asked at.
+    /// The revision of the reading before the request.
     pub(super) as_of: u64,
-    /// The epoch that said so.
+    /// The epoch of the response.
     pub(super) epoch: u64,
-    /// The time after which it must be asked about again.
+    /// The TTL of a webhook response.
     pub(super) until: Option<Expiry>,
 }
 
-/// What the cache knows of a credential.
+/// A cache hit.
 pub(super) enum Recalled {
-    /// It is this caller's; until when, where another service said so.
+    /// An accepted credential, with the TTL of a webhook response.
     Caller(Authenticated, Option<Expiry>),
-    /// It was refused a moment ago, for this.
+    /// A cached rejection, with its reason.
     Refused(Arc<str>),
 }
 
-/// The identities kept.
+/// The cache of identities.
 pub(super) struct IdentityCache {
     accepted: moka::sync::Cache<Digest, Known>,
     brief: moka::sync::Cache<Digest, Brief>,
 }
 
 impl IdentityCache {
-    /// Empty.
+    /// An empty cache.
     pub(super) fn new() -> Self {
         IdentityCache {
             accepted: moka::sync::Cache::builder().max_capacity(ACCEPTED).time_to_idle(IDLE).build(),
@@ -104,7 +108,9 @@ impl IdentityCache {
         }
     }
 
-    /// What is known of a credential in an epoch; `identity_unchanged` tells whether `identity` stood still since a reading.
+    /// Looks up a credential in an epoch.
+    ///
+    /// `identity_unchanged` tells whether `identity` has not moved since a reading.
     pub(super) fn find(
         &self,
         digests: &Digests<'_>,
@@ -128,17 +134,17 @@ impl IdentityCache {
         })
     }
 
-    /// Keeps an accepted credential.
+    /// Caches an accepted credential.
     pub(super) fn accept(&self, digests: &Digests<'_>, known: Known) {
         self.accepted.insert(*digests.credential(), known);
     }
 
-    /// Keeps an anonymous path or a refusal.
+    /// Caches an anonymous access or a rejection.
     pub(super) fn note(&self, digests: &Digests<'_>, brief: Brief) {
         self.brief.insert(digests.with_path(), brief);
     }
 
-    /// Drops everything.
+    /// Drops all entries.
     pub(super) fn clear(&self) {
         self.accepted.invalidate_all();
         self.brief.invalidate_all();

@@ -1,16 +1,18 @@
-//! Impersonation: a request made as somebody else (requirements A-IMP).
+//! Impersonation: a request made as another user (requirements A-IMP).
 //!
 //! # Contract
 //!
-//! `Impersonate-User` names the other user, `Impersonate-Group` (repeated) their groups, `Impersonate-Uid` the uid and
-//! `Impersonate-Extra-<key>` the rest. The caller needs the verb `impersonate` on each of them; the first that is missing
-//! is the refusal, before anybody asks whether the other user may do what is requested. The other user has the groups that
-//! are named and none of their own, but for those that come with the kind of user.
+//! `Impersonate-User` names the user, `Impersonate-Group` (repeated) the groups, `Impersonate-Uid` the uid,
+//! and `Impersonate-Extra-<key>` the extra fields. The client needs the verb `impersonate` on each of them.
+//! The first missing right is the rejection, before the request itself is authorized. The impersonated user
+//! has only the named groups and the groups that its kind of user always has.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no longer than the right): the rights go with the other user, so that an open watch ends with any of them.
-//! INVARIANT (never half): a header that cannot be read refuses the request; it is not made with the rest.
+//! INVARIANT (no longer than the right): the rights go with the impersonated user, so that an open watch
+//! ends with any of them.
+//! INVARIANT (all or nothing): an unreadable header rejects the request; the other headers are not used
+//! without it.
 
 use std::sync::Arc;
 
@@ -29,7 +31,7 @@ const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 
-/// Whom a request wants to be made as.
+/// The impersonation headers of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     user: String,
@@ -39,7 +41,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// None: the request is its caller's own.
+    /// Parses the headers. None: the request has no impersonation headers.
     fn of(headers: &HeaderMap) -> Result<Option<Self>, Status> {
         let mut wanted = Wanted::default();
         let mut asked = false;
@@ -53,7 +55,7 @@ impl Wanted {
             };
             asked |= !value.is_empty();
             match name {
-                // Of several the first counts.
+                // Of repeated headers, the first non-empty one counts.
                 USER if wanted.user.is_empty() => value.clone_into(&mut wanted.user),
                 UID if wanted.uid.is_empty() => value.clone_into(&mut wanted.uid),
                 USER | UID => {}
@@ -67,7 +69,7 @@ impl Wanted {
         Ok(asked.then_some(wanted))
     }
 
-    /// The rights that the caller needs, in the order in which they are checked.
+    /// The rights that the client needs, in the order of the checks.
     fn needs(&self, names: &Names) -> Vec<Attributes> {
         let of = |resource: &str, name: &str| Attributes {
             verb: "impersonate".to_owned(),
@@ -96,7 +98,7 @@ impl Wanted {
         needs
     }
 
-    /// 400: there is no user to be, though something of one is named.
+    /// The 400 for impersonation headers without a user.
     fn without_user(&self, names: &Names) -> Status {
         let version = format!("{}/v1", names.group("authentication"));
         let groups = self.groups.iter().map(|group| format!("{{Group  {group}    }}"));
@@ -133,17 +135,18 @@ fn service_account(user: &str) -> Option<(&str, &str)> {
     (format::label(namespace).is_empty() && format::subdomain(name).is_empty()).then_some((namespace, name))
 }
 
-/// A key with its percent signs decoded, or as it is when that gives no text.
+/// Percent-decodes a key; returns the key unchanged when the result is not UTF-8.
 fn unescape(key: &str) -> String {
     percent_decode_str(key).decode_utf8().map_or_else(|_| key.to_owned(), |key| key.into_owned())
 }
 
 impl Auth {
-    /// The caller, or whom the request is made as. None: it is the caller's own.
+    /// The impersonated user. None: the request has no impersonation headers.
     ///
     /// # Errors
     ///
-    /// 400 for headers that do not name a user, 403 when the caller may not be them, 503.
+    /// 400 for headers without a user, 403 when the client may not impersonate, 503 when authd does not
+    /// respond.
     pub async fn impersonate(
         &self,
         caller: &Authenticated,

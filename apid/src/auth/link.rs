@@ -1,8 +1,9 @@
-//! Whether authd can be reached, since when not, and what it says about itself: what health checks and caches ask.
+//! The state of the connection to authd: used by health checks, caches and the shutdown.
 //!
 //! # Invariants
 //!
-//! INVARIANT (fail closed): what is cached serves at most [`GRACE`] after authd was last reached.
+//! INVARIANT (fail closed): cached responses serve at most [`GRACE`] after the loss of the connection to
+//! authd.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,28 +13,29 @@ use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// How long cached answers outlive the connection to authd.
+/// How long cached responses serve after the loss of the connection to authd.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
-/// The connection to authd as the rest of the process sees it.
+/// The state of the connection to authd.
 pub(super) struct Link {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Nothing is [`State::lost`]: what every request asks. Written while the state is locked.
+    /// Whether [`State::lost`] is None; every request reads it. Written only while the state is locked.
     connected: AtomicBool,
     reached: watch::Sender<bool>,
 }
 
 struct State {
-    /// Since when there is no connection, and why.
+    /// When the connection was lost, and the reason.
     lost: Option<(Duration, String)>,
-    /// Why the mirror has not sent its snapshot on the stream that is open now; None when it has.
+    /// Why authd has no complete snapshot on the current mirror stream; None when it has.
     unmirrored: Option<String>,
-    /// This process ends, and authd with it.
+    /// Whether the process shuts down, and authd with it.
     ending: bool,
-    /// What authd last said of itself, and why or what else; None before it said anything.
+    /// authd's last readiness, with reasons when not ready or warnings when ready; None before its first
+    /// report.
     ready: Option<(bool, Vec<String>)>,
-    /// The counters of configuration reloads that authd last sent, in the text format.
+    /// authd's last counters of configuration reloads, in the text format.
     reload_metrics: String,
 }
 
@@ -55,17 +57,17 @@ impl Link {
         }
     }
 
-    /// The process ends: that authd is lost is no news from here on.
+    /// Records the start of the shutdown: from now on the loss of authd is not logged.
     pub(super) fn ending(&self) {
         self.state.lock().ending = true;
     }
 
-    /// Whether the process ends.
+    /// Whether the process shuts down.
     pub(super) fn is_ending(&self) -> bool {
         self.state.lock().ending
     }
 
-    /// The decision stream is open.
+    /// Records that the decision stream is open.
     pub(super) fn connected(&self) {
         let mut state = self.state.lock();
         state.lost = None;
@@ -76,18 +78,18 @@ impl Link {
 
     /// Waits until the decision stream is open.
     pub(super) async fn wait(&self) {
-        // Never an error: the sender lives as long as this.
+        // Cannot fail: the link owns the sender.
         let _ = self.reached.subscribe().wait_for(|reached| *reached).await;
     }
 
-    /// The decision stream broke, or could not be opened.
+    /// Records that the decision stream broke or failed to open.
     pub(super) fn lost(&self, why: &str) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         if state.lost.is_none() && !state.ending {
             tracing::warn!(
                 reason = why,
-                "authd is lost: what is not kept of its answers fails, and all in 30 s"
+                "connection to authd lost; uncached requests fail now, all requests fail in 30 s"
             );
         }
         let since = state.lost.as_ref().map_or(now, |(since, _)| *since);
@@ -97,12 +99,12 @@ impl Link {
         self.reached.send_replace(false);
     }
 
-    /// The mirror stream is open and its snapshot is sent.
+    /// Records that the mirror stream is open and its snapshot is sent.
     pub(super) fn mirrored(&self) {
         self.state.lock().unmirrored = None;
     }
 
-    /// The mirror stream broke, or was refused.
+    /// Records that the mirror stream broke or authd rejected it.
     pub(super) fn unmirrored(&self, why: String) {
         let mut state = self.state.lock();
         state.unmirrored = Some(why);
@@ -110,22 +112,22 @@ impl Link {
         state.reload_metrics.clear();
     }
 
-    /// authd said whether it is ready, and why it is not, or what should be known though it is.
+    /// Records authd's readiness, with reasons when not ready or warnings when ready.
     pub(super) fn ready(&self, ready: bool, said: Vec<String>) {
         self.state.lock().ready = Some((ready, said));
     }
 
-    /// authd sent its counters of configuration reloads.
+    /// Stores authd's counters of configuration reloads.
     pub(super) fn set_reload_metrics(&self, text: String) {
         self.state.lock().reload_metrics = text;
     }
 
-    /// The counters of configuration reloads that authd last sent; empty without authd.
+    /// authd's last counters of configuration reloads; empty without authd.
     pub(super) fn reload_metrics(&self) -> String {
         self.state.lock().reload_metrics.clone()
     }
 
-    /// What authd wants known though it is ready.
+    /// The warnings of a ready authd.
     pub(super) fn notes(&self) -> Vec<String> {
         match &self.state.lock().ready {
             Some((true, notes)) => notes.clone(),
@@ -133,12 +135,12 @@ impl Link {
         }
     }
 
-    /// Why authd cannot be reached; None when it can.
+    /// Why authd cannot be reached; None while it can.
     pub(super) fn unreachable(&self) -> Option<String> {
         self.state.lock().lost.as_ref().map(|(_, why)| why.clone())
     }
 
-    /// Whether cached answers may still serve.
+    /// Whether cached responses may serve.
     pub(super) fn cache_serves(&self) -> bool {
         self.connected.load(Ordering::SeqCst)
             || match &self.state.lock().lost {
@@ -147,7 +149,7 @@ impl Link {
             }
     }
 
-    /// Whether requests can be decided now, and if not why.
+    /// Whether authd can decide requests now; otherwise the reason.
     pub(super) fn health(&self) -> Result<(), String> {
         let state = self.state.lock();
         if let Some((_, why)) = &state.lost {
@@ -178,7 +180,7 @@ mod tests {
         link.lost("broken pipe");
         clock.advance(GRACE);
         link.lost("connection refused");
-        assert!(link.cache_serves(), "a failed attempt to reconnect does not count anew");
+        assert!(link.cache_serves(), "a failed reconnection must not restart the grace period");
         clock.advance(Duration::from_millis(1));
         assert!(!link.cache_serves());
         link.connected();
@@ -194,11 +196,11 @@ mod tests {
         link.mirrored();
         link.ready(false, vec!["token file: no such file".into()]);
         assert!(link.health().unwrap_err().contains("token file"));
-        assert!(link.notes().is_empty(), "a reason is no note");
+        assert!(link.notes().is_empty(), "a reason must not appear as a warning");
         link.ready(true, vec!["a file is not taken".into()]);
         assert_eq!((link.health(), link.notes()), (Ok(()), vec!["a file is not taken".to_owned()]));
         link.unmirrored("authd speaks other names".to_owned());
-        assert!(link.health().unwrap_err().contains("other names"), "a new stream begins anew");
+        assert!(link.health().unwrap_err().contains("other names"), "a broken stream must reset the state");
     }
 
     fn jiff_epoch() -> jiff::Timestamp {

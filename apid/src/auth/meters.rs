@@ -1,9 +1,9 @@
-//! What is counted of identified requests (requirements, appendix (c)).
+//! The metrics of authentication (requirements, appendix (c)).
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): no label is a user's name. The names of `authenticated_user_requests` are the few that the
-//! reference tells apart, and what stands for all others.
+//! INVARIANT (limited labels): no label is an arbitrary user name. `authenticated_user_requests` has the
+//! few names that the reference distinguishes, and one label for all others.
 
 use std::time::Duration;
 
@@ -12,40 +12,40 @@ use serving::metrics::{Counter, Counters, Definition, Histogram, Histograms, Met
 type Label = [(&'static str, &'static str); 1];
 
 const ATTEMPTS: Definition =
-    Definition::new("authentication_attempts", Stability::Alpha, "Requests identified or refused, by result");
+    Definition::new("authentication_attempts", Stability::Alpha, "Authentication attempts, by result");
 const DURATION: Definition = Definition::new(
     "authentication_duration_seconds",
     Stability::Alpha,
-    "Time that it took to identify a request, by result",
+    "Authentication latency in seconds, by result",
 );
 const USERS: Definition = Definition::new(
     "authenticated_user_requests",
     Stability::Alpha,
-    "Identified requests by user, all but a few as one",
+    "Number of authenticated requests, by user name; most names count as `other`",
 );
 const CACHE: Definition = Definition::new(
     "authentication_token_cache_request_total",
     Stability::Alpha,
-    "Look-ups of a presented credential among those that were answered before, by status",
+    "Number of look-ups in the identity cache, by status",
 );
 
-/// Upper bounds in seconds.
+/// Upper limits of the buckets in seconds.
 const BUCKETS: &[f64] = &[
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
 ];
 
-/// How a login ended.
+/// The result of an authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Login {
-    /// Somebody was identified, the anonymous user among them.
+    /// A user was identified, possibly the anonymous user.
     Success,
-    /// The credentials were refused.
+    /// The credentials were rejected.
     Failure,
-    /// Nobody could say.
+    /// authd gave no result.
     Error,
 }
 
-/// The counters, looked up once.
+/// Handles of the metrics, looked up once.
 pub(super) struct AuthMeters {
     results: [(Counter, Histogram); 3],
     users: [(&'static str, Counter); 6],
@@ -54,7 +54,7 @@ pub(super) struct AuthMeters {
 }
 
 impl AuthMeters {
-    /// Registers them.
+    /// Registers the metrics.
     pub(super) fn new(metrics: &Metrics) -> Self {
         let attempts: Counters<Label> = metrics.counter(&ATTEMPTS);
         let durations: Histograms<Label> = metrics.histogram(&DURATION, BUCKETS);
@@ -81,7 +81,7 @@ impl AuthMeters {
         }
     }
 
-    /// A login ended.
+    /// Records the result and the duration of an authentication.
     pub(super) fn login(&self, login: Login, took: Duration) {
         let [success, failure, error] = &self.results;
         let (counter, histogram) = match login {
@@ -93,7 +93,7 @@ impl AuthMeters {
         histogram.observe(took.as_secs_f64());
     }
 
-    /// Somebody was identified.
+    /// Counts a request of an identified user.
     pub(super) fn user(&self, name: &str) {
         let shown = if name.contains('@') { EMAIL } else { name };
         let known = self.users.iter().find(|(known, _)| *known == shown).or(self.users.last());
@@ -102,7 +102,7 @@ impl AuthMeters {
         }
     }
 
-    /// A credential was looked up among those answered before.
+    /// Counts a look-up in the identity cache.
     pub(super) fn looked_up(&self, found: bool) {
         if found {
             self.hit.inc()
@@ -112,9 +112,9 @@ impl AuthMeters {
     }
 }
 
-/// Stands for names that look like an address of electronic mail.
+/// The label of names that look like an e-mail address.
 const EMAIL: &str = "email_id";
-/// Stands for all others.
+/// The label of all other names.
 const OTHER: &str = "other";
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ mod tests {
             "authenticated_user_requests{username=\"email_id\"} 1",
             "authenticated_user_requests{username=\"other\"} 3",
             "authentication_token_cache_request_total{status=\"hit\"} 1",
-            "# HELP authentication_attempts [ALPHA] Requests identified or refused, by result.",
+            "# HELP authentication_attempts [ALPHA] Authentication attempts, by result.",
             "# TYPE authentication_attempts counter",
         ] {
             assert!(text.lines().any(|held| held == line), "{line} in\n{text}");

@@ -1,17 +1,19 @@
-//! The client of `Mirror.Sync`: sends authd what decides, and performs the writes that authd asks for.
+//! The client of `Mirror.Sync`: sends policy objects to authd, and performs authd's writes.
 //!
 //! # Contract
 //!
-//! A stream begins with hello and a snapshot of every stored object that decides, reduced, all of one revision; then
-//! comes every change in revision order, and now and then how far the store has come though nothing mattered. When the
-//! stream breaks, or authd falls too far behind, a new one begins with a new snapshot. authd sends back its epoch, its
-//! readiness, and batches of writes, which are performed one after the other; each result goes back.
+//! A stream begins with a hello and a snapshot of every policy object, reduced, all at one revision. Every
+//! change follows in revision order. Progress messages report the store's revision when no policy object
+//! changes. When the stream breaks or authd falls too far behind, a new stream begins with a new snapshot.
+//! authd sends its epoch, its readiness, and batches of writes. apid performs the batches one after the
+//! other and returns each result.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no deadlock at start): nothing here asks authd for a decision.
-//! INVARIANT (complete and in order): changes are subscribed to before the snapshot's revision is read, and those at or
-//! below it are skipped, so that none is missed or sent twice. Progress to `r` is sent after every change up to `r`.
+//! INVARIANT (no deadlock at start): the mirror never requests a decision from authd.
+//! INVARIANT (complete and in order): the mirror subscribes to changes before it reads the snapshot's
+//! revision, and skips changes at or below it. No change is missed or sent twice. Progress to `r` is sent
+//! after every change up to `r`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,28 +37,28 @@ use super::reduce::Reduction;
 use super::revisions::PolicyChange;
 use super::stream::{Backoff, channel, with_source};
 
-/// Messages that may wait to be written.
+/// Limit of the queued messages.
 const QUEUE: usize = 1024;
-/// Rows of a snapshot read at a time.
+/// Rows of a snapshot per read.
 const PAGE: usize = 500;
-/// How often authd is told how far the store has come.
+/// The interval of progress messages.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// What the mirror says of this process.
+/// The options of the mirror; the hello contains all but the socket.
 #[derive(Clone, Debug)]
 pub struct MirrorOptions {
-    /// authd's unix socket.
+    /// authd's Unix socket.
     pub socket: PathBuf,
-    /// `svc` or `kubernetes`: both processes must speak the same names.
+    /// `svc` or `kubernetes`: both processes must use the same preset.
     pub preset: String,
     /// The domain of the names.
     pub api_domain: String,
-    /// Random for each process.
+    /// A random id of this process.
     pub instance: String,
 }
 
 impl MirrorOptions {
-    /// For the names in force.
+    /// The options for the configured names.
     pub fn new(socket: PathBuf, names: &Names, instance: String) -> Self {
         MirrorOptions {
             socket,
@@ -67,16 +69,17 @@ impl MirrorOptions {
     }
 }
 
-/// Performs the writes that authd asks for, through the ordinary verbs and with audit.
+/// Performs the writes that authd requests, through the ordinary verbs and with audit.
 #[async_trait]
 pub trait PolicyWriter: Send + Sync + 'static {
-    /// One write in the name of a controller. `system`: default policy, exempt from users' webhooks. The HTTP code of
-    /// success.
+    /// Performs one write as a controller and returns the HTTP code of the success.
+    ///
+    /// `system` marks default policy, which is exempt from users' webhooks.
     async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<u16, Status>;
 }
 
 impl Auth {
-    /// Keeps authd's mirror, until the process ends.
+    /// Runs the mirror until the process ends, with reconnections.
     pub async fn keep_mirror(
         self: Arc<Self>,
         options: MirrorOptions,
@@ -86,8 +89,9 @@ impl Auth {
         let mut backoff = Backoff::new();
         loop {
             let ended = self.mirror_once(&options, &store, &writer, &mut backoff).await;
-            let reason = ended.err().unwrap_or_else(|| "no change is told any more".to_owned());
-            tracing::debug!(reason, "the mirror stream is closed");
+            let reason =
+                ended.err().unwrap_or_else(|| "the subscription to policy changes closed".to_owned());
+            tracing::debug!(reason, "mirror stream closed; reconnecting");
             self.link.unmirrored(reason);
             backoff.pause().await;
         }
@@ -115,7 +119,7 @@ impl Auth {
                 if status.code() == tonic::Code::FailedPrecondition {
                     backoff.refused();
                 }
-                format!("authd refused the mirror: {}", status.message())
+                format!("authd rejected the mirror stream: {}", status.message())
             })?
             .into_inner();
         backoff.reset();
@@ -146,7 +150,7 @@ impl Auth {
         }
     }
 
-    /// The snapshot, then the changes, until the stream or the subscription breaks.
+    /// Sends the snapshot and then the changes, until the stream or the subscription breaks.
     async fn send_policy(
         &self,
         store: &dyn Store,
@@ -172,7 +176,7 @@ impl Auth {
                     self.send_row(entry, row, updates).await?;
                 }
                 match page.rows.last() {
-                    // The least key after the last one.
+                    // The least key after the last row.
                     Some(last) if page.more => start = format!("{}\0", last.key),
                     _ => break,
                 }
@@ -180,11 +184,11 @@ impl Auth {
         }
         send(updates, Update::Synced(MirrorSynced { revision: snapshot.0 })).await?;
         self.link.mirrored();
-        tracing::info!(revision = snapshot.0, "authd has been sent the stored policy");
+        tracing::info!(revision = snapshot.0, "policy snapshot sent to authd");
         self.send_changes(&mut changes, snapshot, updates).await
     }
 
-    /// Sends what of a stored object decides, if anything does.
+    /// Sends the reduced form of a stored object, if it has one.
     async fn send_row(
         &self,
         entry: &Reduction,
@@ -230,7 +234,7 @@ impl Auth {
     }
 }
 
-/// Sends a change, unless the snapshot held it.
+/// Sends a change, unless the snapshot contains it.
 async fn forward(
     change: PolicyChange,
     told: &mut u64,
@@ -248,10 +252,10 @@ async fn send(updates: &mpsc::Sender<MirrorUpdate>, update: Update) -> Result<()
 }
 
 fn closed() -> String {
-    "the mirror stream broke".to_owned()
+    "the mirror stream closed".to_owned()
 }
 
-/// Performs batches in the order they came.
+/// Performs batches in the order of arrival.
 async fn perform(
     mut batches: mpsc::Receiver<WriteBatch>,
     store: &dyn Store,
@@ -260,7 +264,8 @@ async fn perform(
 ) -> Result<(), String> {
     while let Some(batch) = batches.recv().await {
         let each = batch.writes.iter().map(|write| writer.write(&batch.controller, batch.system, write));
-        // At once, so that the store groups them: default policy is some 150 objects on the way to ready.
+        // All writes of a batch run concurrently, so that the store groups their commits. Default policy is
+        // about 150 objects, which readiness waits for.
         let results = futures_util::future::join_all(each).await;
         let results = results.into_iter().map(result).collect();
         send(

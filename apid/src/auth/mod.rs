@@ -1,18 +1,23 @@
-//! Who makes a request and whether they may: the client of authd, its caches, the policy revisions and the mirror.
+//! The client of authd: authentication, authorization, caches, policy revisions and the policy mirror.
 //!
 //! # Contract
 //!
-//! [`Auth::authenticate`] gives an [`Authenticated`], [`Auth::authorize`] an [`Authorized`]; nothing else can make them, and
-//! every verb takes an `Authorized`. Work of the process itself is authorized by [`Authorized::internal`], with an
-//! identity that the audit log shows. An open watch holds a [`WatchGuard`].
+//! [`Auth::authenticate`] returns an [`Authenticated`], [`Auth::authorize`] an [`Authorized`]. No other
+//! code constructs them, and every verb takes an `Authorized`. [`Authorized::internal`] authorizes work of
+//! the process itself, with an identity that the audit log shows. Every open watch holds a [`WatchGuard`].
 //!
 //! # Invariants
 //!
-//! INVARIANT (fresh policy): a request that arrives after a policy write was acknowledged is never decided on policy
-//! older than that write (design section 2). Three things make it so: the vector advances before the writer is answered
-//! ([`revisions`]); a question carries the vector as it was read before, and authd answers at it or fails; what is kept of
-//! an answer is used only while the vector has not moved ([`decision`], [`identity`], [`watches`]).
-//! INVARIANT (fail closed): no answer from authd is a 503, never an allow.
+//! INVARIANT (fresh policy): a request that arrives after a policy write was acknowledged is never decided
+//! on policy older than that write (design section 2). Three mechanisms ensure this:
+//!
+//! - The policy vector advances before the writer gets its response ([`revisions`]).
+//! - A request to authd carries the vector as read before the request. authd decides at this vector or
+//!   fails.
+//! - A cached response is used only while the vector has not moved ([`decision`], [`identity`],
+//!   [`watches`]).
+//!
+//! INVARIANT (fail closed): when authd gives no response, the client gets 503, never an allow.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -74,44 +79,46 @@ use revisions::Reading;
 use vouched::Vouched;
 use watches::Watches;
 
-/// A caller whose credentials were accepted.
+/// A client whose credentials were accepted.
 #[derive(Clone, Debug)]
 pub struct Authenticated {
     user: Arc<UserInfo>,
     tenure: Arc<Tenure>,
-    /// The rights by which somebody else is this user; none: it is the caller.
+    /// The impersonation rights under which the client acts as this user; empty without impersonation.
     by_right: Vec<Authorized>,
-    /// Where another service said who it is: what is open asks it again.
+    /// Set when an authentication webhook supplied the identity: open watches re-authenticate.
     vouched: Option<Vouched>,
 }
 
 impl Authenticated {
-    /// Whoever made the request, as nobody else.
+    /// The user of the client's own credentials, without impersonation.
     fn caller(user: Arc<UserInfo>, tenure: Arc<Tenure>) -> Self {
         Authenticated { user, tenure, by_right: Vec::new(), vouched: None }
     }
 
-    /// The caller.
+    /// The user.
     pub fn user(&self) -> &Arc<UserInfo> {
         &self.user
     }
 }
 
-/// A request that may go on: who, and what exactly.
+/// An authorized request: the user and the allowed attributes.
 #[derive(Clone, Debug)]
 pub struct Authorized {
     user: Arc<UserInfo>,
     attributes: Arc<Attributes>,
     decided: Arc<Decided>,
     tenure: Arc<Tenure>,
-    /// The rights by which somebody else is this user: what is open ends with any of them.
+    /// The impersonation rights in use. An open watch ends when any of them ends.
     by_right: Vec<Authorized>,
     vouched: Option<Vouched>,
 }
 
 impl Authorized {
-    /// Work of the process itself, which no policy can stop: background loops, and writes that authd asks for. `reason`
-    /// says in the audit log what it is.
+    /// Authorizes work of the process itself, which no policy can deny.
+    ///
+    /// Background loops and the writes that authd requests use this. `reason` describes the work in the
+    /// audit log.
     pub fn internal(user: Arc<UserInfo>, attributes: Attributes, reason: &str) -> Self {
         let decision = Decision { reason: reason.to_owned(), ..Decision::default() };
         Authorized {
@@ -129,34 +136,34 @@ impl Authorized {
         self.decided.validity.is_internal()
     }
 
-    /// The caller.
+    /// The user.
     pub fn user(&self) -> &Arc<UserInfo> {
         &self.user
     }
 
-    /// What was allowed.
+    /// The allowed attributes.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
 
-    /// Why, for the audit log.
+    /// The authorizer's reason, for the audit log.
     pub fn reason(&self) -> &str {
         &self.decided.decision.reason
     }
 }
 
-/// How apid reaches authd.
+/// How apid connects to authd.
 #[derive(Clone, Debug)]
 pub struct AuthOptions {
-    /// authd's unix socket.
+    /// authd's Unix socket.
     pub socket: std::path::PathBuf,
-    /// How long a question may take.
+    /// The timeout of a request to authd.
     pub timeout: Duration,
-    /// The headers an authenticating proxy may set.
+    /// The headers that an authenticating proxy may set.
     pub proxy_headers: ProxyHeaders,
 }
 
-/// The client of authd: one for the process.
+/// The client of authd: one per process.
 pub struct Auth {
     authority: Arc<dyn Authority>,
     revisions: Arc<PolicyRevisions>,
@@ -168,16 +175,18 @@ pub struct Auth {
     identities: IdentityCache,
     decisions: DecisionCache,
     watches: Watches,
-    /// Set once the metrics of the process are there.
+    /// Set when the metrics of the process exist.
     meters: OnceLock<AuthMeters>,
 }
 
 impl Auth {
-    /// Connects to authd and stays connected; returns at once. The vector must be an observer of the store.
+    /// Connects to authd and reconnects after failures; returns at once.
+    ///
+    /// `revisions` must be an observer of the store.
     ///
     /// # Errors
     ///
-    /// The system gave no random bytes.
+    /// The system supplied no random bytes.
     pub fn connect(
         options: AuthOptions,
         revisions: Arc<PolicyRevisions>,
@@ -213,7 +222,7 @@ impl Auth {
         Ok(auth)
     }
 
-    /// Whether requests can be decided now, and if not why. For health checks.
+    /// Checks whether authd can decide requests now, for health checks.
     ///
     /// # Errors
     ///
@@ -222,7 +231,7 @@ impl Auth {
         self.link.health()
     }
 
-    /// What authd wants known though it is ready: configuration files that it does not take. For `/readyz?verbose`.
+    /// Warnings of a ready authd, such as configuration files that it rejected. For `/readyz?verbose`.
     pub fn notes(&self) -> Vec<String> {
         self.link.notes()
     }
@@ -232,26 +241,27 @@ impl Auth {
         self.link.reload_metrics()
     }
 
-    /// Waits until authd is reached.
+    /// Waits until the connection to authd is open.
     pub async fn reached(&self) {
         self.link.wait().await;
     }
 
-    /// Tells that the process ends: authd's going is expected.
+    /// Records the start of the shutdown, so that the loss of authd is expected.
     pub fn ending(&self) {
         self.link.ending();
     }
 
-    /// Why authd cannot be reached; None when it can. Only while it cannot does `/livez` answer by itself.
+    /// Why authd cannot be reached; None while it can. `/livez` responds by itself only while it cannot.
     pub fn unreachable(&self) -> Option<String> {
         self.link.unreachable()
     }
 
-    /// Whether a caller may do something.
+    /// Authorizes a request.
     ///
     /// # Errors
     ///
-    /// 403 when they may not, 503 when authd cannot say; with the reason for the audit log.
+    /// 403 when no authorizer allows the request, 503 when authd gives no decision; with the reason for the
+    /// audit log.
     pub async fn authorize(
         &self,
         who: &Authenticated,
@@ -265,7 +275,11 @@ impl Auth {
             .map_err(|u| Refusal::from(Status::from(u)))?;
         let Decision { reason, evaluation_error, .. } = &decided.decision;
         if !evaluation_error.is_empty() {
-            tracing::warn!(request_id, problem = %evaluation_error, "policy has a problem");
+            tracing::warn!(
+                request_id,
+                problem = %evaluation_error,
+                "authorizer reported an evaluation error; its decision stands"
+            );
         }
         if !decided.decision.allowed() {
             return Err(refusal::forbidden(&who.user, &attributes, reason));
@@ -280,7 +294,8 @@ impl Auth {
         })
     }
 
-    /// A further right of the same caller in the same request (create on update; delete of what a collection holds).
+    /// Authorizes a further action in the same request (create on update; delete for each object of a
+    /// collection).
     ///
     /// # Errors
     ///
@@ -298,17 +313,17 @@ impl Auth {
         self.authorize(&who, attributes, "").await
     }
 
-    /// Whether a user may do something that is no request of theirs: what admission asks about.
+    /// Decides on attributes that are not those of a request; admission plugins use this.
     ///
     /// # Errors
     ///
-    /// 503 when authd cannot say.
+    /// 503 when authd gives no decision.
     pub async fn decision(&self, user: &Arc<UserInfo>, attributes: Attributes) -> Result<Decision, Status> {
         let decided = self.decide(user, &Arc::new(attributes), "").await?;
         Ok(decided.decision.clone())
     }
 
-    /// A decision that holds now: kept, or asked for.
+    /// Returns a valid decision from the cache or from authd.
     async fn decide(
         &self,
         user: &Arc<UserInfo>,
@@ -336,7 +351,8 @@ impl Auth {
         }
     }
 
-    /// Decisions on many requests with one question. For open watches: nothing kept is used.
+    /// Decides on many requests with one request to authd. Open watches use this; it does not read the
+    /// cache.
     async fn ask_batch(
         &self,
         asked: &[(Arc<UserInfo>, Arc<Attributes>)],
@@ -383,12 +399,14 @@ impl Auth {
         decided
     }
 
-    /// Answers a review object: `object` is JSON with apiVersion and kind, decoded, pruned and defaulted; so is the answer,
-    /// with its status.
+    /// Creates a review.
+    ///
+    /// `object` is JSON with apiVersion and kind, decoded, pruned and defaulted. The response has the same
+    /// form, with its status.
     ///
     /// # Errors
     ///
-    /// What authd finds wrong with the object (422 with causes, 400, 403); 503 when it cannot say.
+    /// authd's rejection of the object (422 with causes, 400, 403); 503 when authd does not respond.
     pub async fn review(
         &self,
         by: &Authorized,
@@ -411,7 +429,7 @@ impl Auth {
         }
     }
 
-    /// Drops decisions that nobody needs any more, until the process ends.
+    /// Drops decisions that no request used since the last sweep, until the process ends.
     async fn sweep_decisions(self: Arc<Self>) {
         loop {
             tokio::time::sleep(decision::IDLE).await;

@@ -1,15 +1,20 @@
-//! What the headers of a request present to say who sent it, taken out before anything else sees them.
+//! The credentials in the headers of a request, removed before any other component reads the headers.
 //!
 //! # Contract
 //!
-//! [`Presented::take`] removes `Authorization`, the headers that an authenticating proxy may set, whoever sent them, and the
-//! bearer token that a WebSocket client sends among its sub-protocols (requirements A-BEAR, A-PROXY-18). A token there
-//! must come once and beside a protocol that can be agreed on; a bad one is a bad credential, not the absence of one.
+//! [`Presented::take`] removes these headers (requirements A-BEAR, A-PROXY-18):
+//!
+//! - `Authorization`;
+//! - the headers that an authenticating proxy may set, whichever client sent them;
+//! - the bearer token among the sub-protocols of a WebSocket client.
+//!
+//! The last must occur once, beside a sub-protocol that the server can select. A malformed token is a bad
+//! credential, not a missing one.
 //!
 //! # Invariants
 //!
-//! INVARIANT (seen by nobody else): behind this no header of a request holds a credential, and none that a proxy may set
-//! is left to be taken for one. It has no `Debug`.
+//! INVARIANT (removed for all others): after `take`, no header contains a credential, and no proxy header
+//! is left that could be mistaken for one. The type has no `Debug`.
 
 use apimachinery::names::Names;
 use base64::Engine as _;
@@ -17,7 +22,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The headers that an authenticating proxy sets, as the flags name them. Empty: no proxy is trusted, none is passed on.
+/// The headers of an authenticating proxy, from the flags.
+///
+/// Empty: no proxy is trusted, no header is passed on.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyHeaders {
     /// Full names, lower case.
@@ -37,7 +44,7 @@ impl ProxyHeaders {
     }
 }
 
-/// See the module.
+/// The credentials from the headers of one request; see the module documentation.
 #[derive(Clone, Default)]
 pub struct Presented {
     authorization: Option<HeaderValue>,
@@ -47,7 +54,7 @@ pub struct Presented {
 }
 
 impl Presented {
-    /// Takes it out of a request's headers.
+    /// Removes the credentials from a request's headers.
     pub fn take(headers: &mut HeaderMap, proxies: &ProxyHeaders, names: &Names) -> Self {
         let mut presented =
             Presented { authorization: headers.remove(AUTHORIZATION), ..Presented::default() };
@@ -69,8 +76,10 @@ impl Presented {
         presented
     }
 
-    /// The bearer token. An empty one is none; the scheme's case does not matter (requirements A-BEAR-1, A-BEAR-3). Bytes
-    /// that are not text are a token all the same: one that nobody has, not the absence of one.
+    /// The bearer token.
+    ///
+    /// An empty token counts as none, and the scheme is case-insensitive (requirements A-BEAR-1, A-BEAR-3).
+    /// Bytes that are not UTF-8 count as an invalid token, not as a missing one.
     pub(super) fn token(&self) -> Option<&[u8]> {
         let from_header = || {
             let header = self.authorization.as_ref()?.as_bytes();
@@ -81,19 +90,20 @@ impl Presented {
         from_header().or(self.protocol.as_deref())
     }
 
-    /// The headers that a proxy may have set.
+    /// The headers that an authenticating proxy may have set.
     pub(crate) fn proxy_headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.proxy.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
     }
 
-    /// What is wrong with a credential that cannot be read; empty when there is none such.
+    /// Why a credential is unreadable; empty when every credential is readable.
     pub(super) fn unreadable(&self) -> &'static str {
         self.unreadable
     }
 }
 
-/// The token among the sub-protocols of a WebSocket client, which is left with the others. In a request that is no upgrade it
-/// is taken out all the same, and says nothing.
+/// Removes the bearer token from the WebSocket sub-protocols and keeps the other sub-protocols.
+///
+/// Without a WebSocket upgrade, the token is removed and ignored.
 fn among_protocols(headers: &mut HeaderMap, names: &Names) -> Result<Option<Vec<u8>>, &'static str> {
     let has = |name: HeaderName, word: &str| {
         let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
@@ -115,7 +125,7 @@ fn among_protocols(headers: &mut HeaderMap, names: &Names) -> Result<Option<Vec<
     let Some(first) = tokens.first() else { return Ok(None) };
     let token = match tokens.len() {
         1 => URL_SAFE_NO_PAD.decode(first).map_err(|_| "the token among the sub-protocols is not base64url"),
-        _ => Err("several tokens among the sub-protocols"),
+        _ => Err("several tokens among the sub-protocols; the client must send one"),
     };
     let rest = HeaderValue::from_bytes(&others.join(&b", "[..]));
     let alone = others.is_empty();
@@ -128,12 +138,12 @@ fn among_protocols(headers: &mut HeaderMap, names: &Names) -> Result<Option<Vec<
     }
     let token = token?;
     if std::str::from_utf8(&token).is_err() {
-        return Err("the token among the sub-protocols is not text");
+        return Err("the token among the sub-protocols is not UTF-8");
     }
     match (token.is_empty(), alone) {
         (true, _) => Ok(None),
         (false, true) => {
-            Err("the token among the sub-protocols stands alone: another one must be there to agree on")
+            Err("the token stands alone among the sub-protocols; the client must offer another one")
         }
         (false, false) => Ok(Some(token)),
     }
@@ -214,7 +224,7 @@ mod tests {
             (vec!["a", TOKEN, TOKEN], None, "several tokens", Some("a")),
             (vec!["a", "base64url.bearer.authorization.k8s.io."], None, "", Some("a")),
             (vec!["a", "base64url.bearer.authorization.k8s.io.YQ=="], None, "not base64url", Some("a")),
-            (vec!["a", "base64url.bearer.authorization.k8s.io._w"], None, "not text", Some("a")),
+            (vec!["a", "base64url.bearer.authorization.k8s.io._w"], None, "not UTF-8", Some("a")),
             (
                 vec!["base64url.bearer.authorization.example.YQ"],
                 None,
@@ -235,7 +245,7 @@ mod tests {
         }
         let mut plain = headers(&[("sec-websocket-protocol", TOKEN)]);
         let presented = take(&mut plain, &ProxyHeaders::default());
-        assert_eq!((presented.token(), presented.unreadable()), (None, ""), "no WebSocket request");
+        assert_eq!((presented.token(), presented.unreadable()), (None, ""), "not a WebSocket upgrade");
         assert!(!plain.contains_key(SEC_WEBSOCKET_PROTOCOL), "no credential stays in a header");
     }
 }

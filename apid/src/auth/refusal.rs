@@ -1,4 +1,4 @@
-//! The sentence that a refused client reads (requirements A-AZD-47).
+//! The message of a 403 (requirements A-AZD-47).
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use apimachinery::gvk::GroupResource;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 
-/// Why a request may not go on.
+/// The rejection of a request.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// What the client gets: 403 when authorization refused, 503 when it could not be asked.
+    /// The client's response: 403 from authorization, 503 when authd gives no decision.
     pub status: Box<Status>,
     /// The authorizer's reason, for the audit log.
     pub reason: Arc<str>,
 }
 
 impl From<Status> for Refusal {
-    /// Undecided: no authorizer gave a reason.
+    /// A rejection without a decision: no authorizer gave a reason.
     fn from(status: Status) -> Self {
         Refusal { reason: Arc::from(status.message.as_str()), status: Box::new(status) }
     }
 }
 
-/// A 403 for a user and what they wanted.
+/// A 403 for a user and the rejected attributes.
 pub(super) fn forbidden(user: &UserInfo, attributes: &Attributes, reason: &str) -> Refusal {
     let mut why = sentence(user, attributes);
     if !reason.is_empty() {

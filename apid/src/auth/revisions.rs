@@ -1,23 +1,25 @@
-//! The policy vector: for each component the store revision of the last write that changed what it decides.
+//! The policy vector: for each component the revision of the last write that changed its decisions.
 //!
 //! # Contract
 //!
-//! [`PolicyRevisions`] is an observer of the store: it sees every change before its writer is answered. A component
-//! advances only when the [reduction](super::reduce) of an object changed. A [`Reading`] is taken before authd is asked;
-//! an answer stays true while every component it depends on is no newer than the reading ([`PolicyRevisions::unchanged`]).
-//! The reduced changes go, in order, to whoever subscribed ([`PolicyRevisions::subscribe`]): the mirror.
+//! [`PolicyRevisions`] is an observer of the store: it processes every change before the writer gets its
+//! response. A component advances only when the [reduction](super::reduce) of an object changed. apid takes
+//! a [`Reading`] before a request to authd. The response stays valid while every component it depends on is
+//! no newer than the reading ([`PolicyRevisions::unchanged`]). Subscribers
+//! ([`PolicyRevisions::subscribe`]), such as the mirror, get the reduced changes in order.
 //!
 //! # Invariants
 //!
-//! INVARIANT (fresh policy): when a policy write is acknowledged its component has advanced; whoever reads afterwards sees
-//! it. Components advance before `observed`, and a reading loads `observed` first: a reading as of `r` includes every
-//! policy write up to `r`.
-//! INVARIANT (never back): no value ever decreases, so that an entry that has become invalid stays so.
+//! INVARIANT (fresh policy): when a policy write is acknowledged its component has advanced, and every
+//! later read sees it. Components advance before `observed`, and a reading loads `observed` first: a
+//! reading as of `r` includes every policy write up to `r`.
+//! INVARIANT (never back): no value ever decreases, so that an invalid entry stays invalid.
 //!
 //! # Concurrency
 //!
-//! Reads take no lock. Namespaces and nodes share a fixed number of slots by hash, so that memory stays bounded however
-//! many there ever were; two that share a slot invalidate each other's entries, which costs a question and no more.
+//! Reads take no lock. Namespaces and nodes share a fixed number of slots by hash, so that memory use does
+//! not grow with their number. Two names in one slot invalidate each other's entries, which costs one
+//! request to authd.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -33,9 +35,9 @@ use super::reduce::{Component, Reductions, VOLUMES, graph_part};
 
 /// Slots for namespaces, and as many for nodes.
 const SLOTS: usize = 4096;
-/// Changes that a mirror may lie behind before it starts over with a snapshot.
+/// Limit of the changes that a mirror may lag behind before it restarts with a snapshot.
 const BACKLOG: usize = 4096;
-/// Users of the Node authorizer bear this prefix.
+/// The prefix of the users of the Node authorizer.
 const NODE_USER: &str = "system:node:";
 
 /// The policy vector of this process.
@@ -52,7 +54,7 @@ pub struct PolicyRevisions {
     moved: watch::Sender<u64>,
 }
 
-/// A change that decides, as the mirror sends it.
+/// A policy change, as the mirror sends it.
 #[derive(Clone, Debug)]
 pub(super) struct PolicyChange {
     /// Its revision.
@@ -61,16 +63,16 @@ pub(super) struct PolicyChange {
     pub(super) update: MirrorUpdate,
 }
 
-/// The vector at the moment before a question.
+/// The vector at the moment before a request to authd.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     /// Every policy write up to this revision is included.
     pub(super) as_of: u64,
-    /// The components that the question concerns, for the wire.
+    /// The components that concern the request, for the wire.
     pub(super) at_least: Revisions,
 }
 
-/// The components an answer depends on.
+/// The components that a response depends on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Depends {
     cluster: bool,
@@ -96,8 +98,10 @@ impl PolicyRevisions {
         }
     }
 
-    /// The store was opened at this revision: whatever was written before counts as written at it, so that an authd
-    /// which outlived an apid decides nothing on what it mirrored from the one before.
+    /// Starts at the revision of the opened store.
+    ///
+    /// All components advance to this revision. An authd that outlives an apid therefore never decides on
+    /// the mirror of the previous apid.
     pub fn start_at(&self, revision: Revision) {
         for value in self.values() {
             value.fetch_max(revision.0, Ordering::SeqCst);
@@ -112,37 +116,37 @@ impl PolicyRevisions {
             .chain(self.nodes.values.iter())
     }
 
-    /// Every change up to this revision is in the vector and has gone to the subscribers.
+    /// The revision up to which the vector includes all changes and the subscribers have them.
     pub(super) fn observed(&self) -> u64 {
         self.observed.load(Ordering::SeqCst)
     }
 
-    /// The kinds that decide.
+    /// The table of policy kinds.
     pub(super) fn table(&self) -> &Reductions {
         &self.table
     }
 
-    /// The objects that identities rest on.
+    /// The objects that identities depend on.
     pub(super) fn foundations(&self) -> &Foundations {
         &self.foundations
     }
 
-    /// The changes from now on, in revision order.
+    /// Subscribes to changes from now on, in revision order.
     pub(super) fn subscribe(&self) -> broadcast::Receiver<PolicyChange> {
         self.changes.subscribe()
     }
 
-    /// Tells when any component moved.
+    /// Signals when any component moved.
     pub(super) fn moved(&self) -> watch::Receiver<u64> {
         self.moved.subscribe()
     }
 
-    /// Before a question about what a user may do in a namespace (`""`: in the cluster).
+    /// The reading before an authorization in a namespace (`""`: in the cluster).
     pub(super) fn reading(&self, user: &UserInfo, namespace: &str) -> Reading {
         let as_of = self.observed();
         let node = user.name.strip_prefix(NODE_USER);
         let one = |slots: &Slots, name: &str| [(name.to_owned(), slots.of(name))].into();
-        // The paths of a node lead over volumes, whose part is shared.
+        // The graph paths of a node pass through volumes, which are a shared part.
         let graph = |node: &str| [node, VOLUMES].map(|part| (part.to_owned(), self.nodes.of(part))).into();
         Reading {
             as_of,
@@ -159,13 +163,14 @@ impl PolicyRevisions {
         }
     }
 
-    /// Before a question about who somebody is.
+    /// The reading before an authentication.
     pub(super) fn identity_reading(&self) -> Reading {
         let as_of = self.observed();
         Reading { as_of, at_least: Revisions { identity: self.identity(), ..Revisions::default() } }
     }
 
-    /// Before a question that may concern any component: reviews name users and namespaces of their own.
+    /// The reading before a request that may concern any component: reviews name their own users and
+    /// namespaces.
     pub(super) fn full_reading(&self) -> Reading {
         let as_of = self.observed();
         let newest = self.newest.load(Ordering::SeqCst);
@@ -175,7 +180,7 @@ impl PolicyRevisions {
         }
     }
 
-    /// Whether nothing that an answer depends on was written after the reading it was asked at.
+    /// Whether no write after the reading changed a dependency of the response.
     pub(super) fn unchanged(&self, depends: &Depends, as_of: u64) -> bool {
         let old = |value: &AtomicU64| value.load(Ordering::SeqCst) <= as_of;
         (!depends.cluster || old(&self.cluster))
@@ -189,12 +194,12 @@ impl PolicyRevisions {
         self.identity.load(Ordering::SeqCst)
     }
 
-    /// Whether `identity` has stood still since a reading.
+    /// Whether `identity` has not moved since a reading.
     pub(super) fn identity_unchanged(&self, as_of: u64) -> bool {
         self.identity() <= as_of
     }
 
-    /// The components that an answer names.
+    /// Converts the dependencies of a response from the wire.
     pub(super) fn depends(&self, wire: Option<&Dependencies>) -> Depends {
         let Some(wire) = wire else { return Depends::default() };
         Depends {
@@ -216,13 +221,13 @@ impl PolicyRevisions {
         value.fetch_max(revision, Ordering::SeqCst);
     }
 
-    /// Takes one change in. Whether it was a policy write.
+    /// Applies one change. Returns whether it was a policy write.
     fn take(&self, change: &Change) -> bool {
         let Some(entry) = self.table.of_key(&change.key) else { return false };
         let reduce = |value: &[u8]| {
             let reduced = self.table.reduce(entry, value);
             if reduced.is_none() {
-                tracing::error!(key = %change.key, "a stored policy object cannot be read: it grants nothing");
+                tracing::error!(key = %change.key, "stored policy object cannot be decoded; it grants nothing");
             }
             reduced
         };
@@ -250,7 +255,7 @@ impl PolicyRevisions {
                 key: Some(entry.mirror_key(&change.key)),
             }),
         };
-        // Without a subscriber there is no mirror to keep: the next one begins with a snapshot.
+        // An error means no subscriber: the next mirror begins with a snapshot.
         let _ = self.changes.send(PolicyChange { revision, update: MirrorUpdate { update: Some(update) } });
         true
     }
@@ -357,13 +362,13 @@ mod tests {
             .depends(Some(&Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() }));
 
         vector.observe(&[change("roles/a/r", Some(role("get", "x")), Some(role("get", "y")), 2)]);
-        assert!(vector.unchanged(&depends, reading.as_of), "an annotation decides nothing");
+        assert!(vector.unchanged(&depends, reading.as_of), "an annotation must not change the reduction");
         vector.observe(&[change("roles/a/r", Some(role("get", "y")), Some(role("list", "y")), 3)]);
-        assert!(!vector.unchanged(&depends, reading.as_of), "a verb does");
+        assert!(!vector.unchanged(&depends, reading.as_of), "a verb must change the reduction");
         vector.observe(&[change("roles/a/r", Some(role("list", "y")), None, 4)]);
 
         let sent: Vec<u64> = std::iter::from_fn(|| mirror.try_recv().ok()).map(|c| c.revision).collect();
-        assert_eq!(sent, [1, 3, 4], "the mirror gets what decides, in order");
+        assert_eq!(sent, [1, 3, 4], "the mirror must get each changed reduction, in order");
     }
 
     #[test]

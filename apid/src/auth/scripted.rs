@@ -1,4 +1,4 @@
-//! An authority that answers as a test says, for tests of everything above the wire.
+//! A scripted authority for tests of all layers above the wire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,28 +22,28 @@ use super::*;
 type Hangs = Arc<dyn Fn(&[AuthorizeRequest]) -> bool + Send + Sync>;
 type Authorizer = Box<dyn FnMut(&AuthorizeRequest) -> Result<AuthorizeResponse, Undecided> + Send>;
 
-/// Who and what a test lets in: tokens are user names; `bad` is refused.
+/// A scripted authd: tokens are user names, and `bad` is rejected.
 pub(crate) struct Script {
-    /// Answers authorization.
+    /// Decides authorization requests.
     pub(super) authorize: Mutex<Authorizer>,
-    /// What identities say besides the user.
+    /// The identity without its user.
     pub(crate) identity: Mutex<Identity>,
-    /// How long identities and refusals may be kept, in milliseconds.
+    /// The TTL of identities and rejections in milliseconds.
     pub(super) ttl: AtomicU64,
-    /// The configuration that answers.
+    /// The epoch of the responses.
     pub(crate) epoch: Mutex<Epoch>,
-    /// Questions asked so far.
+    /// The number of requests so far.
     pub(crate) asked: AtomicUsize,
-    /// The token that is refused: `bad` unless a test says another.
+    /// The rejected token: `bad` unless a test sets another.
     refused: Mutex<String>,
-    /// The batches that are not answered, until a test says others.
+    /// The batches that get no response, until a test changes the predicate.
     hangs: watch::Sender<Hangs>,
-    /// Logins of whom it cannot be said who they are.
+    /// The number of next authentications that fail with 503.
     unsaid: AtomicUsize,
 }
 
 impl Script {
-    /// With an authorizer.
+    /// A script with an authorizer.
     pub(super) fn new(
         authorize: impl FnMut(&AuthorizeRequest) -> Result<AuthorizeResponse, Undecided> + Send + 'static,
     ) -> Arc<Self> {
@@ -59,35 +59,36 @@ impl Script {
         })
     }
 
-    /// Refuses this token, and no other, from now on.
+    /// Rejects only this token from now on.
     pub(super) fn refuse(&self, token: &str) {
         token.clone_into(&mut self.refused.lock());
     }
 
-    /// Answers none of these batches from now on, and those that were left waiting and are not among them.
+    /// Withholds the response to the selected batches from now on, and responds to pending batches that are
+    /// not selected.
     pub(super) fn hang_batches(&self, which: impl Fn(&[AuthorizeRequest]) -> bool + Send + Sync + 'static) {
         self.hangs.send_replace(Arc::new(which));
     }
 
-    /// Answers no batch that asks about this user.
+    /// Withholds the response to batches that contain this user.
     pub(super) fn hang_batches_of(&self, user: &'static str) {
         self.hang_batches(move |batch| {
             batch.iter().any(|one| one.user.as_ref().is_some_and(|it| it.name == user))
         });
     }
 
-    /// Cannot say of the next logins who they are.
+    /// Fails the next authentications with 503.
     pub(super) fn cannot_say(&self, logins: usize) {
         self.unsaid.store(logins, Ordering::SeqCst);
     }
 
-    /// Questions asked since this was last called.
+    /// The number of requests since the last call.
     pub(crate) fn questions(&self) -> usize {
         self.asked.swap(0, Ordering::SeqCst)
     }
 }
 
-/// An answer with a verdict and nothing else.
+/// A response with a verdict and nothing else.
 pub(crate) fn verdict(allowed: bool) -> AuthorizeResponse {
     let verdict = if allowed { Verdict::Allow } else { Verdict::Deny };
     AuthorizeResponse { verdict: verdict.into(), ..AuthorizeResponse::default() }
@@ -136,7 +137,7 @@ impl Authority for Script {
             }
             Ask::Authorize(request) => decide_response::Answer::Authorize((self.authorize.lock())(&request)?),
             Ask::AuthorizeBatch(batch) => {
-                // Never an error: the sender is here.
+                // Cannot fail: the script owns the sender.
                 let _ = self.hangs.subscribe().wait_for(|hangs| !hangs(&batch.requests)).await.is_ok();
                 let mut authorize = self.authorize.lock();
                 let responses = batch.requests.iter().map(&mut *authorize).collect::<Result<_, _>>()?;
@@ -164,7 +165,7 @@ impl Authority for Script {
 }
 
 impl Auth {
-    /// Over a script instead of authd. Call inside a tokio runtime.
+    /// Uses a script instead of authd. Call inside a tokio runtime.
     pub(crate) fn scripted(
         script: Arc<Script>,
         revisions: Arc<PolicyRevisions>,
@@ -177,7 +178,7 @@ impl Auth {
         Auth::over(script, link, revisions, clock, ProxyHeaders::default()).unwrap()
     }
 
-    /// Everybody may do everything; tokens are user names, no token is anonymous, `bad` is refused.
+    /// Allows everything: tokens are user names, no token is anonymous, `bad` is rejected.
     pub(crate) fn open_to_all(clock: Arc<dyn Clock>) -> Arc<Self> {
         let revisions = Arc::new(PolicyRevisions::new(Reductions::for_tests()));
         Auth::scripted(Script::new(|_| Ok(verdict(true))), revisions, clock)

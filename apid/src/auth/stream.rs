@@ -1,16 +1,17 @@
-//! The client of `Decide.Stream`: one long-lived stream, many questions open at a time.
+//! The client of `Decide.Stream`: one long-lived stream with many concurrent requests.
 //!
 //! # Contract
 //!
-//! [`Client::connect`] returns at once and keeps a stream open, reconnecting with backoff. A question waits a moment for a
-//! stream that is being reopened, then for its answer; every other outcome is an [`Undecided`].
+//! [`Client::connect`] returns at once and keeps a stream open, reconnecting with back-off. A request waits
+//! for a short time for a stream that is being reopened, then for its response. Every other outcome is an
+//! [`Undecided`].
 //!
 //! # Concurrency
 //!
-//! Questions go through one queue: what waits there goes out in one write. The stream has a connection of its own, and one
-//! task that writes the questions, reads the answers and hands each to whoever asked (see [`serving::together`]). When the
-//! stream breaks all open questions fail at once. A caller that goes away leaves its question behind, whose answer is
-//! dropped. Other calls share a second connection.
+//! Requests go through one queue, and all queued requests go out in one write. The stream has its own
+//! connection and one task, which writes the requests, reads the responses and wakes the waiting callers
+//! (see [`serving::together`]). When the stream breaks, all pending requests fail at once. The response to
+//! a request of a dropped future is discarded. Other calls share a second connection.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -46,25 +47,28 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use super::authority::{Authority, Undecided};
 use super::link::Link;
 
-/// Questions that may wait to be written.
+/// Limit of the queued requests.
 const QUEUE: usize = 4096;
-/// What stands in the `:authority` header; where to, the socket says.
+/// The `:authority` header. The socket determines the destination.
 const ORIGIN: &str = "http://authd";
-/// How often authd is asked for a sign of life, and how long it may take to give it: one that hangs is lost, so that what
-/// is cached of its answers does not serve for ever.
+/// The interval of keep-alive pings.
+///
+/// An authd that hangs counts as lost after the timeout [`SILENCE`], so that its cached responses expire.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(3);
-/// How long a question waits for a stream that is being reopened.
+/// How long a request waits for a stream that is being reopened.
 const REOPENING: Duration = Duration::from_millis(300);
-/// The first pause before reconnecting; doubled up to [`LONGEST_PAUSE`]: without authd nothing is served, and to find no
-/// one at a unix socket costs some microseconds.
+/// The first pause before a reconnection; it doubles up to [`LONGEST_PAUSE`].
+///
+/// The pauses are short: apid serves nothing without authd, and a failed connection to a Unix socket costs
+/// some microseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// The pause after authd said that it will not: until somebody starts it with other flags it says so again, and logs it.
+/// The pause after a rejection by authd, which repeats and logs the rejection until its flags change.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-/// Bytes of the largest message: a review of a body as large as one may be, with room.
+/// Limit of a message in bytes: a review with the largest request body, and a margin.
 const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
-/// Flow-control window, so that a burst of questions does not wait for the other side.
+/// The flow-control window, large enough for a burst of requests.
 const WINDOW: u32 = 4 * 1024 * 1024;
 
 /// A connection to authd that is kept open.
@@ -73,7 +77,7 @@ pub(super) struct Client {
     timeout: Duration,
 }
 
-/// The stream that is open now.
+/// The current stream.
 #[derive(Clone)]
 struct Open {
     questions: mpsc::Sender<DecideRequest>,
@@ -81,10 +85,10 @@ struct Open {
     channel: Channel,
 }
 
-/// The questions without an answer.
+/// The requests without a response.
 struct Pending {
     next: AtomicU64,
-    /// None once the stream is closed: a question that comes late fails instead of waiting for nobody.
+    /// None after the stream is closed: a late request fails at once.
     waiting: Mutex<Option<HashMap<u64, oneshot::Sender<DecideResponse>>>>,
 }
 
@@ -109,7 +113,7 @@ impl Pending {
     }
 }
 
-/// A question that is forgotten when its asker goes away.
+/// A pending request, removed on drop.
 struct Asked<'p> {
     pending: &'p Pending,
     id: u64,
@@ -122,7 +126,7 @@ impl Drop for Asked<'_> {
 }
 
 impl Client {
-    /// Connects to a unix socket in the background.
+    /// Connects to a Unix socket in the background.
     pub(super) fn connect(socket: PathBuf, timeout: Duration, link: Arc<Link>) -> Self {
         let (sender, open) = watch::channel(None);
         tokio::spawn(keep_open(socket, link, sender));
@@ -146,7 +150,7 @@ impl Client {
         let (asked, answered) = open.pending.add()?;
         let request = DecideRequest { id: asked.id, request_id: request_id.to_owned(), ask: Some(ask) };
         open.questions.send(request).await.map_err(|_| no_stream())?;
-        answered.await.map_err(|_| Undecided::Unreachable("the stream broke before the answer".to_owned()))
+        answered.await.map_err(|_| Undecided::Unreachable("the stream closed before the response".to_owned()))
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, Undecided>>) -> Result<T, Undecided> {
@@ -158,14 +162,18 @@ fn no_stream() -> Undecided {
     Undecided::Unreachable("no stream is open".to_owned())
 }
 
-/// A call that failed: the connection's fault, or an answer of authd that is none.
+/// Classifies a failed call: a connection failure, or an invalid response.
 fn broken(status: tonic::Status) -> Undecided {
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
             Undecided::Unreachable(status.message().to_owned())
         }
         code => {
-            tracing::error!(%code, message = status.message(), "authd could not make sense of a question");
+            tracing::error!(
+                %code,
+                message = status.message(),
+                "authd returned an unexpected gRPC status; the request fails"
+            );
             Undecided::Malformed
         }
     }
@@ -214,7 +222,7 @@ impl Authority for Client {
     }
 }
 
-/// Opens a channel over a unix socket.
+/// Opens a channel over a Unix socket.
 pub(super) async fn channel(socket: &std::path::Path) -> Result<Channel, tonic::transport::Error> {
     let path = socket.to_owned();
     Endpoint::from_static(ORIGIN)
@@ -230,11 +238,11 @@ pub(super) async fn channel(socket: &std::path::Path) -> Result<Channel, tonic::
         .await
 }
 
-/// Asks authd's health service over a connection of its own.
+/// Calls authd's health service over a new connection.
 ///
 /// # Errors
 ///
-/// authd cannot be reached, or does not answer as a health service does.
+/// authd cannot be reached, or its response is not one of a health service.
 pub(crate) async fn check_health(socket: &std::path::Path) -> Result<(), String> {
     let channel = channel(socket).await.map_err(|error| with_source(&error))?;
     let mut client = HealthClient::new(channel);
@@ -248,12 +256,12 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// From the shortest pause.
+    /// Starts with the shortest pause.
     pub(super) fn new() -> Self {
         Backoff { next: FIRST_PAUSE }
     }
 
-    /// The next attempt after success begins with the shortest pause again.
+    /// Resets to the shortest pause after a success.
     pub(super) fn reset(&mut self) {
         self.next = FIRST_PAUSE;
     }
@@ -264,14 +272,15 @@ impl Backoff {
         self.next = (self.next * 2).min(LONGEST_PAUSE);
     }
 
-    /// The next pause follows a refusal.
+    /// Sets the next pause to that after a rejection.
     pub(super) fn refused(&mut self) {
         self.next = REFUSED_PAUSE;
     }
 }
 
-/// Keeps a stream open until the client is dropped. What is wrong with one must not end this: without a stream that is
-/// told to be lost, what is cached would serve for ever.
+/// Keeps a stream open until the client is dropped.
+///
+/// A panic must not end this loop: without the report of the loss, cached responses would serve for ever.
 async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<Open>>) {
     let mut backoff = Backoff::new();
     loop {
@@ -285,7 +294,7 @@ async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<
             open.pending.close();
         }
         link.lost(&why);
-        tracing::debug!(reason = %why, "the decision stream is closed");
+        tracing::debug!(reason = %why, "decision stream closed; reconnecting");
         tokio::select! {
             () = backoff.pause() => {}
             () = open.closed() => return,
@@ -304,7 +313,7 @@ async fn serve_once(
     together(|spawner| converse(stream, spawner, channel, link, open, backoff)).await
 }
 
-/// The stream's own connection, from its handshake to its end.
+/// Runs the stream's own connection, from its handshake to its end.
 async fn converse(
     stream: LocalStream,
     spawner: Spawner,
@@ -332,15 +341,15 @@ async fn converse(
         let mut answers = client
             .stream(ReceiverStream::new(outgoing))
             .await
-            .map_err(|status| format!("the decision stream was refused: {}", status.message()))?
+            .map_err(|status| format!("authd rejected the decision stream: {}", status.message()))?
             .into_inner();
         let pending = Arc::new(Pending::new());
         open.send_replace(Some(Open { questions, pending: pending.clone(), channel }));
         link.connected();
         backoff.reset();
-        tracing::info!("the decision stream to authd is open");
+        tracing::info!("decision stream to authd opened");
         while let Some(response) = answers.message().await.map_err(|status| status.message().to_owned())? {
-            // None: its asker has gone away.
+            // None: the caller was dropped.
             if let Some(asker) = pending.take(response.id) {
                 let _ = asker.send(response);
             }
@@ -348,7 +357,7 @@ async fn converse(
         Ok(())
     };
     tokio::select! {
-        // The answers that came before the end are given first.
+        // Responses that arrived before the end of the connection are delivered first.
         biased;
         ended = exchange => ended,
         broke = connection => broke.map_err(|error| with_source(&error)),
@@ -356,13 +365,13 @@ async fn converse(
     }
 }
 
-/// An error and what caused it, in one line: tonic's own text says `transport error` and no more.
+/// The error and its sources in one line: tonic's own text is only `transport error`.
 pub(super) fn with_source(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
-        // Some errors say no more than what they wrap.
+        // Some errors repeat the text of their source.
         if !text.ends_with(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);

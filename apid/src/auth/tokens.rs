@@ -1,4 +1,4 @@
-//! Service-account tokens: authd signs them and knows the keys.
+//! Service-account tokens: authd holds the keys and signs the tokens.
 
 use apimachinery::status::Status;
 use authproto::auth::{
@@ -9,11 +9,13 @@ use super::Auth;
 use super::authority::{Undecided, from_failure};
 
 impl Auth {
-    /// A token as the request describes it; that its account and what it is bound to exist is the caller's to know.
+    /// Issues a service-account token.
+    ///
+    /// The caller checks that the account and the bound object exist.
     ///
     /// # Errors
     ///
-    /// 500 when no key signs tokens, 503 when authd cannot be asked.
+    /// 500 when no signing key is configured, 503 when authd does not respond.
     pub async fn issue_token(&self, request: IssueTokenRequest) -> Result<IssuedToken, Status> {
         match self.authority.issue_token(request).await?.outcome {
             Some(Outcome::Token(token)) => Ok(token),
@@ -25,11 +27,12 @@ impl Auth {
         }
     }
 
-    /// The keys that verify tokens, and the discovery document of their issuer. `address`: host and port of this server.
+    /// The keys that verify tokens, and the issuer's discovery document. `address`: host and port of this
+    /// server.
     ///
     /// # Errors
     ///
-    /// 503 when authd cannot be asked.
+    /// 503 when authd does not respond.
     pub async fn keys(&self, address: &str) -> Result<KeysResponse, Status> {
         Ok(self.authority.keys(KeysRequest { address: address.to_owned() }).await?)
     }

@@ -1,16 +1,17 @@
-//! Callers of whom another service said who they are, for a time: what stays open asks it again.
+//! Re-authentication of open watches whose identity a webhook supplied for a limited time.
 //!
 //! # Contract
 //!
-//! A watch of such a caller holds what was shown for as long as it is open, as the request that showed it would. When the
-//! time of the answer is over it is shown again ([`Vouching::again`]): the watch goes on while it is the same user's, and
-//! ends with 401 when not, also where the service fails, as a request would then be refused. Where it cannot be said now,
-//! nothing goes out until it can. Times are those of the monotonic clock: the wall clock may be set back.
+//! Such a watch holds a copy of the credentials while it is open. When the TTL of the webhook response
+//! ends, [`Vouching::again`] re-authenticates with this copy. The watch continues when the user is the
+//! same. It ends with 401 otherwise, also when the webhook fails, because a new request would be rejected
+//! too. While authd gives no response, no event goes out. Times are on the monotonic clock, because the
+//! wall clock can be set back.
 //!
 //! # Invariants
 //!
-//! INVARIANT (secrets stay secret): what was shown lives in the request and in the watch that it became, never in a cache,
-//! and is not printed.
+//! INVARIANT (secrets stay secret): the copy lives in the request and in its watch, never in a cache. It
+//! has no `Debug`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,7 @@ use super::decision::{Expiry, WATCHED};
 use super::presented::Presented;
 use super::{Auth, Authenticated};
 
-/// A copy of what a request showed.
+/// A copy of a request's credentials.
 struct Shown {
     presented: Presented,
     certificate_chain: Vec<Bytes>,
@@ -54,11 +55,11 @@ impl Shown {
     }
 }
 
-/// Another service said whose the credential is.
+/// An identity from a webhook.
 #[derive(Clone)]
 pub(super) struct Vouched {
     shown: Arc<Shown>,
-    /// Who it was: the caller, also where they are somebody else by right.
+    /// The user of the credentials, before impersonation.
     user: Arc<UserInfo>,
     until: Expiry,
 }
@@ -70,7 +71,7 @@ impl std::fmt::Debug for Vouched {
 }
 
 impl Authenticated {
-    /// The same, with what they showed where another service vouches for them.
+    /// Adds a copy of the credentials when a webhook supplied the identity.
     pub(super) fn vouched_until(mut self, credentials: &Credentials<'_>, until: Option<Expiry>) -> Self {
         let shown =
             |until| Vouched { shown: Arc::new(Shown::of(credentials)), user: Arc::clone(&self.user), until };
@@ -79,31 +80,31 @@ impl Authenticated {
     }
 }
 
-/// What an open watch has of it.
+/// The re-authentication state of an open watch.
 pub(super) struct Vouching {
     vouched: Vouched,
-    /// The monotonic time at which to show it again, in nanoseconds: shown sooner, the answer that is kept would count once
-    /// more.
+    /// The monotonic time of the next re-authentication in nanoseconds. An earlier one would only hit the
+    /// identity cache.
     due: AtomicU64,
 }
 
 impl Vouching {
-    /// From the answer of a request on.
+    /// The state after the authentication of the request.
     pub(super) fn new(vouched: Vouched, now: Duration) -> Self {
         let due = AtomicU64::new(due(Some(vouched.until), now));
         Vouching { vouched, due }
     }
 
-    /// How much longer the answer counts; zero: it must be shown again.
+    /// The time until the next re-authentication; zero when it is due.
     pub(super) fn left(&self, now: Duration) -> Duration {
         Duration::from_nanos(self.due.load(Ordering::SeqCst)).saturating_sub(now)
     }
 
-    /// Shows it again.
+    /// Re-authenticates with the stored credentials.
     ///
     /// # Errors
     ///
-    /// 401: it is nobody's any more, or another's; 503: authd cannot say.
+    /// 401 when the credentials are rejected or belong to another user; 503 when authd gives no response.
     pub(super) async fn again(&self, auth: &Auth) -> Result<(), Status> {
         let who = auth.identify(&self.vouched.shown.credentials(), None).await?;
         if who.user != self.vouched.user {
@@ -115,7 +116,7 @@ impl Vouching {
     }
 }
 
-/// At the end of the answer's time, and not at once where nothing is to be kept.
+/// The end of the TTL, and at least [`WATCHED`] from now, for webhooks that forbid caching.
 fn due(until: Option<Expiry>, now: Duration) -> u64 {
     let least = now.saturating_add(WATCHED);
     let due = until.map_or(least, |until| until.end().max(least));

@@ -1,26 +1,27 @@
-//! Says in the log what keeps authd from deciding: a socket nobody listens on, other names, a file authd cannot read.
+//! Logs why authd does not decide: no listener on the socket, different names, an unreadable file.
 //!
 //! # Contract
 //!
-//! A start in the right order is silent: only what has lasted [`PATIENCE`] is said, at the default level, with the reason
-//! that `/readyz?verbose` gives and the socket that was dialled. It is said again seldom, and once more when it is over.
+//! A start in the right order logs nothing. A problem that lasts [`PATIENCE`] is logged at the default
+//! level, with the reason from `/readyz?verbose` and the path of the socket. The log line repeats at
+//! growing intervals, and one more line reports the end of the problem.
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::Auth;
 
-/// Two processes that are started together find each other in less.
+/// The delay of the first line: two processes that start together connect within this time.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// After this it is said a second time, and each time after twice as long.
+/// The interval between the first and the second line; it doubles from then on.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The longest silence.
+/// The longest interval.
 const SILENCE: Duration = Duration::from_secs(3600);
-/// How often it is looked at.
+/// The interval of the checks.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Auth {
-    /// Tells the log when requests cannot be decided, and why; never ends.
+    /// Logs when and why authd does not decide; never returns.
     pub async fn tell_what_is_missing(&self, socket: &Path) {
         let mut waiting = Waiting::new();
         loop {
@@ -28,7 +29,7 @@ impl Auth {
                 Some(Word::Missing(reason)) if !self.link.is_ending() => tracing::warn!(
                     reason,
                     socket = %socket.display(),
-                    "authd does not decide: requests wait for it, or are answered 503"
+                    "authd does not decide; requests wait or get 503"
                 ),
                 Some(Word::There) => tracing::info!("authd decides again"),
                 Some(Word::Missing(_)) | None => {}
@@ -38,20 +39,20 @@ impl Auth {
     }
 }
 
-/// What there is to say.
+/// A line to log.
 #[derive(Debug, PartialEq, Eq)]
 enum Word {
-    /// Requests cannot be decided, for this reason.
+    /// authd cannot decide, for this reason.
     Missing(String),
-    /// They can, after it was said that they could not.
+    /// authd decides again, after a logged problem.
     There,
 }
 
-/// What was said, and when it is said again.
+/// The schedule of the log lines.
 struct Waiting {
-    /// When the next word is due; None while all is well.
+    /// When the next line is due; None while authd decides.
     due: Option<Duration>,
-    /// From this word to the one after it; None when none was said.
+    /// The interval after the next line; None when no line was logged.
     pause: Option<Duration>,
 }
 
@@ -60,7 +61,7 @@ impl Waiting {
         Waiting { due: None, pause: None }
     }
 
-    /// What to say at this moment.
+    /// The line to log at this moment.
     fn look(&mut self, now: Duration, health: Result<(), String>) -> Option<Word> {
         let Err(reason) = health else {
             self.due = None;
@@ -88,7 +89,11 @@ mod tests {
     fn what_lasts_is_said_once_then_seldom_and_its_end_too() {
         let mut waiting = Waiting::new();
         let missing = |why: &str| Some(Word::Missing(why.to_owned()));
-        assert_eq!(at(&mut waiting, 0, Err("no such file")), None, "authd may be a moment behind");
+        assert_eq!(
+            at(&mut waiting, 0, Err("no such file")),
+            None,
+            "a short delay of authd must not be logged"
+        );
         assert_eq!(at(&mut waiting, 3, Err("no such file")), missing("no such file"));
         let said: Vec<u64> =
             (4..20_000).filter(|&now| at(&mut waiting, now, Err("other names")).is_some()).collect();

@@ -1,35 +1,39 @@
-//! Open watches and the authorization they live on.
+//! Open watches and their authorization.
 //!
 //! # Contract
 //!
-//! [`Auth::guard`] registers an open watch. Before an event goes out the stream asks [`WatchGuard::admits`] (a load); when
-//! that says no it awaits [`WatchGuard::renew`], whose error ends the stream. Beside the events the stream awaits
-//! [`WatchGuard::changed`], which returns when the authorization ended or can no longer be confirmed; `renew` then gives
-//! the reason.
+//! [`Auth::guard`] registers an open watch. Before an event the stream calls [`WatchGuard::admits`] (an
+//! atomic load). On false it awaits [`WatchGuard::renew`], whose error ends the stream. Beside the events
+//! the stream awaits [`WatchGuard::changed`], which returns when the authorization ends or cannot be
+//! confirmed. `renew` then returns the reason.
 //!
 //! # Invariants
 //!
-//! INVARIANT (fresh watches): no event with a revision above a policy write is delivered on an authorization older than
-//! that write. An authorization as of `r` includes every policy write up to `r`; one whose dependencies have not moved
-//! since is as good as new, because policy writes advance the vector before the event can be seen.
-//! INVARIANT (no longer than it was told): where another service decides or says who somebody is, a watch lives on its
-//! answer for the time that this is kept and [`WATCHED`](super::decision::WATCHED) at least, then it is asked again: once
-//! in that time, not at every event. What happened before a question may go out on its answer, however short that lives.
+//! INVARIANT (fresh watches): no event with a revision above a policy write is delivered on an
+//! authorization older than that write. An authorization as of `r` includes every policy write up to `r`.
+//! An older authorization is equivalent while its dependencies have not moved, because policy writes
+//! advance the vector before the event becomes visible.
+//! INVARIANT (no longer than the TTL): a watch relies on a webhook response for its TTL, and for
+//! [`WATCHED`](super::decision::WATCHED) at least. Then apid sends a new request: one per TTL, not one per
+//! event. An event from before a request may go out on its response, however short the TTL.
 //!
 //! # Concurrency
 //!
-//! Streams of the same user with the same attributes share one [`Held`]. A task, the warden, has those authorized anew whose
-//! policy moved, in batches; streams that wait in `renew` wake it. So ten thousand watches of a hundred users cost a hundred
-//! questions in one batch. It waits for no answer, and what is being asked about is not asked about twice at a time. Those
-//! that live on another service's answer are asked about each by itself, and so are beside it those of a batch that is not
-//! answered within [`PROMPT`], since one of it may need such a service now: a service that hangs delays the end of no other
-//! watch by more than that. A watch made as somebody else holds, beside its own, the rights to be them.
+//! Streams of the same user with the same attributes share one [`Held`]. The re-authorization task
+//! re-authorizes those whose policy moved, in batches. A stream in `renew` wakes the task. Ten thousand
+//! watches of a hundred users thus cost a hundred authorizations in one batch. The task does not wait for
+//! responses, and an authorization has at most one refresh in progress.
 //!
-//! At most [`APART`] questions that are about one each are open at a time, so that a slow authd gets no more of them than
-//! that however many watches there are, and ordinary requests find room at it. The others have their turn in the order in
-//! which they came: while a service hangs for more watches than that, the end of another that came after them is delayed,
-//! besides, by the time that questions are given up after (the timeout of a question to authd) for each full [`APART`] of
-//! them. Its events wait meanwhile, and [`WatchGuard::renew`] fails when they waited too long.
+//! An authorization with a TTL gets a request of its own. When a batch has no response within [`PROMPT`],
+//! each of its authorizations also gets a request of its own: one may now need a webhook. A webhook that
+//! hangs therefore delays the end of other watches by at most [`PROMPT`]. An impersonated watch also holds
+//! the impersonation rights.
+//!
+//! At most [`APART`] such single requests are open at a time. This limits the load on a slow authd and
+//! leaves room for ordinary requests. Further single requests wait in FIFO order. When a webhook hangs for
+//! more watches than [`APART`], later watches end later: by one timeout of a request to authd for each full
+//! [`APART`] ahead of them. Their events wait meanwhile, and [`WatchGuard::renew`] fails after
+//! [`PATIENCE`].
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -55,24 +59,27 @@ use super::revisions::PolicyRevisions;
 use super::vouched::Vouching;
 use super::{Auth, Authorized};
 
-/// Questions in one batch.
+/// Limit of the authorizations in one batch.
 pub(super) const BATCH: usize = 256;
-/// Bytes of the questions in one batch: well below the largest message that authd takes, which one selector alone, as
-/// long as the headers of a request may be, does not reach.
+/// Limit of the size of a batch in bytes.
+///
+/// It is well below authd's largest message. A single selector, as long as request headers may be, stays
+/// below it.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// Questions about one each that are open at a time: well below what authd lets wait
-/// of one stream (10,000), where ordinary requests wait too, and many enough that a service that hangs for some hundred
-/// watches delays no other.
+/// Limit of the open single requests.
+///
+/// It is well below authd's limit of waiting requests per stream (10,000), which ordinary requests share. A
+/// webhook that hangs for some hundred watches does not exhaust it.
 pub(super) const APART: usize = 1024;
-/// How long a batch waits for its answer alone.
+/// How long a batch waits before the single requests start.
 const PROMPT: Duration = Duration::from_millis(500);
-/// Policy that moves all the time is looked at so often, unless a stream waits.
+/// The shortest interval between two passes of the re-authorization task, unless a stream waits.
 const PAUSE: Duration = Duration::from_millis(20);
-/// After a failed question.
+/// The delay after a failed request.
 const RETRY: Duration = Duration::from_millis(200);
-/// What has no end is looked at so often.
+/// The wait when no deadline exists.
 const LONG: Duration = Duration::from_secs(3600);
-/// Milliseconds by which the wall clock must differ from the monotonic clock to count as set.
+/// The least step of the wall clock against the monotonic clock that counts, in milliseconds.
 const CLOCK_STEP_MS: u64 = 250;
 /// How long a stream waits for its authorization to be confirmed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -80,17 +87,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// All open watches.
 pub(super) struct Watches {
     held: Mutex<HashMap<Key, Weak<Held>>>,
-    /// A stream waits in `renew`: for the warden, at once.
+    /// Wakes the re-authorization task at once: a stream waits in `renew`.
     wake: Notify,
-    /// Policy moved while an authorization was asked about: for the warden, in its time.
+    /// Wakes the re-authorization task for its next pass: policy moved during a refresh.
     passed_over: Notify,
-    /// The `identity` component when the warden last looked.
+    /// The `identity` component at the last pass.
     identity_seen: AtomicU64,
-    /// The era when it last looked.
+    /// The era at the last pass.
     era_seen: AtomicU64,
-    /// Milliseconds between the two clocks when it last looked.
+    /// The difference of the two clocks at the last pass, in milliseconds.
     clock_offset_seen: AtomicI64,
-    /// A permit for each question about one.
+    /// One permit for each single request.
     apart: Semaphore,
 }
 
@@ -110,13 +117,13 @@ impl Default for Watches {
 
 type Key = (Arc<UserInfo>, Arc<Attributes>);
 
-/// The authorization that streams of one user with one purpose share.
+/// The authorization that streams of one user with the same attributes share.
 struct Held {
     key: Key,
     standing: ArcSwap<Standing>,
-    /// It is being asked about.
+    /// Whether a refresh is in progress.
     claimed: AtomicBool,
-    /// Counts the reasons to look at it again.
+    /// Counts the reasons to check the state again.
     signal: watch::Sender<u64>,
 }
 
@@ -125,17 +132,17 @@ enum Standing {
     Refused(Refusal),
 }
 
-/// One open watch's hold on its authorization.
+/// The authorization of one open watch.
 pub struct WatchGuard {
     auth: Arc<Auth>,
-    /// The watch's own, then the rights by which somebody else is its user.
+    /// The watch's own authorization first, then the impersonation rights.
     held: Vec<Arc<Held>>,
     tenure: Arc<Tenure>,
     vouching: Option<Vouching>,
 }
 
 impl Auth {
-    /// Registers an open watch. Work of the process itself needs no policy: its guard admits everything.
+    /// Registers an open watch. The guard of internal work admits every event.
     pub fn guard(self: &Arc<Self>, authorized: &Authorized) -> WatchGuard {
         let hold = |authorized: &Authorized| {
             let key: Key = (authorized.user.clone(), authorized.attributes.clone());
@@ -148,8 +155,9 @@ impl Auth {
         WatchGuard { auth: self.clone(), held, tenure: authorized.tenure.clone(), vouching }
     }
 
-    /// Whether an authorization covers events up to a revision: it was asked after the policy writes below, or none that
-    /// matters came since.
+    /// Whether an authorization covers events up to a revision.
+    ///
+    /// The authorization is as of this revision or later, or its dependencies have not moved since.
     fn confirms(&self, validity: &Validity, revision: u64) -> bool {
         if validity.is_internal() {
             return true;
@@ -159,13 +167,16 @@ impl Auth {
         self.link.cache_serves() && (covered() || validity.stands(&self.revisions, epoch, &*self.clock))
     }
 
-    /// The warden: has open watches authorized anew when policy moves or their time is over, until the process ends.
+    /// Runs the re-authorization task until the process ends.
+    ///
+    /// The task re-authorizes open watches when policy moves or a TTL ends.
     pub(super) async fn keep_watches(self: Arc<Self>) {
         let mut moved = self.revisions.moved();
         let mut epoch = self.epochs.changed();
         let Watches { wake, passed_over, .. } = &self.watches;
         loop {
-            // The tick notices what has no event of its own: expiry by time, and the end of the grace after authd was lost.
+            // The tick covers changes without an event: expiry, and the end of the grace period after the
+            // loss of authd.
             tokio::select! {
                 _ = moved.changed() => {}
                 _ = epoch.changed() => self.drop_caches(),
@@ -182,8 +193,9 @@ impl Auth {
         }
     }
 
-    /// Tells the streams that their identities may have ended, then has every shared authorization that no longer holds,
-    /// and is not being asked about, asked about anew. Waits for nothing.
+    /// Signals streams whose identity may have ended, then starts a refresh of each stale authorization.
+    ///
+    /// Authorizations with a refresh in progress are skipped. Does not wait for responses.
     fn look_at_watches(self: &Arc<Self>) {
         let open = self.watches.all();
         let (moved, ended) =
@@ -204,7 +216,8 @@ impl Auth {
         }
     }
 
-    /// With one question; where its answer is not there at once, with one for each beside it, and what comes first counts.
+    /// Refreshes authorizations with one batch request. After [`PROMPT`], single requests run beside it;
+    /// the first response counts.
     async fn renew_together(self: Arc<Self>, claims: Vec<Claim>) {
         let keys: Vec<Key> = claims.iter().map(|claim| claim.held.key.clone()).collect();
         let mut together = pin!(self.ask_batch(&keys));
@@ -227,10 +240,10 @@ impl Auth {
         }
     }
 
-    /// With a question for each: one that waits for another service keeps no other waiting, while fewer than [`APART`] do.
+    /// Refreshes each authorization with a single request, at most [`APART`] at a time.
     async fn renew_apart(&self, claims: &[Claim]) {
         let each = claims.iter().map(async |claim| {
-            // Never closed.
+            // Cannot fail: the semaphore is never closed.
             let turn = self.watches.apart.acquire().await;
             let answer = self.ask_batch(std::slice::from_ref(&claim.held.key)).await;
             drop(turn);
@@ -253,7 +266,7 @@ impl Auth {
     }
 }
 
-/// Groups claims into batches of at most [`BATCH`] questions and about [`BATCH_BYTES`].
+/// Groups refreshes into batches of at most [`BATCH`] requests and about [`BATCH_BYTES`].
 fn batches(claims: Vec<Claim>) -> Vec<Vec<Claim>> {
     let mut batches: Vec<Vec<Claim>> = Vec::new();
     let mut bytes = 0;
@@ -273,7 +286,7 @@ fn batches(claims: Vec<Claim>) -> Vec<Vec<Claim>> {
     batches
 }
 
-/// The size of a question on the wire, estimated upwards.
+/// An upper estimate of the size of a request on the wire.
 fn question_bytes((user, attributes): &Key) -> usize {
     /// Tag and length of a field, twice.
     const FIELD: usize = 16;
@@ -299,23 +312,23 @@ fn question_bytes((user, attributes): &Key) -> usize {
 }
 
 fn tell_undecided(watches: usize, reason: &Undecided) {
-    tracing::warn!(%reason, watches, "open watches could not be authorized anew");
+    tracing::warn!(%reason, watches, "re-authorization of open watches failed; retrying");
 }
 
 impl Watches {
-    /// Those that streams hold.
+    /// The authorizations that streams hold.
     fn all(&self) -> Vec<Arc<Held>> {
         let mut all = self.held.lock();
         all.retain(|_, held| held.strong_count() > 0);
         all.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// The hold that all streams of a key share.
+    /// The authorization that all streams of a key share.
     fn share(&self, key: Key, validity: Validity) -> Arc<Held> {
         let mut all = self.held.lock();
         if let Some(held) = all.get(&key).and_then(Weak::upgrade) {
             held.take(validity.as_of, || Standing::Allowed(validity.clone()));
-            // Streams on a refused one are about to end; this one was authorized since.
+            // Streams on a rejected authorization are about to end; this stream was authorized later.
             if !held.is_refused() {
                 held.look_again();
                 return held;
@@ -326,26 +339,27 @@ impl Watches {
         held
     }
 
-    /// How many authorizations are held.
+    /// The number of registered authorizations.
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {
         self.held.lock().len()
     }
 
-    /// Whether an identity may have ended since this was last asked.
+    /// Whether the `identity` component moved since the last call.
     fn identity_moved(&self, revisions: &PolicyRevisions) -> bool {
         let now = revisions.identity();
         self.identity_seen.swap(now, Ordering::SeqCst) != now
     }
 
-    /// Whether the wall clock was set since the last call: identities may have ended, or not be valid yet.
+    /// Whether the wall clock was set since the last call, so that identities may have ended or may not be
+    /// valid yet.
     fn clock_stepped(&self, clock: &dyn Clock) -> bool {
         let monotonic = i64::try_from(clock.monotonic().as_millis()).unwrap_or(i64::MAX);
         let offset = clock.now().as_millisecond().saturating_sub(monotonic);
         self.clock_offset_seen.swap(offset, Ordering::SeqCst).abs_diff(offset) > CLOCK_STEP_MS
     }
 
-    /// Whether the era is another than when this was last asked.
+    /// Whether the era changed since the last call.
     fn era_ended(&self, now: u64) -> bool {
         self.era_seen.swap(now, Ordering::SeqCst) != now
     }
@@ -361,7 +375,7 @@ impl Held {
         matches!(&**self.standing.load(), Standing::Refused(_))
     }
 
-    /// Whether another service's time bounds it, too.
+    /// Whether a TTL limits the authorization.
     fn is_timed(&self) -> bool {
         matches!(&**self.standing.load(), Standing::Allowed(validity) if validity.expiry.is_some())
     }
@@ -376,7 +390,7 @@ impl Held {
         }
     }
 
-    /// Whether it stands on policy that has moved.
+    /// Whether the policy of the authorization has moved.
     fn is_behind(&self, auth: &Auth) -> bool {
         match &**self.standing.load() {
             Standing::Allowed(validity) => {
@@ -387,8 +401,9 @@ impl Held {
         }
     }
 
-    /// Changes the standing, unless it is as of a later reading: a decision that was long on its way does not undo what
-    /// was decided since. A refusal stays.
+    /// Changes the state, unless it is as of a later reading.
+    ///
+    /// A slow decision thus does not overwrite a newer one. A rejection is final.
     fn take(&self, as_of: u64, standing: impl Fn() -> Standing) {
         self.standing.rcu(|now| match &**now {
             Standing::Allowed(validity) if validity.as_of <= as_of => Arc::new(standing()),
@@ -401,7 +416,7 @@ impl Held {
     }
 }
 
-/// A shared authorization that is being asked about: by nobody else until it is released.
+/// An exclusive refresh of a shared authorization, until its release.
 struct Claim {
     auth: Arc<Auth>,
     held: Arc<Held>,
@@ -414,7 +429,7 @@ impl Claim {
         free.then(|| Claim { auth: Arc::clone(auth), held, released: AtomicBool::new(false) })
     }
 
-    /// Takes the decision, if it is the first, and releases it.
+    /// Stores the first decision and releases the refresh.
     fn settle(&self, decided: &Decided) {
         if self.released.load(Ordering::SeqCst) {
             return;
@@ -427,12 +442,13 @@ impl Claim {
                 Standing::Refused(forbidden(user, attributes, &decided.decision.reason))
             }
         });
-        // First: a stream that is not content with the decision wakes the warden, which then must find it free.
+        // The release comes first: a stream that needs a newer decision wakes the task, which must find no
+        // refresh in progress.
         self.release();
         self.held.look_again();
     }
 
-    /// Others may ask.
+    /// Allows other refreshes.
     fn release(&self) {
         if self.released.swap(true, Ordering::SeqCst) {
             return;
@@ -455,7 +471,7 @@ fn unconfirmed() -> Status {
 }
 
 impl WatchGuard {
-    /// Whether an event of this revision may go out on the authorization held.
+    /// Whether an event of this revision may go out on the current authorization.
     pub fn admits(&self, revision: Revision) -> bool {
         self.tenure.lasts(self.auth.clock.now())
             && self.vouching.as_ref().is_none_or(|vouching| !vouching.left(self.auth.clock.monotonic()).is_zero())
@@ -465,8 +481,9 @@ impl WatchGuard {
             })
     }
 
-    /// Whether what identifies callers has changed since the watch was opened. Its end says nothing of its user, who may
-    /// come again and go on where it ended.
+    /// Whether the era of the identity has ended.
+    ///
+    /// The end says nothing about the user, who may open a new watch and continue.
     pub fn is_outdated(&self) -> bool {
         self.tenure.era.is_some_and(|era| era != self.auth.epochs.era())
     }
@@ -475,14 +492,15 @@ impl WatchGuard {
     ///
     /// # Errors
     ///
-    /// 401 when the identity ended or [`WatchGuard::is_outdated`], 403 when the user may no longer, 503 when authd cannot say: the stream ends.
+    /// The stream ends with 401 when the identity ended or [`WatchGuard::is_outdated`], 403 when the
+    /// authorizer rejects, 503 when authd gives no decision.
     pub async fn renew(&self, upto: Revision) -> Result<(), Status> {
         let confirmed = async {
             while let Some(vouching) = &self.vouching
                 && vouching.left(self.auth.clock.monotonic()).is_zero()
             {
                 match vouching.again(&self.auth).await {
-                    // Who it is cannot be said now.
+                    // authd gives no response now; try again.
                     Err(status) if status.code == 503 && self.auth.link.cache_serves() => {
                         tokio::time::sleep(RETRY).await;
                     }
@@ -510,14 +528,14 @@ impl WatchGuard {
                 Standing::Allowed(_) => {}
             }
             self.auth.watches.wake.notify_one();
-            // Never an error: the sender lives in `held`, which this guard holds.
+            // Cannot fail: `held` owns the sender, and this guard owns `held`.
             let _ = signal.changed().await;
         }
     }
 
-    /// Waits until the authorization has ended or is in doubt, or who the user is must be asked again.
+    /// Waits until the authorization has ended or is in doubt, or re-authentication is due.
     pub async fn changed(&self) {
-        // Almost always one: without a box for it.
+        // The common case of one authorization needs no allocation.
         if let [held] = self.held.as_slice() {
             return self.ended(held).await;
         }

@@ -1,10 +1,16 @@
-//! `apid store check|repair|backup|restore`: what is done to a store while no server has it.
+//! `apid store check|repair|backup|restore`: offline operations on a store that no server uses.
 //!
 //! # Contract
 //!
-//! The exit code is 0 when all is well, 1 when the work could not be done, 2 when `check` or `backup` finds damage, 3 when
-//! `repair` made a store in which something is or may be lost, 64 for mistakes on the command line. What is found goes to
-//! standard output, why something could not be done to standard error.
+//! The exit codes are:
+//!
+//! - 0: success;
+//! - 1: the operation failed;
+//! - 2: `check` or `backup` found damage;
+//! - 3: `repair` made a store in which data is or may be lost;
+//! - 64: invalid command line.
+//!
+//! Findings go to standard output, errors to standard error.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,49 +23,49 @@ use storage::engine::fjall::{Identity, OpenError};
 
 use crate::config::{STORE, USAGE};
 
-/// Exit code of damage.
+/// The exit code for damage.
 const DAMAGED: u8 = 2;
-/// Exit code of a repair with losses.
+/// The exit code for a repair with losses.
 const LOSSES: u8 = 3;
 
 const HELP: &str = "\
-apid store looks at the store of a data directory, mends it, writes it to one file, and makes it from one. No server may
-run on it meanwhile.
+apid store checks, repairs, backs up and restores the store of a data directory. Stop the server that uses the store first.
 
 usage: apid store check   --data-dir DIR
        apid store repair  --data-dir DIR [--names PRESET] [--api-domain DOMAIN]
        apid store backup  --data-dir DIR --to FILE
        apid store restore --data-dir DIR --from FILE
 
-check    reads every file against its checksums and every row against the others, and says what it finds. It changes
-         nothing. A server that is started does the same with the files and refuses to start when one is damaged.
-         \"harmless\" is what a crash leaves behind; \"damaged\" is what must be repaired before a server starts; \"lost\"
-         is all that is missing or may be missing, by revisions, by keys, or by the keys around it.
-repair   makes a new store of everything that can be read, also behind what cannot be, and says what is lost. What was
-         written in the revisions that are lost is as it was before, and what was deleted in them may be back. The damaged
-         store stays beside it, as DIR/store.damaged. A store that cannot say whose it is any more needs --names, and
-         --api-domain where it was not the default: what the server that made it was given.
-backup   writes all objects to a new file, with checksums. To back up while a server runs, take a snapshot of the file
-         system that DIR is on, at one instant, and run this on the snapshot: a store is whole after a power cut.
-restore  makes the store of a data directory that has none from such a file.
+check    verifies the checksums of all files and the consistency of all rows, and reports its findings. It changes
+         nothing. A server verifies the checksums of the files at its start, and does not start when one is damaged.
+         \"harmless\" is what a crash leaves behind; \"damaged\" must be repaired before a server starts; \"lost\" is
+         all that is missing or may be missing, by revisions, by keys, or by the neighbouring keys.
+repair   makes a new store of all readable data, also of the data behind unreadable parts, and reports the losses.
+         Objects written in lost revisions have their earlier content, and objects deleted in them may exist again.
+         The damaged store is kept as DIR/store.damaged. A store that does not contain its identity any more needs
+         --names, and --api-domain unless it was the default: the values of the server that created the store.
+backup   writes all objects to a new file, with checksums. To back up while a server runs, take an atomic snapshot of
+         the file system of DIR and run this command on the snapshot: a store is consistent after a power failure.
+restore  makes the store of a data directory without a store from such a file.
 
-A repaired or restored store goes on far above the old one, by the clock, and gives up its history: no resourceVersion is
-seen twice for different content, also when a file is restored twice, and every client whose watch or list began before is told to list anew (410).
+A repaired or restored store continues at a revision far above the old one, by the clock, and has no history. No
+resourceVersion ever has two different contents, also when a file is restored twice. Every client with an earlier watch or
+list must list again (410).
 
-The file holds the objects only: keys and certificates in DIR (certs, service-account.key) are not in it.
+The file contains only the objects: keys and certificates in DIR (certs, service-account.key) are not in it.
 
-exit code: 0 well: the store is sound, or was repaired and nothing is lost
-           1 it could not be done
+exit code: 0 success: the store is sound, or was repaired without losses
+           1 the operation failed
            2 check, backup: the store is damaged
-           3 repair: the store is repaired, and what it says is lost
-           64 a mistake on the command line
+           3 repair: the store is repaired, with the reported losses
+           64 invalid command line
 ";
 
-/// What is to be done.
+/// The operation.
 #[derive(Debug, PartialEq, Eq)]
 enum Work {
     Check,
-    /// Whose the store is, if that was said.
+    /// The identity of the store, when the flags contain it.
     Repair(Option<Identity>),
     Backup(PathBuf),
     Restore(PathBuf),
@@ -68,11 +74,11 @@ enum Work {
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     work: Work,
-    /// The store itself.
+    /// The folder of the store.
     store: PathBuf,
 }
 
-/// Runs the command with its arguments, the word `store` left out.
+/// Runs the command with its arguments, without the word `store`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     match Asked::parse(arguments) {
         Ok(Some(asked)) => asked.run(),
@@ -88,7 +94,7 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 impl Asked {
-    /// None: help was asked for.
+    /// Parses the arguments. None: `--help`.
     fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Asked>, Vec<String>> {
         let mut rest = arguments.into_iter();
         let word = rest.next().unwrap_or_default();
@@ -102,7 +108,7 @@ impl Asked {
             "restore" => &["data-dir", "from"],
             "" => {
                 return Err(vec![
-                    "say what to do: check, repair, backup or restore (`apid store --help`)".to_owned(),
+                    "no command: use check, repair, backup or restore (`apid store --help`)".to_owned(),
                 ]);
             }
             other => {
@@ -137,12 +143,12 @@ impl Asked {
         };
         let store = value("data-dir").map(|dir| Path::new(&dir).join(STORE));
         if store.is_none() {
-            mistakes.push("`--data-dir` is missing: say where the store is".to_owned());
+            mistakes.push("`--data-dir` is missing: set the data directory of the store".to_owned());
         }
         let mut file = |name: &str, what: &str| {
             let file = value(name).map(PathBuf::from);
             if file.is_none() {
-                mistakes.push(format!("`--{name}` is missing: say which file {what}"));
+                mistakes.push(format!("`--{name}` is missing: set the file {what}"));
             }
             file.unwrap_or_default()
         };
@@ -178,12 +184,12 @@ impl Asked {
             Work::Repair(identity) => offline::repair(store, identity.as_ref(), now()).map(|repaired| {
                 match repaired {
                     Repaired::Sound(report) => {
-                        print(&format!("{report}nothing is to be repaired\n"));
+                        print(&format!("{report}the store needs no repair\n"));
                         ExitCode::SUCCESS
                     }
                     Repaired::Mended { report, revision, objects, kept } => {
                         print(&format!(
-                            "{report}repaired: {objects} objects, the store goes on after revision {revision}\nthe \
+                            "{report}repaired: {objects} objects, the store continues after revision {revision}\nthe \
                              damaged store is in {}\n",
                             kept.display()
                         ));
@@ -201,7 +207,7 @@ impl Asked {
             Work::Restore(file) => offline::restore(&file, store, now()).map(|restored| {
                 let archived = restored.archived;
                 print(&format!(
-                    "{} objects of revision {}, made with {}\nthe store goes on after revision {}\n",
+                    "{} objects of revision {}, made with {}\nthe store continues after revision {}\n",
                     archived.objects, archived.revision, archived.identity, restored.revision
                 ));
                 ExitCode::SUCCESS
@@ -211,8 +217,8 @@ impl Asked {
             eprintln!("apid: {error}");
             if matches!(error, OpenError::Unidentified) {
                 eprintln!(
-                    "apid: pass `--names`, and `--api-domain` where it was not the default, as the server that made the \
-                     store was given: with others no server of yours would open it"
+                    "apid: set `--names`, and `--api-domain` unless it was the default, to the values of the server that \
+                     created the store; with other values the server does not open it"
                 );
             }
             match error {
@@ -223,7 +229,7 @@ impl Asked {
     }
 }
 
-/// What is to be done about a store that is not sound.
+/// Advice on the repair of a damaged store.
 fn advice(report: &Report) -> String {
     let names = match report.identity {
         Some(_) => "",
@@ -231,16 +237,16 @@ fn advice(report: &Report) -> String {
     };
     let backup = match report.lost.is_nothing() {
         true => "",
-        false => "; where that is too little, `apid store restore` of a backup is the other way",
+        false => "; the alternative is `apid store restore` of a backup",
     };
-    format!("`apid store repair --data-dir DIR{names}` makes a sound store of what is kept{backup}\n")
+    format!("`apid store repair --data-dir DIR{names}` makes a sound store of the readable data{backup}\n")
 }
 
-/// Whose store it is, as a server would be told; None: nothing was said.
+/// The identity of the store from the flags, as for a server; None without these flags.
 fn identity(names: Option<String>, domain: Option<String>) -> Result<Option<Identity>, String> {
     let Some(preset) = names else {
         return match domain {
-            Some(_) => Err("`--names` is missing: a domain alone does not say whose the store is".to_owned()),
+            Some(_) => Err("`--names` is missing: `--api-domain` alone is not an identity".to_owned()),
             None => Ok(None),
         };
     };
@@ -256,7 +262,7 @@ fn now() -> u64 {
     u64::try_from(SystemClock::new().now().as_second()).unwrap_or_default()
 }
 
-/// To standard output; a reader that is gone is no error.
+/// Prints to standard output; a closed reader is not an error.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
@@ -279,7 +285,11 @@ mod tests {
         let identity =
             Identity { preset: "kubernetes".to_owned(), api_domain: DEFAULT_API_DOMAIN.to_owned() };
         assert_eq!(parse("repair --names kubernetes --data-dir=/d"), asked(Work::Repair(Some(identity))));
-        assert_eq!(parse("repair --data-dir=/d"), asked(Work::Repair(None)), "nothing is guessed");
+        assert_eq!(
+            parse("repair --data-dir=/d"),
+            asked(Work::Repair(None)),
+            "the identity must not be guessed"
+        );
         assert_eq!(parse("repair --help"), Ok(None));
         for (line, mistakes) in [
             ("", 1),

@@ -1,4 +1,6 @@
-//! What identities rest on, reduced: service accounts and nodes by their uid, Secrets that hold tokens, `cluster-info`.
+//! Reductions of objects that identities depend on: service accounts, nodes, Secrets, `cluster-info`.
+//!
+//! Service accounts and nodes reduce to their uid.
 
 use authproto::auth::{
     MirrorConfigMap, MirrorNode, MirrorObject, MirrorSecret, MirrorServiceAccount, mirror_object::Kind,
@@ -12,13 +14,13 @@ use std::collections::BTreeMap;
 use super::Words;
 use super::meta::{Meta, Named, Texts, these};
 
-/// A ServiceAccount.
+/// Reduces a ServiceAccount.
 pub(super) fn service_account(bytes: &[u8]) -> Option<MirrorObject> {
     let Named { metadata } = serde_json::from_slice(bytes).ok()?;
     Some(metadata.object(Texts::new(), Texts::new(), Kind::ServiceAccount(MirrorServiceAccount {})))
 }
 
-/// A Node.
+/// Reduces a Node.
 pub(super) fn node(bytes: &[u8]) -> Option<MirrorObject> {
     let Named { metadata } = serde_json::from_slice(bytes).ok()?;
     Some(metadata.object(Texts::new(), Texts::new(), Kind::Node(MirrorNode {})))
@@ -33,7 +35,7 @@ struct Data<'a> {
     data: Option<BTreeMap<String, Value>>,
 }
 
-/// A Secret. Tokens may be bound to any: of those that hold no token the uid alone matters.
+/// Reduces a Secret. A token may be bound to any Secret; of those without a token only the uid matters.
 pub(super) fn secret(bytes: &[u8], words: &Words) -> Option<MirrorObject> {
     let Data { metadata, kind, data } = serde_json::from_slice(bytes).ok()?;
     let kind = kind.unwrap_or_default();
@@ -48,7 +50,7 @@ pub(super) fn secret(bytes: &[u8], words: &Words) -> Option<MirrorObject> {
     Some(metadata.object(labels, annotations, Kind::Secret(MirrorSecret { r#type: kind, data })))
 }
 
-/// A ConfigMap.
+/// Reduces a ConfigMap.
 pub(super) fn config_map(bytes: &[u8]) -> Option<MirrorObject> {
     let Data { metadata, data, .. } = serde_json::from_slice(bytes).ok()?;
     let text = |(key, value): (String, Value)| Some((key, value.as_str()?.to_owned()));

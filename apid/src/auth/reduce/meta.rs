@@ -1,4 +1,4 @@
-//! The metadata of stored objects, read without copying what decides nothing.
+//! The metadata of stored objects, parsed without copies of irrelevant fields.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use authproto::auth::{MirrorObject, mirror_object::Kind};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The metadata that decides. Labels and annotations stay text until somebody asks for them.
+/// The policy-relevant metadata. Labels and annotations are parsed on demand.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Meta<'a> {
@@ -25,35 +25,35 @@ pub(super) struct Meta<'a> {
     annotations: Option<&'a RawValue>,
 }
 
-/// An object of which the metadata alone is of interest.
+/// An object of which only the metadata matters.
 #[derive(Deserialize)]
 pub(super) struct Named<'a> {
     #[serde(borrow)]
     pub(super) metadata: Meta<'a>,
 }
 
-/// The entries of a map of texts.
+/// A map of strings.
 pub(super) type Texts = BTreeMap<String, String>;
 
 impl Meta<'_> {
-    /// The labels. None when they are no map of texts.
+    /// The labels. None when they are not a map of strings.
     pub(super) fn labels(&self) -> Option<Texts> {
         texts(self.labels)
     }
 
-    /// The annotations. None when they are no map of texts.
+    /// The annotations. None when they are not a map of strings.
     pub(super) fn annotations(&self) -> Option<Texts> {
         texts(self.annotations)
     }
 
-    /// Whether there is an annotation of this key.
+    /// Whether an annotation with this key exists.
     pub(super) fn is_annotated(&self, key: &str) -> bool {
-        // Most pods are found not to be without reading their annotations.
+        // This search spares most pods the parsing of their annotations.
         self.annotations.is_some_and(|text| text.get().contains(key))
             && self.annotations().is_none_or(|annotations| annotations.contains_key(key))
     }
 
-    /// The mirror's object.
+    /// The mirrored object.
     pub(super) fn object(self, labels: Texts, annotations: Texts, kind: Kind) -> MirrorObject {
         let deleted_at = self.deletion_timestamp.as_deref().and_then(|text| text.parse().ok());
         MirrorObject {
@@ -76,7 +76,7 @@ fn texts(map: Option<&RawValue>) -> Option<Texts> {
     }
 }
 
-/// The entries of a map that decide.
+/// Keeps only the entries with these keys.
 pub(super) fn these<K: AsRef<str>>(mut map: Texts, keys: impl IntoIterator<Item = K>) -> Texts {
     keys.into_iter().filter_map(|key| map.remove_entry(key.as_ref())).collect()
 }

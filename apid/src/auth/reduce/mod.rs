@@ -1,15 +1,17 @@
-//! Stored objects reduced to what decides: the form in which authd mirrors them.
+//! Reductions: the policy-relevant parts of stored objects, in the form in which authd mirrors them.
 //!
 //! # Contract
 //!
-//! A [`Reductions`] table says for each storage key whether the object under it decides anything, in which component of
-//! the policy vector, and what of it. Two versions of an object with equal reductions decide alike: a write that leaves
-//! the reduction as it was is no policy write. One file a subject says what that is.
+//! A [`Reductions`] table gives for each storage key whether its object is policy-relevant, in which
+//! component of the policy vector, and its reduction. Two versions of an object with equal reductions lead
+//! to the same decisions. A write that does not change the reduction is not a policy write. Each file
+//! contains the reductions of one subject.
 //!
 //! # Invariants
 //!
-//! INVARIANT (unreadable narrows): stored bytes that are not an object of their kind reduce to nothing, as if the object
-//! were deleted. Roles, bindings and pods only grant, so that this can only take rights away.
+//! INVARIANT (unreadable grants nothing): stored bytes that are not an object of their kind have no
+//! reduction, as if the object were deleted. Roles, bindings and pods only grant, so that this can only
+//! remove rights.
 
 mod identities;
 mod meta;
@@ -26,10 +28,10 @@ use kinds::Registry;
 
 pub(super) use policy::Rule;
 
-/// The part of the graph that concerns every node: which claim has which volume. No node can have this name.
+/// The part of the graph that concerns every node: the volumes of claims. No node can have this name.
 pub(super) const VOLUMES: &str = "*";
 
-/// What kind of mirrored object a key holds.
+/// The kind of a mirrored object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mirrored {
     /// Role
@@ -58,7 +60,7 @@ pub(super) enum Mirrored {
     ResourceSlice,
 }
 
-/// Which component of the policy vector a write of the kind advances.
+/// The component of the policy vector that a write of the kind advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Component {
     /// `rbac`, the cluster's part
@@ -71,7 +73,7 @@ pub(super) enum Component {
     Graph,
 }
 
-/// The part of the `graph` component that an object belongs to: its node's, or [`VOLUMES`]. None: it is not in the graph.
+/// The part of the `graph` component with this object: its node's, or [`VOLUMES`]. None: no part.
 pub(super) fn graph_part(object: &MirrorObject) -> Option<&str> {
     use mirror_object::Kind;
     match object.kind.as_ref()? {
@@ -91,25 +93,25 @@ pub(super) fn graph_part(object: &MirrorObject) -> Option<&str> {
     }
 }
 
-/// One mirrored kind.
+/// A mirrored kind.
 #[derive(Debug)]
 pub(super) struct Reduction {
-    /// Prefix of its storage keys.
+    /// The prefix of its storage keys.
     pub(super) prefix: String,
-    /// What it is.
+    /// The kind.
     pub(super) kind: Mirrored,
-    /// What a write of it advances.
+    /// The component that a write of it advances.
     pub(super) component: Component,
-    /// Full group name, for identities that rest on such an object.
+    /// The full group name, for identities that depend on such an object.
     pub(super) group: String,
-    /// Lower-case plural.
+    /// The lower-case plural.
     pub(super) resource: &'static str,
     namespaced: bool,
-    /// The one key that is mirrored; None: all with the prefix.
+    /// The only key that is mirrored; None: all keys with the prefix.
     pub(super) only: Option<String>,
 }
 
-/// The mirrored kinds: group stem, resource, what it is, what it advances.
+/// The mirrored kinds: group stem, resource, kind, component.
 const TABLE: &[(&str, &str, Mirrored, Component)] = &[
     ("rbac.authorization", "clusterroles", Mirrored::ClusterRole, Component::RbacCluster),
     ("rbac.authorization", "clusterrolebindings", Mirrored::ClusterRoleBinding, Component::RbacCluster),
@@ -132,22 +134,22 @@ pub struct Reductions {
     words: Words,
 }
 
-/// Labels, annotations and types that decide.
+/// The policy-relevant names of labels, annotations and types.
 #[derive(Debug)]
 struct Words {
     autoupdate: String,
     bootstrapping: String,
-    /// The types of Secrets that hold tokens.
+    /// The types of Secrets that contain tokens.
     token_types: [String; 2],
-    /// On a Secret, whose token it holds.
+    /// Annotations of a Secret: the service account of its token.
     account_annotations: [String; 2],
     legacy_labels: [String; 2],
-    /// On a pod that a node made itself.
+    /// The annotation of a mirror pod, created by a node.
     mirror: String,
 }
 
 impl Reductions {
-    /// The kinds of the registry that decide something.
+    /// The policy-relevant kinds of the registry.
     pub fn new(registry: &Registry, names: &Names) -> Self {
         let entry = |&(stem, resource, kind, component): &(&str, &'static str, Mirrored, Component)| {
             let group = names.group(stem);
@@ -195,7 +197,7 @@ impl Reductions {
         &self.entries
     }
 
-    /// The mirrored kind of a key. None: the object decides nothing.
+    /// The mirrored kind of a key. None: the object is not policy-relevant.
     pub(super) fn of_key(&self, key: &str) -> Option<&Reduction> {
         self.entries
             .iter()
@@ -203,17 +205,19 @@ impl Reductions {
             .filter(|entry| entry.only.as_ref().is_none_or(|only| only == key))
     }
 
-    /// Whether changes of such objects are seen.
+    /// Whether the mirror observes changes of such objects.
     pub(super) fn mirrors(&self, group: &str, resource: &str) -> bool {
         self.entries.iter().any(|entry| entry.group == group && entry.resource == resource)
     }
 
-    /// Whether two versions of an object decide alike for sure, as a look at them tells; false: reduce them to know.
+    /// A fast comparison of two versions: true when their reductions are certainly equal, false when
+    /// unknown.
     pub(super) fn same(&self, entry: &Reduction, old: &[u8], new: &[u8]) -> bool {
         entry.kind == Mirrored::Pod && pods::same(old, new, &self.words)
     }
 
-    /// What of the object decides. None when the bytes are not an object of the kind, or it decides nothing.
+    /// Reduces an object. None when the bytes are not an object of the kind, or when it is not
+    /// policy-relevant.
     pub(super) fn reduce(&self, entry: &Reduction, value: &[u8]) -> Option<MirrorObject> {
         let words = &self.words;
         match entry.kind {
@@ -262,7 +266,7 @@ impl Reduction {
 
 #[cfg(test)]
 impl Reductions {
-    /// The table with fixed prefixes, for tests that need no registry.
+    /// The table with fixed prefixes, for tests without a registry.
     pub(super) fn for_tests() -> Self {
         let names =
             Names::new(apimachinery::names::Preset::Svc, apimachinery::names::DEFAULT_API_DOMAIN).unwrap();

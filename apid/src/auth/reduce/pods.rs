@@ -1,9 +1,9 @@
-//! Pods, reduced: which node runs them, and what that node must read to do so.
+//! The reduction of pods: the node of a pod, and the objects that the node must read to run it.
 //!
 //! # Reference
 //!
-//! The references are those that the Node authorizer of Kubernetes 1.33 follows. A mirror pod, which a node makes itself,
-//! has none: no node may give itself rights by it.
+//! The references are those that the Node authorizer of Kubernetes 1.33 follows. A mirror pod, which a node
+//! creates itself, has none, so that a node cannot grant itself rights with it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use super::Words;
 use super::meta::{Meta, Texts};
 use super::references::{Reference, Text, WithSecret, secrets};
 
-/// A pod whose specification has not been read.
+/// A pod whose spec has not been parsed.
 #[derive(Deserialize)]
 struct Outline<'a> {
     #[serde(borrow)]
@@ -35,7 +35,7 @@ struct Status<'a> {
 }
 
 impl Outline<'_> {
-    /// Whether everything that could decide is written alike.
+    /// Whether all policy-relevant fields have the same bytes.
     fn same(&self, other: &Outline<'_>, words: &Words) -> bool {
         fn claims<'p>(pod: &'p Outline<'_>) -> Option<&'p str> {
             pod.status.as_ref()?.resource_claim_statuses.map(RawValue::get)
@@ -48,15 +48,17 @@ impl Outline<'_> {
     }
 }
 
-/// Whether two versions of a pod decide alike for sure; false: they must be reduced to tell. Pods are written far more
-/// often than what they refer to changes, and this costs much less.
+/// Whether the reductions of two versions of a pod are certainly equal; false: reduce them to know.
+///
+/// Most writes of pods do not change their references, and this comparison costs much less than two
+/// reductions.
 pub(super) fn same(old: &[u8], new: &[u8], words: &Words) -> bool {
     let read = |bytes| serde_json::from_slice::<Outline<'_>>(bytes).ok();
     let (old, new): (Option<Outline<'_>>, Option<Outline<'_>>) = (read(old), read(new));
     old.zip(new).is_some_and(|(old, new)| old.same(&new, words))
 }
 
-/// A pod.
+/// Reduces a pod.
 pub(super) fn pod(bytes: &[u8], words: &Words) -> Option<MirrorObject> {
     let Outline { metadata, spec, status } = serde_json::from_slice(bytes).ok()?;
     let spec: Spec<'_> = match spec {
@@ -78,7 +80,7 @@ pub(super) fn pod(bytes: &[u8], words: &Words) -> Option<MirrorObject> {
     Some(metadata.object(Texts::new(), Texts::new(), Kind::Pod(pod)))
 }
 
-/// Fills in what a pod refers to.
+/// Collects the references of a pod.
 fn refer(pod: &mut MirrorPod, name: &str, spec: &Spec<'_>, statuses: &[ClaimStatus<'_>]) {
     let mut found = Found::default();
     for reference in spec.image_pull_secrets.iter().flatten() {
@@ -93,7 +95,7 @@ fn refer(pod: &mut MirrorPod, name: &str, spec: &Spec<'_>, statuses: &[ClaimStat
         volume.visit(name, &mut found);
     }
     for claim in spec.resource_claims.iter().flatten() {
-        // One that is made of a template gets its name in the status.
+        // The status contains the name of a claim made from a template.
         let made = || {
             let status = statuses.iter().find(|status| status.name == claim.name)?;
             status.resource_claim_name.as_deref()
@@ -163,7 +165,7 @@ struct Variable<'a> {
     value_from: Option<Source<'a>>,
 }
 
-/// Where variables come from, one or all of an object.
+/// The source of one variable, or of all variables of an object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Source<'a> {
@@ -288,7 +290,7 @@ impl Volume<'_> {
         if let Some(claim) = &self.persistent_volume_claim {
             found.volume_claims.extend(claim.claim_name.as_deref().map(str::to_owned));
         } else if self.ephemeral.is_some() {
-            // The claim that is made for it.
+            // The claim that the ephemeral-volume controller creates.
             found.volume_claims.insert(format!("{pod}-{}", self.name));
         }
     }

@@ -1,4 +1,4 @@
-//! Roles and bindings, reduced: their rules, selectors and subjects, whole.
+//! The reductions of roles and bindings: all rules, selectors and subjects.
 
 use authproto::auth::{
     LabelSelector, MirrorBinding, MirrorObject, MirrorRole, PolicyRule, SelectorRequirement, Subject,
@@ -18,7 +18,9 @@ struct Role<'a> {
     aggregation_rule: Option<Aggregation>,
 }
 
-/// A Role or ClusterRole. Any label of a ClusterRole decides, since a selector may gather it by that.
+/// Reduces a Role or ClusterRole.
+///
+/// All labels of a ClusterRole matter, since any aggregation selector may match them.
 pub(super) fn role(bytes: &[u8], kind: Mirrored, words: &Words) -> Option<MirrorObject> {
     let Role { metadata, rules, aggregation_rule } = serde_json::from_slice(bytes).ok()?;
     let of_cluster = kind == Mirrored::ClusterRole;
@@ -51,7 +53,7 @@ struct Binding<'a> {
     subjects: Option<Vec<StoredSubject>>,
 }
 
-/// A RoleBinding or ClusterRoleBinding.
+/// Reduces a RoleBinding or ClusterRoleBinding.
 pub(super) fn binding(bytes: &[u8], kind: Mirrored, words: &Words) -> Option<MirrorObject> {
     let Binding { metadata, role_ref, subjects } = serde_json::from_slice(bytes).ok()?;
     let role_ref = role_ref.unwrap_or_default();
@@ -69,12 +71,12 @@ pub(super) fn binding(bytes: &[u8], kind: Mirrored, words: &Words) -> Option<Mir
     Some(metadata.object(labels, annotations, kind))
 }
 
-/// The label that marks default policy.
+/// The label of default policy.
 fn marks(metadata: &Meta<'_>, words: &Words) -> Option<Texts> {
     Some(these(metadata.labels()?, [&words.bootstrapping]))
 }
 
-/// A policy rule as it is stored; a list may be absent or null.
+/// A stored policy rule; a list may be absent or null.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::auth) struct Rule {
@@ -87,7 +89,7 @@ pub(in crate::auth) struct Rule {
 }
 
 impl Rule {
-    /// The rule as the wire carries it.
+    /// The rule on the wire.
     pub(in crate::auth) fn into_wire(self) -> PolicyRule {
         PolicyRule {
             verbs: self.verbs.unwrap_or_default(),

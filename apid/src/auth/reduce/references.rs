@@ -1,10 +1,10 @@
-//! References as specifications write them: to an object by its name, and to the secret of a storage driver.
+//! References in specs: to an object by name, and to the Secret of a storage driver.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// A text that may be absent.
+/// A string that may be absent.
 pub(super) type Text<'a> = Option<Cow<'a, str>>;
 
 /// A reference by name, to an object of the same namespace unless it names another.
@@ -16,7 +16,7 @@ pub(super) struct Reference<'a> {
     pub(super) name: Text<'a>,
 }
 
-/// The part of a volume that belongs to a driver: what it reads its credentials from.
+/// A storage driver's part of a volume, with the reference to its credentials.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WithSecret<'a> {
@@ -24,7 +24,7 @@ pub(super) struct WithSecret<'a> {
     secret_ref: Option<Reference<'a>>,
 }
 
-/// The secrets of a volume's drivers.
+/// The Secrets of a volume's storage drivers.
 pub(super) fn secrets<'s, 'a>(
     drivers: impl IntoIterator<Item = &'s Option<WithSecret<'a>>>,
 ) -> impl Iterator<Item = &'s Reference<'a>>

@@ -1,4 +1,4 @@
-//! What is in a reduction, and what is not.
+//! Tests of the fields that reductions contain and omit.
 
 use super::*;
 use serde_json::json;
@@ -28,7 +28,7 @@ fn what_decides_changes_the_reduction_and_nothing_else_does() {
         ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
         ("/metadata/annotations", json!({"rbac.authorization.svc.internal/autoupdate": "false"})),
     ] {
-        assert_ne!(changed(pointer, value), reduced, "{pointer} decides");
+        assert_ne!(changed(pointer, value), reduced, "{pointer} must change the reduction");
     }
     for (pointer, value) in [
         ("/metadata/labels", json!({"team": "x"})),
@@ -36,7 +36,7 @@ fn what_decides_changes_the_reduction_and_nothing_else_does() {
         ("/metadata/managedFields", json!([{"manager": "m"}])),
         ("/rules/0/resourceNames", json!(null)),
     ] {
-        assert_eq!(changed(pointer, value), reduced, "{pointer} does not decide");
+        assert_eq!(changed(pointer, value), reduced, "{pointer} must not change the reduction");
     }
 }
 
@@ -153,7 +153,7 @@ fn a_pod_without_a_node_and_a_mirror_pod_refer_to_nothing() {
     }
 }
 
-/// Every place in which a pod names an object that its node reads.
+/// Every field in which a pod references an object that its node reads.
 #[test]
 fn every_reference_of_a_pod_is_found() {
     let secret = |name: &str| json!({"secretRef": {"name": name}});
@@ -197,7 +197,7 @@ fn every_reference_of_a_pod_is_found() {
     assert_eq!(reduced.service_account, "robot");
 }
 
-/// What the quick look calls alike is alike; and it sees that a status write is.
+/// The fast comparison agrees with the reductions, and recognizes status-only writes.
 #[test]
 fn the_quick_look_at_two_versions_agrees_with_their_reductions() {
     let base = json!({
@@ -229,7 +229,7 @@ fn the_quick_look_at_two_versions_agrees_with_their_reductions() {
         assert_eq!(quick, alike, "{pointer}");
         assert_eq!(reduce("pods/a/p", &base) == reduce("pods/a/p", &other), alike, "{pointer}");
     }
-    assert!(!table.same(entry, b"{}", b"{}"), "what cannot be read is not alike");
+    assert!(!table.same(entry, b"{}", b"{}"), "unreadable bytes must not count as equal");
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn a_volume_is_its_claim_and_the_secrets_of_nodes() {
             (Some("a/data".to_owned()), expected.iter().map(|s| (*s).to_owned()).collect())
         );
     }
-    assert_eq!(volume(json!({"csi": csi})), (None, Vec::new()), "a volume that nobody claims");
+    assert_eq!(volume(json!({"csi": csi})), (None, Vec::new()), "a volume without a claim");
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Persistent volumes, their attachments, and slices of devices, reduced: to which claim or node they belong.
+//! The reductions of PersistentVolumes, VolumeAttachments and ResourceSlices: their claim or node.
 //!
 //! # Reference
 //!
-//! Of a volume's secrets those that nodes use to mount it; those of its controller are no node's business. A secret without
-//! a namespace of its own is in that of the claim, as in Kubernetes.
+//! The reduction contains the Secrets that nodes use to mount a volume, not those of its controller. As in
+//! Kubernetes, a Secret reference without a namespace refers to the namespace of the claim.
 
 use authproto::auth::{MirrorObject, MirrorPlaced, MirrorVolume, Named, mirror_object::Kind};
 use serde::Deserialize;
@@ -66,7 +66,7 @@ struct Csi<'a> {
 }
 
 impl VolumeSpec<'_> {
-    /// The secrets as (namespace or `""`, name).
+    /// The Secrets as (namespace or `""`, name).
     fn secrets(&self) -> Vec<(&str, &str)> {
         fn pair<'s>(namespace: &'s Text<'_>, name: &'s Text<'_>) -> (&'s str, &'s str) {
             (namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
@@ -89,7 +89,7 @@ impl VolumeSpec<'_> {
     }
 }
 
-/// A PersistentVolume.
+/// Reduces a PersistentVolume.
 pub(super) fn volume(bytes: &[u8]) -> Option<MirrorObject> {
     let Volume { metadata, spec } = serde_json::from_slice(bytes).ok()?;
     let spec = spec.unwrap_or_default();
@@ -125,7 +125,7 @@ struct PlacedSpec<'a> {
     node_name: Text<'a>,
 }
 
-/// A VolumeAttachment or ResourceSlice.
+/// Reduces a VolumeAttachment or ResourceSlice.
 pub(super) fn placed(bytes: &[u8], kind: Mirrored) -> Option<MirrorObject> {
     let Placed { metadata, spec } = serde_json::from_slice(bytes).ok()?;
     let node_name = spec.and_then(|spec| spec.node_name).unwrap_or_default().into_owned();

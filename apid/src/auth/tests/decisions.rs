@@ -1,4 +1,4 @@
-//! Kept decisions: never used on policy older than the last acknowledged write.
+//! Tests of the decision cache: no entry serves on policy older than the last acknowledged write.
 
 use authproto::auth::{AuthorizeResponse, Dependencies};
 use parking_lot::Mutex;
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use super::super::scripted::{Script, verdict};
 use super::*;
 
-/// Allows, depending on the cluster's policy and that of namespace `a`.
+/// A decision that depends on the cluster's policy and on that of namespace `a`.
 fn rbac(allowed: bool) -> AuthorizeResponse {
     let depends_on =
         Dependencies { rbac_cluster: true, rbac_namespace: vec!["a".into()], ..Dependencies::default() };
@@ -31,7 +31,7 @@ async fn a_decision_is_kept_until_a_write_that_it_depends_on() {
             for _ in 0..3 {
                 assert_eq!(auth.authorize(&user("u"), pods("a"), "").await.is_ok(), allowed);
             }
-            assert_eq!(script.questions(), 1, "asked once");
+            assert_eq!(script.questions(), 1, "authd must get one request");
             write(&vector, key, 10);
             assert_eq!(auth.authorize(&user("u"), pods("a"), "").await.is_ok(), allowed);
             assert_eq!(script.questions(), asked_again, "{key}, allowed: {allowed}");
@@ -41,7 +41,7 @@ async fn a_decision_is_kept_until_a_write_that_it_depends_on() {
 
 #[tokio::test]
 async fn an_answer_that_a_write_overtook_is_not_kept() {
-    // The write is acknowledged after authd decided and before the answer is kept.
+    // The write is acknowledged after authd decides and before the response is cached.
     let vector = vector();
     let overtaking = vector.clone();
     let mut revision = 10;
@@ -53,7 +53,7 @@ async fn an_answer_that_a_write_overtook_is_not_kept() {
     let auth = Auth::scripted(script.clone(), vector, clock());
     for _ in 0..3 {
         auth.authorize(&user("u"), pods("a"), "").await.unwrap();
-        assert_eq!(script.questions(), 1, "every request asks anew");
+        assert_eq!(script.questions(), 1, "every request must go to authd");
     }
 }
 
@@ -75,7 +75,7 @@ async fn questions_carry_the_vector_as_it_is() {
     assert_eq!(
         (seen[0].rbac_cluster, seen[0].rbac_namespace["a"]),
         (7, 7),
-        "a new process asks at what the store held"
+        "a new process must demand the revision of its store"
     );
     assert_eq!((seen[1].rbac_cluster, seen[1].rbac_namespace["a"]), (7, 8));
 }
@@ -133,10 +133,10 @@ async fn a_new_epoch_makes_everything_kept_void() {
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
     script.epoch.lock().generation = 2;
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
-    assert_eq!(script.questions(), 1, "nothing told of the new epoch yet");
+    assert_eq!(script.questions(), 1, "no message contained the new epoch yet");
     auth.epochs.observe(Some(&script.epoch.lock()));
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
-    assert_eq!(script.questions(), 1, "the mirror stream told");
+    assert_eq!(script.questions(), 1, "the mirror stream reported the new epoch");
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn what_is_kept_serves_thirty_seconds_without_authd_and_then_nothing_does(
     auth.link.lost("gone");
 
     let refusal = auth.authorize(&user("other"), pods("a"), "").await.unwrap_err();
-    assert_eq!(refusal.status.code, 503, "what is not kept fails closed");
+    assert_eq!(refusal.status.code, 503, "uncached decisions must fail closed");
     clock.advance(Duration::from_secs(30));
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
     clock.advance(Duration::from_secs(1));
@@ -164,7 +164,7 @@ async fn what_is_kept_serves_thirty_seconds_without_authd_and_then_nothing_does(
     auth.link.connected();
     write(&vector, "clusterroles/r", 10);
     let refusal = auth.authorize(&user("u"), pods("a"), "").await.unwrap_err();
-    assert_eq!(refusal.status.code, 503, "a policy write counts at once, connection or not");
+    assert_eq!(refusal.status.code, 503, "a policy write must count at once, also without a connection");
 }
 
 #[tokio::test]
@@ -183,5 +183,5 @@ async fn only_an_allow_allows() {
     }
     let script = Script::new(|_| Ok(AuthorizeResponse { verdict: 77, ..AuthorizeResponse::default() }));
     let auth = Auth::scripted(script, vector(), clock());
-    assert!(auth.authorize(&user("u"), pods("a"), "").await.is_err(), "a verdict nobody knows refuses");
+    assert!(auth.authorize(&user("u"), pods("a"), "").await.is_err(), "an unknown verdict must deny");
 }

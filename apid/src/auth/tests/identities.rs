@@ -1,4 +1,4 @@
-//! Kept identities: each with its own end.
+//! Tests of the identity cache: each entry has its own lifetime.
 
 use authproto::auth::{Dependencies, ObjectRef};
 
@@ -30,7 +30,7 @@ async fn an_accepted_credential_outlives_writes_that_it_does_not_rest_on() {
         script.questions();
         write(&vector, key, vector.observed() + 1);
         auth.authenticate(&credentials(&token, "/y")).await.unwrap();
-        assert_eq!(script.questions(), asked, "after a write of {key}; the path does not matter");
+        assert_eq!(script.questions(), asked, "after a write of {key}; the path must not matter");
     }
 }
 
@@ -41,7 +41,7 @@ async fn an_object_that_changed_while_authd_answered_is_not_missed() {
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
     let as_of = vector.observed();
     write(&vector, "serviceaccounts/a/mine", 5);
-    // As `authenticate` does when the write came between its reading and the answer.
+    // As `authenticate` does when the write happens between its reading and the response.
     let identity = authproto::auth::Identity {
         user: Some((&UserInfo::default()).into()),
         rests_on: vec![account("mine")],
@@ -52,7 +52,7 @@ async fn an_object_that_changed_while_authd_answered_is_not_missed() {
     auth.establish(identity, &digests, as_of, Some((auth.epochs.count(), auth.epochs.era())), None, "")
         .unwrap();
     auth.authenticate(&credentials(&token, "/")).await.unwrap();
-    assert_eq!(script.questions(), 1, "it was not kept");
+    assert_eq!(script.questions(), 1, "the identity must not be cached");
 }
 
 #[tokio::test]
@@ -79,7 +79,11 @@ async fn an_identity_ends_with_its_expiry() {
     assert_eq!(script.questions(), 1);
     clock.advance(Duration::from_millis(1));
     let status = auth.authenticate(&credentials(&token, "/")).await.unwrap_err();
-    assert_eq!((status.code, script.questions()), (401, 1), "asked again, and the answer is as old");
+    assert_eq!(
+        (status.code, script.questions()),
+        (401, 1),
+        "authd must get a request, and its response is expired too"
+    );
 }
 
 #[tokio::test]
@@ -109,7 +113,7 @@ async fn a_refusal_is_kept_until_identities_change() {
     assert_eq!(script.questions(), 1);
     write(&vector, "serviceaccounts/a/new", 9);
     auth.authenticate(&credentials(&token, "/")).await.unwrap_err();
-    assert_eq!(script.questions(), 1, "the account it needs may have come");
+    assert_eq!(script.questions(), 1, "the missing account may exist now");
 }
 
 #[tokio::test]
@@ -157,12 +161,12 @@ async fn what_another_service_said_is_kept_no_longer_than_it_may_be() {
             assert_eq!(ask().await.is_ok(), name == "u");
             assert_eq!(script.questions(), asked, "{name} after {passed} ms more");
         }
-        // What rests on no object ends with nothing else; a watch asks again by itself.
+        // The identity depends on no object; a watch re-authenticates by itself.
         assert!(first.is_err() || first.unwrap().lasts(clock.now()), "{name}");
     }
 }
 
-/// What is asked together: who it is, and whether they may.
+/// One request returns the identity and the decision.
 #[tokio::test]
 async fn the_decision_on_a_request_comes_with_the_identity() {
     let (script, vector) = (script(), vector());
@@ -179,7 +183,7 @@ async fn the_decision_on_a_request_comes_with_the_identity() {
         ("", None, 1),
         ("good", Some("clusterroles/r"), 2),
         ("evil", Some("clusterroles/r"), 2),
-        // Nothing that the decision depends on.
+        // The decision does not depend on this object.
         ("good", Some("roles/b/r"), 1),
     ] {
         auth.drop_caches();

@@ -1,4 +1,4 @@
-//! Open watches: nothing goes out on an authorization older than the policy.
+//! Tests of open watches: no event goes out on an authorization older than the policy.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -43,10 +43,10 @@ async fn an_event_above_a_policy_write_waits_for_a_new_authorization() {
     let s = setup();
     let guard = s.open("u").await;
     write(&s.vector, "configmaps/a/x", 2);
-    assert!(guard.admits(Revision(2)), "no policy write, no question");
+    assert!(guard.admits(Revision(2)), "without a policy write authd must get no request");
     write(&s.vector, "rolebindings/a/b", 3);
     write(&s.vector, "configmaps/a/x", 4);
-    assert!(guard.admits(Revision(1)), "what was there when it was authorized may go out");
+    assert!(guard.admits(Revision(1)), "an event from before the authorization may go out");
     assert!(!guard.admits(Revision(4)));
     s.script.questions();
     guard.renew(Revision(4)).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_refused_watch_ends_and_says_why() {
     s.allowed.store(true, Ordering::SeqCst);
     write(&s.vector, "rolebindings/a/b", 4);
     let again = s.open("u").await;
-    assert!(again.admits(Revision(4)), "a stream opened after the grant does not inherit the refusal");
+    assert!(again.admits(Revision(4)), "a stream opened after the grant must not inherit the denial");
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn a_refusal_that_a_grant_overtook_ends_no_watch() {
     let depends =
         vector.depends(Some(&Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() }));
     *s.script.authorize.lock() = Box::new(move |_| {
-        // While the refusal is on its way the grant comes, and a stream that was authorized after it.
+        // While the denial is in flight, the grant arrives, and a stream that was authorized after it.
         write(&vector, "rolebindings/a/b", 4);
         let validity =
             Validity { as_of: 4, depends: depends.clone(), epoch: Some(auth.epochs.count()), expiry: None };
@@ -114,8 +114,8 @@ async fn streams_of_one_user_share_a_question_and_all_go_in_one_batch() {
     write(&s.vector, "rolebindings/a/b", 3);
     join_all(guards.iter_mut().map(|guard| guard.renew(Revision(3)))).await;
     assert!(guards.iter().all(|guard| guard.admits(Revision(3))));
-    assert_eq!(s.script.questions(), 1, "ten users, one batch");
-    // Closed streams are forgotten at the next policy write.
+    assert_eq!(s.script.questions(), 1, "ten users must need one batch");
+    // The next policy write removes closed streams.
     drop(guards);
     write(&s.vector, "rolebindings/a/b", 4);
     let _last = s.open("u").await;
@@ -156,7 +156,7 @@ async fn a_watch_ends_with_the_identity_that_opened_it() {
     guard.changed().await;
     assert!(!guard.admits(Revision(1)));
     assert_eq!(guard.renew(Revision(3)).await.unwrap_err().code, 401);
-    assert!(other.admits(Revision(3)), "another credential of the same user goes on");
+    assert!(other.admits(Revision(3)), "a watch with another credential of the user must continue");
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn batch_of_watches_with_large_selectors_is_split_by_size() {
     });
     write(&s.vector, "rolebindings/a/b", 3);
     join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await.into_iter().for_each(|r| r.unwrap());
-    assert_eq!(largest.load(Ordering::SeqCst), 1, "two of them are more than a batch may have");
+    assert_eq!(largest.load(Ordering::SeqCst), 1, "two of them exceed the limit of a batch");
 }
 
 #[tokio::test]
@@ -243,7 +243,7 @@ async fn a_watch_made_as_somebody_else_ends_with_the_right_to_be_them() {
     assert!(guard.admits(Revision(1)));
 
     write(&s.vector, "clusterroles/unrelated", 3);
-    assert!(!guard.admits(Revision(3)), "the right to be somebody else must be asked for again");
+    assert!(!guard.admits(Revision(3)), "the impersonation right must be re-authorized");
     guard.renew(Revision(3)).await.unwrap();
     assert!(guard.admits(Revision(3)));
 
@@ -256,7 +256,7 @@ async fn a_watch_made_as_somebody_else_ends_with_the_right_to_be_them() {
         assert_eq!(refused.code, 403);
         assert!(refused.message.contains("cannot impersonate"), "{}", refused.message);
     }
-    assert!(own.admits(Revision(4)), "a watch of that user's own goes on");
+    assert!(own.admits(Revision(4)), "the impersonated user's own watch must continue");
 }
 
 #[tokio::test]
@@ -265,7 +265,7 @@ async fn a_watch_ends_thirty_seconds_after_authd_was_lost() {
     let guard = s.open("u").await;
     s.auth.link.lost("gone");
     s.clock.advance(Duration::from_secs(30));
-    assert!(guard.admits(Revision(2)), "policy has not moved");
+    assert!(guard.admits(Revision(2)), "cached authorization must hold while policy has not moved");
     s.clock.advance(Duration::from_secs(1));
     guard.changed().await;
     assert!(!guard.admits(Revision(2)));
@@ -297,7 +297,7 @@ async fn a_watch_ends_with_the_era_and_outlives_a_change_of_policy() {
     *s.script.epoch.lock() = policy.clone();
     s.auth.epochs.observe(Some(&policy));
     guard.renew(Revision(1)).await.unwrap();
-    assert!(guard.admits(Revision(1)), "other policy: asked again and allowed");
+    assert!(guard.admits(Revision(1)), "a policy change must re-authorize the watch");
 
     let methods = authproto::auth::Epoch {
         generation: policy.generation + 1,
@@ -311,7 +311,7 @@ async fn a_watch_ends_with_the_era_and_outlives_a_change_of_policy() {
     assert_eq!(guard.renew(Revision(1)).await.unwrap_err().code, 401);
 }
 
-/// Another service decides; the answers take `slow` and are kept for `ttl`.
+/// A webhook decides; its responses take `slow` and have the TTL `ttl`.
 fn decided_elsewhere(s: &Setup, slow: Duration, ttl: Duration) {
     let (clock, allowed) = (s.clock.clone(), s.allowed.clone());
     *s.script.authorize.lock() = Box::new(move |_| {
@@ -342,7 +342,7 @@ async fn a_watch_asks_a_service_whose_answers_are_not_kept_once_a_second() {
     s.allowed.store(false, Ordering::SeqCst);
     s.clock.advance(Duration::from_secs(1));
     write(&s.vector, "configmaps/a/x", 1001);
-    assert_eq!(guard.renew(Revision(1001)).await.unwrap_err().code, 403, "the service changed its mind");
+    assert_eq!(guard.renew(Revision(1001)).await.unwrap_err().code, 403, "the webhook now denies");
 }
 
 #[tokio::test]
@@ -352,7 +352,7 @@ async fn an_answer_that_was_longer_on_its_way_than_it_lives_covers_what_was_befo
     let guard = s.open("u").await;
     for revision in [5, 6] {
         write(&s.vector, "configmaps/a/x", revision);
-        assert!(!guard.admits(Revision(revision)), "it came after the question, whose answer has ended");
+        assert!(!guard.admits(Revision(revision)), "the event is newer than the expired response");
         guard.renew(Revision(revision)).await.unwrap();
         assert!(guard.admits(Revision(revision)));
     }
@@ -380,13 +380,13 @@ async fn a_service_that_hangs_delays_the_end_of_no_other_watch() {
     tokio::pin!(asking);
     tokio::select! {
         biased;
-        _ = &mut asking => panic!("the service hangs"),
+        _ = &mut asking => panic!("the webhook must hang"),
         () = guard.changed() => {}
     }
     assert_eq!(guard.renew(Revision(3)).await.unwrap_err().code, 403);
 }
 
-/// A policy write makes watches of some need a service that hangs, and ends those of others.
+/// A policy write affects watches that need a webhook that hangs, and ends other watches.
 #[tokio::test]
 async fn a_service_that_hangs_delays_no_watch_whose_policy_moved_with_that_of_one_who_needs_it() {
     let s = setup();
@@ -402,7 +402,7 @@ async fn a_service_that_hangs_delays_no_watch_whose_policy_moved_with_that_of_on
     write(&s.vector, "rolebindings/a/b", 3);
     let asking = slow.renew(Revision(3));
     tokio::pin!(asking);
-    // Twice: what hangs is not waited for by what moves afterwards either.
+    // Twice: a later policy write does not wait for the pending request either.
     for revision in [3, 4] {
         if revision == 4 {
             s.allowed.store(false, Ordering::SeqCst);
@@ -410,15 +410,16 @@ async fn a_service_that_hangs_delays_no_watch_whose_policy_moved_with_that_of_on
         }
         let answered = tokio::select! {
             biased;
-            _ = &mut asking => panic!("the service hangs"),
+            _ = &mut asking => panic!("the webhook must hang"),
             answered = guard.renew(Revision(revision)) => answered,
         };
         assert_eq!(answered.map_err(|status| status.code), if revision == 3 { Ok(()) } else { Err(403) });
     }
-    assert!(!slow.admits(Revision(3)), "nothing goes out that is not confirmed");
+    assert!(!slow.admits(Revision(3)), "no event may go out without a confirmed authorization");
 }
 
-/// Opens watches in as many namespaces, all on the same policy, and on a service that may hang where `timed`.
+/// Opens watches in as many namespaces, all on the same policy, and on a webhook that may hang when
+/// `timed`.
 async fn open_many(s: &Setup, watches: usize, timed: bool) -> Vec<WatchGuard> {
     let ttl_ms = u64::from(timed);
     *s.script.authorize.lock() = Box::new(move |_| {
@@ -434,7 +435,7 @@ async fn open_many(s: &Setup, watches: usize, timed: bool) -> Vec<WatchGuard> {
     guards
 }
 
-/// Until so many questions were asked.
+/// Waits until authd has received this many requests.
 async fn asked(s: &Setup, questions: usize) {
     while s.script.asked.load(Ordering::SeqCst) < questions {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -444,19 +445,19 @@ async fn asked(s: &Setup, questions: usize) {
 #[tokio::test]
 async fn a_slow_authd_gets_no_more_questions_than_leave_room_for_requests() {
     const WATCHES: usize = 4 * APART;
-    // On another service's answers each is asked about by itself at once, else when the batches take too long.
+    // With a webhook, single requests start at once; otherwise when the batches take too long.
     for (timed, batches) in [(true, 0), (false, WATCHES.div_ceil(BATCH))] {
         let s = setup();
         let guards = open_many(&s, WATCHES, timed).await;
         s.script.hang_batches(|_| true);
         write(&s.vector, "clusterroles/r", 3);
         asked(&s, batches + APART).await;
-        // What is too many comes with the others.
+        // Requests beyond the limit would arrive within this time.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert_eq!(s.script.questions(), batches + APART, "other services: {timed}");
+        assert_eq!(s.script.questions(), batches + APART, "webhook: {timed}");
         s.script.hang_batches(|_| false);
         let renewed = join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await;
-        assert!(renewed.iter().all(Result::is_ok), "each has its turn");
+        assert!(renewed.iter().all(Result::is_ok), "every watch must be re-authorized");
         assert!(guards.iter().all(|guard| guard.admits(Revision(3))));
     }
 }
@@ -472,7 +473,7 @@ async fn a_batch_that_was_slow_is_still_good() {
     s.script.hang_batches(|batch| batch.len() == 1);
     let renewed = join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await;
     assert!(renewed.iter().all(Result::is_ok));
-    assert_eq!(s.script.questions(), 1 + WATCHES, "nothing is asked again");
+    assert_eq!(s.script.questions(), 1 + WATCHES, "authd must get no further request");
 }
 
 #[tokio::test]
@@ -507,13 +508,13 @@ async fn a_watch_waits_while_it_cannot_be_said_whose_it_is() {
     assert_eq!(s.auth.authenticate(&credentials(&token, "/")).await.unwrap_err().code, 503);
     s.script.cannot_say(2);
     s.script.questions();
-    assert!(!guard.admits(Revision(1)), "nothing goes out meanwhile");
+    assert!(!guard.admits(Revision(1)), "no event may go out meanwhile");
     guard.renew(Revision(1)).await.unwrap();
     assert!(guard.admits(Revision(1)));
     assert_eq!(s.script.questions(), 3);
 }
 
-/// A clock that reads some microseconds more.
+/// A clock with some additional microseconds.
 struct Finer(Arc<ManualClock>, AtomicU64);
 
 impl Clock for Finer {
@@ -599,7 +600,7 @@ async fn a_watch_shows_its_token_again_when_the_time_of_the_answer_is_over() {
         guard.changed().await;
         guard.renew(Revision(1)).await.unwrap();
         assert!(guard.admits(Revision(1)));
-        assert_eq!(s.script.questions(), 1, "who, and not what they may");
+        assert_eq!(s.script.questions(), 1, "only the identity must be requested again");
     }
     s.script.refuse("u");
     s.clock.advance(Duration::from_secs(3));

@@ -1,4 +1,4 @@
-//! The streams against a server of the protocol on a unix socket: concurrency, reconnecting, the mirror.
+//! Tests of the streams against a gRPC server on a Unix socket: concurrency, reconnection, the mirror.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use super::super::scripted::verdict;
 use super::super::stream::Client;
 use super::*;
 
-/// Answers questions in reverse order of arrival, pair by pair; allows whoever is called `good`; fails to answer `never`.
+/// Responds in pairs in reverse order: allows the user `good`, and fails for the user `broken`.
 struct Reversing;
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>;
@@ -55,7 +55,7 @@ impl Decide for Reversing {
     }
 }
 
-/// Passes on what it is sent, and asks for one write.
+/// Forwards the received messages, and requests one write.
 struct Recording {
     seen: mpsc::UnboundedSender<Update>,
 }
@@ -90,7 +90,7 @@ impl Mirror for Recording {
     }
 }
 
-/// A server in a runtime of its own, so that its connections end with it as they do with a process.
+/// A server in its own runtime, so that its connections end with it, as with a process.
 struct Server(Option<tokio::runtime::Runtime>);
 
 impl Drop for Server {
@@ -166,7 +166,7 @@ async fn a_question_without_an_answer_fails_in_time_and_is_forgotten() {
     let socket = dir.path().join("s");
     let server = serve(&socket, mpsc::unbounded_channel().0);
     let client = Client::connect(socket, Duration::from_millis(50), Arc::new(Link::new(clock())));
-    // Questions are answered in pairs: a single one waits.
+    // The server responds to pairs: a single request waits.
     assert!(matches!(
         client.decide("", ask("good")).await,
         Err(Undecided::Timeout | Undecided::Unreachable(_))
@@ -182,7 +182,7 @@ async fn after_a_restart_of_authd_the_stream_comes_back() {
     let client = Client::connect(socket.clone(), Duration::from_secs(10), link.clone());
     assert!(
         matches!(client.decide("", ask("good")).await, Err(Undecided::Unreachable(_))),
-        "there is no authd yet"
+        "authd must not be reachable yet"
     );
     for _ in 0..3 {
         let server = serve(&socket, mpsc::unbounded_channel().0);
@@ -193,12 +193,12 @@ async fn after_a_restart_of_authd_the_stream_comes_back() {
             }
         };
         assert_eq!((allowed(both.0), allowed(both.1)), (Some(true), Some(false)));
-        // A question is open while the server goes away.
+        // A request is open while the server stops.
         let waiting = client.decide("", ask("good"));
         tokio::pin!(waiting);
         tokio::select! {
             biased;
-            answer = &mut waiting => panic!("a single question was answered: {answer:?}"),
+            answer = &mut waiting => panic!("a single request got a response: {answer:?}"),
             () = std::future::ready(()) => {}
         }
         drop(server);
@@ -236,7 +236,7 @@ async fn the_mirror_gets_a_snapshot_and_then_every_change_that_decides() {
     store.commit("roles/a/r", Op::Create(role("get"))).await.unwrap();
     store.commit("configmaps/a/c", Op::Create(Bytes::from_static(b"{}"))).await.unwrap();
     let auth = Auth::scripted(super::super::scripted::Script::new(|_| Ok(verdict(true))), vector, clock());
-    auth.link.unmirrored("a test says so".to_owned());
+    auth.link.unmirrored("set by the test".to_owned());
     let options = MirrorOptions {
         socket,
         preset: "svc".into(),
@@ -261,7 +261,7 @@ async fn the_mirror_gets_a_snapshot_and_then_every_change_that_decides() {
     store.commit("roles/a/r", Op::Delete(Revision(3))).await.unwrap();
     assert!(matches!(next().await, Update::Put(put) if put.revision == 3));
     assert!(matches!(next().await, Update::Delete(delete) if delete.revision == 5));
-    assert_eq!((results[0].id, results[0].results[0].code), (7, 400), "the write was answered");
+    assert_eq!((results[0].id, results[0].results[0].code), (7, 400), "the write must get its result");
     assert_eq!(auth.health(), Ok(()));
     assert_eq!(auth.reload_metrics(), "reloads_total 3\n");
     mirror.abort();
