@@ -323,8 +323,9 @@ impl Chunks for Document {
     }
 }
 
-/// A document of one response. Chunks are copies, so that a buffered chunk does not keep the document in
-/// memory.
+/// A document of one response.
+///
+/// Chunks are copies, so that a buffered chunk does not keep the document in memory.
 pub(super) fn copied(document: Bytes) -> Box<dyn Chunks> {
     Box::new(Document { size: document.len(), rest: document, is_shared: false })
 }

@@ -120,8 +120,9 @@ impl Exchange {
     }
 }
 
-/// The audit event of a request. A request that is dropped before its response is audited too, because its
-/// write may have been committed.
+/// The audit event of a request.
+///
+/// A request that is dropped before its response is audited too, because its write may have been committed.
 pub(super) struct AuditRecord {
     plane: Arc<Plane>,
     event: Mutex<Option<Event>>,

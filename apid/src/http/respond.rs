@@ -344,8 +344,9 @@ fn mark_compressed(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
 }
 
-/// Returns the warning headers within the limits of number and bytes. The last one counts the suppressed
-/// warnings.
+/// Returns the warning headers within the limits of number and bytes.
+///
+/// The last header counts the suppressed warnings.
 fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
     let mut headers = Vec::with_capacity(warnings.len().min(WARNINGS_COUNT));
     let mut room = WARNINGS_MAX - LEFT_OUT_ROOM;
