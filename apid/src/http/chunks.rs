@@ -470,7 +470,7 @@ mod tests {
             Ok(Bytes::from(vec![b'a'; CHUNK]))
         });
         let mut compressed = Gzip::new(of(parts));
-        assert_eq!(compressed.held_bytes(), 0, "the compressor is made on first use");
+        assert_eq!(compressed.held_bytes(), 0, "the compressor is created on first use");
         let (mut before, mut out) = (0, Vec::new());
         for piece in compressed.by_ref() {
             let piece = piece.unwrap();

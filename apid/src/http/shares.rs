@@ -342,7 +342,7 @@ mod tests {
         let others: Vec<_> = (0..4)
             .map(|i| shares.of(&i.to_string()).on_connection(connection()).hold(ANSWERS_OF_USER - 1))
             .collect();
-        assert!(!a.has_too_many_unsent_answers(Some(&first)), "a user with little is served");
+        assert!(!a.has_too_many_unsent_answers(Some(&first)), "a user below 1 MiB is served");
         rest.resize(ANSWERS_AT_LEAST + 1);
         assert!(a.has_too_many_unsent_answers(None));
         drop(others);

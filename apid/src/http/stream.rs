@@ -339,7 +339,7 @@ mod tests {
             size_of::<S>()
         }
         let size = size(frames);
-        println!("{size} bytes, {} of them the state", size_of::<State>());
+        println!("{size} bytes, state {} bytes", size_of::<State>());
         assert!(size <= 1024, "{size} bytes");
     }
 }

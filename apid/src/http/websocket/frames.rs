@@ -208,7 +208,7 @@ pub(super) mod tests {
                         Reply::Frames(frames) => Reply::Frames(frames.clone()),
                         Reply::Close(frames) => Reply::Close(frames.clone()),
                     }],
-                    "{sent:?} cut by {cut}"
+                    "{sent:?} split at {cut}"
                 );
             }
         }
