@@ -76,7 +76,7 @@ impl<C: Chunks + ?Sized> Chunks for Box<C> {
     }
 }
 
-/// Chunks of an iterator that holds no memory and does little work.
+/// A source over an iterator that holds no memory and does little work.
 #[cfg(test)]
 struct Cheap<I>(I);
 
@@ -325,12 +325,12 @@ impl Chunks for Document {
 
 /// A document of one response.
 ///
-/// Chunks are copies, so that a buffered chunk does not keep the document in memory.
+/// Its chunks are copies, so that a buffered chunk does not keep the document in memory.
 pub(super) fn copied(document: Bytes) -> Box<dyn Chunks> {
     Box::new(Document { size: document.len(), rest: document, is_shared: false })
 }
 
-/// A document that many responses share. Chunks are slices of its buffer.
+/// A document that many responses share. Its chunks are slices of its buffer.
 pub(super) fn shared(document: Bytes) -> Box<dyn Chunks> {
     Box::new(Document { size: document.len(), rest: document, is_shared: true })
 }

@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (let go in time): after the deadline only the connection holds bytes of the document: in HTTP/2
+//! INVARIANT (released at the deadline): after the deadline only the connection holds bytes of the document: in HTTP/2
 //! up to the send buffer of a stream, in HTTP/1.1 a small response or the last chunk of a large one. A timer
 //! drops the rest, because a connection whose client does not read never polls the body.
 
@@ -97,7 +97,9 @@ impl Place {
         match self {
             Place::Sending(pieces) => pieces.poll_next(context),
             Place::Sent => Poll::Ready(None),
-            Place::Late => Poll::Ready(Some(Err(Status::internal("the client did not take it in time")))),
+            Place::Late => {
+                Poll::Ready(Some(Err(Status::internal("the client did not read the response in time"))))
+            }
         }
     }
 }
@@ -158,7 +160,7 @@ mod tests {
         ManualClock::at("2025-05-01T00:00:00Z".parse().unwrap())
     }
 
-    /// A body with the whole timeout left for sending.
+    /// A body with the full timeout for sending.
     fn body(chunks: Box<dyn Chunks>, time: Duration, late: impl FnOnce() + Send + 'static) -> Body {
         super::body(chunks, &Allotted::begin(&clock(), time), PieceMaker::for_tests(), late)
     }

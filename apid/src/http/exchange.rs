@@ -78,7 +78,7 @@ impl Exchange {
         let connection = is_large.then_some(&*self.connection.unsent_bytes);
         let held = |share: &Arc<UserShare>| share.has_too_many_unsent_answers(connection);
         if self.share.get().is_some_and(held) {
-            return Err(too_many_requests("too many bytes of earlier answers wait to be read"));
+            return Err(too_many_requests("too many bytes of earlier responses are unread"));
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Drop for AuditRecord {
     fn drop(&mut self) {
         if let Some(event) = self.event.get_mut().take() {
             let plane = &self.plane;
-            let gone = Status::failure(Reason::Timeout, "the client went away before the answer");
+            let gone = Status::failure(Reason::Timeout, "the client disconnected before the response");
             let now = plane.clock.now();
             let line = event.line(&plane.names, Stage::ResponseComplete, now, gone.code, Some(&gone));
             plane.audit.write_now(line);

@@ -161,7 +161,7 @@ impl Api {
             Ok(Err(_panic)) => {
                 // The panic hook has logged the message and the location.
                 tracing::error!(path = exchange.head.uri.path(), "request handler panicked; responding 500");
-                Err(Status::internal("the request could not be handled"))
+                Err(Status::internal("the request handler failed"))
             }
             Err(_elapsed) => {
                 let text = "Timeout: request did not complete within the allotted timeout";
@@ -294,7 +294,7 @@ fn reject(rejected: Rejected) -> Status {
 
 async fn route(exchange: &Exchange, by: &Authorized, body: &[u8]) -> Result<Answer, Status> {
     if let Some(what) = exchange.info.malformed {
-        return Err(Status::bad_request(format!("the path of the request is not one: {what}")));
+        return Err(Status::bad_request(format!("the request path is malformed: {what}")));
     }
     if exchange.info.attributes.resource_request {
         resources::answer(exchange, by, body).await

@@ -191,7 +191,7 @@ impl ListChunks {
             Form::Messages(messages) => {
                 let message = self.representation.message(&item, messages.schema)?;
                 if messages.lengths.get(place).map(|length| *length as usize) != Some(message.len()) {
-                    return Err(Status::internal("an object was encoded to another length than before"));
+                    return Err(Status::internal("the encoded length of an object changed"));
                 }
                 messages.list.begin_item(message.len(), out);
                 if message.len() > CHUNK {

@@ -31,7 +31,7 @@ const ABORTS: Definition = Definition::new(
 const DEPRECATED: Definition = Definition::new(
     "apiserver_requested_deprecated_apis",
     Stability::Stable,
-    "Deprecated APIs that were requested (1), by group, version, resource, subresource and removed release",
+    "Requested deprecated APIs (value 1), by group, version, resource, subresource and removed release",
 );
 
 /// Histogram bucket limits, in seconds.

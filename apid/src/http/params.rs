@@ -96,7 +96,7 @@ pub(super) fn intent_of_cbor(body: &[u8], limits: Limits) -> Result<Bytes, Statu
     let refuse = |why: &str| Status::bad_request(format!("error decoding CBOR: {why}"));
     let decoded = codec::cbor::decode(body, limits).map_err(|error| undecodable(&error, refuse))?;
     match decoded.duplicates.first() {
-        Some(path) => Err(refuse(&format!("key `{}` comes twice", shorten(path)))),
+        Some(path) => Err(refuse(&format!("duplicate key `{}`", shorten(path)))),
         None => Ok(Bytes::from(decoded.value.to_string())),
     }
 }

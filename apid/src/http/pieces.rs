@@ -24,7 +24,7 @@ use super::work_pool::{ShutDown, WorkPool};
 /// Maximum size of an uncounted response, in bytes. Most responses are smaller and use memory of the request.
 const UNCOUNTED: usize = 4096;
 
-/// Memory cost of making a chunk, in bytes.
+/// Memory cost of a chunk, in bytes.
 const PIECE_COST: usize = 256 << 10;
 
 /// Makes and counts the response chunks of one user on one connection.

@@ -47,7 +47,7 @@ pub(super) fn is_form_of(resource: &Resource) -> bool {
 /// 500: the type has no Protobuf message. Negotiation excludes this case.
 pub(super) fn object(object: &Object, out: &mut Vec<u8>) -> Result<(), Status> {
     let schema = schema_of(object.api_version(), object.kind())
-        .ok_or_else(|| Status::internal(format!("{} has no Protobuf form", object.kind())))?;
+        .ok_or_else(|| Status::internal(format!("{} has no Protobuf encoding", object.kind())))?;
     envelope::write(object.api_version(), object.kind(), out, |out| schema.write_protobuf(object, out));
     Ok(())
 }

@@ -37,7 +37,7 @@ pub(super) struct Representation {
 pub(super) enum Encoded {
     /// JSON that needs further encoding, or Protobuf.
     Whole(Vec<u8>),
-    /// Chunks in the encoding of the response.
+    /// A chunk source in the encoding of the response.
     Chunks(Box<dyn Chunks>),
 }
 
@@ -153,9 +153,8 @@ impl Representation {
     fn document(&self, value: &Value) -> Result<Vec<u8>, Status> {
         match self.format {
             Format::Json | Format::Yaml | Format::Cbor => Ok(value.to_string().into_bytes()),
-            Format::Protobuf(_) => {
-                protobuf::document(value).ok_or_else(|| Status::internal("the answer has no Protobuf form"))
-            }
+            Format::Protobuf(_) => protobuf::document(value)
+                .ok_or_else(|| Status::internal("the response has no Protobuf encoding")),
         }
     }
 
@@ -215,9 +214,9 @@ impl Representation {
                 ListMessage::partial(&metadata, version),
                 Schema::of("meta/v1.PartialObjectMetadata"),
             ),
-            Shape::Table(_) => return Err(Status::internal("the answer has no Protobuf form")),
+            Shape::Table(_) => return Err(Status::internal("the response has no Protobuf encoding")),
         };
-        let schema = item.ok_or_else(|| Status::internal("the kind has no Protobuf form"))?;
+        let schema = item.ok_or_else(|| Status::internal("the kind has no Protobuf encoding"))?;
         Ok(Messages { api_version, kind, schema, list, lengths: Vec::new() })
     }
 
@@ -363,7 +362,7 @@ impl Representation {
     fn converted(&self, mut object: Object) -> Result<Object, Status> {
         self.resource.show(&mut object, &self.plane.names).map_err(|error| {
             tracing::error!(%error, kind = self.resource.kind.kind, name = object.name(), "conversion of a stored object failed; responding 500");
-            Status::internal("a stored object cannot be shown in this version")
+            Status::internal("conversion of a stored object to the requested version failed")
         })?;
         Ok(object)
     }

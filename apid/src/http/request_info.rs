@@ -191,9 +191,9 @@ fn segment(raw: &str) -> Result<Cow<'_, str>, &'static str> {
     let Ok(text) = percent_decode_str(raw).decode_utf8() else { return Err("a segment is not UTF-8") };
     match text.as_ref() {
         "" => Err("a segment is empty"),
-        "." | ".." => Err("a segment is a relative one"),
-        t if t.contains('/') => Err("a segment holds an encoded slash"),
-        t if t.contains('\0') => Err("a segment holds a zero byte"),
+        "." | ".." => Err("a segment is `.` or `..`"),
+        t if t.contains('/') => Err("a segment contains an encoded slash"),
+        t if t.contains('\0') => Err("a segment contains a zero byte"),
         _ => Ok(text),
     }
 }

@@ -253,7 +253,7 @@ enum Made {
 }
 
 impl Made {
-    /// Wraps a document in one buffer. Chunks of a large document are copies unless the buffer is shared.
+    /// Wraps a document in one buffer. The chunks of a large document are copies unless the buffer is shared.
     fn of(document: Bytes, is_shared: bool) -> Self {
         match document.len() {
             size if size <= AT_ONCE => Made::Small(document),
@@ -369,7 +369,7 @@ fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
             headers.pop();
             left_out += 1;
         }
-        headers.extend(warning_header(&format!("{left_out} more warnings were left out")));
+        headers.extend(warning_header(&format!("{left_out} more warnings were suppressed")));
     }
     headers
 }
@@ -410,7 +410,7 @@ mod tests {
             assert_eq!(headers.len(), count, "{} warnings", warnings.len());
             assert!(bytes <= WARNINGS_MAX, "{bytes}");
             if let Some(left_out) = left_out {
-                let last = format!("299 - \"{left_out} more warnings were left out\"");
+                let last = format!("299 - \"{left_out} more warnings were suppressed\"");
                 assert_eq!(headers.last().unwrap(), last.as_str());
             }
         }

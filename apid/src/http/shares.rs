@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (given back): a guard holds every reservation; dropping the guard releases it.
+//! INVARIANT (released): a guard holds every reservation; dropping the guard releases it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

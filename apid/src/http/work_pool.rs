@@ -56,12 +56,12 @@ impl Bounds {
 
 /// The queue of a user is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many large requests of this user wait for a worker")]
+#[error("too many large requests of this user are queued")]
 pub(super) struct QueueFull;
 
 /// The pool and the process are shutting down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server shuts down")]
+#[error("the server is shutting down")]
 pub(super) struct ShutDown;
 
 /// The reason why work did not run.

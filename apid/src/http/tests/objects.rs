@@ -195,7 +195,7 @@ async fn a_request_that_nobody_waits_for_any_more_is_audited() {
     let about = |what: &str| lines.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
     assert_eq!(about("?stayed").len(), 1, "{lines}");
     let left = about("&left");
-    assert!(left.len() == 1 && left[0].contains("the client went away"), "{lines}");
+    assert!(left.len() == 1 && left[0].contains("the client disconnected"), "{lines}");
 }
 
 #[tokio::test]

@@ -260,7 +260,7 @@ async fn pieces_of_config_maps_equal_the_whole_document() {
             object
         })
         .collect();
-    // Objects larger than several chunks at the beginning, in the middle and at the end.
+    // Objects larger than several chunks at the start, in the middle and at the end.
     for at in [0, 75, 149] {
         objects[at]["data"]["large"] = json!("0123456789\n".repeat(20_000));
     }
