@@ -116,8 +116,12 @@ impl RequestBody {
             ReadError::TooLarge(limit) => {
                 Status::too_large(format!("Request entity too large: limit is {limit}"))
             }
-            ReadError::Timeout => Status::failure(Reason::Timeout, "the request body did not arrive in time"),
-            ReadError::Broken(why) => Status::bad_request(format!("reading the request body failed: {why}")),
+            ReadError::Timeout => {
+                Status::failure(Reason::Timeout, "the body of the request did not arrive in time")
+            }
+            ReadError::Broken(why) => {
+                Status::bad_request(format!("reading the body of the request failed: {why}"))
+            }
         })
     }
 }

@@ -97,9 +97,7 @@ impl Place {
         match self {
             Place::Sending(pieces) => pieces.poll_next(context),
             Place::Sent => Poll::Ready(None),
-            Place::Late => {
-                Poll::Ready(Some(Err(Status::internal("the client did not read the response in time"))))
-            }
+            Place::Late => Poll::Ready(Some(Err(Status::internal("the response was not read in time")))),
         }
     }
 }

@@ -153,8 +153,9 @@ impl Representation {
     fn document(&self, value: &Value) -> Result<Vec<u8>, Status> {
         match self.format {
             Format::Json | Format::Yaml | Format::Cbor => Ok(value.to_string().into_bytes()),
-            Format::Protobuf(_) => protobuf::document(value)
-                .ok_or_else(|| Status::internal("the response has no Protobuf encoding")),
+            Format::Protobuf(_) => {
+                protobuf::document(value).ok_or_else(|| Status::internal("response has no Protobuf encoding"))
+            }
         }
     }
 
@@ -214,7 +215,7 @@ impl Representation {
                 ListMessage::partial(&metadata, version),
                 Schema::of("meta/v1.PartialObjectMetadata"),
             ),
-            Shape::Table(_) => return Err(Status::internal("the response has no Protobuf encoding")),
+            Shape::Table(_) => return Err(Status::internal("response has no Protobuf encoding")),
         };
         let schema = item.ok_or_else(|| Status::internal("the kind has no Protobuf encoding"))?;
         Ok(Messages { api_version, kind, schema, list, lengths: Vec::new() })
