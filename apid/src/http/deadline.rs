@@ -3,15 +3,15 @@
 //! # Contract
 //!
 //! The request timeout (`--request-timeout`) covers making and sending the response; watches have their own
-//! timeouts. At the deadline apid aborts the rest of the response: it resets an HTTP/2 stream and cuts an
+//! timeouts. At the deadline apid aborts the rest of the response. It resets an HTTP/2 stream and cuts an
 //! HTTP/1.1 connection within the body, so that no client takes a partial document for a complete one.
 //! `apiserver_request_aborts_total` counts these aborts.
 //!
 //! # Invariants
 //!
-//! INVARIANT (released at the deadline): after the deadline only the connection holds bytes of the document: in HTTP/2
-//! up to the send buffer of a stream, in HTTP/1.1 a small response or the last chunk of a large one. A timer
-//! drops the rest, because a connection whose client does not read never polls the body.
+//! INVARIANT (released at the deadline): after the deadline only the connection holds bytes of the document.
+//! In HTTP/2 it holds up to the send buffer of a stream, in HTTP/1.1 a small response or the last chunk of a
+//! large one. A timer drops the rest, because a connection whose client does not read never polls the body.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -107,7 +107,7 @@ impl InFlight {
     }
 }
 
-/// Whether a request is a stream that lasts as long as the client wants.
+/// Whether a request is a stream that lasts as long as the client keeps it open.
 fn is_long_running(attributes: &Attributes) -> bool {
     matches!(attributes.verb.as_str(), "watch" | "proxy")
         || matches!(attributes.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")

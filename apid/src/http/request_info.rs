@@ -3,11 +3,11 @@
 //! # Contract
 //!
 //! [`RequestInfo::resolve`] reads method, path and query exactly as the request-info resolver of Kubernetes,
-//! so that policies have the same meaning. Two differences make a path unambiguous (requirements D-EP-25):
+//! so that policies have the same meaning. Two differences make a path unambiguous:
 //!
 //! - The path is split before it is percent-decoded. A path with an empty, `.` or `..` segment, or with an
 //!   encoded slash, is not a resource path ([`RequestInfo::malformed`]).
-//! - A GET with `watch` on the path of one object is a watch.
+//! - A GET with `watch` on the path of one object is a watch (requirements D-EP-25).
 //!
 //! # Invariants
 //!

@@ -4,9 +4,9 @@
 //!
 //! No task runs while the client does not read: apid takes and encodes the next events when the connection
 //! asks for more. A slow client therefore holds the send buffer of its connection and one batch of encoded
-//! events. Until it has read them, it also holds the initial objects of the watch. The watch cache owns these
-//! objects; the watch keeps them alive after the cache has replaced them. A client that falls behind the
-//! event history gets 410 and must list again.
+//! events. Until the client has read them, the watch also holds its initial objects. The watch cache owns
+//! these objects; the watch keeps them alive after the cache has replaced them. apid ends the watch of a
+//! client that falls behind the event history; the client must resume or list again.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

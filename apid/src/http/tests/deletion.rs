@@ -194,7 +194,7 @@ async fn the_breaking_option_is_given_alone() {
     }
     let wrong = server.delete(&format!("{MAPS}/x"), json!({ignore: "yes"})).await;
     assert_eq!(wrong.code, 400);
-    assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 200, "untouched");
+    assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 200, "the object must not be deleted");
     // The option has no effect on a valid object.
     server.post(MAPS, held("h")).await;
     server.delete(&format!("{MAPS}/h"), json!({ignore: true})).await;

@@ -202,7 +202,7 @@ async fn history_that_is_gone_is_410() {
         assert_eq!(
             (names(&rest.json()), version(&rest)),
             (vec!["m1", "m2"], now.to_string()),
-            "inconsistent"
+            "pages after the fresh token are from the newest revision"
         );
         assert_eq!(rest.json()["items"][0]["data"]["k"], "2");
         let token = rest.json()["metadata"]["continue"].as_str().unwrap().to_owned();
