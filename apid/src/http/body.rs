@@ -1,9 +1,9 @@
-//! The body of a request: all of it, within bounds.
+//! Request bodies within size, time and memory limits.
 //!
 //! # Contract
 //!
-//! [`RequestBody::receive`] reads a body within the share of its user: it waits until the share has room, and rejects a
-//! large body that arrives slowly when too many others do.
+//! [`RequestBody::receive`] reads a body within the share of its user. It waits until the share has room. It
+//! rejects a large slow body when the slow bodies in progress reach the limit.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ use serving::body::ReadError;
 use super::in_flight::too_many_requests;
 use super::shares::{BodyReservation, SMALL_BODY, TooManySlowBodies, UserShare};
 
-/// How long a body may take to arrive.
+/// Maximum time for a body to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time after which a body counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// Bytes of a body nobody wanted that are read all the same.
+/// Maximum bytes that apid reads from a body that no verb has read.
 const DRAINED: usize = 256 * 1024;
-/// How long these may take.
+/// Maximum time for reading such a body.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A body that has not been read.
+/// A request body that has not been read.
 pub enum RequestBody {
     /// From a connection.
     Incoming(Unread),
-    /// At hand: requests that the process makes of itself, and tests.
+    /// In memory: requests of the process itself, and tests.
     Whole(Bytes),
 }
 
@@ -49,11 +49,11 @@ impl std::ops::Deref for ReceivedBody {
 }
 
 impl RequestBody {
-    /// The body, once the share of its user has room for it.
+    /// Reads the body when the share of its user has room for it.
     ///
     /// # Errors
     ///
-    /// Those of [`RequestBody::read`]; 429 for a slow body beside too many others.
+    /// Errors of [`RequestBody::read`]; 429 for a slow body above the limit of slow bodies.
     pub(super) async fn receive(self, share: &UserShare) -> Result<ReceivedBody, Status> {
         let most = self.most_bytes();
         if most == 0 {
@@ -80,7 +80,7 @@ impl RequestBody {
         Ok(ReceivedBody { bytes, _reservation: reservation })
     }
 
-    /// The most bytes that will be read: the announced length within the limit.
+    /// Returns the maximum number of bytes to read: the Content-Length within the limit.
     fn most_bytes(&self) -> usize {
         let limit = Limits::BODY.bytes;
         match self {
@@ -96,11 +96,12 @@ impl RequestBody {
         }
     }
 
-    /// Reads it.
+    /// Reads the body.
     ///
     /// # Errors
     ///
-    /// 413 above 3 MiB (requirements D-ERR-35), 400 when it breaks off, 504 when it does not come.
+    /// 413 above 3 MiB (requirements D-ERR-35), 400 if the connection ends within the body, 504 if the body
+    /// does not arrive in time.
     async fn read(self) -> Result<Bytes, Status> {
         let limit = Limits::BODY.bytes;
         let read = match self {
@@ -119,7 +120,7 @@ impl RequestBody {
                 Status::failure(Reason::Timeout, "the body of the request did not arrive in time")
             }
             ReadError::Broken(why) => {
-                Status::bad_request(format!("the body of the request broke off: {why}"))
+                Status::bad_request(format!("reading the body of the request failed: {why}"))
             }
         })
     }
@@ -131,9 +132,11 @@ impl From<Incoming> for RequestBody {
     }
 }
 
-/// The body of a request that may be answered before anyone has read it (405, 404, 403). What nobody took is read to its
-/// end behind the answer, within bounds: an HTTP/2 stream that ends with its body unread is reset, and some clients then
-/// lose the answer.
+/// The unread body of a request.
+///
+/// apid may respond before it reads the body (405, 404, 403). Dropping the value drains the body in the
+/// background, within limits. Otherwise HTTP/2 resets a stream whose body is unread, and some clients then
+/// lose the response.
 pub struct Unread(Option<Incoming>);
 
 impl Unread {

@@ -1,9 +1,9 @@
-//! Documents as they are sent: piece by piece, each made when the connection can take more.
+//! Chunked documents: each chunk is made when the connection can take more.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): an answer that is being sent holds one piece, what [`Chunks::held_bytes`] says, and objects that the
-//! watch cache owns, whatever its size.
+//! INVARIANT (bounded): a response that is being sent holds one chunk, the bytes that [`Chunks::held_bytes`]
+//! reports, and objects that the watch cache owns, whatever its size.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -13,27 +13,27 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// Room of a piece: what the allocator still keeps for each thread.
+/// Capacity of a chunk, in bytes: the largest size that the allocator caches per thread.
 pub(super) const ROOM: usize = 32 * 1024;
 
-/// Bytes from which on a piece is sent, so that most objects fit behind them.
+/// Fill level from which a chunk is sent, in bytes; most objects fit into the remaining capacity.
 pub(super) const CHUNK: usize = ROOM - ROOM / 8;
 
-/// Pieces of a document, in order; after an error the document is incomplete.
+/// A source of the chunks of a document, in order. After an error the document is incomplete.
 ///
-/// The caller calls [`Chunks::prepare`] until it returns false, then takes the pieces. Each call of either does a bounded
-/// amount of work: at most about one millisecond, or the work of one object.
+/// The caller calls [`Chunks::prepare`] until it returns false, then takes the chunks. Each call of either
+/// does a bounded amount of work: at most about one millisecond, or the work of one object.
 pub(super) trait Chunks: Iterator<Item = Result<Bytes, Status>> + Send {
-    /// Does a part of the work that precedes the head of the response. True: another part remains.
+    /// Does one step of the work that precedes the response head. Returns true if another step remains.
     ///
     /// # Errors
     ///
-    /// The document cannot be made: the answer is this Status instead.
+    /// Encoding failed. The response is this Status instead of the document.
     fn prepare(&mut self) -> Result<bool, Status> {
         Ok(false)
     }
 
-    /// The bytes that the iterator holds now, without the objects that the watch cache owns.
+    /// Bytes that the iterator holds now, without the objects that the watch cache owns.
     fn held_bytes(&self) -> usize {
         0
     }
@@ -43,12 +43,12 @@ pub(super) trait Chunks: Iterator<Item = Result<Bytes, Status>> + Send {
         false
     }
 
-    /// The bytes of the document at least, as far as they are known before its first piece.
+    /// Lower bound of the document size in bytes, as known before the first chunk.
     fn least_size(&self) -> usize {
         0
     }
 
-    /// The bytes of the document, if they are known when it is prepared, before its first piece.
+    /// Exact document size in bytes, if known after preparation and before the first chunk.
     fn exact_size(&self) -> Option<usize> {
         None
     }
@@ -76,7 +76,7 @@ impl<C: Chunks + ?Sized> Chunks for Box<C> {
     }
 }
 
-/// The pieces of an iterator that holds nothing and whose work is small.
+/// A source over an iterator that holds no memory and does little work.
 #[cfg(test)]
 struct Cheap<I>(I);
 
@@ -92,7 +92,7 @@ impl<I: Iterator> Iterator for Cheap<I> {
 #[cfg(test)]
 impl<I: Iterator<Item = Result<Bytes, Status>> + Send> Chunks for Cheap<I> {}
 
-/// The items of an iterator as pieces.
+/// Makes a chunk source of an iterator.
 #[cfg(test)]
 pub(super) fn of<I>(pieces: I) -> Box<dyn Chunks>
 where
@@ -101,7 +101,7 @@ where
     Box::new(Cheap(pieces))
 }
 
-/// A document of which the first pieces are made before the head of the response is sent: the head depends on its size.
+/// A document whose first chunks are made before the response head, which depends on the size.
 pub(super) struct Beginning {
     made: VecDeque<Bytes>,
     size: usize,
@@ -111,16 +111,16 @@ pub(super) struct Beginning {
 }
 
 impl Beginning {
-    /// Of a document of which no piece was made yet.
+    /// Wraps a document of which no chunk has been made yet.
     pub(super) fn new(chunks: Box<dyn Chunks>) -> Self {
         Beginning { made: VecDeque::new(), size: 0, exact_size: None, ended: false, chunks }
     }
 
-    /// Makes a part of the first `limit` bytes. True: another part remains.
+    /// Makes a part of the first `limit` bytes. Returns true if another part remains.
     ///
     /// # Errors
     ///
-    /// Those of the document.
+    /// Errors of the document.
     pub(super) fn prepare_upto(&mut self, limit: usize) -> Result<bool, Status> {
         if self.chunks.prepare()? {
             return Ok(true);
@@ -149,7 +149,7 @@ impl Beginning {
         if self.ended { Some(self.size) } else { self.exact_size }
     }
 
-    /// The pieces made so far, in one buffer.
+    /// Returns the chunks made so far in one buffer.
     pub(super) fn into_made(self) -> Bytes {
         joined(self.made, self.size)
     }
@@ -177,11 +177,11 @@ impl Chunks for Beginning {
     }
 }
 
-/// All of a document.
+/// Returns a whole document in one buffer.
 ///
 /// # Errors
 ///
-/// Those of its pieces.
+/// Errors of its chunks.
 #[cfg(test)]
 pub(super) fn whole(chunks: Box<dyn Chunks>) -> Result<Bytes, Status> {
     let made = chunks.collect::<Result<VecDeque<_>, _>>()?;
@@ -198,40 +198,40 @@ fn joined(mut chunks: VecDeque<Bytes>, size: usize) -> Bytes {
     Bytes::from(all)
 }
 
-/// Bytes that one call of [`Gzip::next`] compresses at most.
+/// Maximum input that one call of [`Gzip::next`] compresses, in bytes.
 const COMPRESSED_AT_ONCE: usize = 64 * 1024;
 
-/// Bytes of memory of a compressor: its window, hash chains and buffers.
+/// Memory of a compressor, in bytes: its window, hash chains and buffers.
 const COMPRESSOR: usize = 320 * 1024;
 
-/// Compresses a document piece by piece.
+/// Compresses a document chunk by chunk.
 pub(super) struct Gzip {
     chunks: Box<dyn Chunks>,
-    /// The rest of the piece that is being compressed.
+    /// The remaining input of the chunk that is being compressed.
     input: Bytes,
     compressor: Compressor,
 }
 
 enum Compressor {
-    /// Made on first use.
+    /// Created on first use.
     Unused,
     Running(GzEncoder<Vec<u8>>),
     Ended,
 }
 
 impl Gzip {
-    /// Of the pieces of a document.
+    /// Compresses the chunks of a document.
     pub(super) fn new(chunks: Box<dyn Chunks>) -> Self {
         Gzip { chunks, input: Bytes::new(), compressor: Compressor::Unused }
     }
 
-    /// Compresses a bounded part of the document. True: the document has ended.
+    /// Compresses a bounded part of the document. Returns true at the end of the document.
     fn compress(&mut self, encoder: &mut GzEncoder<Vec<u8>>) -> Result<bool, Status> {
         let mut left = COMPRESSED_AT_ONCE;
         let mut is_costly = false;
         while left > 0 && encoder.get_ref().len() < CHUNK {
             if self.input.is_empty() {
-                // One costly piece is enough work for one call.
+                // One costly chunk is enough work for one call.
                 if is_costly {
                     break;
                 }
@@ -293,7 +293,7 @@ impl Chunks for Gzip {
 struct Document {
     rest: Bytes,
     size: usize,
-    /// Whether others hold the buffer, too.
+    /// Whether other responses share the buffer.
     is_shared: bool,
 }
 
@@ -323,24 +323,26 @@ impl Chunks for Document {
     }
 }
 
-/// A document that belongs to one answer: the pieces are copies, so that a buffered piece does not hold the document.
+/// A document of one response.
+///
+/// Its chunks are copies, so that a buffered chunk does not keep the document in memory.
 pub(super) fn copied(document: Bytes) -> Box<dyn Chunks> {
     Box::new(Document { size: document.len(), rest: document, is_shared: false })
 }
 
-/// A document that many answers share: the pieces are parts of its buffer.
+/// A document that many responses share. Its chunks are slices of its buffer.
 pub(super) fn shared(document: Bytes) -> Box<dyn Chunks> {
     Box::new(Document { size: document.len(), rest: document, is_shared: true })
 }
 
-/// A document that is encoded whole, when the answer is prepared.
+/// A document that is encoded as a whole during preparation.
 pub(super) struct Deferred<F> {
     encode: Option<F>,
     document: Option<Box<dyn Chunks>>,
 }
 
 impl<F: FnOnce() -> Result<Vec<u8>, Status>> Deferred<F> {
-    /// Of what encodes the document.
+    /// Takes the function that encodes the document.
     pub(super) fn new(encode: F) -> Self {
         Deferred { encode: Some(encode), document: None }
     }
@@ -460,7 +462,7 @@ mod tests {
 
     #[test]
     fn compressor_takes_bounded_input_and_gives_no_empty_piece() {
-        // Each byte of the output stands for many of the input.
+        // Each output byte stands for many input bytes.
         let taken = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&taken);
         let parts = (0..300).map(move |_| {
@@ -468,7 +470,7 @@ mod tests {
             Ok(Bytes::from(vec![b'a'; CHUNK]))
         });
         let mut compressed = Gzip::new(of(parts));
-        assert_eq!(compressed.held_bytes(), 0, "the compressor is made on first use");
+        assert_eq!(compressed.held_bytes(), 0, "the compressor is created on first use");
         let (mut before, mut out) = (0, Vec::new());
         for piece in compressed.by_ref() {
             let piece = piece.unwrap();

@@ -1,16 +1,17 @@
-//! Answers that are made as they are sent, and how long that may take.
+//! Response bodies that end at the request deadline.
 //!
 //! # Contract
 //!
-//! The time of a request (`--request-timeout`) covers the making and the sending of its answer; watches have times of their
-//! own. What has not been taken by then is broken off: a stream of HTTP/2 is reset, a connection of HTTP/1.1 is cut in the
-//! midst of the body, so that no client takes a part of a document for all of it. It is counted as
-//! `apiserver_request_aborts_total`.
+//! The request timeout (`--request-timeout`) covers making and sending the response; watches have their own
+//! timeouts. At the deadline apid aborts the rest of the response. It resets an HTTP/2 stream and cuts an
+//! HTTP/1.1 connection within the body, so that no client takes a partial document for a complete one.
+//! `apiserver_request_aborts_total` counts these aborts.
 //!
 //! # Invariants
 //!
-//! INVARIANT (let go in time): nothing of the document is held after the deadline, but for what the connection has taken: up
-//! to its send buffer of a stream of HTTP/2; of HTTP/1.1 a small answer, and the last piece of a large one. A connection whose client does not read never asks for more, so a timer lets go, not the body.
+//! INVARIANT (released at the deadline): after the deadline only the connection holds bytes of the document.
+//! In HTTP/2 it holds up to the send buffer of a stream, in HTTP/1.1 a small response or the last chunk of a
+//! large one. A timer drops the rest, because a connection whose client does not read never polls the body.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use tokio::task::AbortHandle;
 use super::chunks::Chunks;
 use super::pieces::{PieceMaker, Pieces};
 
-/// The time of a request, from its beginning on.
+/// The time budget of a request, from its beginning.
 pub(super) struct Allotted<'a> {
     clock: &'a dyn Clock,
     begun: Duration,
@@ -36,12 +37,12 @@ pub(super) struct Allotted<'a> {
 }
 
 impl<'a> Allotted<'a> {
-    /// So much time from now on.
+    /// Starts the time budget now.
     pub(super) fn begin(clock: &'a dyn Clock, time: Duration) -> Self {
         Allotted { clock, begun: clock.monotonic(), time }
     }
 
-    /// What has passed.
+    /// Returns the elapsed time.
     pub(super) fn passed(&self) -> Duration {
         self.clock.monotonic().saturating_sub(self.begun)
     }
@@ -51,10 +52,9 @@ impl<'a> Allotted<'a> {
     }
 }
 
-/// The body of an answer that is made as it is sent, in what is left of a request's time; `late` runs when that was not
-/// enough.
+/// Returns a body that makes its chunks in the remaining time of a request; `late` runs at the deadline.
 ///
-/// Within a runtime: the timer is a task of it.
+/// Must be called within a runtime, which runs the timer task.
 pub(super) fn body(
     chunks: Box<dyn Chunks>,
     time: &Allotted<'_>,
@@ -74,7 +74,7 @@ pub(super) fn body(
     Body::stream(Timed { place, timer: timer.abort_handle() })
 }
 
-/// What is still to be sent.
+/// The state of a response that is being sent.
 enum Place {
     Sending(Pieces),
     Sent,
@@ -82,7 +82,7 @@ enum Place {
 }
 
 impl Place {
-    /// Ends the sending, if it has not ended yet. What is left is dropped by the caller, without the lock.
+    /// Ends sending if it has not ended yet. The caller drops the returned rest without the lock.
     fn end(&mut self, how: Place) -> Option<Pieces> {
         if !matches!(self, Place::Sending(_)) {
             return None;
@@ -97,7 +97,7 @@ impl Place {
         match self {
             Place::Sending(pieces) => pieces.poll_next(context),
             Place::Sent => Poll::Ready(None),
-            Place::Late => Poll::Ready(Some(Err(Status::internal("the client did not take it in time")))),
+            Place::Late => Poll::Ready(Some(Err(Status::internal("the response was not read in time")))),
         }
     }
 }
@@ -125,7 +125,7 @@ impl http_body::Body for Timed {
             Ok(chunk) => Ok(Frame::data(chunk)),
             Err(status) => {
                 if !late {
-                    tracing::error!(reason = status.message, "an answer broke off");
+                    tracing::error!(reason = status.message, "response encoding failed; aborting");
                 }
                 Err(BodyError::from(status.message))
             }
@@ -136,7 +136,7 @@ impl http_body::Body for Timed {
 impl Drop for Timed {
     fn drop(&mut self) {
         self.timer.abort();
-        // The timer's task holds the place until it is dropped, which is later.
+        // The timer task holds the state until it is dropped, which is later.
         let rest = self.place.lock().end(Place::Sent);
         drop(rest);
     }
@@ -151,19 +151,19 @@ mod tests {
     use super::*;
     use crate::http::chunks;
 
-    /// Time that is never over in a test.
+    /// A timeout that no test reaches.
     const AMPLE: Duration = Duration::from_secs(3600);
 
     fn clock() -> ManualClock {
         ManualClock::at("2025-05-01T00:00:00Z".parse().unwrap())
     }
 
-    /// The body of an answer for which nothing was done before it is sent.
+    /// A body with the full timeout for sending.
     fn body(chunks: Box<dyn Chunks>, time: Duration, late: impl FnOnce() + Send + 'static) -> Body {
         super::body(chunks, &Allotted::begin(&clock(), time), PieceMaker::for_tests(), late)
     }
 
-    /// A document of three parts that holds what is to be let go.
+    /// A document of three chunks that holds a reference to `held`.
     fn document(held: &Arc<()>) -> Box<dyn Chunks> {
         let held = Arc::clone(held);
         chunks::of(["one", "two", "three"].into_iter().map(move |part| {
@@ -175,13 +175,13 @@ mod tests {
     #[tokio::test]
     async fn what_is_read_in_time_is_whole() {
         let held = Arc::new(());
-        let mut sent = body(document(&held), AMPLE, || panic!("it is not late"));
+        let mut sent = body(document(&held), AMPLE, || panic!("the deadline has not passed"));
         let mut all = Vec::new();
         while let Some(frame) = sent.frame().await {
             all.extend_from_slice(&frame.unwrap().into_data().unwrap());
         }
         assert_eq!(all, b"onetwothree");
-        assert_eq!(Arc::strong_count(&held), 1, "let go at the end, though the body is still there");
+        assert_eq!(Arc::strong_count(&held), 1, "the body drops the document at its end");
         assert!(sent.frame().await.is_none());
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let (late, told) = oneshot::channel();
         let mut sent = body(document(&held), Duration::ZERO, || late.send(()).unwrap());
         assert_eq!(sent.frame().await.unwrap().unwrap().into_data().unwrap(), "one");
-        // Nobody asks for the next part.
+        // The test does not poll for the next chunk.
         told.await.unwrap();
         tokio::task::yield_now().await;
         assert_eq!(Arc::strong_count(&held), 1);
@@ -216,7 +216,7 @@ mod tests {
     async fn a_document_that_cannot_be_made_is_let_go_and_is_not_late() {
         let held = Arc::new(());
         let broken = document(&held).chain([Err(Status::internal("unreadable"))]);
-        let mut sent = body(chunks::of(broken), AMPLE, || panic!("it is not late"));
+        let mut sent = body(chunks::of(broken), AMPLE, || panic!("the deadline has not passed"));
         for _ in 0..3 {
             assert!(sent.frame().await.unwrap().is_ok());
         }
@@ -230,7 +230,7 @@ mod tests {
         let held = Arc::new(());
         let (late, told) = oneshot::channel::<()>();
         drop(body(document(&held), AMPLE, || drop(late)));
-        assert!(told.await.is_err(), "the timer is gone with what it held");
+        assert!(told.await.is_err(), "dropping the body drops the timer");
         assert_eq!(Arc::strong_count(&held), 1);
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! # Contract
 //!
-//! The opening, the items and the closing of a list together equal [`Encoding::document`] of the whole list, byte by byte.
+//! The opening, the items and the closing of a list together equal [`Encoding::document`] of the whole list,
+//! byte by byte.
 
 use apimachinery::codec;
 use serde_json::{Map, Value};
 
 use super::negotiate::Format;
 
-/// How trees are encoded.
+/// The encoding of JSON trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     /// JSON without white space.
@@ -18,7 +19,7 @@ pub(super) enum Encoding {
     Indented,
     /// YAML in block style.
     Yaml,
-    /// CBOR behind its tag.
+    /// CBOR with its self-describing tag.
     Cbor,
 }
 
@@ -35,7 +36,7 @@ pub(super) struct Frame {
 const ITEM_INDENT: &[u8] = b"    ";
 
 impl Encoding {
-    /// The encoding of a format; None for Protobuf, which does not encode trees.
+    /// Returns the encoding of a format; None for Protobuf, which does not encode trees.
     pub(super) fn of(format: Format, pretty: bool) -> Option<Self> {
         match format {
             Format::Json if pretty => Some(Encoding::Indented),
@@ -60,7 +61,7 @@ impl Encoding {
         }
     }
 
-    /// Encodes a list without its items: `count` items stand under the key `array`, beside `fields`.
+    /// Encodes a list without its items: `count` items follow the key `array`, beside `fields`.
     pub(super) fn frame(self, fields: Map<String, Value>, array: &str, count: usize) -> Frame {
         let precedes = |key: &str| match self {
             Encoding::Cbor => (key.len(), key) < (array.len(), array),
@@ -113,7 +114,7 @@ impl Encoding {
             }
             Encoding::Indented => {
                 out.extend_from_slice(if first { b"\n" } else { b",\n" });
-                // A line break within a text is escaped, so that each one ends a line of the encoding.
+                // Strings escape line breaks, so that each line break ends a line of the encoding.
                 for (i, line) in indented(item).split(|byte| *byte == b'\n').enumerate() {
                     if i > 0 {
                         out.push(b'\n');
@@ -142,12 +143,12 @@ fn indented(value: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec_pretty(value).unwrap_or_default()
 }
 
-/// An object that was encoded with the entries before a list, opened again for the key of the list.
+/// Reopens the encoded object of the entries before a list and appends the key of the list.
 fn text_opening(mut object: Vec<u8>, line: &[u8], key: &str, begin: &[u8]) -> Vec<u8> {
     if object == b"{}" {
         object.truncate(1);
     } else {
-        // Without the `}`, which indented JSON has on a line of its own.
+        // Removes the `}`, which indented JSON has on a line of its own.
         let end = object.len() - if line.is_empty() { 1 } else { 2 };
         object.truncate(end);
         object.push(b',');
@@ -160,7 +161,7 @@ fn text_opening(mut object: Vec<u8>, line: &[u8], key: &str, begin: &[u8]) -> Ve
     object
 }
 
-/// The entries after a list and the end of its object.
+/// Returns the entries after a list and the end of its object.
 fn behind(object: &[u8], end: &[u8]) -> Vec<u8> {
     match object {
         b"{}" | [] => end.to_vec(),

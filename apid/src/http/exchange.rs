@@ -1,9 +1,9 @@
-//! A request on its way through the handler.
+//! The context of a request on its way through the handler.
 //!
 //! # Contract
 //!
-//! An [`Exchange`] owns what is known of a request, so that work on it can move to another thread. [`AuditRecord`] writes
-//! the audit line of the request exactly once, also when the client goes away before the answer.
+//! [`Exchange`] owns all data of a request, so that its work can move to another thread. [`AuditRecord`]
+//! writes the audit line of the request exactly once, also when the client disconnects before the response.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,28 +24,28 @@ use crate::audit::{Event, Stage};
 use crate::auth::Presented;
 use crate::plane::Plane;
 
-/// A request and what is known of it.
+/// A request with its attributes, connection, audit record and response options.
 pub(super) struct Exchange {
     pub(super) plane: Arc<Plane>,
     pub(super) head: Parts,
-    /// The credentials that were taken out of the headers.
+    /// Credentials that the handler removed from the headers.
     pub(super) presented: Presented,
     pub(super) query: Query,
     pub(super) info: RequestInfo,
-    /// The kind that the path names; None for other paths and unknown kinds.
+    /// The kind that the path names; None for non-resource paths and unknown kinds.
     pub(super) resource: Option<Arc<Resource>>,
     pub(super) connection: Arc<ConnectionInfo>,
-    /// The id of the request in logs, audit and authd.
+    /// The request ID in logs, audit events and calls to authd.
     pub(super) id: String,
-    /// The form of the answer.
+    /// Encoding options of the response.
     pub(super) wishes: Wishes,
     pub(super) audit: AuditRecord,
-    /// The share of the authenticated user, once the request is authorized.
+    /// The share of the authenticated user; set after authorization.
     pub(super) share: OnceLock<Arc<UserShare>>,
 }
 
 impl Exchange {
-    /// The encodings of answers and bodies.
+    /// Returns the encodings that requests and responses support.
     pub(super) fn dialect(&self) -> Dialect<'_> {
         let cbor = self.plane.gates.enabled(serving::gates::Gate::CborServingAndStorage);
         Dialect { names: &self.plane.names, cbor, protobuf: true }
@@ -56,27 +56,29 @@ impl Exchange {
         self.info.segments.first().is_some_and(|first| super::paths::HEALTH.contains(&first.as_str()))
     }
 
-    /// Whether the request is for the summary of `/livez` or `/readyz`. It is answered also while authd cannot be reached;
-    /// single checks, which tell reasons, are not.
+    /// Whether the request is for the summary of `/livez` or `/readyz`.
+    ///
+    /// apid serves the summary also while authd is unreachable. It does not serve single checks then, because
+    /// they show reasons.
     pub(super) fn is_for_health_summary(&self) -> bool {
         matches!(self.info.segments.as_slice(), [endpoint] if endpoint == "livez" || endpoint == "readyz")
     }
 
-    /// Whether a header asks for impersonation.
+    /// Whether a header requests impersonation.
     pub(super) fn impersonates(&self) -> bool {
         self.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
     }
 
-    /// Whether the user, and for a large answer the connection, may hold another answer.
+    /// Checks that the user, and for a large response the connection, may hold another unsent response.
     ///
     /// # Errors
     ///
-    /// 429: too many bytes of earlier answers wait to be read.
+    /// 429: the unsent bytes of earlier responses exceed the limit.
     pub(super) fn check_unsent_answers(&self, is_large: bool) -> Result<(), Status> {
         let connection = is_large.then_some(&*self.connection.unsent_bytes);
         let held = |share: &Arc<UserShare>| share.has_too_many_unsent_answers(connection);
         if self.share.get().is_some_and(held) {
-            return Err(too_many_requests("too many bytes of earlier answers wait to be read"));
+            return Err(too_many_requests("too many bytes of earlier responses are unread"));
         }
         Ok(())
     }
@@ -101,7 +103,7 @@ impl Exchange {
         });
     }
 
-    /// The span of the request's log lines.
+    /// Returns the tracing span for the log lines of the request.
     pub(super) fn span(&self) -> tracing::Span {
         let a = &self.info.attributes;
         tracing::debug_span!(
@@ -118,14 +120,16 @@ impl Exchange {
     }
 }
 
-/// The audit event of a request. A request that is dropped before its answer leaves a line, too: its write stays.
+/// The audit event of a request.
+///
+/// A request that is dropped before its response is audited too, because its write may have been committed.
 pub(super) struct AuditRecord {
     plane: Arc<Plane>,
     event: Mutex<Option<Event>>,
 }
 
 impl AuditRecord {
-    /// Empty until [`AuditRecord::begin`].
+    /// Returns an empty record; [`AuditRecord::begin`] fills it.
     pub(super) fn new(plane: Arc<Plane>) -> Self {
         AuditRecord { plane, event: Mutex::new(None) }
     }
@@ -136,19 +140,19 @@ impl AuditRecord {
         }
     }
 
-    /// Changes the event, when there is an audit log.
+    /// Changes the event if audit logging is enabled.
     pub(super) fn update(&self, change: impl FnOnce(&mut Event)) {
         if let Some(event) = self.event.lock().as_mut() {
             change(event);
         }
     }
 
-    /// A copy of the event, for the lines of a stream.
+    /// Returns a copy of the event for the audit lines of a stream.
     pub(super) fn event(&self) -> Option<Event> {
         self.event.lock().clone()
     }
 
-    /// Writes the line of the answer.
+    /// Writes the ResponseComplete line.
     pub(super) async fn complete(&self, code: u16, failure: Option<&Status>) {
         let event = self.event.lock().take();
         if let Some(event) = event {
@@ -158,7 +162,7 @@ impl AuditRecord {
         }
     }
 
-    /// Writes no line: the stream that answers the request writes its own.
+    /// Discards the event: a stream writes its own audit lines.
     pub(super) fn discard(&self) {
         self.event.lock().take();
     }
@@ -168,7 +172,7 @@ impl Drop for AuditRecord {
     fn drop(&mut self) {
         if let Some(event) = self.event.get_mut().take() {
             let plane = &self.plane;
-            let gone = Status::failure(Reason::Timeout, "the client went away before the answer");
+            let gone = Status::failure(Reason::Timeout, "the client disconnected before the response");
             let now = plane.clock.now();
             let line = event.line(&plane.names, Stage::ResponseComplete, now, gone.code, Some(&gone));
             plane.audit.write_now(line);

@@ -1,4 +1,4 @@
-//! The way of a request, top to bottom.
+//! The request handler: authentication, authorization, routing and response in order.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -29,23 +29,23 @@ use super::{head_bounds, openapi, openid, paths, resources, weight};
 use crate::auth::{Authenticated, Authorized, Credentials};
 use crate::plane::Plane;
 
-/// Bytes that the beginning of a small answer costs.
+/// Memory cost of preparing the first bytes of a small response, in bytes.
 const PREPARE_COST: usize = 1 << 20;
 
-/// A request that is too large for an I/O thread.
+/// A request whose work is too large for an I/O thread.
 struct Costly {
     exchange: Arc<Exchange>,
     authorized: Authorized,
     caller: Authenticated,
     body: ReceivedBody,
-    /// What its work costs, in bytes of memory.
+    /// Estimated memory cost of the work, in bytes.
     bytes: usize,
 }
 
-/// Cheap steps of preparation between which an I/O thread does not yield: at most about a millisecond.
+/// Cheap preparation steps between two yields of an I/O thread: at most about one millisecond.
 const CHEAP_STEPS: usize = 5;
 
-/// Answers the requests of a server.
+/// The request handler of a server.
 pub struct Api {
     plane: Arc<Plane>,
     in_flight: Arc<InFlight>,
@@ -61,24 +61,24 @@ impl Handler for Api {
 }
 
 impl Api {
-    /// Over the shared state of the process; with room for any number of requests. Called within the runtime that serves.
+    /// Creates a handler without in-flight limits. Must be called within the serving runtime.
     ///
     /// # Errors
     ///
-    /// The system starts no worker thread.
+    /// The system cannot start a worker thread.
     pub fn new(plane: Arc<Plane>) -> io::Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let pool = Arc::new(WorkPool::start(threads, Bounds::SERVER)?);
         Ok(Api { plane, in_flight: Arc::new(InFlight::new((0, 0))), shares: Shares::new(), pool })
     }
 
-    /// With room for so many requests that read and so many that write at the same time; 0: no limit.
+    /// Sets the in-flight limits for reads and writes; 0 means no limit.
     #[must_use]
     pub fn with_limits(self, reading: usize, writing: usize) -> Self {
         Api { in_flight: Arc::new(InFlight::new((reading, writing))), ..self }
     }
 
-    /// Answers one request.
+    /// Handles one request and returns its response.
     pub async fn answer(
         &self,
         mut head: Parts,
@@ -126,10 +126,10 @@ impl Api {
         let send = |chunks| {
             let aborts = plane.request_metrics.aborts(info, resource);
             let id = exchange.id.clone();
-            // Others use a connection of HTTP/2.
+            // HTTP/2 resets the stream instead of cutting the connection.
             let cut = (head.version < Version::HTTP_2).then(|| connection.cut.clone());
             deadline::body(chunks, &time, self.piece_maker(&exchange), move || {
-                tracing::debug!(request_id = id, "a client did not take its answer in time");
+                tracing::debug!(request_id = id, "response deadline exceeded; aborting the unsent response");
                 aborts();
                 if let Some(cut) = cut {
                     cut.now();
@@ -146,22 +146,22 @@ impl Api {
         })
     }
 
-    /// Makes the pieces of the answer in the name of the authenticated user.
+    /// Returns a producer that makes response chunks in the name of the authenticated user.
     fn piece_maker(&self, exchange: &Exchange) -> PieceMaker {
         let share = exchange.share.get().cloned().unwrap_or_else(|| self.shares.of(""));
         PieceMaker::new(Arc::clone(&self.pool), share, Arc::clone(&exchange.connection.unsent_bytes))
     }
 
-    /// The answer, whatever happens: a panic is a 500, a request that takes too long a 504.
+    /// Returns the response in every case: a panic gives 500, a timeout gives 504.
     async fn guarded(&self, exchange: &Arc<Exchange>, body: RequestBody) -> Answer {
-        // In a box: what is done with it on the way moves a pointer, not all that the verbs keep.
+        // Boxed, so that the combinators below move a pointer and not the large future of a verb.
         let work = AssertUnwindSafe(Box::pin(self.run(exchange, body))).catch_unwind();
         let result = match tokio::time::timeout(self.plane.request_timeout, work).await {
             Ok(Ok(result)) => result,
             Ok(Err(_panic)) => {
-                // The hook has logged what and where.
-                tracing::error!(path = exchange.head.uri.path(), "a handler panicked");
-                Err(Status::internal("the request could not be handled"))
+                // The panic hook has logged the message and the location.
+                tracing::error!(path = exchange.head.uri.path(), "request handler panicked; responding 500");
+                Err(Status::internal("the request handler failed"))
             }
             Err(_elapsed) => {
                 let text = "Timeout: request did not complete within the allotted timeout";
@@ -186,7 +186,8 @@ impl Api {
         if exchange.is_for_health_summary() && self.plane.auth.unreachable().is_some() {
             return paths::answer(exchange);
         }
-        // The right to impersonate is asked for first, in the caller's own name.
+        // Impersonation is authorized first, for the authenticated user, so the request itself is not
+        // pre-authorized.
         let wanted = (!exchange.impersonates()).then_some(&exchange.info.attributes);
         let caller = self.plane.auth.authenticate_for(&credentials, wanted).await?;
         exchange.audit.update(|event| event.user = Some((**caller.user()).clone()));
@@ -202,7 +203,7 @@ impl Api {
         if exchange.is_for_health() {
             return route(exchange, &authorized, &[]).await;
         }
-        // Shares are those of the authenticated user: impersonation gives no second share.
+        // The share belongs to the authenticated user, so that impersonation gives no second share.
         let share = exchange.share.get_or_init(|| self.shares.of(&caller.user().name));
         exchange.check_unsent_answers(false)?;
         let body = body.receive(share).await?;
@@ -221,14 +222,15 @@ impl Api {
         }
     }
 
-    /// Handles a request on the work pool. Large requests only: the future is too large to be part of [`Api::run`].
+    /// Handles a large request on the work pool. Its future is too large to be part of [`Api::run`].
     async fn run_on_pool(&self, work: Costly, share: &Arc<UserShare>) -> Result<Answer, Status> {
         let Costly { exchange, authorized, caller, body, bytes } = work;
         let (in_flight, of) = (Arc::clone(&self.in_flight), Arc::clone(share));
         let work = async move {
-            // A request that waits for a worker takes no place.
+            // A request that waits for a worker takes no in-flight permit.
             let _place = in_flight.enter(&exchange.info.attributes, &caller.user().groups, &of)?;
-            // Again: the answers of the requests before it in the queue count now.
+            // Checked again, because responses to requests ahead of this one in the queue may have become
+            // unsent.
             exchange.check_unsent_answers(true)?;
             let mut answer = route(&exchange, &authorized, &body).await?;
             while answer.prepare(exchange.wishes) {}
@@ -238,7 +240,7 @@ impl Api {
         done.unwrap_or_else(|rejected| Err(reject(rejected)))
     }
 
-    /// Does the work that precedes the head of the response; on the pool when it is costly.
+    /// Does the work that precedes the response head, on the pool when it is costly.
     async fn prepare(&self, mut answer: Answer, wishes: Wishes, user: &Arc<str>) -> Result<Answer, Status> {
         let mut steps = 0;
         while !answer.is_costly() {
@@ -274,7 +276,7 @@ impl Api {
     }
 }
 
-/// The kind that a request is for.
+/// Returns the kind of a resource request.
 fn resource_of(plane: &Plane, info: &RequestInfo) -> Option<Arc<Resource>> {
     let a = &info.attributes;
     if !a.resource_request {
@@ -292,7 +294,7 @@ fn reject(rejected: Rejected) -> Status {
 
 async fn route(exchange: &Exchange, by: &Authorized, body: &[u8]) -> Result<Answer, Status> {
     if let Some(what) = exchange.info.malformed {
-        return Err(Status::bad_request(format!("the path of the request is not one: {what}")));
+        return Err(Status::bad_request(format!("the request path is malformed: {what}")));
     }
     if exchange.info.attributes.resource_request {
         resources::answer(exchange, by, body).await
@@ -305,7 +307,7 @@ async fn route(exchange: &Exchange, by: &Authorized, body: &[u8]) -> Result<Answ
     }
 }
 
-/// The client's id if it sent a sound one, else a new one.
+/// Returns the audit ID of the client if it is valid, else a new one.
 fn audit_id(head: &Parts, plane: &Plane) -> HeaderValue {
     let sent = head.headers.get(AUDIT_ID);
     let sound = |value: &&HeaderValue| {

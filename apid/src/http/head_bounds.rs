@@ -1,34 +1,42 @@
-//! Bounds on the head of a request: its path and its header fields.
+//! Limits of the request head: its path and its header fields.
 //!
 //! # Contract
 //!
-//! The server's connections accept more fields than these bounds, so that the response has a Status and an audit event in
-//! both versions of HTTP. HTTP/1.1 has a lower bound, because its parser allocates memory for the most fields before it
-//! reads a head: a request with more than [`serving::server::MAX_HEADER_FIELDS`] gets a bare 431.
+//! The server's connections accept more fields than these limits, so that a rejection has a Status and an
+//! audit event in both versions of HTTP. HTTP/1.1 has a lower limit, because its parser allocates memory for
+//! the maximum number of fields before it reads a head. A request with more than
+//! [`serving::server::MAX_HEADER_FIELDS`] gets a bare 431.
 //!
 //! # Reference
 //!
-//! RFC 9110, section 15.5.15: 414. RFC 6585, section 5: 431. Kubernetes bounds the bytes of all headers only; its Status has no reason for these codes.
+//! RFC 9110, section 15.5.15: 414. RFC 6585, section 5: 431. Kubernetes limits only the bytes of all headers;
+//! its Status has no reason for these codes.
 
 use apimachinery::status::{Reason, Status};
 use http::{HeaderMap, StatusCode, Uri, Version};
 
 use crate::auth::Presented;
 
-/// Fields that impersonate, and fields of an authenticating proxy: users of large directories are in hundreds of groups.
+/// Maximum impersonation fields, and maximum fields of an authenticating proxy.
+///
+/// Users of large directories are members of hundreds of groups.
 const MAX_IDENTITY_FIELDS: usize = 1_000;
-/// Header fields of a request: the groups of an identity and as many others as servers commonly allow in all.
+/// Maximum header fields of a request: the groups of an identity and 100 others, a common server limit.
 const MAX_FIELDS: usize = MAX_IDENTITY_FIELDS + 100;
-/// Header fields of a request in HTTP/1.1. The server's parser accepts some more.
+/// Maximum header fields of an HTTP/1.1 request. The parser of the server accepts a few more.
 const MAX_FIELDS_HTTP1: usize = 250;
 const _: () = assert!(MAX_FIELDS_HTTP1 < serving::server::MAX_HEADER_FIELDS);
-/// Bytes of the values of these fields: 1,000 groups with names of 64 bytes. The identity is part of every question to authd.
+/// Maximum bytes of the identity field values: 1,000 groups with names of 64 bytes.
+///
+/// The identity is part of every request to authd.
 const MAX_IDENTITY_BYTES: usize = 64 * 1024;
 
-/// Bytes of a path: many times the longest names, percent-encoded.
+/// Maximum bytes of a path: many times the longest names, percent-encoded.
 const MAX_PATH_BYTES: usize = 8 * 1024;
 
-/// The path of a request; `/` for a path that [`check_path`] rejects, so that nobody splits it.
+/// Returns the path of a request; `/` for a path that [`check_path`] rejects.
+///
+/// A path that is too long is therefore never split.
 pub(super) fn bounded_path(uri: &Uri) -> &str {
     if uri.path().len() > MAX_PATH_BYTES { "/" } else { uri.path() }
 }
@@ -37,7 +45,7 @@ pub(super) fn bounded_path(uri: &Uri) -> &str {
 ///
 /// # Errors
 ///
-/// 414 that names the bound.
+/// 414 with the limit in the message.
 pub(super) fn check_path(uri: &Uri) -> Result<(), Status> {
     let bytes = uri.path().len();
     if bytes <= MAX_PATH_BYTES {
@@ -51,7 +59,7 @@ pub(super) fn check_path(uri: &Uri) -> Result<(), Status> {
 ///
 /// # Errors
 ///
-/// 431 that names the bound.
+/// 431 with the limit in the message.
 pub(super) fn check(version: Version, headers: &HeaderMap, presented: &Presented) -> Result<(), Status> {
     let impersonating = headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
     let impersonation = Size::of(impersonating.map(|(_, value)| value.as_bytes()));
@@ -67,7 +75,7 @@ pub(super) fn check(version: Version, headers: &HeaderMap, presented: &Presented
     proxy.check("authenticating proxy")
 }
 
-/// How many fields say who the caller is, and how many bytes their values have.
+/// Number and total size of the identity header fields.
 #[derive(Default)]
 struct Size {
     fields: usize,
@@ -110,7 +118,7 @@ mod tests {
     use super::*;
     use crate::auth::ProxyHeaders;
 
-    /// Checks a request in HTTP/2 with fields of one name.
+    /// Checks an HTTP/2 request with fields of one name.
     fn checked(name: &'static str, fields: usize, bytes: usize) -> Result<(), Status> {
         checked_in(Version::HTTP_2, name, fields, bytes)
     }

@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! Requests that read and requests that write have a limit each; beyond it the answer is 429 with `Retry-After`. One user
-//! takes at most half of a limit. Watches and streams are not counted, and members of the group `system:masters` are
-//! always served. A request counts once it is authorized, its body is complete and, for a large request, a worker is free.
+//! Reads and writes have a limit each. Above the limit, apid responds 429 with `Retry-After`. One user takes
+//! at most half of a limit. Watches and streams are not counted, and members of the group `system:masters`
+//! are always served. A request counts once it is authorized, its body is complete and, for a large request,
+//! a worker is free.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,10 +19,10 @@ use super::shares::UserShare;
 /// The group whose members are always served.
 const PRIVILEGED: &str = "system:masters";
 
-/// Seconds after which a refused client may retry.
+/// Seconds after which a rejected client may retry.
 const RETRY_AFTER: u32 = 1;
 
-/// 429 with `Retry-After`.
+/// Returns 429 with `Retry-After`.
 pub(super) fn too_many_requests(why: &str) -> Status {
     let details = Details { retry_after_seconds: RETRY_AFTER, ..Details::default() };
     let text = match why {
@@ -31,7 +32,7 @@ pub(super) fn too_many_requests(why: &str) -> Status {
     Status::failure(Reason::TooManyRequests, text).with_details(details)
 }
 
-/// The two limits.
+/// The limits of reads and writes.
 pub(super) struct InFlight {
     reading: Option<Limit>,
     writing: Option<Limit>,
@@ -42,10 +43,10 @@ struct Limit {
     of_user: usize,
 }
 
-/// A place within a limit, held while a request is worked on; None for a request that is not counted.
+/// A permit within a limit, held until the request is handled; None for a request that is not counted.
 pub(super) type Place = Option<CountedPlace>;
 
-/// A place of a user.
+/// A permit that counts against the share of a user.
 pub(super) struct CountedPlace {
     _place: OwnedSemaphorePermit,
     share: Arc<UserShare>,
@@ -67,7 +68,7 @@ impl Drop for CountedPlace {
 }
 
 impl InFlight {
-    /// Limits for reads and writes; 0: no limit.
+    /// Creates the limits for reads and writes; 0 means no limit.
     pub(super) fn new((reading, writing): (usize, usize)) -> Self {
         let limit = |count: usize| {
             (count > 0).then(|| Limit {
@@ -78,11 +79,11 @@ impl InFlight {
         InFlight { reading: limit(reading), writing: limit(writing) }
     }
 
-    /// A place for a request of a user.
+    /// Takes a permit for a request of a user.
     ///
     /// # Errors
     ///
-    /// 429: there is none.
+    /// 429: the limit of the server or of the user is reached.
     pub(super) fn enter(
         &self,
         attributes: &Attributes,
@@ -106,7 +107,7 @@ impl InFlight {
     }
 }
 
-/// Whether a request is a stream that lasts as long as the client wants.
+/// Whether a request is a stream that lasts as long as the client keeps it open.
 fn is_long_running(attributes: &Attributes) -> bool {
     matches!(attributes.verb.as_str(), "watch" | "proxy")
         || matches!(attributes.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")

@@ -1,13 +1,13 @@
-//! Lists and large objects as they are sent: encoded piece by piece from the objects of the watch cache.
+//! Lists and large objects, encoded chunk by chunk from the objects of the watch cache.
 //!
 //! # Contract
 //!
-//! Preparation reads every object. A read error therefore returns a Status, never a partial list.
+//! Preparation reads every object, so that a read error returns a Status and never a partial list.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): beside its objects a list holds a pointer for each of them, for Protobuf the length of each message,
-//! and at most one encoded object that is larger than a piece.
+//! INVARIANT (bounded): beside its objects a list holds one pointer per object and at most one encoded object
+//! that is larger than a chunk. A Protobuf list also holds the length of each message.
 
 use std::sync::Arc;
 
@@ -22,78 +22,78 @@ use super::represent::Representation;
 use crate::plane::Item;
 use crate::verbs::Shown;
 
-/// Stored bytes of the objects whose trees are made in one call: about a millisecond of work.
+/// Stored bytes of the objects that one call decodes: about one millisecond of work.
 const WORK: usize = 64 * 1024;
 
-/// Bytes of work that an object costs beside its stored bytes.
+/// Work of an object beside its stored bytes, in bytes.
 pub(super) const OBJECT: usize = 512;
 
-/// Objects whose cached entries are checked in one call.
+/// Cached entries that one call checks.
 const CHECKED: usize = 8 * 1024;
 
-/// Bytes of work that the check of a cached entry counts as.
+/// Work of checking a cached entry, in bytes.
 const CACHED: usize = WORK / CHECKED;
 
-/// Stored bytes of kind and apiVersion at most, which items of lists do not show.
+/// Maximum stored bytes of kind and apiVersion, which list items omit.
 const TYPE_META: usize = 512;
 
 /// How the items of a list are encoded.
 pub(super) enum Form {
-    /// JSON of the stored version, which is copied.
+    /// Copies of the stored JSON.
     Stored,
-    /// Trees.
+    /// JSON trees, encoded per item.
     Trees(Encoding),
-    /// Messages.
+    /// Protobuf messages.
     Messages(Messages),
 }
 
-/// The parts of a Protobuf list that are known before its length is.
+/// The parts of a Protobuf list that are known before its length.
 pub(super) struct Messages {
-    /// The type of the list.
+    /// The apiVersion of the list.
     pub(super) api_version: String,
     /// The kind of the list.
     pub(super) kind: String,
-    /// The message of an item.
+    /// The schema of an item message.
     pub(super) schema: &'static Schema,
-    /// The message of the list without its items.
+    /// The list message without its items.
     pub(super) list: protobuf::ListMessage,
-    /// The lengths of the items' messages.
+    /// The lengths of the item messages.
     pub(super) lengths: Vec<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Which items can be read is not known yet.
+    /// Checks that every item can be read.
     Checking,
-    /// The lengths of messages are determined.
+    /// Determines the lengths of the messages.
     Measuring,
-    /// Pieces are made.
+    /// Makes chunks.
     Sending,
-    /// The closing was appended.
+    /// The closing bytes have been appended.
     Closed,
 }
 
-/// A list.
+/// The chunk source of a list.
 pub(super) struct ListChunks {
     representation: Representation,
     form: Form,
     frame: Frame,
     items: std::vec::IntoIter<Arc<Item>>,
-    /// Items at the beginning.
+    /// Initial number of items.
     count: usize,
     stage: Stage,
-    /// Items that the stage has passed.
+    /// Number of items that the stage has processed.
     passed: usize,
-    /// Bytes of the items that were checked or measured, as they are sent, at least.
+    /// Lower bound of the encoded size of the checked or measured items, in bytes.
     least_size: usize,
-    /// The rest of an object that is larger than a piece.
+    /// The remaining bytes of an object that is larger than a chunk.
     rest: Bytes,
-    /// Bytes that `rest` keeps in memory; 0 for the cache's own.
+    /// Bytes that `rest` keeps in memory; 0 if the watch cache owns them.
     rest_held: usize,
 }
 
 impl ListChunks {
-    /// A list of items. The frame of Protobuf is made when the lengths are known.
+    /// Creates the source of a list. The frame of Protobuf is made when the message lengths are known.
     pub(super) fn new(
         representation: Representation,
         form: Form,
@@ -119,7 +119,7 @@ impl ListChunks {
         self.items.as_slice().get(self.passed..).unwrap_or_default()
     }
 
-    /// Checks some items.
+    /// Checks the next items.
     fn check(&mut self) -> Result<(), Status> {
         let (mut passed, mut work, mut size) = (0, 0, 0);
         for item in self.unpassed() {
@@ -139,7 +139,7 @@ impl ListChunks {
         Ok(())
     }
 
-    /// Determines the lengths of some messages.
+    /// Determines the lengths of the next messages.
     fn measure(&mut self) -> Result<(), Status> {
         let Form::Messages(messages) = &mut self.form else {
             self.enter(Stage::Sending);
@@ -166,7 +166,7 @@ impl ListChunks {
         (self.stage, self.passed) = (stage, 0);
     }
 
-    /// Appends an item; what is left of a large one becomes the rest.
+    /// Appends an item; the remaining bytes of a large one become `rest`.
     fn write(&mut self, item: Arc<Item>, out: &mut Vec<u8>) -> Result<(), Status> {
         let first = self.passed == 0;
         let place = self.passed;
@@ -191,7 +191,7 @@ impl ListChunks {
             Form::Messages(messages) => {
                 let message = self.representation.message(&item, messages.schema)?;
                 if messages.lengths.get(place).map(|length| *length as usize) != Some(message.len()) {
-                    return Err(Status::internal("an object was encoded to another length than before"));
+                    return Err(Status::internal("the encoded length of an object changed"));
                 }
                 messages.list.begin_item(message.len(), out);
                 if message.len() > CHUNK {
@@ -209,7 +209,7 @@ impl ListChunks {
         let mut out = std::mem::take(&mut self.frame.opening);
         out.reserve(ROOM.saturating_sub(out.len()));
         let mut work = 0;
-        // The item after a large object is encoded by the next call, because `is_costly` announces that call.
+        // The next call encodes the item after a large object, because `is_costly` announces that call.
         let is_rest = !self.rest.is_empty() && !matches!(self.form, Form::Stored);
         loop {
             if !self.rest.is_empty() {
@@ -235,7 +235,7 @@ impl ListChunks {
         if out.len() <= 2 * ROOM {
             return Ok(Bytes::from(out));
         }
-        // One object is larger than a piece. The loop ended behind it, so that no other rest waits.
+        // One object is larger than a chunk. The loop ended after it, so `rest` is free.
         self.rest_held = out.len();
         self.rest = Bytes::from(out);
         Ok(Bytes::copy_from_slice(&self.rest.split_to(ROOM)))
@@ -311,18 +311,18 @@ impl Chunks for ListChunks {
     }
 }
 
-/// One object of the stored version as JSON: its beginning is made, the rest are the cache's bytes.
+/// One object of the stored version as JSON: encoded opening bytes, then slices of the cached bytes.
 pub(super) struct LargeObject {
     shown: Shown,
     item: Arc<Item>,
     opening: Vec<u8>,
-    /// None before it is prepared.
+    /// None before preparation.
     rest: Option<Bytes>,
     size: usize,
 }
 
 impl LargeObject {
-    /// Of a cached object.
+    /// Wraps a cached object.
     pub(super) fn new(shown: Shown, item: Arc<Item>) -> Self {
         LargeObject { shown, item, opening: Vec::new(), rest: None, size: 0 }
     }
@@ -337,7 +337,7 @@ impl Iterator for LargeObject {
             return Some(Err(status));
         }
         let rest = self.rest.as_mut().filter(|rest| !rest.is_empty())?;
-        // A copy, so that what the connection buffers does not keep an object that the cache no longer has.
+        // Copied, so that a buffered chunk does not keep an object alive that the cache has dropped.
         let mut out = std::mem::take(&mut self.opening);
         let part = rest.split_to(rest.len().min(ROOM.saturating_sub(out.len())));
         out.reserve_exact(part.len());

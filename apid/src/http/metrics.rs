@@ -1,4 +1,4 @@
-//! What is counted of requests (requirements D-METRIC-1 to -9, -13).
+//! Request metrics (requirements D-METRIC-1 to -9, -13).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,48 +13,50 @@ use super::request_info::RequestInfo;
 const REQUESTS: Definition = Definition::new(
     "apiserver_request_total",
     Stability::Stable,
-    "Requests by verb, resource, scope and HTTP code",
+    "Number of completed requests by verb, resource, scope and HTTP code",
 );
 
 const DURATION: Definition = Definition::new(
     "apiserver_request_duration_seconds",
     Stability::Stable,
-    "Time from the head of a request to the head of its answer, by verb, resource and scope; watches aside",
+    "Time from the request head to the response head in seconds, by verb, resource and scope, without watches",
 );
 
 const ABORTS: Definition = Definition::new(
     "apiserver_request_aborts_total",
     Stability::Alpha,
-    "Requests whose answers were broken off because their clients did not take them in time, by verb, resource and scope",
+    "Number of responses aborted at the request deadline, by verb, resource and scope",
 );
 
 const DEPRECATED: Definition = Definition::new(
     "apiserver_requested_deprecated_apis",
     Stability::Stable,
-    "Deprecated APIs that were requested, by group, version, resource, subresource and the release that removes them",
+    "Requested deprecated APIs (value 1), by group, version, resource, subresource and removed release",
 );
 
-/// Upper bounds in seconds.
+/// Histogram bucket limits, in seconds.
 const BUCKETS: &[f64] =
     &[0.001, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0];
 
 type Labels = Vec<(&'static str, String)>;
 
-/// The metrics of requests. No label holds a text that a client chose: what is not served counts as no resource.
+/// The metrics of requests.
+///
+/// No label contains text of a client: unknown resources count with empty labels.
 pub struct RequestMetrics {
     requests: Counters<Labels>,
     durations: Histograms<Labels>,
     aborts: Counters<Labels>,
     deprecated: Gauges<Labels>,
-    /// The series that were used, so that counting a request allocates nothing.
+    /// Cache of used series, so that counting a request does not allocate.
     used: RwLock<HashMap<Series, (Counter, Histogram)>>,
 }
 
-/// What tells series apart.
+/// The key of a series.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Series {
     verb: &'static str,
-    /// Group and resource, by the address of the kind's facts; 0 for no resource.
+    /// Group and resource, as the address of the static kind; 0 for no resource.
     kind: usize,
     version: &'static str,
     subresource: &'static str,
@@ -64,7 +66,7 @@ struct Series {
 }
 
 impl RequestMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub fn new(metrics: &Metrics) -> Self {
         RequestMetrics {
             requests: metrics.counter(&REQUESTS),
@@ -75,7 +77,7 @@ impl RequestMetrics {
         }
     }
 
-    /// Counts an answered request. `resource` is what it was for, if that is served.
+    /// Counts a completed request. `resource` is its served resource.
     pub(super) fn count(
         &self,
         info: &RequestInfo,
@@ -110,7 +112,7 @@ impl RequestMetrics {
         }
     }
 
-    /// A resource that should not be used any more was asked for. It is not known when it goes.
+    /// Marks a deprecated resource as requested. The release that removes it is unknown.
     pub(super) fn deprecated(&self, resource: &Resource, version: &str, subresource: &str) {
         let labels: Labels = vec![
             ("group", resource.group_resource.group.clone()),
@@ -122,7 +124,7 @@ impl RequestMetrics {
         self.deprecated.get_or_create(&labels).set(1);
     }
 
-    /// Counts, when it is called, that the answer of a request was broken off.
+    /// Returns a closure that counts an aborted response.
     pub(super) fn aborts(
         &self,
         info: &RequestInfo,

@@ -1,17 +1,20 @@
-//! HTTP requests to verbs and back.
+//! The HTTP layer: maps requests to verbs and results to responses.
 //!
 //! # Contract
 //!
-//! [`Api`] is the handler that the server calls. What a request passes on its way stands in `handler`, top to bottom:
-//! request info, authentication, impersonation, authorization, route, verb, response. One subject a file; a Status becomes
-//! a response in `respond` and nowhere else.
+//! [`Api`] is the request handler of the server. `handler` runs the stages in order: request info,
+//! authentication, impersonation, authorization, routing, verb, response. Each file has one subject. Only
+//! `respond` turns a Status into a response.
 //!
 //! # Invariants
 //!
-//! INVARIANT (one reading): what is authorized is what is done; only `request_info` reads a path.
-//! INVARIANT (a Status, never a panic): whatever a client sends is answered with a Status that says what is wrong.
-//! INVARIANT (bounded): a client that does not read costs what its connection buffers, and until the time of its request
-//! is over (`deadline`) what its answer is made of. A watch costs a position in the ring of events.
+//! INVARIANT (one reading): the verb acts on exactly the attributes that were authorized; only `request_info`
+//! parses a path.
+//! INVARIANT (a Status, never a panic): every request, however malformed, gets a response with a Status that
+//! names the error.
+//! INVARIANT (bounded): a client that does not read costs the send buffer of its connection and, until the
+//! request deadline (`deadline`), the source of its response. A watch costs a position in the event ring
+//! buffer.
 
 mod body;
 mod chunks;

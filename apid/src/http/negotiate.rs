@@ -1,10 +1,11 @@
-//! Which representation of an answer a client wants, and which one its body is in.
+//! Content negotiation: the representation of the response and the format of the body.
 //!
 //! # Contract
 //!
-//! [`accept`] picks the first clause of the `Accept` header, by quality and then by order, that the endpoint can serve. A
-//! clause may ask for another kind by `as`, `g` and `v`: a Table or the metadata alone. [`body_format`] reads
-//! `Content-Type`. What cannot be served is a 406, what cannot be read a 415 (requirements D-MT).
+//! [`accept`] picks the first clause of the `Accept` header, by quality and then by order, that the endpoint
+//! can serve. A clause may request another kind with `as`, `g` and `v`: a Table or PartialObjectMetadata.
+//! [`body_format`] reads `Content-Type`. An `Accept` header that cannot be served gives 406, an unsupported
+//! `Content-Type` 415 (requirements D-MT).
 
 use apimachinery::names::Names;
 use apimachinery::status::{Details, Reason, Status};
@@ -12,7 +13,7 @@ use http::{HeaderMap, HeaderValue, header};
 
 use crate::verbs::Payload;
 
-/// Encodings that answers have.
+/// Response encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// `application/json`
@@ -21,23 +22,23 @@ pub(super) enum Format {
     Yaml,
     /// `application/cbor`, alpha.
     Cbor,
-    /// Protobuf in its envelope, under this media type: that of the preset.
+    /// Protobuf in its envelope. The preset defines the media type.
     Protobuf(&'static str),
 }
 
-/// What negotiation depends on beside the request.
+/// Inputs of negotiation beside the request.
 #[derive(Clone, Copy)]
 pub(super) struct Dialect<'a> {
-    /// Names of groups and of the Protobuf media type.
+    /// Names of API groups and of the Protobuf media type.
     pub(super) names: &'a Names,
-    /// Whether CBOR is served.
+    /// Whether CBOR is enabled.
     pub(super) cbor: bool,
-    /// Whether there is a Protobuf form: custom kinds have none.
+    /// Whether the kind has a Protobuf message; custom kinds have none.
     pub(super) protobuf: bool,
 }
 
 impl Dialect<'_> {
-    /// The encodings of answers and bodies, as the texts of a 406 and a 415 list them.
+    /// Returns the supported media types, as the messages of 406 and 415 list them.
     fn accepted(self) -> Vec<&'static str> {
         let mut accepted = vec!["application/json", "application/yaml"];
         if self.protobuf {
@@ -61,7 +62,7 @@ impl Format {
         }
     }
 
-    /// The media type of a stream of events.
+    /// The media type of an event stream.
     pub(super) fn stream_media_type(self) -> String {
         match self {
             Format::Json | Format::Yaml => self.media_type().to_owned(),
@@ -71,10 +72,10 @@ impl Format {
     }
 }
 
-/// Which kind represents the objects of an answer.
+/// The kind that represents the objects of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Their own.
+    /// The kind of the objects themselves.
     Own,
     /// `Table` of this version of the meta group.
     Table(&'static str),
@@ -84,7 +85,7 @@ pub(super) enum Shape {
     AggregatedDiscovery(&'static str),
 }
 
-/// What was agreed.
+/// The result of negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Negotiated {
     /// The encoding.
@@ -98,7 +99,7 @@ impl Negotiated {
     pub(super) const JSON: Negotiated = Negotiated { format: Format::Json, shape: Shape::Own };
 }
 
-/// What an endpoint can answer with.
+/// The representations that an endpoint can serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// One object.
@@ -107,11 +108,11 @@ pub(super) enum Offer {
     List,
     /// A stream of events.
     Watch,
-    /// A discovery document that also has the aggregated form.
+    /// A discovery document that also has an aggregated form.
     Discovery,
-    /// One kind alone: reviews, other discovery documents, results without an object.
+    /// A single kind: reviews, other discovery documents, results without an object.
     Plain,
-    /// What is no kind of the API and so has no Protobuf form: the version, the list of paths.
+    /// A document that is no API kind and has no Protobuf message: the version, the list of paths.
     Document,
 }
 
@@ -143,18 +144,18 @@ fn clauses<'a>(headers: &'a HeaderMap) -> Vec<Clause<'a>> {
             Some(Clause { media_type, parameters, quality })
         })
         .collect();
-    // Stable: clauses of one quality stay in the client's order.
+    // Stable sort: clauses of equal quality keep the order of the client.
     clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     clauses
 }
 
-/// The representation to answer with.
+/// Negotiates the representation of a response.
 ///
 /// # Errors
 ///
-/// 406: no clause can be served.
+/// 406: the endpoint can serve no clause.
 pub(super) fn accept(headers: &HeaderMap, offer: Offer, dialect: Dialect<'_>) -> Result<Negotiated, Status> {
-    // What almost all programs send.
+    // Fast path for the headers of most clients.
     if headers
         .get(header::ACCEPT)
         .is_none_or(|value| matches!(value.as_bytes(), b"" | b"*/*" | b"application/json"))
@@ -171,7 +172,7 @@ pub(super) fn accept(headers: &HeaderMap, offer: Offer, dialect: Dialect<'_>) ->
         let Some(format) = format_of(clause.media_type, offer, dialect) else { continue };
         format_known = true;
         match shape_of(&clause.parameters, offer, dialect.names) {
-            // A Table has no Protobuf form.
+            // A Table has no Protobuf message.
             Some(Shape::Table(_)) if matches!(format, Format::Protobuf(_)) => {}
             Some(shape) => return Ok(Negotiated { format, shape }),
             None => {}
@@ -195,7 +196,9 @@ fn format_of(media_type: &str, offer: Offer, dialect: Dialect<'_>) -> Option<For
     }
 }
 
-/// The kind that `as`, `g` and `v` ask for; None when it cannot be served. Other parameters mean nothing.
+/// Returns the shape that `as`, `g` and `v` request; None if the endpoint cannot serve it.
+///
+/// Other parameters are ignored.
 fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<Shape> {
     let of =
         |wanted: &str| parameters.iter().find(|(name, _)| *name == wanted).map_or("", |(_, value)| *value);
@@ -223,7 +226,7 @@ fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<
     }
 }
 
-/// Which of the media types that an endpoint offers is wanted most; the first when none is named.
+/// Returns the index of the preferred media type; 0 without an `Accept` header.
 pub(super) fn first_of(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     let clauses = clauses(headers);
     if clauses.is_empty() {
@@ -250,7 +253,7 @@ fn not_acceptable(format_known: bool, dialect: Dialect<'_>) -> Status {
     .with_details(Details::default())
 }
 
-/// The encoding for an answer that must be given whatever the client accepts: an error.
+/// Returns the encoding of an error response, which apid sends whatever the client accepts.
 pub(super) fn for_errors(headers: &HeaderMap, dialect: Dialect<'_>) -> Format {
     let wanted = clauses(headers);
     let format = wanted
@@ -260,7 +263,7 @@ pub(super) fn for_errors(headers: &HeaderMap, dialect: Dialect<'_>) -> Format {
     format.unwrap_or(Format::Json)
 }
 
-/// Encodings that bodies have.
+/// Encodings of request bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFormat {
     /// `application/json`
@@ -269,12 +272,12 @@ pub(super) enum BodyFormat {
     Yaml,
     /// `application/cbor`, alpha.
     Cbor,
-    /// Protobuf in its envelope, under the media type of the preset.
+    /// Protobuf in its envelope. The preset defines the media type.
     Protobuf,
 }
 
 impl BodyFormat {
-    /// A body that is encoded so.
+    /// Wraps bytes in this encoding.
     pub(super) fn payload(self, bytes: &[u8]) -> Payload<'_> {
         match self {
             BodyFormat::Json => Payload::Json(bytes),
@@ -285,11 +288,11 @@ impl BodyFormat {
     }
 }
 
-/// The encoding of a request's body. None without a `Content-Type`: JSON.
+/// Returns the encoding of a request body; JSON without a `Content-Type`.
 ///
 /// # Errors
 ///
-/// 415: another one.
+/// 415: the media type is not supported.
 pub(super) fn body_format(
     content_type: Option<&HeaderValue>,
     dialect: Dialect<'_>,
@@ -305,10 +308,10 @@ pub(super) fn body_format(
     }
 }
 
-/// The syntax of a body, for an estimate of its cost.
+/// The syntax of a body, for the cost estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodySyntax {
-    /// JSON, and whatever is not known.
+    /// JSON, and every unknown media type.
     Json,
     /// A JSON Patch.
     JsonPatch,
@@ -319,7 +322,7 @@ pub(super) enum BodySyntax {
 }
 
 impl BodySyntax {
-    /// The syntax that the `Content-Type` header names.
+    /// Returns the syntax that the `Content-Type` header names.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let media_type = media_type(headers.get(header::CONTENT_TYPE)).unwrap_or_default();
         match media_type.as_str() {
@@ -331,12 +334,13 @@ impl BodySyntax {
     }
 }
 
-/// The media type of a `Content-Type` header in lower case, without parameters.
+/// Returns the media type of a `Content-Type` header in lower case, without parameters.
 pub(super) fn media_type(content_type: Option<&HeaderValue>) -> Option<String> {
     let text = content_type?.to_str().unwrap_or("invalid");
     Some(text.split(';').next().unwrap_or("").trim().to_ascii_lowercase())
 }
 
+<<<<<<< HEAD
 /// Whether `Accept` is one of the usual values that select plain JSON. False is no statement about other values.
 pub(super) fn accepts_stored_json(headers: &HeaderMap) -> bool {
     let mut accepted = headers.get_all(header::ACCEPT).iter();
@@ -347,6 +351,9 @@ pub(super) fn accepts_stored_json(headers: &HeaderMap) -> bool {
 }
 
 /// Whether the client takes gzip: named without a quality (the reference takes none below 1), and not refused.
+=======
+/// Whether the client accepts gzip. As in Kubernetes, a clause with a quality does not count.
+>>>>>>> sweep-http
 pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|clause| clause.trim().eq_ignore_ascii_case("gzip"))

@@ -1,9 +1,9 @@
-//! `/openapi`: documents that clients keep, with hashes and caching.
+//! OpenAPI documents with hashes and caching headers.
 //!
 //! # Reference
 //!
-//! A document of version 3 is asked for with the hash that the index told: with it, the answer may be kept for ever; with
-//! another, the client is sent to the right one.
+//! The index of version 3 gives the URL of each document with a hash. With the current hash, clients may
+//! cache the response forever; with another hash, apid redirects to the current URL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,18 @@ const JSON: &str = "application/json";
 
 /// The media type of version 2 as Protobuf.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// What clients ask for to get it: no media type, as `@` may not be in one.
+/// The same type as clients request it. It is no valid media type, because of the `@`.
 const PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// How long a document that is named by its hash may be kept.
+/// Cache lifetime of a document that the URL names by hash.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Whether a request is one of these.
+/// Whether the request is for an OpenAPI document.
 pub(super) fn is_asked(exchange: &Exchange) -> bool {
     exchange.info.segments.first().is_some_and(|first| first == "openapi")
 }
 
-/// Answers it.
+/// Handles a request for an OpenAPI document.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Answer, Status> {
     let segments: Vec<&str> = exchange.info.segments.iter().map(String::as_str).collect();
     if !matches!(segments.as_slice(), ["openapi", "v2"] | ["openapi", "v3", ..]) {
@@ -88,7 +88,7 @@ async fn group_version(exchange: &Exchange, path: String) -> Result<Answer, Stat
     }
 }
 
-/// Runs what may make documents where it holds nobody up.
+/// Runs work that may build documents on a blocking thread.
 async fn make<T: Send + 'static>(
     exchange: &Exchange,
     work: impl FnOnce(&OpenApi) -> Result<T, String> + Send + 'static,
@@ -98,8 +98,9 @@ async fn make<T: Send + 'static>(
     made.map_err(Status::internal)
 }
 
-/// The media type to answer with. `offered`: what is asked for, and what it is called in answers; the first for whoever
-/// does not say.
+/// Returns the media type of the response. `offered`: the requested name and the name in the response.
+///
+/// The first one is the default.
 fn accept(exchange: &Exchange, offered: &[(&str, &'static str)]) -> Result<&'static str, Status> {
     let names: Vec<&str> = offered.iter().map(|(asked, _)| *asked).collect();
     let chosen = negotiate::first_of(&exchange.head.headers, &names);
@@ -107,7 +108,7 @@ fn accept(exchange: &Exchange, offered: &[(&str, &'static str)]) -> Result<&'sta
     called.ok_or_else(|| Status::not_acceptable(&names))
 }
 
-/// A document, unless the client has it. Its buffer is shared by all answers that are being sent.
+/// Returns a document, or 304 if the client has it. All responses share its buffer.
 async fn deliver(exchange: &Exchange, document: &Packed, media_type: &'static str) -> Result<Answer, Status> {
     let headers = &exchange.head.headers;
     let etag = format!("\"{}\"", document.hash());
@@ -133,7 +134,7 @@ async fn deliver(exchange: &Exchange, document: &Packed, media_type: &'static st
     Ok(answer.with_header(header::ETAG, etag).with_header(header::VARY, vary))
 }
 
-/// Whether the client says that it has the document.
+/// Whether `If-None-Match` contains the ETag of the document.
 fn has(headers: &HeaderMap, etag: &str) -> bool {
     let values = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut known = values.flat_map(|value| value.split(',')).map(str::trim);

@@ -1,4 +1,4 @@
-//! The documents of the issuer of service-account tokens (requirements A-SA-24): OpenID Connect discovery and the keys.
+//! Documents of the service-account token issuer (A-SA-24): OpenID Connect discovery and JWKS.
 
 use apimachinery::status::Status;
 use http::{HeaderValue, Method, header};
@@ -7,9 +7,9 @@ use super::exchange::Exchange;
 use super::paths;
 use super::respond::Answer;
 
-/// Where the discovery document is.
+/// Path of the discovery document.
 pub(super) const DISCOVERY: &str = "/.well-known/openid-configuration";
-/// Where the keys are.
+/// Path of the JWKS.
 pub(super) const KEYS: &str = "/openid/v1/jwks";
 
 /// Whether a request is for one of the documents.
@@ -17,7 +17,7 @@ pub(super) fn is_asked(exchange: &Exchange) -> bool {
     matches!(exchange.head.uri.path(), DISCOVERY | KEYS)
 }
 
-/// Answers with a document; 404 when there is none. Which of the two is not a matter of negotiation.
+/// Handles a request for a document; 404 if it does not exist. The path alone selects the document.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Answer, Status> {
     if !matches!(exchange.head.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());

@@ -1,4 +1,4 @@
-//! Options of verbs as clients send them: in the query, or as a `DeleteOptions` body.
+//! Verb options from the query or from a `DeleteOptions` body.
 
 use std::time::Duration;
 
@@ -18,19 +18,19 @@ use crate::verbs::decode::undecodable;
 use crate::verbs::deletion::options::{IGNORE, Preconditions, RawDeleteOptions};
 use crate::verbs::options::{ListOptions, RawWriteOptions};
 
-/// Requirements of one selector: each is compared with every object of the collection.
+/// Maximum number of requirements in one selector. A list compares each one with every object.
 const MAX_REQUIREMENTS: usize = 500;
 
-/// Options of list, watch and deletecollection. The selectors are those that were authorized.
+/// Parses the options of list, watch and deletecollection, with the authorized selectors.
 ///
 /// # Errors
 ///
-/// 400: a number or selector that cannot be read.
+/// 400: a number or selector is invalid.
 pub(super) fn list_options(query: &Query, info: &RequestInfo) -> Result<ListOptions, Status> {
     let seconds = integer(query, "timeoutSeconds")?;
     let labels = match &info.labels {
         Some(labels) => labels.clone(),
-        // None, or one that cannot be read, whose error is told here.
+        // Absent or invalid. Parsing returns the error of an invalid selector.
         None => LabelSelector::parse(query.text("labelSelector")).map_err(Status::bad_request)?,
     };
     let fields = match &info.fields {
@@ -61,7 +61,7 @@ pub(super) fn list_options(query: &Query, info: &RequestInfo) -> Result<ListOpti
     })
 }
 
-/// Options of create, update and patch, unchecked.
+/// Returns the options of create, update and patch, without validation.
 pub(super) fn write_options(query: &Query, headers: &HeaderMap) -> RawWriteOptions {
     let agent = headers.get(header::USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
     RawWriteOptions {
@@ -73,7 +73,7 @@ pub(super) fn write_options(query: &Query, headers: &HeaderMap) -> RawWriteOptio
     }
 }
 
-/// Options of delete: those of the body if there is one, else those of the query; never a mix.
+/// Returns the options of delete, either all from the body or, if the body is empty, all from the query.
 ///
 /// # Errors
 ///
@@ -87,16 +87,16 @@ pub(super) fn delete_options(
     if body.is_empty() { from_query(query) } else { from_body(body, format, limits) }
 }
 
-/// The JSON of an intent in CBOR, which no key may stand in twice.
+/// Converts a CBOR apply configuration to JSON. Duplicate keys are invalid.
 ///
 /// # Errors
 ///
-/// 400: it is none.
+/// 400: the body is invalid.
 pub(super) fn intent_of_cbor(body: &[u8], limits: Limits) -> Result<Bytes, Status> {
     let refuse = |why: &str| Status::bad_request(format!("error decoding CBOR: {why}"));
     let decoded = codec::cbor::decode(body, limits).map_err(|error| undecodable(&error, refuse))?;
     match decoded.duplicates.first() {
-        Some(path) => Err(refuse(&format!("key `{}` comes twice", shorten(path)))),
+        Some(path) => Err(refuse(&format!("duplicate key `{}`", shorten(path)))),
         None => Ok(Bytes::from(decoded.value.to_string())),
     }
 }
@@ -179,7 +179,7 @@ fn wrong_type(field: &str) -> Status {
     unreadable(&format!("`{field}` has the wrong type"))
 }
 
-/// A whole number of the query, as Go's parser words its errors.
+/// Parses an integer parameter, with the error messages of Go's parser.
 fn integer(query: &Query, name: &str) -> Result<Option<i64>, Status> {
     let Some(text) = query.first(name).filter(|text| !text.is_empty()) else { return Ok(None) };
     text.parse().map(Some).map_err(|_| {

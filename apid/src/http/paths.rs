@@ -1,4 +1,4 @@
-//! Paths that are no resources: discovery, health, version, metrics.
+//! Non-resource paths: discovery, health, version, metrics.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use super::protobuf;
 use super::respond::Answer;
 use crate::discovery::{Document, DocumentEncoding, RELEASE};
 
-/// The endpoints of health checks.
+/// The health check endpoints.
 pub(super) const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
 
-/// Answers a request outside the resources.
+/// Handles a non-resource request.
 pub(super) fn answer(exchange: &Exchange) -> Result<Answer, Status> {
     let segments: Vec<&str> = exchange.info.segments.iter().map(String::as_str).collect();
     let answer = match segments.as_slice() {
@@ -32,12 +32,12 @@ pub(super) fn answer(exchange: &Exchange) -> Result<Answer, Status> {
     answer
 }
 
-/// 404 for a path that is nothing here: in plain text, as it is not the API's.
+/// Returns 404 in plain text, for an unknown path outside the API.
 pub(super) fn not_found() -> Answer {
     Answer::text(404, "404 page not found\n")
 }
 
-/// These paths are only read.
+/// Rejects methods other than GET and HEAD.
 fn reading(exchange: &Exchange) -> Result<(), Status> {
     match exchange.head.method {
         Method::GET | Method::HEAD => Ok(()),
@@ -45,7 +45,7 @@ fn reading(exchange: &Exchange) -> Result<(), Status> {
     }
 }
 
-/// A document that is no kind of the API.
+/// Returns a document that is no API kind.
 fn plain(exchange: &Exchange, value: &Value) -> Result<Answer, Status> {
     let negotiated = accept(&exchange.head.headers, Offer::Document, exchange.dialect())?;
     Ok(Answer::document(200, value.to_string(), negotiated.format))
@@ -82,7 +82,7 @@ fn version(exchange: &Exchange) -> Result<Answer, Status> {
     )
 }
 
-/// The metrics of this process, then authd's counters of configuration reloads.
+/// Returns the metrics of this process and authd's counters of configuration reloads.
 fn metrics(exchange: &Exchange) -> Result<Answer, Status> {
     let plane = &exchange.plane;
     let text = plane.metrics.text() + &plane.auth.reload_metrics();
@@ -141,14 +141,14 @@ fn discovery(exchange: &Exchange, segments: &[&str]) -> Result<Answer, Status> {
     Ok(answer.with_header(header::ETAG, etag).with_header(header::VARY, vary))
 }
 
-/// A document as the client wants it. Its encodings are made once and shared by all answers.
+/// Encodes a document as negotiated. Its encodings are made once and shared by all responses.
 fn encoded(exchange: &Exchange, document: &Document, format: Format) -> Answer {
     let Some(encoding) = Encoding::of(format, exchange.wishes.pretty) else {
         let message = document.encoded(DocumentEncoding::Protobuf, |json| {
             let value = serde_json::from_slice(json).unwrap_or_default();
             protobuf::document(&value).unwrap_or_default().into()
         });
-        // Empty: its type has no Protobuf form.
+        // Empty: the type has no Protobuf message.
         return match message.is_empty() {
             true => encoded(exchange, document, Format::Json),
             false => Answer::shared(200, message, format.media_type()),

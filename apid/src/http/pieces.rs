@@ -1,10 +1,10 @@
-//! Pieces of an answer: made on the worker pool when they are costly, and counted until they are sent.
+//! Response chunks: made on the work pool when costly, and counted until they are sent.
 //!
 //! # Contract
 //!
-//! [`Pieces`] is a body that makes a document piece by piece, when the connection can take more. A piece that costs more
-//! than copying is made on the worker pool in the name of its user. Each piece counts as an unsent answer until the
-//! connection drops it, and so does what the rest of the document holds.
+//! [`Pieces`] is the body of a chunked document. It makes each chunk when the connection can take more. A
+//! chunk that costs more than copying is made on the work pool in the name of its user. Each chunk counts as
+//! unsent until the connection drops it, and so do the bytes that the rest of the document holds.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,31 +21,31 @@ use super::chunks::Chunks;
 use super::shares::{AnswerCounters, UnsentAnswer, UserShare};
 use super::work_pool::{ShutDown, WorkPool};
 
-/// Bytes of a whole answer that are not counted: most answers, in memory that a request needs anyway.
+/// Maximum size of an uncounted response, in bytes. Most responses are smaller and use memory of the request.
 const UNCOUNTED: usize = 4096;
 
-/// Bytes that making a piece costs.
+/// Memory cost of a chunk, in bytes.
 const PIECE_COST: usize = 256 << 10;
 
-/// Makes and counts the pieces of one user's answers on one connection.
+/// Makes and counts the response chunks of one user on one connection.
 #[derive(Clone)]
 pub(super) struct PieceMaker {
     pool: Arc<WorkPool>,
     counters: Arc<AnswerCounters>,
 }
 
-/// Whether a body is whole and so small that it does not count as unsent.
+/// Whether a body is complete and small enough not to count as unsent.
 pub(super) fn is_uncounted(body: &Body) -> bool {
     body.as_whole().is_some_and(|bytes| bytes.len() <= UNCOUNTED)
 }
 
 impl PieceMaker {
-    /// For a user on a connection with a counter of unsent bytes.
+    /// Returns a producer for a user on a connection with its counter of unsent bytes.
     pub(super) fn new(pool: Arc<WorkPool>, share: Arc<UserShare>, connection: Arc<AtomicUsize>) -> Self {
         PieceMaker { pool, counters: share.on_connection(connection) }
     }
 
-    /// A whole body that counts as unsent until it is sent.
+    /// Makes a complete body count as unsent until it is sent.
     pub(super) fn track(&self, body: Body) -> Body {
         match body.as_whole() {
             Some(bytes) => Body::from(self.count(bytes.clone())),
@@ -53,10 +53,10 @@ impl PieceMaker {
         }
     }
 
-    /// A stream of events whose larger frames count as unsent until the connection drops them.
+    /// Makes larger frames of an event stream count as unsent until the connection drops them.
     pub(super) fn track_stream(&self, body: Body) -> Body {
         match body.as_whole() {
-            // HEAD, and an upgraded connection.
+            // A HEAD request or an upgraded connection.
             Some(_) => body,
             None => Body::stream(TrackedStream { body, maker: self.clone() }),
         }
@@ -71,7 +71,7 @@ impl PieceMaker {
     }
 }
 
-/// A stream whose frames are counted.
+/// A stream whose frames count as unsent.
 struct TrackedStream {
     body: Body,
     maker: PieceMaker,
@@ -98,11 +98,11 @@ impl http_body::Body for TrackedStream {
 type Piece = Option<Result<Bytes, Status>>;
 type Making = Pin<Box<dyn Future<Output = Result<(Box<dyn Chunks>, Piece), ShutDown>> + Send>>;
 
-/// The pieces of a document that is being sent.
+/// The chunks of a document that is being sent.
 pub(super) struct Pieces {
     maker: PieceMaker,
     state: State,
-    /// The bytes that the unsent part of the document holds.
+    /// Bytes that the unsent part of the document holds.
     held: UnsentAnswer,
 }
 
@@ -113,13 +113,13 @@ enum State {
 }
 
 impl Pieces {
-    /// The pieces of a document.
+    /// Returns the chunks of a document.
     pub(super) fn new(chunks: Box<dyn Chunks>, maker: PieceMaker) -> Self {
         let held = maker.hold(chunks.held_bytes());
         Pieces { maker, state: State::Idle(chunks), held }
     }
 
-    /// The next piece; None at the end.
+    /// Polls for the next chunk; None at the end.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Piece> {
         let (chunks, piece) = match std::mem::replace(&mut self.state, State::Done) {
             State::Done => return Poll::Ready(None),
@@ -144,7 +144,7 @@ impl Pieces {
         }
     }
 
-    /// Makes the next piece on the pool.
+    /// Makes the next chunk on the pool.
     fn make(&self, chunks: Box<dyn Chunks>) -> Making {
         let (pool, user) = (Arc::clone(&self.maker.pool), Arc::clone(&self.maker.counters.share.user));
         Box::pin(async move {
@@ -174,7 +174,7 @@ impl Pieces {
 
 #[cfg(test)]
 impl PieceMaker {
-    /// With a pool of one thread.
+    /// Returns a producer with a pool of one thread.
     pub(super) fn for_tests() -> Self {
         let pool = WorkPool::start(1, super::work_pool::Bounds::SERVER).unwrap();
         PieceMaker::new(Arc::new(pool), super::shares::Shares::new().of("a"), Arc::default())
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// A document of three pieces that notes the threads that make them.
+    /// A document that records the threads that make its chunks.
     struct Costly(Vec<&'static str>, Arc<parking_lot::Mutex<Vec<String>>>);
 
     impl Iterator for Costly {

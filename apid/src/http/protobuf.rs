@@ -1,15 +1,15 @@
-//! Answers as Protobuf (requirements D-PB): objects and documents in their envelope, events in frames.
+//! Protobuf responses (requirements D-PB): objects and documents in their envelope, events in frames.
 //!
 //! # Contract
 //!
-//! Which message an object is, its `apiVersion` and `kind` say; only built-in kinds have one. An object is encoded from its
-//! tree. The messages of objects that the watch cache holds are kept, within bounds, so that a list which is read often
-//! costs the same as JSON: copying.
+//! The `apiVersion` and `kind` of an object select its message; only built-in kinds have one. An object is
+//! encoded from its tree. A bounded cache keeps the messages of objects in the watch cache, so that frequent
+//! lists cost the same as JSON: copying.
 //!
 //! # Reference
 //!
-//! A frame is its length in four bytes, the most significant first, and a `WatchEvent` without an envelope, whose object
-//! has one.
+//! A frame is its length in four bytes, big-endian, and a `WatchEvent` without an envelope. The object of the
+//! event has an envelope.
 
 use std::sync::Arc;
 
@@ -26,36 +26,36 @@ use super::encoding::Frame;
 use crate::plane::Item;
 use crate::verbs::envelope;
 
-/// The schema of the message that an object of a type is. None: it has no Protobuf form.
+/// Returns the schema of the message of a type; None if the type has no Protobuf message.
 pub(super) fn schema_of(api_version: &str, kind: &str) -> Option<&'static Schema> {
     let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
-    // `rbac` of `rbac.authorization.<domain>`.
+    // For example `rbac` of `rbac.authorization.<domain>`.
     let stem = group.split('.').next().unwrap_or(group);
     Schema::of(&format!("{stem}/{version}.{kind}")).or_else(|| Schema::of(&format!("meta/v1.{kind}")))
 }
 
-/// Whether the objects of a kind have a Protobuf form: that of their own type of the table, which custom kinds do not have.
+/// Whether a kind has a Protobuf message of its own; custom kinds have none.
 pub(super) fn is_form_of(resource: &Resource) -> bool {
     let kind = resource.kind;
     kind.schema.strip_suffix(kind.kind).is_some_and(|package| package.ends_with('.'))
 }
 
-/// An object in its envelope.
+/// Encodes an object in its envelope.
 ///
 /// # Errors
 ///
-/// 500: its type has no Protobuf form, which negotiation excludes.
+/// 500: the type has no Protobuf message. Negotiation excludes this case.
 pub(super) fn object(object: &Object, out: &mut Vec<u8>) -> Result<(), Status> {
     let schema = schema_of(object.api_version(), object.kind())
-        .ok_or_else(|| Status::internal(format!("{} has no Protobuf form", object.kind())))?;
+        .ok_or_else(|| Status::internal(format!("{} has no Protobuf encoding", object.kind())))?;
     envelope::write(object.api_version(), object.kind(), out, |out| schema.write_protobuf(object, out));
     Ok(())
 }
 
-/// A Status or a document of discovery in its envelope. None: its type has no Protobuf form.
+/// Encodes a Status or discovery document in its envelope; None if its type has no Protobuf message.
 pub(super) fn document(value: &Value) -> Option<Vec<u8>> {
     let kind = value.get("kind")?.as_str()?;
-    // Documents of the core group are older than the field.
+    // Discovery documents of the core group have no `apiVersion`.
     let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("v1");
     let schema = schema_of(api_version, kind)?;
     let Value::Object(fields) = value else { return None };
@@ -65,21 +65,21 @@ pub(super) fn document(value: &Value) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The message of a list without its items, which are fields of the same number.
+/// The message of a list without its items, which are repeated fields of one number.
 pub(super) struct ListMessage {
-    /// The field `metadata`.
+    /// The encoded field `metadata`.
     metadata: Vec<u8>,
     /// The number of the field `items`.
     items: u32,
 }
 
 impl ListMessage {
-    /// Of most kinds: `metadata` before the items.
+    /// The list message of most kinds: `metadata` before the items.
     pub(super) fn new(metadata: &Object) -> Self {
         ListMessage::numbered(metadata, 1, 2)
     }
 
-    /// Of a `PartialObjectMetadataList`: in v1beta1 the items come first.
+    /// The message of a `PartialObjectMetadataList`: in v1beta1 the items come first.
     pub(super) fn partial(metadata: &Object, version: &str) -> Self {
         if version == "v1beta1" { ListMessage::numbered(metadata, 2, 1) } else { ListMessage::new(metadata) }
     }
@@ -94,7 +94,7 @@ impl ListMessage {
         ListMessage { metadata: field, items }
     }
 
-    /// The bytes before and after the items: the envelope and the metadata.
+    /// Returns the bytes before and after the items: the envelope and the metadata.
     pub(super) fn frame(&self, api_version: &str, kind: &str, lengths: &[u32]) -> Frame {
         let items = lengths.iter().map(|length| self.item_size(*length));
         let size = self.metadata.len() as u64 + items.sum::<u64>();
@@ -106,23 +106,23 @@ impl ListMessage {
         Frame { opening, closing }
     }
 
-    /// The bytes of an item whose message has a length.
+    /// Returns the encoded size of an item whose message has a length.
     pub(super) fn item_size(&self, length: u32) -> u64 {
         let length = u64::from(length);
         (key_len(self.items) + encoded_len_varint(length)) as u64 + length
     }
 
-    /// Appends what precedes the message of an item.
+    /// Appends the key and length of an item.
     pub(super) fn begin_item(&self, length: usize, out: &mut Vec<u8>) {
         encode_key(self.items, WireType::LengthDelimited, out);
         encode_varint(length as u64, out);
     }
 }
 
-/// Bytes of the length before an event.
+/// Bytes of the length prefix of an event.
 pub(super) const FRAME_HEAD: usize = 4;
 
-/// An event of a watch, its length before it. `object` is in its envelope.
+/// Encodes a watch event with its length prefix. `object` is in its envelope.
 pub(super) fn frame(kind: &str, object: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(object.len() + 32);
     out.extend_from_slice(&[0; FRAME_HEAD]);
@@ -135,15 +135,17 @@ pub(super) fn frame(kind: &str, object: &[u8]) -> Bytes {
     Bytes::from(out)
 }
 
-/// Bytes of messages that are kept.
+/// Maximum size of cached messages, in bytes.
 const KEPT: u64 = 32 * 1024 * 1024;
-/// Bytes that an entry costs beside its message.
+/// Overhead of a cache entry beside its message, in bytes.
 const OVERHEAD: usize = 160;
 
-/// A key, a revision, and the addresses of the kind and of the message type: versions of a kind differ in metadata, too.
+/// An object key, a revision, and the addresses of the kind and the message type.
+///
+/// The kind is part of the key because versions of a kind differ in metadata.
 type Key = (Arc<str>, u64, usize, usize);
 
-/// The messages of cached objects.
+/// Cache of the Protobuf messages of objects in the watch cache.
 pub struct Messages(Cache<Key, Bytes>);
 
 impl Default for Messages {
@@ -154,11 +156,11 @@ impl Default for Messages {
 }
 
 impl Messages {
-    /// The message of an item, without an envelope: that of `object` when it is not kept.
+    /// Returns the message of an item without an envelope; encodes `object` on a cache miss.
     ///
     /// # Errors
     ///
-    /// Those of `object`.
+    /// Errors of `object`.
     pub(super) fn item(
         &self,
         item: &Item,

@@ -1,16 +1,17 @@
-//! The query of a request, decoded once.
+//! The query string of a request, decoded once.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// Decoded parameters, in the order of the URL. A pair that is not valid percent-encoded UTF-8 or holds a semicolon is
-/// left out, as Go's parser leaves it out.
+/// Decoded parameters, in the order of the URL.
+///
+/// As in Go, a pair that is not valid percent-encoded UTF-8 or contains a semicolon is skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Parses what stands after the question mark.
+    /// Parses the part of a URL after the question mark.
     pub(super) fn parse(raw: Option<&str>) -> Self {
         let pairs = raw.unwrap_or("").split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
         Query(
@@ -38,12 +39,14 @@ impl Query {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether the parameter is there, with whatever value.
+    /// Whether the parameter is present, with any value.
     pub(super) fn has(&self, name: &str) -> bool {
         self.first(name).is_some()
     }
 
-    /// A switch as the API reads it: absent, `0` and `false` are off, everything else (also no value) is on.
+    /// Returns a boolean parameter.
+    ///
+    /// Absent, `0` and `false` are false; every other value is true, also an empty one.
     pub(super) fn switch(&self, name: &str) -> bool {
         self.first(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
@@ -60,7 +63,7 @@ fn decode(text: &str) -> Option<String> {
     percent_decode_str(&spaced).decode_utf8().ok().map(Cow::into_owned)
 }
 
-/// Whether each percent sign is followed by two hexadecimal digits.
+/// Whether two hexadecimal digits follow each percent sign.
 pub(super) fn well_formed(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

@@ -1,5 +1,6 @@
-//! Objects and lists in every representation: as their own kind, where JSON is a copy of bytes, as a Table, or as their
-//! metadata alone.
+//! Representations of objects and lists: their own kind, Table or PartialObjectMetadata.
+//!
+//! JSON of the stored version is copied without parsing.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use super::protobuf::{self, ListMessage};
 use crate::plane::{Item, Plane};
 use crate::verbs::{Listed, Shown};
 
-/// How the objects of one answer are represented.
+/// How the objects of one response are represented.
 #[derive(Clone)]
 pub(super) struct Representation {
     plane: Arc<Plane>,
@@ -32,18 +33,18 @@ pub(super) struct Representation {
     pretty: bool,
 }
 
-/// An object, encoded.
+/// An encoded object.
 pub(super) enum Encoded {
-    /// JSON to be encoded further, or Protobuf.
+    /// JSON that needs further encoding, or Protobuf.
     Whole(Vec<u8>),
-    /// As it is sent.
+    /// A chunk source in the encoding of the response.
     Chunks(Box<dyn Chunks>),
 }
 
-/// Stored bytes from which on an object is sent in pieces.
+/// Minimum stored size of an object that is sent in chunks, in bytes.
 const LARGE: usize = 32 * 1024;
 
-/// What stands in the rows of a Table beside the cells.
+/// The content of the `object` field of Table rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Include {
     None,
@@ -52,11 +53,11 @@ enum Include {
 }
 
 impl Representation {
-    /// For a kind. `include_object` is the query parameter of Tables.
+    /// Creates a representation for a kind. `include_object` is the query parameter of Tables.
     ///
     /// # Errors
     ///
-    /// 400: the parameter has a value that does not exist.
+    /// 400: the parameter has an unknown value.
     pub(super) fn new(
         plane: &Arc<Plane>,
         resource: &Arc<Resource>,
@@ -80,17 +81,17 @@ impl Representation {
         Ok(Representation { plane, resource, version, format, shape, include, pretty: false })
     }
 
-    /// With JSON indented or not.
+    /// Sets whether JSON is indented.
     #[must_use]
     pub(super) fn with_pretty(self, pretty: bool) -> Self {
         Representation { pretty, ..self }
     }
 
-    /// One object.
+    /// Encodes one object.
     ///
     /// # Errors
     ///
-    /// 500: the stored bytes are no object.
+    /// 500: the stored bytes are not a valid object.
     pub(super) fn object(&self, shown: &Shown) -> Result<Encoded, Status> {
         match shown {
             Shown::Cached(item, _) if item.value().len() > LARGE => {
@@ -112,12 +113,12 @@ impl Representation {
         }))
     }
 
-    /// Whether objects are shown as they are stored.
+    /// Whether objects are represented in their stored form.
     fn is_stored_form(&self) -> bool {
         matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_)) && !self.resource.is_converted()
     }
 
-    /// One object as JSON or Protobuf.
+    /// Encodes one object as JSON or Protobuf.
     fn whole_object(&self, shown: &Shown) -> Result<Vec<u8>, Status> {
         match (self.shape, self.format) {
             (Shape::Own | Shape::AggregatedDiscovery(_), Format::Protobuf(_)) => {
@@ -134,7 +135,7 @@ impl Representation {
         }
     }
 
-    /// One object as a tree. `with_columns`: a Table has its column definitions.
+    /// Returns one object as a JSON tree. `with_columns`: a Table includes its column definitions.
     fn tree(&self, shown: &Shown, with_columns: bool) -> Result<Value, Status> {
         match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => Ok(self.converted(shown.object()?)?.into_value()),
@@ -148,21 +149,21 @@ impl Representation {
         }
     }
 
-    /// A document that has been made as a tree.
+    /// Encodes a JSON tree as JSON or Protobuf.
     fn document(&self, value: &Value) -> Result<Vec<u8>, Status> {
         match self.format {
             Format::Json | Format::Yaml | Format::Cbor => Ok(value.to_string().into_bytes()),
             Format::Protobuf(_) => {
-                protobuf::document(value).ok_or_else(|| Status::internal("the answer has no Protobuf form"))
+                protobuf::document(value).ok_or_else(|| Status::internal("response has no Protobuf encoding"))
             }
         }
     }
 
-    /// A list, made as it is sent.
+    /// Returns the chunk source of a list.
     ///
     /// # Errors
     ///
-    /// 500: it has no such form, which negotiation excludes.
+    /// 500: the list has no such representation. Negotiation excludes this case.
     pub(super) fn list(&self, listed: Listed) -> Result<Box<dyn Chunks>, Status> {
         let (form, frame) = match Encoding::of(self.format, self.pretty) {
             None => (Form::Messages(self.messages(&listed)?), Frame::default()),
@@ -171,7 +172,7 @@ impl Representation {
         Ok(Box::new(ListChunks::new(self.clone(), form, frame, listed.items)))
     }
 
-    /// The form of a list of trees, and what stands around its items.
+    /// Returns the form of a list of JSON trees and its frame.
     fn trees(&self, encoding: Encoding, listed: &Listed) -> (Form, Frame) {
         let metadata = list_metadata(listed);
         let (mut fields, array) = match self.shape {
@@ -198,7 +199,7 @@ impl Representation {
         (Form::Trees(encoding), Frame::default())
     }
 
-    /// The parts of a list in Protobuf.
+    /// Returns the parts of a list in Protobuf.
     fn messages(&self, listed: &Listed) -> Result<Messages, Status> {
         let metadata = Object::from_value(list_metadata(listed)).unwrap_or_default();
         let (api_version, kind, list, item) = match self.shape {
@@ -214,13 +215,13 @@ impl Representation {
                 ListMessage::partial(&metadata, version),
                 Schema::of("meta/v1.PartialObjectMetadata"),
             ),
-            Shape::Table(_) => return Err(Status::internal("the answer has no Protobuf form")),
+            Shape::Table(_) => return Err(Status::internal("response has no Protobuf encoding")),
         };
-        let schema = item.ok_or_else(|| Status::internal("the kind has no Protobuf form"))?;
+        let schema = item.ok_or_else(|| Status::internal("the kind has no Protobuf encoding"))?;
         Ok(Messages { api_version, kind, schema, list, lengths: Vec::new() })
     }
 
-    /// The work of encoding an item of a list, as stored bytes that are decoded and encoded.
+    /// Returns the work of encoding a list item, as bytes to decode and encode.
     pub(super) fn item_work(&self, item: &Item) -> usize {
         match self.shape {
             Shape::Metadata(_) if !self.resource.is_converted() => OBJECT,
@@ -228,11 +229,11 @@ impl Representation {
         }
     }
 
-    /// An item of a list of trees.
+    /// Returns a list item as a JSON tree.
     ///
     /// # Errors
     ///
-    /// 500: the stored bytes are no object.
+    /// 500: the stored bytes are not a valid object.
     pub(super) fn item_tree(&self, item: Arc<Item>) -> Result<Value, Status> {
         let shown = Shown::item(item);
         match self.shape {
@@ -247,11 +248,11 @@ impl Representation {
         }
     }
 
-    /// The message of an item of a list.
+    /// Returns the Protobuf message of a list item.
     ///
     /// # Errors
     ///
-    /// 500: the stored bytes are no object.
+    /// 500: the stored bytes are not a valid object.
     pub(super) fn message(&self, item: &Arc<Item>, schema: &'static Schema) -> Result<Bytes, Status> {
         let object = || {
             let shown = Shown::item(Arc::clone(item));
@@ -265,7 +266,7 @@ impl Representation {
         self.plane.messages.item(item, &self.resource, schema, object)
     }
 
-    /// What stands before the items of a list in JSON.
+    /// Encodes the beginning of a JSON list, before its items.
     fn opening(&self, listed: &Listed) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(b"{\"kind\":");
@@ -278,11 +279,12 @@ impl Representation {
         out
     }
 
-    /// The object of a watch event. `first`: of this watch; only the first Table has columns.
+    /// Encodes the object of a watch event. `first`: the first event of the watch; only the first Table has
+    /// columns.
     ///
     /// # Errors
     ///
-    /// 500: the stored bytes are no object.
+    /// 500: the stored bytes are not a valid object.
     pub(super) fn event_object(&self, shown: &Shown, first: bool) -> Result<Vec<u8>, Status> {
         match self.shape {
             Shape::Table(_) => self.document(&self.tree(shown, first)?),
@@ -290,11 +292,11 @@ impl Representation {
         }
     }
 
-    /// The object of a bookmark.
+    /// Encodes the object of a bookmark.
     ///
     /// # Errors
     ///
-    /// 500: it has no such form, which negotiation excludes.
+    /// 500: the kind has no such representation. Negotiation excludes this case.
     pub(super) fn bookmark(&self, revision: storage::Revision, initial: bool) -> Result<Vec<u8>, Status> {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial && let Value::Object(fields) = &mut metadata {
@@ -322,7 +324,7 @@ impl Representation {
         format!("{}/{version}", self.plane.names.meta_group())
     }
 
-    /// The metadata of an object; the rest of a stored one is not parsed.
+    /// Returns the metadata of an object without parsing the rest of a stored object.
     fn metadata_of(&self, shown: &Shown, version: &str) -> Result<Value, Status> {
         if self.resource.is_converted() {
             return Ok(self.partial(self.converted(shown.object()?)?, version));
@@ -346,7 +348,7 @@ impl Representation {
         self.resource.kind.strategy.table().unwrap_or(&kinds::table::DEFAULT)
     }
 
-    /// Cells are read from the stored version, whichever is shown beside them.
+    /// Makes a Table row. The cells come from the stored version, whatever version the `object` field has.
     fn row(&self, object: Object, version: &str) -> Result<Value, Status> {
         let cells = (self.columns().cells)(&object, &*self.plane.clock);
         let shown = match self.include {
@@ -357,11 +359,11 @@ impl Representation {
         Ok(json!({"cells": cells, "object": shown}))
     }
 
-    /// A stored object in the version that is represented.
+    /// Converts a stored object to the represented version.
     fn converted(&self, mut object: Object) -> Result<Object, Status> {
         self.resource.show(&mut object, &self.plane.names).map_err(|error| {
-            tracing::error!(%error, kind = self.resource.kind.kind, name = object.name(), "a stored object cannot be converted");
-            Status::internal("a stored object cannot be shown in this version")
+            tracing::error!(%error, kind = self.resource.kind.kind, name = object.name(), "conversion of a stored object failed; responding 500");
+            Status::internal("conversion of a stored object to the requested version failed")
         })?;
         Ok(object)
     }

@@ -1,15 +1,17 @@
-//! What a URL means: the attributes of a request and the parts that routing needs.
+//! Request attributes: parses method, path and query.
 //!
 //! # Contract
 //!
-//! [`RequestInfo::resolve`] reads method, path and query exactly as Kubernetes' request-info resolver, so that policy
-//! written for it means the same here. Two differences, both towards one reading of a path: it is split before it is
-//! percent-decoded, and a path with an empty, `.` or `..` segment, or with an encoded slash, is no resource at all
-//! ([`RequestInfo::malformed`]); and a GET with `watch` on the path of one object is a watch (requirements D-EP-25).
+//! [`RequestInfo::resolve`] reads method, path and query exactly as the request-info resolver of Kubernetes,
+//! so that policies have the same meaning. Two differences make a path unambiguous:
+//!
+//! - The path is split before it is percent-decoded. A path with an empty, `.` or `..` segment, or with an
+//!   encoded slash, is not a resource path ([`RequestInfo::malformed`]).
+//! - A GET with `watch` on the path of one object is a watch (requirements D-EP-25).
 //!
 //! # Invariants
 //!
-//! INVARIANT (one reading): the attributes that are authorized are the ones that routing uses; nothing reads the path again.
+//! INVARIANT (one reading): routing uses the attributes that were authorized; no other code parses the path.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,31 +23,33 @@ use percent_encoding::percent_decode_str;
 
 use super::query::{Query, well_formed};
 
-/// A request's meaning.
+/// The parsed method, path and query of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestInfo {
-    /// What is authorized. For an item of `namespaces` both `name` and `namespace` are the namespace's name.
+    /// The attributes for authorization. For an object of `namespaces`, `name` and `namespace` are both its
+    /// name.
     pub(super) attributes: Arc<Attributes>,
-    /// Segments after the resource's name and subresource: no route has any.
+    /// Whether segments follow the name and subresource. No route has any.
     pub(super) beyond: bool,
-    /// The namespace of the URL, `""` for cluster scope: unlike that of the attributes it is empty for items of
-    /// `namespaces`.
+    /// The namespace of the URL, `""` for cluster scope.
+    ///
+    /// Unlike the namespace of the attributes, it is empty for objects of `namespaces`.
     pub(super) namespace: String,
-    /// The path was of the old form `{prefix}/watch/...`.
+    /// Whether the path has the deprecated form `{prefix}/watch/...`.
     pub(super) watch_path: bool,
-    /// The name of the attributes came from the field selector, not from the path.
+    /// Whether the name of the attributes comes from the field selector, not from the path.
     pub(super) name_from_selector: bool,
-    /// The selectors of the query, where a verb has any and they can be read.
+    /// The valid selectors of the query, for verbs that have selectors.
     pub(super) labels: Option<LabelSelector>,
     pub(super) fields: Option<FieldSelector>,
-    /// What is wrong with the path: it names nothing, whatever it looks like.
+    /// Why the path is malformed. A malformed path names no resource.
     pub(super) malformed: Option<&'static str>,
-    /// Decoded segments of a path that is no resource request.
+    /// Decoded segments of a non-resource path.
     pub(super) segments: Vec<String>,
 }
 
 impl RequestInfo {
-    /// Reads a request.
+    /// Parses a request.
     pub(super) fn resolve(method: &Method, path: &str, query: &Query) -> Self {
         let plain = |malformed, segments: Vec<Cow<'_, str>>| RequestInfo {
             attributes: Arc::new(Attributes {
@@ -77,7 +81,8 @@ impl RequestInfo {
             other => (false, other),
         };
         let (authorized_in, namespace, parts) = match rest {
-            // A namespace's own subresources belong to the namespace; everything else below it is in it.
+            // Subresources of a namespace belong to the namespace object; all other paths below it are within
+            // the namespace.
             ["namespaces", namespace, next, ..] if !matches!(*next, "status" | "finalize") => {
                 (*namespace, *namespace, rest.get(2..).unwrap_or(&[]))
             }
@@ -158,18 +163,18 @@ impl RequestInfo {
         }
     }
 
-    /// The name in the path, `""` when it came from the field selector.
+    /// Returns the name in the path, `""` if the name came from the field selector.
     pub(super) fn path_name(&self) -> &str {
         if self.name_from_selector { "" } else { &self.attributes.name }
     }
 }
 
-/// Whether a name can stand in a URL: what the RBAC kinds allow as names, too.
+/// Whether a name is a valid path segment; the RBAC kinds use this rule for names.
 pub(super) fn is_path_segment(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
 }
 
-/// The decoded segments of a path; a slash at the end makes no segment.
+/// Returns the decoded segments of a path. A trailing slash adds no segment.
 fn split(path: &str) -> Result<Vec<Cow<'_, str>>, &'static str> {
     let Some(path) = path.strip_prefix('/') else { return Err("it does not begin with a slash") };
     let path = path.strip_suffix('/').unwrap_or(path);
@@ -186,9 +191,9 @@ fn segment(raw: &str) -> Result<Cow<'_, str>, &'static str> {
     let Ok(text) = percent_decode_str(raw).decode_utf8() else { return Err("a segment is not UTF-8") };
     match text.as_ref() {
         "" => Err("a segment is empty"),
-        "." | ".." => Err("a segment is a relative one"),
-        t if t.contains('/') => Err("a segment holds an encoded slash"),
-        t if t.contains('\0') => Err("a segment holds a zero byte"),
+        "." | ".." => Err("a segment is `.` or `..`"),
+        t if t.contains('/') => Err("a segment contains an encoded slash"),
+        t if t.contains('\0') => Err("a segment contains a zero byte"),
         _ => Ok(text),
     }
 }
@@ -202,7 +207,7 @@ mod tests {
         RequestInfo::resolve(&Method::from_bytes(method.as_bytes()).unwrap(), path, &Query::parse(query))
     }
 
-    /// verb, group, version, namespace of the attributes, namespace of the URL, resource, subresource, name.
+    /// Verb, group, version, attribute namespace, URL namespace, resource, subresource, name.
     type Row = (&'static str, &'static str, [&'static str; 8]);
 
     #[test]
@@ -256,7 +261,8 @@ mod tests {
             ("GET", "/api/v1/watch/namespaces", ["watch", "", "v1", "", "", "namespaces", "", ""]),
             ("POST", "/api/v1/watch/namespaces/a/pods", ["watch", "", "v1", "a", "a", "pods", "", ""]),
             ("OPTIONS", "/api/v1/pods", ["", "", "v1", "", "", "pods", "", ""]),
-            // A right on namespaces that was granted in `a` is none on `b`: no route leads from inside a namespace to them.
+            // A permission on namespaces in `a` does not apply to `b`: no route within a namespace leads to
+            // `namespaces`.
             ("GET", "/api/v1/namespaces/a/namespaces", ["list", "", "v1", "a", "a", "namespaces", "", ""]),
             (
                 "DELETE",

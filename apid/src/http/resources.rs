@@ -1,4 +1,4 @@
-//! Requests for resources: which verb, with which options and body, and its result as an answer.
+//! Resource requests: selects the verb, reads its options and body, and builds the response.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::verbs::options::{RawWriteOptions, WriteOptions};
 use crate::verbs::patch::Patch;
 use crate::verbs::{self, Begin, Call, Deleted, Written};
 
-/// Answers a request for a resource.
+/// Handles a resource request.
 pub(super) async fn answer(exchange: &Exchange, by: &Authorized, body: &[u8]) -> Result<Answer, Status> {
     let a = by.attributes();
     let plane = &exchange.plane;
@@ -44,7 +44,7 @@ pub(super) async fn answer(exchange: &Exchange, by: &Authorized, body: &[u8]) ->
     }
 }
 
-/// Requests for kinds that are stored.
+/// Handles a request for a stored kind.
 async fn stored(
     exchange: &Exchange,
     by: &Authorized,
@@ -121,7 +121,8 @@ async fn stored(
     with_notes(result.map(|answer| answer.with_warnings(deprecation.into_iter().collect())), &notes, exchange)
 }
 
-/// A result with what admission had to say beside yes and no: to the client, and to the audit log also when it failed.
+/// Adds the notes of admission plugins: warnings for the client, annotations for the audit log also on
+/// failure.
 fn with_notes(result: Result<Answer, Status>, notes: &Notes, exchange: &Exchange) -> Result<Answer, Status> {
     exchange.audit.update(|event| event.take_notes(notes));
     Ok(result?.with_warnings(notes.take_warnings()))
@@ -242,7 +243,7 @@ async fn delete(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Ans
         Deleted::Gone(status) => Ok(Answer::status(*status, negotiated.format)),
         Deleted::Object(shown) => Ok(Answer::object(200, representation.object(&shown)?, negotiated.format)),
         Deleted::Held(shown) => {
-            // Who asks for a cascade in the older way is told that it is not over.
+            // 202 for the deprecated `orphanDependents: false`: dependents are still being deleted.
             let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
             Ok(Answer::object(code, representation.object(&shown)?, negotiated.format))
         }
@@ -258,7 +259,7 @@ async fn delete_collection(exchange: &Exchange, call: &Call<'_>, body: &[u8]) ->
     Ok(Answer::list(representation.list(listed)?, negotiated.format))
 }
 
-/// Requests for reviews: they are created, and nothing else.
+/// Handles a request for a review kind; the only verb is create.
 async fn review(
     exchange: &Exchange,
     by: &Authorized,
@@ -301,8 +302,9 @@ async fn review(
     Ok(Answer::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
-/// Requests for subresources whose bodies are neither the object's own kind nor a view of it: orders, requests for tokens,
-/// and what is listed and not built.
+/// Handles subresources with a body of another kind: bindings, evictions, token requests.
+///
+/// Subresources that discovery lists but that are not implemented return 501.
 async fn beside(
     exchange: &Exchange,
     call: &Call<'_>,
@@ -319,7 +321,7 @@ async fn beside(
     if let Some(kind) = kind.filter(|kind| kind.kind.storage == Storage::Review) {
         return token_request(exchange, call, kind, body).await;
     }
-    // A name for forwarded requests may hold a scheme and a port.
+    // The name of a proxied object may contain a scheme and a port.
     if !call.name.contains(':') {
         verbs::get(call, "").await?;
     }
@@ -349,7 +351,9 @@ async fn token_request(
     Ok(Answer::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
-/// The representation was made before the write, so that one nobody can have refuses it instead of hiding what was done.
+/// Encodes the result of a write.
+///
+/// The representation is created before the write, so that an invalid one rejects the request.
 fn answer_written(
     representation: &Representation,
     negotiated: Negotiated,
@@ -360,7 +364,7 @@ fn answer_written(
     Ok(Answer::object(code, encoded, negotiated.format).with_warnings(written.warnings))
 }
 
-/// A request that creates an object of another kind than the one that its path is about.
+/// Options of a request that creates an object of another kind than its path names.
 struct Sent {
     negotiated: Negotiated,
     format: BodyFormat,
@@ -379,12 +383,12 @@ impl Exchange {
         accept(&self.head.headers, offer, self.dialect())
     }
 
-    /// For the objects of a kind.
+    /// Negotiates the response format for objects of a kind.
     fn accept_for(&self, call: &Call<'_>, offer: Offer) -> Result<Negotiated, Status> {
         accept(&self.head.headers, offer, self.dialect_of(call))
     }
 
-    /// For an object of a kind.
+    /// Returns the body format for an object of a kind.
     fn body_format_for(&self, call: &Call<'_>) -> Result<BodyFormat, Status> {
         body_format(self.head.headers.get(header::CONTENT_TYPE), self.dialect_of(call))
     }
@@ -401,7 +405,7 @@ impl Exchange {
         params::write_options(&self.query, &self.head.headers)
     }
 
-    /// A delete without a body may say anything of its type.
+    /// Reads the delete options. The Content-Type of an empty body is ignored.
     fn delete_options(&self, bytes: &[u8]) -> Result<DeleteOptions, Status> {
         let format = if bytes.is_empty() { BodyFormat::Json } else { self.body_format()? };
         params::delete_options(&self.query, bytes, format, self.plane.body_limits)?

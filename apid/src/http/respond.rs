@@ -1,12 +1,12 @@
-//! The one place where results become HTTP responses.
+//! HTTP responses: the only place that turns results and Statuses into responses.
 //!
 //! # Contract
 //!
-//! An [`Answer`] is a code, a document and what goes with it. [`Answer::into_response`] encodes it as the client wants it:
-//! JSON or YAML, indented, compressed; with warnings, `Retry-After` and the `Audit-Id`. A Status becomes an answer here and
-//! nowhere else.
+//! [`Answer`] is a status code, a document and headers. [`Answer::into_response`] encodes it with the
+//! negotiated options: JSON or YAML, indented, compressed; with warnings, `Retry-After` and `Audit-Id`.
 //!
-//! [`Answer::prepare`] does, step by step, the work that precedes the head. Costly steps may run on another thread.
+//! [`Answer::prepare`] does the work that precedes the response head in steps. Costly steps may run on
+//! another thread.
 
 use apimachinery::status::Status;
 use bytes::Bytes;
@@ -22,34 +22,34 @@ use super::protobuf;
 use super::query::Query;
 use super::represent::Encoded;
 
-/// What a request is answered with.
+/// A response before it is encoded.
 pub(super) struct Answer {
     code: u16,
     content: Content,
     warnings: Vec<String>,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// The Status that the answer is, when it is a failure: for the audit log.
+    /// The Status of a failed request, for the audit log.
     pub(super) failure: Option<Box<Status>>,
 }
 
 enum Content {
-    /// A JSON document, and the encoding it is wanted in; Protobuf is encoded already.
+    /// A JSON document and the format to encode it in, or a message that is already Protobuf.
     Document(Bytes, Format),
-    /// A document that is made as it is sent, in its encoding.
+    /// A document that is encoded chunk by chunk while it is sent.
     Chunks(Beginning, Format),
     /// Text, with its media type.
     Text(Bytes, &'static str),
-    /// A document that many answers share, with its media type.
+    /// A document in a buffer that many responses share, with its media type.
     Shared(Bytes, &'static str),
     /// A stream, with its encoding.
     Stream(Body, Format),
-    /// Something else than HTTP from here on.
+    /// Switching protocols: the connection stops speaking HTTP.
     Upgraded,
     Empty,
 }
 
 impl Answer {
-    /// A document: JSON text, which is encoded as wanted, or Protobuf that is encoded already.
+    /// A document: JSON text, encoded later as negotiated, or an encoded Protobuf message.
     pub(super) fn document(code: u16, encoded: impl Into<Bytes>, format: Format) -> Self {
         Answer::new(code, Content::Document(encoded.into(), format))
     }
@@ -67,7 +67,7 @@ impl Answer {
         }
     }
 
-    /// An object that says of which type it is.
+    /// An object that has its own `kind` and `apiVersion`.
     pub(super) fn value(code: u16, value: &Value, format: Format) -> Self {
         match format {
             Format::Json | Format::Yaml | Format::Cbor => Answer::document(code, value.to_string(), format),
@@ -83,12 +83,12 @@ impl Answer {
         Answer::new(code, Content::Text(text.into(), "text/plain; charset=utf-8"))
     }
 
-    /// Text of another media type.
+    /// Text with another media type.
     pub(super) fn text_as(code: u16, text: impl Into<Bytes>, media_type: &'static str) -> Self {
         Answer::new(code, Content::Text(text.into(), media_type))
     }
 
-    /// A document in a buffer that many answers share.
+    /// A document in a buffer that many responses share.
     pub(super) fn shared(code: u16, document: Bytes, media_type: &'static str) -> Self {
         Answer::new(code, Content::Shared(document, media_type))
     }
@@ -98,17 +98,17 @@ impl Answer {
         Answer::new(200, Content::Stream(body, format))
     }
 
-    /// The connection becomes another one, with these headers.
+    /// 101 Switching Protocols with these headers.
     pub(super) fn upgraded(headers: Vec<(HeaderName, HeaderValue)>) -> Self {
         Answer { headers, ..Answer::new(101, Content::Upgraded) }
     }
 
-    /// Nothing but a code.
+    /// A status code without a body.
     pub(super) fn empty(code: u16) -> Self {
         Answer::new(code, Content::Empty)
     }
 
-    /// A Status, in the encoding that the client can read best.
+    /// A Status in the negotiated error encoding.
     pub(super) fn status(status: Status, format: Format) -> Self {
         let mut answer = Answer::value(status.code, &status.to_value(), format);
         let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
@@ -123,32 +123,34 @@ impl Answer {
         Answer { code, content, warnings: Vec::new(), headers: Vec::new(), failure: None }
     }
 
-    /// With warnings for the client.
+    /// Adds warnings for the client.
     #[must_use]
     pub(super) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
         self.warnings.extend(warnings);
         self
     }
 
-    /// With a header.
+    /// Adds a header.
     #[must_use]
     pub(super) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// The HTTP code.
+    /// The HTTP status code.
     pub(super) fn code(&self) -> u16 {
         self.code
     }
 
-    /// Whether it goes on after the head.
+    /// Whether the response body continues after the head as a stream or another protocol.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self.content, Content::Stream(..) | Content::Upgraded)
     }
 
-    /// Does a part of the work that precedes the head of the response: at most about a millisecond, or the encoding of one
-    /// object. True: another part remains. An answer that cannot be made becomes the Status that says why.
+    /// Does one step of the work that precedes the response head. Returns true if another step remains.
+    ///
+    /// A step takes at most about one millisecond, or the encoding of one object. If encoding fails, the
+    /// response becomes the Status of the error.
     pub(super) fn prepare(&mut self, wishes: Wishes) -> bool {
         let (prepared, format) = match &mut self.content {
             Content::Chunks(beginning, format) => {
@@ -177,7 +179,7 @@ impl Answer {
         }
     }
 
-    /// The response. The rest of the preparation is done here.
+    /// Builds the response, after any preparation steps that remain.
     pub(super) fn into_response(mut self, delivery: &Delivery<'_>) -> Response<Body> {
         while self.prepare(delivery.wishes) {}
         let Wishes { pretty, gzip } = delivery.wishes;
@@ -213,7 +215,7 @@ impl Answer {
             Content::Text(text, media_type) => (Made::of(text, false), media_type),
             Content::Shared(document, media_type) => (Made::of(document, true), media_type),
         };
-        // A more exact type was set with the headers.
+        // `with_header` may have set a more specific type.
         if !headers.contains_key(header::CONTENT_TYPE) {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
         }
@@ -242,16 +244,16 @@ impl Answer {
     }
 }
 
-/// A document that is ready to be sent.
+/// An encoded document, ready to send.
 enum Made {
     /// In one buffer.
     Small(Bytes),
-    /// In pieces, and its size if it is known.
+    /// In chunks, with the size if it is known.
     Large(Box<dyn Chunks>, Option<usize>),
 }
 
 impl Made {
-    /// A document in one buffer. The pieces of a large one are copies, unless others hold the buffer, too.
+    /// Wraps a document in one buffer. The chunks of a large document are copies unless the buffer is shared.
     fn of(document: Bytes, is_shared: bool) -> Self {
         match document.len() {
             size if size <= AT_ONCE => Made::Small(document),
@@ -261,53 +263,53 @@ impl Made {
     }
 }
 
-/// The header of the audit log's id.
+/// The header of the audit ID.
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// Bytes of all warnings of an answer: proxies refuse larger heads.
+/// Maximum bytes of all warnings of a response: proxies reject larger response heads.
 const WARNINGS_MAX: usize = 4096;
 
-/// Warnings of an answer: common clients refuse more than 100 header lines.
+/// Maximum number of warnings of a response: common clients reject more than 100 header lines.
 const WARNINGS_COUNT: usize = 20;
 
-/// Bytes kept free for the warning that says how many were left out.
+/// Bytes reserved for the warning that counts the suppressed warnings.
 const LEFT_OUT_ROOM: usize = 64;
 
-/// Bytes from which on an answer is worth compressing (requirements D-GZIP-9).
+/// Minimum size of a compressed response, in bytes (requirements D-GZIP-9).
 const COMPRESSED_FROM: usize = 128 * 1024;
 
-/// Bytes up to which a document is given to its connection at once.
+/// Maximum size of a document that is sent in one buffer, in bytes.
 const AT_ONCE: usize = 16 * 1024;
 
-/// The options of a response, from the headers and the query of its request.
+/// Response options from the headers and the query of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wishes {
-    /// JSON is indented.
+    /// Whether to indent JSON.
     pub(super) pretty: bool,
-    /// A large answer is compressed.
+    /// Whether to compress a large response.
     pub(super) gzip: bool,
 }
 
 impl Wishes {
-    /// Of a request; `compression`: the server compresses.
+    /// Reads the options of a request. `compression`: whether the server compresses responses.
     pub(super) fn new(headers: &HeaderMap, query: &Query, compression: bool) -> Self {
         Wishes { pretty: pretty(headers, query), gzip: compression && negotiate::accepts_gzip(headers) }
     }
 }
 
-/// How an answer is sent.
+/// Parameters of [`Answer::into_response`].
 pub(super) struct Delivery<'a> {
-    /// The id of the request in the audit log.
+    /// The audit ID of the request.
     pub(super) audit_id: &'a HeaderValue,
-    /// Without a body.
+    /// Whether to omit the body (HEAD request).
     pub(super) head: bool,
-    /// The form.
+    /// Encoding options of the response.
     pub(super) wishes: Wishes,
-    /// Makes a body of what is sent part by part.
+    /// Makes a body that sends a document chunk by chunk.
     pub(super) send: &'a dyn Fn(Box<dyn Chunks>) -> Body,
 }
 
-/// As asked; else for the programs that people read with.
+/// Whether to indent JSON: the `pretty` parameter, or else an interactive client by its User-Agent.
 fn pretty(headers: &HeaderMap, query: &Query) -> bool {
     match query.first("pretty") {
         Some(value) => matches!(value, "" | "1" | "t" | "T" | "true" | "TRUE" | "True"),
@@ -318,7 +320,7 @@ fn pretty(headers: &HeaderMap, query: &Query) -> bool {
     }
 }
 
-/// Whether a document that is JSON is encoded further.
+/// Whether a JSON document needs another encoding than compact JSON.
 fn is_encoded(format: Format, wishes: Wishes) -> bool {
     !matches!(Encoding::of(format, wishes.pretty), None | Some(Encoding::Compact))
 }
@@ -331,7 +333,7 @@ fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
     match serde_json::from_slice(&json) {
         Ok(value) => Bytes::from(encoding.document(&value)),
         Err(error) => {
-            tracing::error!(%error, "an answer is not JSON");
+            tracing::error!(%error, "response document is not valid JSON; sending it unencoded");
             json
         }
     }
@@ -342,7 +344,9 @@ fn mark_compressed(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
 }
 
-/// The headers of warnings, within bounds of number and bytes. The last one says how many were left out.
+/// Returns the warning headers within the limits of number and bytes.
+///
+/// The last header counts the suppressed warnings.
 fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
     let mut headers = Vec::with_capacity(warnings.len().min(WARNINGS_COUNT));
     let mut room = WARNINGS_MAX - LEFT_OUT_ROOM;
@@ -360,17 +364,17 @@ fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
         }
     }
     if left_out > 0 {
-        // One of those that fit makes place for it.
+        // Removes one warning to make room for the count.
         if headers.len() >= WARNINGS_COUNT {
             headers.pop();
             left_out += 1;
         }
-        headers.extend(warning_header(&format!("{left_out} more warnings were left out")));
+        headers.extend(warning_header(&format!("{left_out} more warnings were suppressed")));
     }
     headers
 }
 
-/// `299 - "text"`, with quotes and backslashes escaped.
+/// Formats `299 - "text"`, with quotes and backslashes escaped.
 fn warning_header(text: &str) -> Option<HeaderValue> {
     let mut value = String::from("299 - \"");
     for c in text.chars() {
@@ -406,7 +410,7 @@ mod tests {
             assert_eq!(headers.len(), count, "{} warnings", warnings.len());
             assert!(bytes <= WARNINGS_MAX, "{bytes}");
             if let Some(left_out) = left_out {
-                let last = format!("299 - \"{left_out} more warnings were left out\"");
+                let last = format!("299 - \"{left_out} more warnings were suppressed\"");
                 assert_eq!(headers.last().unwrap(), last.as_str());
             }
         }

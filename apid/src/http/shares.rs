@@ -1,22 +1,22 @@
-//! Shares of one user: requests in flight, bytes of request bodies, bytes of answers that wait to be sent.
+//! Per-user limits: requests in flight, bytes of request bodies, bytes of unsent responses.
 //!
 //! # Contract
 //!
-//! [`Shares::of`] gives the [`UserShare`] of a user; all requests of the user use the same one. A share is a part of what
-//! the server has in all, so that one user leaves room for the others:
+//! [`Shares::of`] returns the [`UserShare`] of a user; all requests of a user use the same one. A share is a
+//! part of the limit of the server, so that one user leaves room for others:
 //!
-//! | what | in all | one user | one connection | beyond it |
+//! | resource | server | one user | one connection | above the limit |
 //! |---|---|---|---|---|
 //! | reads and writes in flight (`--max-requests-inflight`, `--max-mutating-requests-inflight`) | the flags | half | | 429 |
-//! | bodies, from the first byte until the request is answered; in all without those up to 64 KiB | 64 MiB | 16 MiB | | the request waits |
+//! | bodies, from the first byte until the response; the server limit excludes bodies up to 64 KiB | 64 MiB | 16 MiB | | the request waits |
 //! | bodies above 64 KiB that take longer than a second to arrive | 24 MiB | 6 MiB | | 429 |
-//! | answers that are made and not sent | 96 MiB | 32 MiB | 8 MiB, for large answers | 429 |
+//! | responses that are made and not sent | 96 MiB | 32 MiB | 8 MiB, for large responses | 429 |
 //!
-//! A user above 1 MiB of unsent answers is refused when the answers of all users exceed their bound.
+//! If the unsent responses of all users exceed the server limit, requests of users above 1 MiB are rejected.
 //!
 //! # Invariants
 //!
-//! INVARIANT (given back): every share is held by a guard; dropping the guard gives it back.
+//! INVARIANT (released): a guard holds every reservation; dropping the guard releases it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,27 +26,27 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes of bodies that the server holds.
+/// Maximum bytes of request bodies in memory.
 const BODIES: usize = 64 << 20;
-/// Bytes of bodies that one user's requests hold.
+/// Maximum bytes of one user's request bodies.
 const BODIES_OF_USER: usize = 16 << 20;
-/// Bytes of a body that never waits for the bodies of other users, and may arrive slowly.
+/// Maximum bytes of a small body: it never waits for bodies of other users and may arrive slowly.
 pub(super) const SMALL_BODY: usize = 64 << 10;
-/// Bytes of bodies that arrive slowly.
+/// Maximum bytes of slow bodies.
 const SLOW_BODIES: usize = 24 << 20;
-/// Bytes of one user's bodies that arrive slowly.
+/// Maximum bytes of one user's slow bodies.
 const SLOW_BODIES_OF_USER: usize = 6 << 20;
-/// Bytes of unsent answers.
+/// Maximum bytes of unsent responses.
 const ANSWERS: usize = 96 << 20;
-/// Bytes of one user's unsent answers.
+/// Maximum bytes of one user's unsent responses.
 const ANSWERS_OF_USER: usize = 32 << 20;
-/// Bytes of one connection's unsent answers.
+/// Maximum bytes of one connection's unsent responses.
 const ANSWERS_OF_CONNECTION: usize = 8 << 20;
-/// Bytes of unsent answers that a user may hold while the server holds too many.
+/// Unsent bytes that a user may hold while the server is above its limit.
 const ANSWERS_AT_LEAST: usize = 1 << 20;
-/// Bytes of one permit: the least that a body is counted as.
+/// Bytes of one permit: the minimum that a body counts.
 const UNIT: usize = 1024;
-/// Users from which on those without a request are removed.
+/// Number of users from which users without requests are removed.
 const SWEEP_FROM: usize = 1024;
 
 /// The shares of all users.
@@ -58,24 +58,24 @@ pub(super) struct Shares {
 #[derive(Default)]
 struct Users {
     shares: HashMap<Arc<str>, Arc<UserShare>>,
-    /// The number of users at which those without a request are removed; at least [`SWEEP_FROM`].
+    /// Number of users that triggers the next sweep; at least [`SWEEP_FROM`].
     sweep_at: usize,
 }
 
 /// The share of one user.
 pub(super) struct UserShare {
-    /// The user's name.
+    /// The user name.
     pub(super) user: Arc<str>,
-    /// Requests in flight that read.
+    /// Read requests in flight.
     pub(super) reading: AtomicUsize,
-    /// Requests in flight that write.
+    /// Write requests in flight.
     pub(super) writing: AtomicUsize,
     own: Room,
-    /// The room of all users.
+    /// The limits of the server.
     all: Room,
 }
 
-/// Room for bodies, and the bytes of unsent answers.
+/// Body permits and the count of unsent response bytes.
 #[derive(Clone)]
 struct Room {
     bodies: Arc<Semaphore>,
@@ -89,24 +89,24 @@ impl Room {
     }
 }
 
-/// A part of the bytes of bodies.
+/// Permits of a request body.
 pub(super) struct BodyReservation {
     of_user: OwnedSemaphorePermit,
     /// None for a small body.
     of_all: Option<OwnedSemaphorePermit>,
 }
 
-/// Too many bytes of bodies arrive slowly.
+/// The limit of slow bodies is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManySlowBodies;
 
 impl Shares {
-    /// Nothing held.
+    /// Creates an empty set of shares.
     pub(super) fn new() -> Self {
         Shares { users: Mutex::default(), all: Room::new(BODIES, SLOW_BODIES) }
     }
 
-    /// The share of a user.
+    /// Returns the share of a user.
     pub(super) fn of(&self, user: &str) -> Arc<UserShare> {
         let mut users = self.users.lock();
         if let Some(share) = users.shares.get(user) {
@@ -114,7 +114,7 @@ impl Shares {
         }
         if users.shares.len() >= users.sweep_at.max(SWEEP_FROM) {
             users.shares.retain(|_, share| Arc::strong_count(share) > 1);
-            // A sweep visits at most two users for each new one.
+            // A sweep visits at most two users for each new user.
             users.sweep_at = 2 * users.shares.len();
         }
         let share = Arc::new(UserShare {
@@ -130,10 +130,11 @@ impl Shares {
 }
 
 impl UserShare {
-    /// Reserves bytes for a body; waits until the user's other requests and those of all users leave room.
+    /// Reserves bytes for a body; waits until the limits of the user and of the server have room.
     pub(super) async fn reserve_body(&self, bytes: usize) -> Option<BodyReservation> {
         let units = units(bytes);
-        // The user's own first: a user who waits for themselves takes nothing from others.
+        // The user's own limit first: a user who waits for their own requests holds nothing of the server
+        // limit.
         let of_user = Arc::clone(&self.own.bodies).acquire_many_owned(units).await.ok()?;
         if bytes <= SMALL_BODY {
             return Some(BodyReservation { of_user, of_all: None });
@@ -142,11 +143,11 @@ impl UserShare {
         Some(BodyReservation { of_user, of_all: Some(of_all) })
     }
 
-    /// Reserves bytes for a body that arrives slowly.
+    /// Reserves bytes for a slow body.
     ///
     /// # Errors
     ///
-    /// There is no room for another one.
+    /// The limit of the user or of the server is reached.
     pub(super) fn reserve_slow_body(&self, bytes: usize) -> Result<BodyReservation, TooManySlowBodies> {
         let units = units(bytes);
         let take = |from: &Arc<Semaphore>| {
@@ -158,12 +159,12 @@ impl UserShare {
         })
     }
 
-    /// The counters of the user's unsent answers on a connection.
+    /// Returns the counters of the user's unsent responses on a connection.
     pub(super) fn on_connection(self: &Arc<Self>, connection: Arc<AtomicUsize>) -> Arc<AnswerCounters> {
         Arc::new(AnswerCounters { share: Arc::clone(self), connection })
     }
 
-    /// Whether the user, or the connection of a large answer, holds so many unsent answers that no other one is made.
+    /// Whether the unsent responses of the user, or of the connection for a large response, exceed a limit.
     pub(super) fn has_too_many_unsent_answers(&self, connection: Option<&AtomicUsize>) -> bool {
         let held = self.own.answers.load(Ordering::Relaxed);
         held > ANSWERS_OF_USER
@@ -173,7 +174,7 @@ impl UserShare {
 }
 
 impl BodyReservation {
-    /// Gives back all but `bytes`.
+    /// Releases all but `bytes`.
     pub(super) fn shrink(&mut self, bytes: usize) {
         let keep = usize::try_from(units(bytes)).unwrap_or(usize::MAX);
         for permit in [Some(&mut self.of_user), self.of_all.as_mut()].into_iter().flatten() {
@@ -183,8 +184,9 @@ impl BodyReservation {
     }
 }
 
-/// Counts the unsent answers of a user on a connection. Each response has its own, so that its chunks do not contend for
-/// the reference count of a share.
+/// Counters of the unsent responses of a user on a connection.
+///
+/// Each response has its own value, so that its chunks do not contend for the reference count of a share.
 pub(super) struct AnswerCounters {
     /// The share of the user.
     pub(super) share: Arc<UserShare>,
@@ -193,7 +195,7 @@ pub(super) struct AnswerCounters {
 }
 
 impl AnswerCounters {
-    /// Counts bytes of an answer as unsent.
+    /// Counts bytes of a response as unsent.
     pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> UnsentAnswer {
         self.all().for_each(|counter| {
             counter.fetch_add(bytes, Ordering::Relaxed);
@@ -206,7 +208,7 @@ impl AnswerCounters {
     }
 }
 
-/// Bytes of an answer that wait to be sent.
+/// A guard for bytes of a response that wait to be sent.
 pub(super) struct UnsentAnswer {
     counters: Arc<AnswerCounters>,
     bytes: usize,
@@ -219,14 +221,14 @@ impl UnsentAnswer {
             return;
         }
         for counter in self.counters.all() {
-            // Added before it is subtracted: another reader never sees less than what is held.
+            // Adds before it subtracts, so that another thread never reads less than is held.
             counter.fetch_add(bytes, Ordering::Relaxed);
             counter.fetch_sub(self.bytes, Ordering::Relaxed);
         }
         self.bytes = bytes;
     }
 
-    /// Bytes that count as unsent until their last copy is dropped.
+    /// Returns bytes that count as unsent until their last copy is dropped.
     pub(super) fn track(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(TrackedBytes { bytes, _unsent: self })
     }
@@ -340,7 +342,7 @@ mod tests {
         let others: Vec<_> = (0..4)
             .map(|i| shares.of(&i.to_string()).on_connection(connection()).hold(ANSWERS_OF_USER - 1))
             .collect();
-        assert!(!a.has_too_many_unsent_answers(Some(&first)), "a user with little is served");
+        assert!(!a.has_too_many_unsent_answers(Some(&first)), "a user below 1 MiB is served");
         rest.resize(ANSWERS_AT_LEAST + 1);
         assert!(a.has_too_many_unsent_answers(None));
         drop(others);

@@ -1,11 +1,12 @@
-//! The body of a watch: one JSON document a line, one CBOR item after another, or Protobuf in frames.
+//! Watch response bodies: one JSON document per line, a CBOR sequence, or Protobuf frames.
 //!
 //! # Concurrency
 //!
-//! Nothing runs while the client does not read: the next events are taken and encoded when the connection asks for more.
-//! So a slow client holds what the connection buffers, one batch of encoded events, and, until it has read them, the objects
-//! that existed when the watch began: these are the cache's own, and are kept alive where the cache has moved on. When the
-//! history has left a client behind, it is told to read anew.
+//! No task runs while the client does not read: apid takes and encodes the next events when the connection
+//! asks for more. A slow client therefore holds the send buffer of its connection and one batch of encoded
+//! events. Until the client has read them, the watch also holds its initial objects. The watch cache owns
+//! these objects; the watch keeps them alive after the cache has replaced them. apid ends the watch of a
+//! client that falls behind the event history; the client must resume or list again.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -27,26 +28,27 @@ use super::represent::Representation;
 use crate::plane::Plane;
 use crate::verbs::{Change, Notice, Shown, Watching};
 
-/// What a stream needs beside the notices.
+/// Parameters for encoding the events of a watch.
 pub(super) struct Encoder {
-    /// The process.
+    /// The shared state of the server.
     pub(super) plane: Arc<Plane>,
-    /// The kind watched.
+    /// The watched kind.
     pub(super) resource: Arc<Resource>,
     /// The version of its objects.
     pub(super) version: String,
-    /// How they are represented.
+    /// The representation of its objects.
     pub(super) negotiated: Negotiated,
-    /// `includeObject` of Tables.
+    /// The `includeObject` parameter of Tables.
     pub(super) include_object: String,
-    /// Held until the stream has ended, however it does.
+    /// Runs its closure when the stream ends in any way.
     pub(super) _finish: Finish,
 }
 
 impl Encoder {
-    /// What tells the encodings of one event apart: the kind and version that is shown, and the rest as a number. None for
-    /// what is made for one watch: the first Table, which has the columns. Others are shared within a second, since cells
-    /// show ages.
+    /// Returns the cache key of an encoded event: the kind and version, and the other parameters.
+    ///
+    /// Returns None for the first Table of a watch, because it has the column definitions. Other Tables are
+    /// shared within one second, because cells show ages.
     fn form(&self, kind: EventType, first: bool) -> Option<(usize, u64)> {
         let encoding: u64 = match self.negotiated.format {
             Format::Json | Format::Yaml => 0,
@@ -76,7 +78,7 @@ impl Encoder {
 pub(super) struct Finish(Option<Box<dyn FnOnce() + Send>>);
 
 impl Finish {
-    /// Of a closure.
+    /// Wraps a closure.
     pub(super) fn new(run: impl FnOnce() + Send + 'static) -> Self {
         Finish(Some(Box::new(run)))
     }
@@ -90,7 +92,7 @@ impl Drop for Finish {
     }
 }
 
-/// The types of events of objects.
+/// The types of object events.
 #[derive(Clone, Copy)]
 enum EventType {
     Added,
@@ -108,7 +110,7 @@ impl EventType {
     }
 }
 
-/// The stream of a watch.
+/// Returns the response body of a watch.
 pub(super) fn watch(watching: Box<Watching>, encoder: Encoder) -> Body {
     Body::stream(StreamBody::new(frames(State::new(watching, encoder))))
 }
@@ -120,7 +122,7 @@ fn frames(state: State) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> 
     })
 }
 
-/// The events of a watch one by one, without what frames them in a body.
+/// Returns the events of a watch as messages, without the framing of a body.
 pub(super) fn messages(watching: Box<Watching>, encoder: Encoder) -> impl Stream<Item = Bytes> + Send {
     let state = State::new(watching, encoder);
     stream::unfold(state, |mut state| async move {
@@ -129,7 +131,7 @@ pub(super) fn messages(watching: Box<Watching>, encoder: Encoder) -> impl Stream
     })
 }
 
-/// The one message of a watch that cannot begin.
+/// Returns the single message of a watch that cannot start.
 pub(super) fn failed_message(
     status: &Status,
     format: Format,
@@ -139,7 +141,7 @@ pub(super) fn failed_message(
     stream::iter([message(error(status, format), format)])
 }
 
-/// An event without what frames it in a body.
+/// Removes the body framing of an event.
 fn message(line: Bytes, format: Format) -> Bytes {
     match format {
         Format::Protobuf(_) => line.slice(protobuf::FRAME_HEAD.min(line.len())..),
@@ -147,7 +149,7 @@ fn message(line: Bytes, format: Format) -> Bytes {
     }
 }
 
-/// The stream of a watch that cannot begin.
+/// Returns the response body of a watch that cannot start.
 pub(super) fn failed(status: &Status, format: Format, finish: Finish) -> Body {
     drop(finish);
     Body::from(error(status, format))
@@ -156,25 +158,25 @@ pub(super) fn failed(status: &Status, format: Format, finish: Finish) -> Body {
 struct State {
     watching: Box<Watching>,
     encoder: Encoder,
-    /// No object was sent yet.
+    /// Whether no object has been sent yet.
     first: bool,
     ready: VecDeque<Bytes>,
-    /// What is not encoded yet.
+    /// Notices that are not encoded yet.
     notices: std::vec::IntoIter<Notice>,
-    /// The work that was done since the task yielded, as bytes of objects whose trees are encoded.
+    /// Work since the task last yielded, in bytes of decoded and encoded objects.
     work: usize,
 }
 
-/// The work after which a task yields: about a millisecond.
+/// Work after which the task yields, in bytes: about one millisecond.
 const WORK: usize = 64 * 1024;
 
-/// Bytes of work that an event costs beside those of its object.
+/// Work of an event beside its object, in bytes.
 const EVENT: usize = 512;
 
-/// Bytes of an object that are copied in the time in which one byte is decoded and encoded.
+/// Bytes that are copied in the time of decoding and encoding one byte.
 const COPIED: usize = 16;
 
-/// Small lines are sent together up to this size.
+/// Maximum size of small events that are sent in one frame, in bytes.
 const COALESCED: usize = 16 * 1024;
 
 impl State {
@@ -183,13 +185,13 @@ impl State {
         State { watching, encoder, first: true, ready, notices, work: 0 }
     }
 
-    /// The next events, as large as is good to send at once.
+    /// Returns the next events, coalesced into one frame.
     async fn next(&mut self) -> Option<Bytes> {
         let line = self.event().await?;
         Some(self.coalesce(line))
     }
 
-    /// The next event.
+    /// Returns the next event.
     async fn event(&mut self) -> Option<Bytes> {
         loop {
             if let Some(line) = self.ready.pop_front() {
@@ -206,7 +208,7 @@ impl State {
         }
     }
 
-    /// Encodes notices until the task has to yield.
+    /// Encodes notices until the task must yield.
     fn encode_some(&mut self) {
         while self.work < WORK
             && let Some(notice) = self.notices.next()
@@ -218,7 +220,7 @@ impl State {
         }
     }
 
-    /// The work of encoding a notice.
+    /// Returns the work of encoding a notice.
     fn cost(&self, notice: &Notice) -> usize {
         match notice {
             Notice::Added(change) | Notice::Modified(change) | Notice::Deleted(change) => {
@@ -229,13 +231,13 @@ impl State {
         }
     }
 
-    /// Whether objects are sent as they are stored.
+    /// Whether objects are sent in their stored form.
     fn is_copied(&self) -> bool {
         let Negotiated { format, shape } = self.encoder.negotiated;
         shape == Shape::Own && format == Format::Json && !self.encoder.resource.is_converted()
     }
 
-    /// A line with those after it that are ready, too.
+    /// Appends the following encoded events to an event, within the size limit.
     fn coalesce(&mut self, line: Bytes) -> Bytes {
         if line.len() >= COALESCED || self.ready.is_empty() {
             return line;
@@ -273,7 +275,7 @@ impl State {
             Ok(event(kind.as_str(), &object, format))
         };
         match (&change.event, self.encoder.form(kind, first)) {
-            // Encoded once for all who see the same.
+            // Encoded once for all watches with the same representation.
             (Some(event), Some(form)) => event.form(form, encode),
             _ => encode(),
         }
@@ -285,7 +287,7 @@ impl State {
     }
 }
 
-/// A line with an object whose bytes are copied.
+/// Encodes an event with a copy of the stored JSON.
 fn copied(kind: &str, shown: &Shown) -> Result<Bytes, Status> {
     let mut out = begin(kind, 1024);
     shown.write_json(&mut out, true)?;
@@ -293,7 +295,7 @@ fn copied(kind: &str, shown: &Shown) -> Result<Bytes, Status> {
     Ok(Bytes::from(out))
 }
 
-/// An event with an encoded object.
+/// Encodes an event with an encoded object.
 fn event(kind: &str, object: &[u8], format: Format) -> Bytes {
     match format {
         Format::Protobuf(_) => protobuf::frame(kind, object),
@@ -330,14 +332,14 @@ fn error(status: &Status, format: Format) -> Bytes {
 mod tests {
     use super::*;
 
-    /// What is rarely awaited stands in boxes of its own: there are many watches, and most are idle.
+    /// Rarely used futures are boxed, because most of the many watches are idle.
     #[test]
     fn an_idle_watch_is_small() {
         fn size<S>(_: fn(State) -> S) -> usize {
             size_of::<S>()
         }
         let size = size(frames);
-        println!("{size} bytes, {} of them the state", size_of::<State>());
+        println!("{size} bytes, state {} bytes", size_of::<State>());
         assert!(size <= 1024, "{size} bytes");
     }
 }

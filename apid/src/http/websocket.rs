@@ -1,19 +1,21 @@
-//! Watches over WebSocket (RFC 6455), for clients that cannot read a body as it comes: browsers (requirements D-WATCH-34).
+//! Watches over WebSocket (RFC 6455), for browsers, which cannot read a body as a stream (requirements
+//! D-WATCH-34).
 //!
 //! # Contract
 //!
-//! A watch that asks to become a WebSocket is answered 101, and each event is a message: of text for JSON, binary for other
-//! encodings, where a Protobuf event comes without the length that frames it in a body. What is wrong before the first
-//! event is an ordinary answer. The server closes with 1000 when the watch is over; it answers pings and otherwise ignores
-//! what the client sends. A client that does not take a message in the time of a request is cut off, as one of an ordinary
-//! answer is.
+//! apid responds 101 to a watch with a WebSocket upgrade, and sends each event as a message: text for JSON,
+//! binary for other encodings. A Protobuf event has no length prefix here. Errors before the first event are
+//! ordinary responses. The server closes with 1000 at the end of the watch. It answers pings and ignores
+//! other client messages. It cuts the connection of a client that does not take a message within the request
+//! timeout.
 //!
-//! The sub-protocol agreed on is the first that the client names ([`Handshake::of`]): a bearer token among them was taken
-//! out before, when the request was authenticated.
+//! The selected sub-protocol is the first one that the client names ([`Handshake::of`]). Authentication has
+//! already removed a bearer token from the list.
 //!
 //! # Reference
 //!
-//! Kubernetes' `WatchServer.HandleWS`. Unlike it, no `Origin` is asked for: who may watch depends on credentials alone.
+//! Kubernetes' `WatchServer.HandleWS`. Unlike it, apid ignores `Origin`, because authorization depends on
+//! credentials alone.
 
 mod frames;
 #[cfg(test)]
@@ -40,25 +42,25 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use self::frames::{BINARY, CLOSE, NORMAL, Received, Reply, TEXT, frame};
 
-/// What RFC 6455 appends to a client's key.
+/// The GUID that RFC 6455 appends to the key of a client.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// How long the connection may take to become a WebSocket.
+/// Maximum time for the connection upgrade.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A request to become a WebSocket that can be granted.
+/// A valid WebSocket handshake.
 pub(super) struct Handshake {
     upgrade: OnUpgrade,
-    /// Headers of the answer.
+    /// Headers of the response.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Handshake {
-    /// That of a request; None when it does not ask, or its connection cannot (HTTP/2).
+    /// Reads the handshake of a request; None without an upgrade request or on HTTP/2.
     ///
     /// # Errors
     ///
-    /// 400: it asks in a way that RFC 6455 does not know.
+    /// 400: the handshake does not conform to RFC 6455.
     pub(super) fn of(head: &Parts) -> Result<Option<Self>, Status> {
         let headers = &head.headers;
         if !names(headers, UPGRADE, "websocket") || !names(headers, CONNECTION, "upgrade") {
@@ -87,7 +89,9 @@ impl Handshake {
         Ok(Some(Handshake { upgrade, headers: answer }))
     }
 
-    /// Sends messages, one an item, once the connection has become a WebSocket. The client has `time` to take each.
+    /// Sends each item as a message after the connection upgrade.
+    ///
+    /// The client must take each message within `time`.
     pub(super) fn send(
         self,
         messages: impl Stream<Item = Bytes> + Send + 'static,
@@ -98,23 +102,23 @@ impl Handshake {
         tokio::spawn(async move {
             let connection = match tokio::time::timeout(PATIENCE, upgrade).await {
                 Ok(Ok(connection)) => TokioIo::new(connection),
-                Ok(Err(error)) => return tracing::debug!(%error, "a connection did not become a websocket"),
-                Err(_) => return tracing::debug!("a connection did not become a websocket in time"),
+                Ok(Err(error)) => return tracing::debug!(%error, "websocket upgrade failed; watch dropped"),
+                Err(_) => return tracing::debug!("websocket upgrade timed out; watch dropped"),
             };
             if let Err(error) = converse(connection, messages, text, time).await {
-                tracing::debug!(%error, "a websocket ended");
+                tracing::debug!(%error, "websocket connection failed; watch ended");
             }
         });
     }
 }
 
-/// Whether a header that is a list has a word.
+/// Whether a list-valued header contains a word.
 fn names(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
 }
 
-/// What proves that a key was understood.
+/// Returns the `Sec-WebSocket-Accept` value of a key.
 fn accept(key: &[u8]) -> String {
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     context.update(key);
@@ -155,11 +159,11 @@ async fn converse(
     }
 }
 
-/// Sends bytes, the last ones or not, to a client that takes all of them in `time`.
+/// Sends bytes to a client that must take all of them within `time`; `last` closes the connection.
 ///
 /// # Errors
 ///
-/// `TimedOut`, and those of the connection.
+/// `TimedOut`, and errors of the connection.
 async fn send(
     write: &mut (impl AsyncWrite + Unpin),
     bytes: &[u8],
@@ -182,7 +186,7 @@ mod tests {
         assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
-    /// A client that goes on taking some bytes is no better than one that takes none.
+    /// A client that takes a few bytes at a time must take the whole message in time, too.
     #[tokio::test]
     async fn who_does_not_take_a_message_in_time_is_not_waited_for() {
         let message = vec![7; 64 * 1024];

@@ -1,10 +1,10 @@
-//! The expected cost of a request: whether it runs on an I/O thread or on the worker pool.
+//! The expected cost of a request: decides between an I/O thread and the work pool.
 //!
 //! # Contract
 //!
-//! [`expected_cost`] looks at the length and the density of the body, at the size of the stored object that the request
-//! names, and at the number of objects of the collection. Every part is read in time proportional to the body and needs no
-//! parser. The estimate is an upper bound for JSON and YAML; for binary formats it assumes the densest content.
+//! [`expected_cost`] uses the length and density of the body, the size of the named stored object and the
+//! number of objects in the collection. It takes time proportional to the body and uses no parser. The
+//! estimate is an upper bound for JSON and YAML; for binary formats it assumes the densest content.
 
 use kinds::Storage;
 
@@ -12,39 +12,39 @@ use super::exchange::Exchange;
 use super::negotiate::{self, BodySyntax};
 use crate::plane::Collection;
 
-/// Values in a body that an I/O thread handles: about 0.5 ms for the costliest kinds.
+/// Maximum number of values in a body for an I/O thread: about 0.5 ms for the costliest kinds.
 const LIGHT_VALUES: usize = 512;
-/// Bytes of a text body that an I/O thread handles.
+/// Maximum size of a text body for an I/O thread, in bytes.
 const LIGHT_TEXT: usize = 32 << 10;
-/// Bytes of a binary body that an I/O thread handles: every second byte may begin a value.
+/// Maximum size of a binary body for an I/O thread, in bytes: every second byte may begin a value.
 const LIGHT_BINARY: usize = 4 << 10;
-/// Bytes of a stored object that an I/O thread handles.
+/// Maximum size of a stored object for an I/O thread, in bytes.
 const LIGHT_OBJECT: usize = 64 << 10;
-/// Objects of a collection that an I/O thread lists.
+/// Maximum number of objects that an I/O thread lists.
 const LIGHT_LIST: usize = 1_000;
 
-/// Memory of an object or list of a body once its defaults are set, in bytes.
+/// Memory of an object or list in a body after defaulting, in bytes.
 const COLLECTION_BYTES: usize = 1_000;
-/// Memory of a scalar of a body with its key, in bytes.
+/// Memory of a scalar in a body with its key, in bytes.
 const SCALAR_BYTES: usize = 150;
-/// Memory for each byte of text: the body, the tree and the encoded object.
+/// Memory per byte of a text body: the body, the tree and the encoded object.
 const TEXT_FACTOR: usize = 4;
-/// Memory for each byte of a binary body, when all of it is empty messages.
+/// Memory per byte of a binary body that consists of empty messages.
 const BINARY_FACTOR: usize = 500;
-/// Memory for each byte that aliases of a YAML body repeat.
+/// Memory per byte that the aliases of a YAML body repeat.
 const ALIAS_FACTOR: usize = 8;
-/// Memory for each byte of a stored object: its tree, the changed tree and the encoded object.
+/// Memory per byte of a stored object: its tree, the changed tree and the encoded object.
 const OBJECT_FACTOR: usize = 20;
-/// Memory for each listed object beside the cache's own.
+/// Memory per listed object, without the object in the watch cache.
 const ITEM_BYTES: usize = 16;
 
-/// Bytes of memory that the work of a request costs, when it is too much for an I/O thread; None for small requests.
+/// Estimates the memory cost of a request in bytes; None for requests that an I/O thread handles.
 pub(super) fn expected_cost(exchange: &Exchange, body: &[u8], syntax: BodySyntax) -> Option<usize> {
     let plane = &exchange.plane;
     let body = match syntax {
         BodySyntax::JsonPatch if has_copy_operation(body) => Some(plane.body_limits.tree_bytes),
         BodySyntax::Yaml if has_alias(body) => {
-            // Copies of aliases weigh at most as much as the largest body.
+            // Expanded aliases are limited to the maximum body size.
             Some(plane.body_limits.bytes * ALIAS_FACTOR)
         }
         _ => body_cost(body, syntax == BodySyntax::Binary),
@@ -56,12 +56,14 @@ pub(super) fn expected_cost(exchange: &Exchange, body: &[u8], syntax: BodySyntax
     }
 }
 
-/// Whether a YAML body may hold an alias, which repeats a tree in a few bytes.
+/// Whether a YAML body may contain an alias, which repeats a tree in a few bytes.
 fn has_alias(body: &[u8]) -> bool {
     memchr::memchr2(b'*', b'&', body).is_some()
 }
 
-/// Whether a JSON Patch may hold a `copy` operation, which doubles a document in a few bytes. An escape hides the word.
+/// Whether a JSON Patch may contain a `copy` operation, which doubles a document in a few bytes.
+///
+/// A `\u` escape may hide the word, so that every escape counts.
 fn has_copy_operation(patch: &[u8]) -> bool {
     [&b"copy"[..], b"\\u"].iter().any(|word| memchr::memmem::find(patch, word).is_some())
 }
@@ -76,7 +78,7 @@ fn body_cost(body: &[u8], is_binary: bool) -> Option<usize> {
     (!light).then(|| collections * COLLECTION_BYTES + scalars * SCALAR_BYTES + body.len() * TEXT_FACTOR)
 }
 
-/// Counts bytes of some kind: 255 at a time, so that the compiler counts many at once in single bytes.
+/// Counts matching bytes, 255 at a time, so that the compiler can vectorize with one-byte counters.
 fn count(body: &[u8], is_counted: impl Fn(u8) -> bool) -> usize {
     let count_some = |some: &[u8]| some.iter().map(|byte| u8::from(is_counted(*byte))).sum::<u8>();
     body.chunks(255).map(|some| usize::from(count_some(some))).sum()

@@ -2,19 +2,20 @@
 //!
 //! # Contract
 //!
-//! [`WorkPool::run`] polls a future on the worker threads and returns its output. I/O threads serve TLS handshakes, health
-//! checks, watches and small requests; they never wait for the pool. Users are served round-robin: a request waits for at
-//! most [`Bounds::tasks_per_user`] tasks of each other user. A task has a cost in bytes, at most
-//! [`Bounds::bytes_per_user`]. The running tasks stay within [`Bounds::bytes`]. A full queue returns [`QueueFull`].
+//! [`WorkPool::run`] polls a future on the worker threads and returns its output. I/O threads serve TLS
+//! handshakes, health checks, watches and small requests; they never wait for the pool. The pool serves users
+//! round-robin: a request waits for at most [`Bounds::tasks_per_user`] tasks of each other user. A task has a
+//! cost in bytes, at most [`Bounds::bytes_per_user`]. The running tasks stay within [`Bounds::bytes`]. A full
+//! queue returns [`QueueFull`].
 //!
 //! Dropping the future that [`WorkPool::run`] returns cancels the task at its next await.
 //!
 //! # Invariants
 //!
-//! INVARIANT (background priority): worker threads run at a lower scheduling priority than I/O threads, so that a busy pool
-//! delays no small request.
-//! INVARIANT (main runtime): tasks and timers that pooled work starts belong to the runtime that made the pool. A task that
-//! outlives its request, such as the relay of a watch cache, never runs on a worker.
+//! INVARIANT (background priority): worker threads run at a lower scheduling priority than I/O threads, so
+//! that a busy pool does not delay small requests.
+//! INVARIANT (main runtime): tasks and timers that pooled work starts belong to the runtime that created the
+//! pool. A task that outlives its request, such as the relay of a watch cache, never runs on a worker.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -28,41 +29,42 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-/// Added to the niceness of worker threads: an I/O thread gets about ten times their share of a processor.
+/// Niceness added to worker threads: an I/O thread gets about ten times their CPU share.
 const NICENESS: i32 = 10;
 
-/// What the pool allows.
+/// The limits of the pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Tasks that run at the same time.
+    /// Maximum number of running tasks.
     pub(super) tasks: usize,
-    /// Tasks of one user that run at the same time.
+    /// Maximum number of running tasks of one user.
     pub(super) tasks_per_user: usize,
-    /// Tasks of one user that wait.
+    /// Maximum number of waiting tasks of one user.
     pub(super) queue: usize,
-    /// Bytes that the running tasks may cost together.
+    /// Maximum cost of all running tasks, in bytes.
     pub(super) bytes: usize,
-    /// Bytes that the running tasks of one user may cost together.
+    /// Maximum cost of one user's running tasks, in bytes.
     pub(super) bytes_per_user: usize,
 }
 
 impl Bounds {
-    /// The bounds of a server. More tasks run than there are threads, because a task also waits for the store or authd.
+    /// The limits of a server. It allows more tasks than threads, because tasks also wait for the store or
+    /// authd.
     pub(super) const SERVER: Bounds =
         Bounds { tasks: 32, tasks_per_user: 4, queue: 256, bytes: 128 << 20, bytes_per_user: 64 << 20 };
 }
 
 /// The queue of a user is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many large requests of this user wait for a worker")]
+#[error("too many large requests of this user are queued")]
 pub(super) struct QueueFull;
 
-/// The pool shuts down, and the process with it.
+/// The pool and the process are shutting down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server shuts down")]
+#[error("the server is shutting down")]
 pub(super) struct ShutDown;
 
-/// Why work did not run.
+/// The reason why work did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Rejected {
     /// See [`QueueFull`].
@@ -73,20 +75,20 @@ pub(super) enum Rejected {
     ShutDown(#[from] ShutDown),
 }
 
-/// The worker threads and the queues of users.
+/// The worker threads and the task queues of users.
 pub(super) struct WorkPool {
-    /// None once it is shut down.
+    /// None after shutdown.
     workers: Option<Runtime>,
     main: Handle,
     turns: Arc<Turns>,
 }
 
 impl WorkPool {
-    /// Starts the worker threads. Called within the main runtime.
+    /// Starts the worker threads. Must be called within the main runtime.
     ///
     /// # Errors
     ///
-    /// The system starts no thread.
+    /// The system cannot start a thread.
     pub(super) fn start(threads: usize, bounds: Bounds) -> io::Result<Self> {
         let workers = Builder::new_multi_thread()
             .worker_threads(threads.max(1))
@@ -100,11 +102,11 @@ impl WorkPool {
     ///
     /// # Errors
     ///
-    /// The user's queue is full.
+    /// The user's queue is full, or the pool is shutting down.
     ///
     /// # Panics
     ///
-    /// With the panic of the work.
+    /// Propagates a panic of the work.
     pub(super) async fn run<F>(&self, user: &Arc<str>, bytes: usize, work: F) -> Result<F::Output, Rejected>
     where
         F: Future + Send + 'static,
@@ -114,15 +116,15 @@ impl WorkPool {
         Ok(self.run_in(turn, work).await?)
     }
 
-    /// The same for a part of work that began: its queue is never full.
+    /// Like [`WorkPool::run`], but ignores the queue limit, for the remaining steps of work that has begun.
     ///
     /// # Errors
     ///
-    /// The pool shuts down.
+    /// The pool is shutting down.
     ///
     /// # Panics
     ///
-    /// With the panic of the work.
+    /// Propagates a panic of the work.
     pub(super) async fn run_queued<F>(
         &self,
         user: &Arc<str>,
@@ -144,7 +146,7 @@ impl WorkPool {
     {
         let workers = self.workers.as_ref().ok_or(ShutDown)?;
         let work = OnMain { main: self.main.clone(), work: Box::pin(work) };
-        // A set aborts its task when it is dropped.
+        // A `JoinSet` aborts its task when it is dropped.
         let mut task = JoinSet::new();
         task.spawn_on(
             async move {
@@ -174,9 +176,9 @@ impl Drop for WorkPool {
 }
 
 fn lower_priority() {
-    // Linux applies it to the calling thread alone. Without it the pool still works.
+    // Linux applies the niceness to the calling thread only. If the call fails, the pool still works.
     if let Err(error) = rustix::process::nice(NICENESS) {
-        tracing::debug!(%error, "worker threads keep the priority of I/O threads");
+        tracing::debug!(%error, "setting the niceness failed; worker threads keep the priority of I/O threads");
     }
 }
 
@@ -196,7 +198,7 @@ impl<F: Future> Future for OnMain<F> {
     }
 }
 
-/// A semaphore that users take by turns.
+/// A semaphore that serves users round-robin.
 struct Turns {
     bounds: Bounds,
     state: Mutex<TurnState>,
@@ -207,7 +209,7 @@ struct TurnState {
     running: usize,
     bytes: usize,
     users: HashMap<Arc<str>, UserTurns>,
-    /// Users with a waiting task, the next one first.
+    /// Users with a waiting task; the front user is next.
     order: VecDeque<Arc<str>>,
 }
 
@@ -223,9 +225,9 @@ struct Waiting {
     grant: oneshot::Sender<Turn>,
 }
 
-/// The right to run one task; the next task starts when it is dropped.
+/// A permit to run one task; dropping it starts the next task.
 struct Turn {
-    /// None once it is given back.
+    /// None after release.
     turns: Option<Arc<Turns>>,
     user: Arc<str>,
     bytes: usize,
@@ -258,17 +260,18 @@ impl Turns {
             }
         }
         self.grant_next();
-        // Never an error: a sender is dropped only after it granted a turn.
+        // Never fails: the queue drops a sender only after it granted a permit.
         granted.await.map_err(|_| QueueFull)
     }
 
-    /// Grants turns while there is room.
+    /// Grants permits while the limits have room.
     fn grant_next(self: &Arc<Self>) {
         loop {
             let next = self.state.lock().take_next(&self.bounds);
             let Some((user, Waiting { bytes, grant })) = next else { return };
             if let Err(mut turn) = grant.send(Turn { turns: Some(Arc::clone(self)), user, bytes }) {
-                // The request is gone. Given back here, so that its drop does not call this function again.
+                // The request was cancelled. Released here, so that the drop does not call this function
+                // again.
                 turn.turns = None;
                 self.state.lock().release(&turn.user, turn.bytes);
             }
@@ -277,7 +280,7 @@ impl Turns {
 }
 
 impl TurnState {
-    /// The task whose turn it is, counted as running; None when no task may start.
+    /// Takes the next task and counts it as running; None if no task may start.
     fn take_next(&mut self, bounds: &Bounds) -> Option<(Arc<str>, Waiting)> {
         if self.running >= bounds.tasks {
             return None;
@@ -295,7 +298,7 @@ impl TurnState {
                 continue;
             }
             if self.running > 0 && self.bytes + first.bytes > bounds.bytes {
-                // It is next as soon as there is room: smaller tasks do not overtake it for ever.
+                // The user stays in front, so that smaller tasks do not overtake the task forever.
                 self.order.push_front(user);
                 return None;
             }
@@ -384,7 +387,7 @@ mod tests {
             let pool = Arc::clone(&pool);
             async move { pool.run(&name("a"), 1, async move { wait.recv().is_ok() }).await }
         });
-        // This test runs on one thread: it goes on only because the worker is another.
+        // The test runs on one thread, so it continues only if the worker is a separate thread.
         tokio::task::yield_now().await;
         tokio::time::sleep(Duration::from_millis(5)).await;
         release.send(()).unwrap();
@@ -433,7 +436,7 @@ mod tests {
         let turns = Arc::new(Turns::new(Bounds { tasks: 9, ..BOUNDS }));
         let first = turns.acquire(&name("a"), 40, 3).await.unwrap();
         let second = turns.acquire(&name("b"), 40, 3).await.unwrap();
-        // Counts as 50, the most of one user.
+        // Counts as 50, the maximum of one user.
         let large = waiter(&turns, "c", 1000);
         settle().await;
         let later = waiter(&turns, "d", 10);
@@ -494,7 +497,7 @@ mod tests {
         tokio::spawn(async move { turns.acquire(&name(user), bytes, 3).await })
     }
 
-    /// Lets the tasks of the test run until each waits.
+    /// Yields until every task of the test waits.
     async fn settle() {
         for _ in 0..20 {
             tokio::task::yield_now().await;

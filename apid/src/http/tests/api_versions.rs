@@ -1,4 +1,4 @@
-//! API versions: what was removed, what serves its kinds now, and kinds that are served in two versions.
+//! API versions: removed versions, their replacements, and kinds that are served in two versions.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Reply, Server};
 
-/// Removed versions by stem of the group, with the resources they had (requirements D-RM132 to D-RM116, appendix (a.4)).
+/// Removed versions by group stem, with their resources (D-RM132 to D-RM116, appendix (a.4)).
 const REMOVED: &[(&str, &str, &[&str])] = &[
     ("flowcontrol.apiserver", "v1beta3", &["flowschemas", "prioritylevelconfigurations"]),
     ("flowcontrol.apiserver", "v1beta2", &["flowschemas", "prioritylevelconfigurations"]),
@@ -55,7 +55,7 @@ const REMOVED: &[(&str, &str, &[&str])] = &[
     ("apps", "v1beta2", &["daemonsets", "deployments", "replicasets", "statefulsets"]),
 ];
 
-/// What to use instead.
+/// The versions that replace them.
 const SERVED: &[(&str, &str, &[&str])] = &[
     ("flowcontrol.apiserver", "v1", &["flowschemas", "prioritylevelconfigurations"]),
     (
@@ -113,7 +113,7 @@ async fn removed_versions_are_not_found() {
         let group_in_all =
             aggregated["items"].as_array().unwrap().iter().find(|g| g["metadata"]["name"] == group);
         let versions = group_in_all.map_or(vec![], |g| g["versions"].as_array().unwrap().clone());
-        assert!(versions.iter().all(|v| v["version"] != *version), "{root} in the aggregated form");
+        assert!(versions.iter().all(|v| v["version"] != *version), "{root} in aggregated discovery");
         assert!(openapi["paths"].get(&root[1..]).is_none(), "{root} in OpenAPI");
     }
 }
@@ -136,7 +136,7 @@ async fn what_replaced_them_is_served() {
     }
 }
 
-/// Removed fields are unknown, and those in their place are kept.
+/// Removed fields are unknown; their replacements are stored.
 #[tokio::test]
 async fn removed_fields_are_unknown() {
     let server = Server::start().await;
@@ -193,7 +193,9 @@ async fn removed_fields_are_unknown() {
     assert_eq!(server.get(&format!("{slices}/s")).await.json()["endpoints"][0], endpoint);
 }
 
-/// Versions are called `v`, a number, and `alpha` or `beta` with another; by default only stable ones are served.
+/// Version names are `v` and a number, and for alpha and beta a suffix with another number.
+///
+/// By default apid serves only stable versions.
 #[tokio::test]
 async fn only_stable_versions_are_served() {
     let server = Server::start().await;
@@ -259,7 +261,10 @@ async fn an_autoscaler_is_one_object_in_two_versions() {
         assert_eq!(shown["metadata"][field], made["metadata"][field], "{field}");
     }
     let same = server.put(&format!("{v1}/h"), shown.clone()).await.json();
-    assert_eq!(same["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"], "nothing changed");
+    assert_eq!(
+        same["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"],
+        "update without changes keeps the resourceVersion"
+    );
 
     let list = server.get(&v1).await.json();
     assert_eq!(
@@ -277,7 +282,7 @@ async fn an_autoscaler_is_one_object_in_two_versions() {
         json!({"type": "Utilization", "averageUtilization": 50})
     );
 
-    // A patch may say that its result is of the other version; a body may not be of it.
+    // A patch may set the apiVersion of another version; a request body may not.
     let other = json!({"apiVersion": "autoscaling/v1", "spec": {"targetCPUUtilizationPercentage": 40}});
     let patched = server.merge(&format!("{v2}/h"), other).await.json();
     assert_eq!(patched["apiVersion"], "autoscaling/v2");
@@ -288,7 +293,7 @@ async fn an_autoscaler_is_one_object_in_two_versions() {
     let elsewhere = server.merge(&format!("{v2}/h"), json!({"apiVersion": "apps/v1"})).await;
     assert_eq!(elsewhere.code, 400);
 
-    // Fields are those of the version of the path.
+    // Strict validation uses the schema of the version in the path.
     let strict = "?fieldValidation=Strict&dryRun=All";
     let mut body = autoscaler("i");
     body["spec"]["targetCPUUtilizationPercentage"] = json!(1);
@@ -383,7 +388,7 @@ async fn an_event_is_one_object_in_two_groups() {
     assert_eq!(server.get(core).await.json()["items"], json!([]));
 }
 
-/// What an event of the newer group must say and may not.
+/// Field requirements of events.k8s.io.
 #[tokio::test]
 async fn events_of_the_newer_group_say_more() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! Server-side apply: shared fields, conflicts, what is given up and what is taken.
+//! Server-side apply: shared ownership, conflicts, removed and forced fields.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use super::owners::{entry, owned};
 use super::{MAPS, Reply, Server};
 
 impl Server {
-    /// Applies as a manager; `query` may begin with `&`.
+    /// Applies as a field manager; `query` may begin with `&`.
     pub(super) async fn apply_with(&self, url: &str, manager: &str, query: &str, body: &Value) -> Reply {
         let url = format!("{url}?fieldManager={manager}{query}");
         self.send("PATCH", &url, &[("content-type", "application/apply-patch+yaml")], body.to_string()).await
     }
 
-    /// Applies as a manager, which must work.
+    /// Applies as a field manager and asserts success.
     pub(super) async fn apply(&self, url: &str, manager: &str, body: Value) -> Value {
         let reply = self.apply_with(url, manager, "", &body).await;
         assert!(matches!(reply.code, 200 | 201), "{manager} applies {body}: {reply:?}");
@@ -20,7 +20,7 @@ impl Server {
     }
 }
 
-/// A ConfigMap as it is applied.
+/// An apply configuration of a ConfigMap.
 fn map(data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": data})
 }
@@ -40,7 +40,7 @@ fn web(containers: Value) -> Value {
         "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}}))
 }
 
-/// The causes of a conflict: who, and about which field.
+/// The causes of a conflict: message and field.
 fn causes(reply: &Reply) -> Vec<(String, String)> {
     assert_eq!((reply.code, &reply.json()["reason"]), (409, &json!("Conflict")), "{reply:?}");
     let causes = reply.json()["details"]["causes"].as_array().cloned().unwrap_or_default();
@@ -64,12 +64,16 @@ async fn an_apply_creates_then_patches() {
     let changed = server.apply_with(&one(), "m1", "", &map(json!({"a": "2", "b": "2"}))).await;
     assert_eq!((changed.code, &changed.json()["data"]), (200, &json!({"a": "2", "b": "2"})));
     let again = server.apply_with(&one(), "m1", "", &map(json!({"a": "2", "b": "2"}))).await;
-    assert_eq!(again.json(), changed.json(), "the same intent changes nothing: no version, no time");
+    assert_eq!(
+        again.json(),
+        changed.json(),
+        "the same configuration changes neither resourceVersion nor time"
+    );
 
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: one\ndata:\n  a: three\n";
     let url = format!("{}?fieldManager=m1", one());
     let yaml = server.send("PATCH", &url, &[("content-type", "application/apply-patch+yaml")], yaml).await;
-    assert_eq!(yaml.json()["data"], json!({"a": "three"}), "b was given up and is gone");
+    assert_eq!(yaml.json()["data"], json!({"a": "three"}), "b has no owner and is removed");
 }
 
 #[tokio::test]
@@ -80,14 +84,14 @@ async fn a_conflict_names_every_field_and_changes_nothing() {
     let refused = server.apply_with(&one(), "m2", "", &map(json!({"a": "2", "b": "2", "c": "2"}))).await;
     let by_m1 = |field: &str| (r#"conflict with "m1""#.to_owned(), field.to_owned());
     assert_eq!(causes(&refused), [by_m1(".data.a"), by_m1(".data.b")]);
-    assert_eq!(server.get(&one()).await.body, before, "nothing was written");
+    assert_eq!(server.get(&one()).await.body, before, "the object is unchanged");
 
     let forced = server.apply_with(&one(), "m2", "&force=true", &map(json!({"a": "2"}))).await;
     assert_eq!((forced.code, &forced.json()["data"]), (200, &json!({"a": "2", "b": "1"})));
     assert_eq!(owned(&forced.json(), "m2"), json!({"f:data": {"f:a": {}}}));
     assert_eq!(owned(&forced.json(), "m1"), json!({"f:data": {"f:b": {}}}));
 
-    // Who changes a value by any other write owns it, and is an owner to conflict with.
+    // A manager that changes a value with another verb owns it, and applies conflict with that manager.
     server.merge(&format!("{}?fieldManager=m3", one()), json!({"data": {"b": "3"}})).await;
     let refused = server.apply_with(&one(), "m1", "", &map(json!({"b": "1"}))).await;
     let [(message, field)] = &causes(&refused)[..] else { panic!("{refused:?}") };
@@ -107,15 +111,15 @@ async fn what_two_managers_agree_on_they_share() {
     assert_eq!(causes(&refused), [(r#"conflict with "m2""#.to_owned(), ".data.a".to_owned())]);
 
     let dropped = server.apply(&one(), "m1", map(json!({"own": "1"}))).await;
-    assert_eq!(dropped["data"], json!({"a": "1", "own": "1"}), "another owner keeps the value");
+    assert_eq!(dropped["data"], json!({"a": "1", "own": "1"}), "the value has another owner");
     assert_eq!(owned(&dropped, "m1"), json!({"f:data": {"f:own": {}}}));
     assert_eq!(owned(&dropped, "m2"), json!({"f:data": {"f:a": {}}}));
 
     let left = server
         .apply(&one(), "m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}))
         .await;
-    assert_eq!(left["data"], json!({"a": "1"}), "what only m1 owned is gone");
-    assert_eq!(entry(&left, "m1", "Apply"), None, "an owner of nothing has no entry");
+    assert_eq!(left["data"], json!({"a": "1"}), "a field without owner is removed");
+    assert_eq!(entry(&left, "m1", "Apply"), None, "a manager without fields has no entry");
 }
 
 #[tokio::test]
@@ -136,7 +140,7 @@ async fn an_intent_is_partial_and_its_result_whole() {
     let server = Server::start().await;
     let url = format!("{DEPLOYMENTS}/web");
     let refused = server.apply_with(&url, "m1", "", &deployment(json!({"replicas": 2}))).await;
-    assert_eq!((refused.code, &refused.json()["reason"]), (422, &json!("Invalid")), "nothing to select by");
+    assert_eq!((refused.code, &refused.json()["reason"]), (422, &json!("Invalid")), "missing selector");
     assert_eq!(server.get(&url).await.code, 404);
     server.apply(&url, "m1", web(json!([{"name": "app", "image": "app:1"}]))).await;
     let partial = server.apply(&url, "m2", deployment(json!({"replicas": 2}))).await;
@@ -158,7 +162,7 @@ async fn lists_merge_as_the_schema_says() {
     second["metadata"]["finalizers"] = json!(["example.test/two"]);
     let merged = server.apply(&url, "m2", second).await;
 
-    // A list that is merged by name, one by number and protocol with its default, and a set.
+    // One list is merged by name, one by port number and protocol with its default, and one is a set.
     let containers = merged["spec"]["template"]["spec"]["containers"].as_array().unwrap();
     let names: Vec<&Value> = containers.iter().map(|c| &c["name"]).collect();
     assert_eq!(names, ["app", "side"]);
@@ -175,7 +179,7 @@ async fn lists_merge_as_the_schema_says() {
         {".": {}, "f:containerPort": {}, "f:protocol": {}}})
     );
 
-    // An atomic list has one owner, who replaces the whole.
+    // An atomic list has one owner, who replaces the whole list.
     let args = |args: Value| {
         deployment(json!({"template": {"spec": {"containers": [{"name": "app", "args": args}]}}}))
     };
@@ -252,7 +256,7 @@ async fn options_and_bodies_of_an_apply_are_checked() {
     assert_eq!(owners.json()["message"], "metadata.managedFields must be nil");
     assert_eq!(server.get(&one()).await.code, 404);
 
-    // Fields that the type does not have, as asked.
+    // Unknown fields, with each value of `fieldValidation`.
     let extra = with("extra", json!(1));
     assert_eq!(server.apply_with(&one(), "m1", "&fieldValidation=Strict", &extra).await.code, 400);
     let warned = server.apply_with(&one(), "m1", "", &extra).await;
@@ -263,7 +267,8 @@ async fn options_and_bodies_of_an_apply_are_checked() {
         ""
     );
 
-    // Versions: a stale one is a conflict, the current one fits, as does any when there is nothing yet.
+    // A stale resourceVersion is a conflict. The current one succeeds, and so does any when the object does
+    // not exist.
     let stale = server
         .apply_with(&one(), "m1", "", &with("metadata", json!({"name": "one", "resourceVersion": "1"})))
         .await;
@@ -295,7 +300,8 @@ async fn the_client_tool_migrates() {
     let client_side = with_last(json!({"a": "1"}), map(json!({"a": "1"})));
     server.post(&format!("{MAPS}?fieldManager=kubectl-client-side-apply"), client_side).await;
 
-    // Another manager leaves the annotation alone and conflicts; the tool's own takes over what it wrote before.
+    // Another manager keeps the annotation and conflicts. The manager `kubectl` takes over its own
+    // client-side fields.
     let other = server.apply_with(&one(), "other", "", &map(json!({"a": "2"}))).await;
     assert_eq!(other.code, 409);
     let shared = server.apply(&one(), "other", map(json!({"b": "1"}))).await;
@@ -303,9 +309,9 @@ async fn the_client_tool_migrates() {
     let taken = server.apply(&one(), "kubectl", map(json!({"a": "2"}))).await;
     assert_eq!(taken["data"]["a"], "2");
     let last: Value = serde_json::from_str(taken["metadata"]["annotations"][LAST].as_str().unwrap()).unwrap();
-    assert_eq!(last["data"], json!({"a": "2"}), "the annotation is kept up to date");
+    assert_eq!(last["data"], json!({"a": "2"}), "the annotation is updated");
 
-    // Without the annotation there is nothing to keep up to date.
+    // Without the annotation, apply adds none.
     let two =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "two"}, "data": {"a": "1"}});
     let fresh = server.apply(&format!("{MAPS}/two"), "kubectl", two).await;

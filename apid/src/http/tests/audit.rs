@@ -1,4 +1,4 @@
-//! Audit events of requests about objects: the reference to the object.
+//! Audit events of requests for objects: the object reference.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{MAPS, Server, map};
 use crate::audit::AuditLog;
 use crate::auth::Auth;
 
-/// A server with an audit log, and the directory of the log's file.
+/// A server with an audit log, and the directory of its file.
 pub(super) struct Audited {
     pub(super) server: Server,
     directory: tempfile::TempDir,
@@ -20,7 +20,7 @@ impl Audited {
         Audited { server, directory }
     }
 
-    /// The events whose URI contains a text, in the order of their answers.
+    /// Returns the events whose URI contains a text, in order of completion.
     pub(super) fn events(self, uri: &str) -> Vec<Value> {
         self.server.plane.audit.close();
         let lines = std::fs::read_to_string(self.directory.path().join("audit.log")).unwrap();

@@ -1,4 +1,5 @@
-//! Bounds of one request and one user: work off the I/O threads, places for writes, slow bodies, unsent answers.
+//! Limits of requests and users: large work off the I/O threads, in-flight limits, slow bodies, unsent
+//! responses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tokio::net::TcpStream;
 use super::super::{Api, RequestBody};
 use super::{MAPS, Server, map};
 
-/// Counts how often the runtime's only thread is free while a future runs.
+/// Counts how often the only thread of the runtime is free while a future runs.
 async fn turns_of_the_io_thread<F: Future>(work: F) -> (F::Output, u64) {
     let (done, turns) = (AtomicBool::new(false), AtomicU64::new(0));
     let count = async {
@@ -66,7 +67,7 @@ async fn serve(server: &Server, writes: usize) -> SocketAddr {
     address
 }
 
-/// Sends the head of a create and the first byte of its body.
+/// Sends the head of a create request and the first byte of its body.
 async fn begin_create(address: SocketAddr, length: usize) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
@@ -76,7 +77,7 @@ async fn begin_create(address: SocketAddr, length: usize) -> TcpStream {
     stream
 }
 
-/// The code of the answer.
+/// Reads the status code of a response.
 async fn code(stream: &mut TcpStream) -> u16 {
     let mut line = [0; 12];
     stream.read_exact(&mut line).await.unwrap();
@@ -105,7 +106,7 @@ async fn slow_bodies_beyond_the_share_of_a_user_get_429() {
     for _ in 0..4 {
         slow.push(begin_create(address, 3 << 20).await);
     }
-    // Two of 3 MiB are the share of a user.
+    // The limit of a user is two slow bodies of 3 MiB.
     let (mut refused, mut kept) = (0, 0);
     for stream in &mut slow {
         let answered = tokio::time::timeout(std::time::Duration::from_secs(3), code(stream)).await;
@@ -136,7 +137,7 @@ async fn user_with_too_many_unsent_answers_gets_429_until_they_are_read() {
             break response;
         }
         unread.push(response);
-        assert!(unread.len() < 100, "nothing bounds the answers of a connection");
+        assert!(unread.len() < 100, "unsent responses of a connection are not limited");
     };
     assert_eq!(refused.status(), 429);
     assert_eq!(refused.headers()["retry-after"], "1");

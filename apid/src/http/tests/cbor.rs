@@ -1,4 +1,4 @@
-//! CBOR behind its gate (requirements D-MT-8 to -18, -32).
+//! CBOR behind its feature gate (requirements D-MT-8 to -18, -32).
 
 use apimachinery::codec::{Limits, cbor};
 use serde_json::{Value, json};
@@ -11,9 +11,9 @@ async fn get(server: &Server, url: &str) -> Reply {
     server.send("GET", url, &[("accept", CBOR)], "").await
 }
 
-/// The one item that a body is.
+/// Decodes a body as one CBOR item.
 fn item(body: &[u8]) -> Value {
-    assert!(body.starts_with(&[0xd9, 0xd9, 0xf7]), "it says that it is CBOR");
+    assert!(body.starts_with(&[0xd9, 0xd9, 0xf7]), "the body begins with the self-describing tag");
     cbor::decode(body, Limits::BODY).unwrap().value
 }
 

@@ -1,4 +1,4 @@
-//! What is counted of requests, and what limits of single kinds say.
+//! Request metrics, and size limits of ConfigMaps and Secrets.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::audit::AuditLog;
 use crate::auth::Auth;
 
 impl Server {
-    /// The lines of the metrics that begin with a text.
+    /// Returns the metric lines that begin with a text.
     async fn counted(&self, begin: &str) -> Vec<String> {
         let text = String::from_utf8(self.get("/metrics").await.body.to_vec()).unwrap();
         text.lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect()
@@ -47,7 +47,7 @@ async fn requests_for_what_is_deprecated_are_told() {
     let server = Server::audited(|clock| Auth::open_to_all(clock), audit).await;
     assert_eq!(server.get("/api/v1/namespaces").await.code, 200);
     let gauge = "apiserver_requested_deprecated_apis{";
-    assert!(server.counted(gauge).await.is_empty(), "nothing deprecated was asked for");
+    assert!(server.counted(gauge).await.is_empty(), "no deprecated API was requested");
     for _ in 0..2 {
         assert_eq!(server.get("/api/v1/componentstatuses").await.code, 200);
     }

@@ -1,5 +1,5 @@
-//! Deletes in all their forms, as requests (requirements D-DELOPT, D-DEL). What the collector makes of them is told by
-//! the end-to-end tests.
+//! Delete requests in all forms (requirements D-DELOPT, D-DEL). The end-to-end tests cover the garbage
+//! collector.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn held(name: &str) -> Value {
     json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}})
 }
 
-/// Seconds, and whether it is still there.
+/// Returns the grace period in seconds, and whether the pod still exists.
 async fn grace(server: &Server, reply: &Reply, name: &str) -> (Value, bool) {
     assert_eq!(reply.code, 200, "{}", reply.json());
     let body = reply.json();
@@ -38,12 +38,12 @@ async fn pods_end_gracefully_and_ever_sooner() {
         (placed(json!(20)), "", Value::Null, (json!(20), true)),
         (json!({"nodeName": "n"}), "", Value::Null, (json!(30), true)),
         (placed(json!(20)), "?gracePeriodSeconds=50", Value::Null, (json!(50), true)),
-        // A body counts wholly, also when it says nothing.
+        // A body replaces all options of the query, also when it is empty.
         (placed(json!(20)), "?gracePeriodSeconds=50", json!({}), (json!(20), true)),
         (placed(json!(20)), "?gracePeriodSeconds=50", json!({"gracePeriodSeconds": 3}), (json!(3), true)),
         (placed(json!(20)), "", json!({"gracePeriodSeconds": -3}), (json!(1), true)),
         (placed(json!(20)), "", json!({"gracePeriodSeconds": 0}), (json!(0), false)),
-        // On no node: at once.
+        // A pod without a node is deleted at once.
         (json!({"terminationGracePeriodSeconds": 20}), "", Value::Null, (json!(0), false)),
         (json!({}), "?gracePeriodSeconds=9", Value::Null, (json!(0), false)),
     ]
@@ -57,14 +57,15 @@ async fn pods_end_gracefully_and_ever_sooner() {
         assert_eq!(grace(&server, &reply, &name).await, want, "{i} {query} {body}");
     }
 
-    // One that has ended has nothing to wait for.
+    // A terminated pod has no grace period.
     server.post(PODS, pod("over", placed(json!(20)))).await;
     let status = json!({"status": {"phase": "Succeeded"}});
     assert_eq!(server.merge(&format!("{PODS}/over/status"), status).await.code, 200);
     let reply = server.delete(&format!("{PODS}/over"), Value::Null).await;
     assert_eq!(grace(&server, &reply, "over").await, (json!(0), false));
 
-    // Again and again: longer is not heard, shorter is; the generation counts the first.
+    // Repeated deletes may shorten the grace period, not extend it. Only the first one increments the
+    // generation.
     server.post(PODS, pod("slow", placed(json!(30)))).await;
     for (seconds, want) in
         [(None, 30), (Some(40), 30), (None, 30), (Some(10), 10), (Some(20), 10), (Some(1), 1)]
@@ -75,7 +76,8 @@ async fn pods_end_gracefully_and_ever_sooner() {
         assert_eq!(grace(&server, &reply, "slow").await, (json!(want), true), "{seconds:?}");
     }
 
-    // The last finalizer does not cut the time short, and without time nothing else waits.
+    // Removing the last finalizer does not shorten the grace period. Grace period 0 deletes at once without
+    // finalizers.
     let mut both = pod("both", placed(json!(30)));
     both["metadata"]["finalizers"] = json!(["example.com/hold"]);
     server.post(PODS, both).await;
@@ -142,7 +144,7 @@ async fn propagation_is_said_in_either_way_and_becomes_a_finalizer() {
             None => assert_eq!(now.code, 200, "{query} {body}"),
         }
     }
-    // The older way is told when the end is not there yet.
+    // `orphanDependents: false` gives 202 if the object still exists.
     server.post(MAPS, held("h")).await;
     let reply = server.delete(&format!("{MAPS}/h?orphanDependents=false"), Value::Null).await;
     assert_eq!((reply.code, reply.json()["kind"].clone()), (202, json!("ConfigMap")));
@@ -192,11 +194,11 @@ async fn the_breaking_option_is_given_alone() {
     }
     let wrong = server.delete(&format!("{MAPS}/x"), json!({ignore: "yes"})).await;
     assert_eq!(wrong.code, 400);
-    assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 200, "untouched");
-    // What can be read is deleted as ever.
+    assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 200, "the object must not be deleted");
+    // The option has no effect on a valid object.
     server.post(MAPS, held("h")).await;
     server.delete(&format!("{MAPS}/h"), json!({ignore: true})).await;
-    assert_eq!(server.get(&format!("{MAPS}/h")).await.code, 200, "finalizers count");
+    assert_eq!(server.get(&format!("{MAPS}/h")).await.code, 200, "the object still has a finalizer");
     assert_eq!(server.delete(&format!("{MAPS}/x"), json!({ignore: true})).await.code, 200);
     assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 404);
 }
@@ -243,7 +245,7 @@ async fn finalizers_go_in_any_order_and_none_comes() {
         let now = server.get(&one).await.json();
         assert_eq!(now["metadata"]["deletionTimestamp"], ends, "{wanted}");
     }
-    // Those who clean up do so at the same time.
+    // Concurrent removal of finalizers.
     let other = format!("{MAPS}/y");
     server.post(MAPS, json!({"metadata": {"name": "y", "finalizers": finalizers}})).await;
     server.delete(&other, Value::Null).await;
@@ -266,7 +268,7 @@ async fn finalizers_go_in_any_order_and_none_comes() {
     };
     futures_util::future::join_all(finalizers.map(clean)).await;
     assert_eq!(server.get(&other).await.code, 404);
-    // Nobody else says when it ends.
+    // Clients cannot change the deletion time.
     for metadata in [json!({"deletionTimestamp": null}), json!({"deletionGracePeriodSeconds": null})] {
         assert_eq!(server.merge(&one, json!({"metadata": metadata})).await.code, 200);
         assert_eq!(server.get(&one).await.json()["metadata"]["deletionTimestamp"], ends);
@@ -290,7 +292,10 @@ async fn collections_are_deleted_as_they_are_listed() {
     let gone = server.delete(&format!("{MAPS}?labelSelector=even%3Dtrue&limit=3"), Value::Null).await.json();
     assert_eq!(names(&gone), ["m00", "m02", "m04"]);
     assert_eq!(gone["kind"], "ConfigMapList");
-    assert!(gone["items"][0]["metadata"].get("deletionTimestamp").is_none(), "as they were");
+    assert!(
+        gone["items"][0]["metadata"].get("deletionTimestamp").is_none(),
+        "the response has the objects before deletion"
+    );
     let gone = server.delete(&format!("{MAPS}?fieldSelector=metadata.name%3Dm01"), Value::Null).await.json();
     assert_eq!(names(&gone), ["m01"]);
     let wrong = json!({"preconditions": {"uid": "another"}});
@@ -300,7 +305,7 @@ async fn collections_are_deleted_as_they_are_listed() {
     let left = server.get(MAPS).await.json();
     assert_eq!(names(&left), ["held"]);
     assert!(left["items"][0]["metadata"]["deletionTimestamp"].is_string());
-    assert_eq!(server.delete(MAPS, Value::Null).await.code, 200, "it ends already");
+    assert_eq!(server.delete(MAPS, Value::Null).await.code, 200, "deleting a terminating object succeeds");
 }
 
 #[tokio::test]
@@ -337,7 +342,7 @@ async fn what_cannot_be_read_goes_where_the_gate_allows_it() {
     ] {
         let server = Server::gated(gates).await;
         let key = server.plane.registry.find("", "v1", "configmaps").unwrap().key("a", "bad");
-        // Of what it was the finalizer can still be made out.
+        // The truncated bytes still show the finalizer.
         let torn =
             Bytes::from_static(br#"{"kind":"ConfigMap","metadata":{"finalizers":["example.com/hold"],"na"#);
         server.plane.store.commit(&key, Op::Create(torn)).await.unwrap();
@@ -346,14 +351,14 @@ async fn what_cannot_be_read_goes_where_the_gate_allows_it() {
         let there = server.plane.store.get(&key, None).await.unwrap().is_some();
         assert_eq!(there, code != 200, "{gates} {options}");
         if there {
-            assert_eq!(server.get(MAPS).await.code, 500, "a list would have to show it");
+            assert_eq!(server.get(MAPS).await.code, 500, "the list contains the unreadable object");
         } else {
             assert_eq!(reply.json()["details"]["name"], "bad");
             assert_eq!(server.delete(&bad, options).await.code, 404);
             assert_eq!(server.get(MAPS).await.code, 200);
         }
     }
-    // Where it is allowed, what can be read goes the ordinary way, and collections are refused.
+    // With the gate, a valid object is deleted as usual, and delete collection rejects the option.
     let server = Server::gated("AllowUnsafeMalformedObjectDeletion=true").await;
     server.post(MAPS, held("h")).await;
     assert_eq!(server.delete(&format!("{MAPS}/h"), ignore()).await.json()["kind"], "ConfigMap");
@@ -368,7 +373,7 @@ async fn a_deletion_that_stopped_between_two_writes_is_finished_after_the_start(
     let server = Server::start().await;
     server.post(PODS, pod("cut", json!({"nodeName": "n"}))).await;
     server.post(PODS, pod("ends", json!({"nodeName": "n"}))).await;
-    // As a process leaves it that died after it had marked the pod and before it removed it.
+    // The state after a crash between marking and removing the pod.
     let key = server.plane.registry.find("", "v1", "pods").unwrap().key("a", "cut");
     let row = server.plane.store.get(&key, None).await.unwrap().unwrap();
     let mut object = kinds::entry::decode(&row.value, row.revision).unwrap();
@@ -376,7 +381,7 @@ async fn a_deletion_that_stopped_between_two_writes_is_finished_after_the_start(
     object.set_meta("deletionGracePeriodSeconds", 0);
     let marked = kinds::entry::encode(&object);
     server.plane.store.commit(&key, Op::Update(marked, row.revision)).await.unwrap();
-    // One that has time left is not cut short.
+    // A pod with remaining grace period is not deleted early.
     server.delete(&format!("{PODS}/ends"), Value::Null).await;
 
     crate::background::start(&server.plane, false, true, std::time::Duration::from_secs(3600));
@@ -385,7 +390,7 @@ async fn a_deletion_that_stopped_between_two_writes_is_finished_after_the_start(
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), gone).await.expect("it is removed");
+    tokio::time::timeout(std::time::Duration::from_secs(30), gone).await.expect("the marked pod is removed");
     assert_eq!(server.get(&format!("{PODS}/ends")).await.code, 200);
 }
 
@@ -415,7 +420,9 @@ async fn what_cannot_be_read_keeps_its_namespace_and_nothing_else() {
         }
     };
     let limit = std::time::Duration::from_secs(30);
-    let told = tokio::time::timeout(limit, told).await.expect("the namespace says what keeps it");
+    let told = tokio::time::timeout(limit, told)
+        .await
+        .expect("the namespace has a NamespaceDeletionContentFailure condition");
     assert!(told.contains("1 of pods cannot be read"), "{told}");
     for name in ["x", "y"] {
         assert_eq!(server.get(&format!("{MAPS}/{name}")).await.code, 404, "{name}");
@@ -429,5 +436,5 @@ async fn what_cannot_be_read_keeps_its_namespace_and_nothing_else() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(limit, gone).await.expect("nothing keeps it any more");
+    tokio::time::timeout(limit, gone).await.expect("the namespace is removed");
 }

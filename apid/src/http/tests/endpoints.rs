@@ -1,4 +1,4 @@
-//! Paths and methods, and what each failure is called (requirements D-EP, D-TERM, D-SVC, D-ERR).
+//! Paths, methods and error reasons (requirements D-EP, D-TERM, D-SVC, D-ERR).
 
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ async fn one_request_is_about_one_object() {
     assert_eq!(server.put(MAPS, map("x", "1")).await.code, 405);
     assert_eq!(server.merge(MAPS, json!({})).await.code, 405);
     assert_eq!(names(&server.get(MAPS).await.json()).len(), 0);
-    // What was done before a request that fails stays done.
+    // Effects of earlier requests remain after a failed request.
     assert_eq!(server.post(MAPS, map("first", "1")).await.code, 201);
     assert_eq!(server.post(MAPS, map("Not_A_Name", "1")).await.code, 422);
     assert_eq!(server.get(&format!("{MAPS}/first")).await.code, 200);
@@ -139,7 +139,7 @@ async fn subresources_of_one_object() {
     assert_eq!(scale["spec"]["replicas"], 2);
     let status = server.get(&format!("{one}/status")).await.json();
     assert_eq!((&status["kind"], &status["metadata"]["name"]), (&json!("Deployment"), &json!("d")));
-    // Each side leaves the other alone.
+    // The object and its status subresource do not change each other's fields.
     let live = server.get(&one).await.json();
     let mut changed = live.clone();
     changed["spec"]["replicas"] = json!(3);
@@ -220,7 +220,7 @@ async fn discovery_documents() {
         assert_eq!(document["kind"], kind, "{url}");
         assert!(!document[field].as_array().unwrap().is_empty(), "{url}");
     }
-    // Items are of the kind that discovery tells of their resource.
+    // List items have the kind that discovery lists for the resource.
     for entry in server.get("/api/v1").await.json()["resources"].as_array().unwrap() {
         let verbs = entry["verbs"].as_array().unwrap();
         if verbs.contains(&json!("list")) {
@@ -287,7 +287,7 @@ async fn health_endpoints_are_plain_text() {
     }
 }
 
-/// Everything of a failure's body that clients look at.
+/// Whether a response body has all fields of a failure Status that clients use.
 fn is_status(reply: &Reply) -> bool {
     let body = reply.json();
     body["kind"] == "Status"
@@ -366,7 +366,8 @@ async fn tokens_of_forgotten_versions_are_410() {
     for name in ["one", "two", "three"] {
         server.post(MAPS, map(name, "1")).await;
     }
-    // More lists than snapshots are kept: the first one's version has to come from the history.
+    // More lists than the cache keeps snapshots, so that the revision of the first one comes from the
+    // history.
     let mut tokens = Vec::new();
     let mut version = String::new();
     for i in 0..20 {
@@ -378,14 +379,14 @@ async fn tokens_of_forgotten_versions_are_410() {
         server.merge(&format!("{MAPS}/one"), json!({"data": {"k": i.to_string()}})).await;
     }
     let page = format!("{MAPS}?limit=1&continue={}", tokens[0]);
-    assert_eq!(server.get(&page).await.code, 200, "the history has it");
+    assert_eq!(server.get(&page).await.code, 200, "the store history still contains the revision");
     let now = server.plane.store.revision();
     server.plane.store.compact(now).await.unwrap();
     let gone = server.get(&page).await;
     assert_eq!((gone.code, &gone.json()["reason"]), (410, &json!("Expired")));
     let exact = format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
     assert_eq!(server.get(&exact).await.code, 410);
-    // With a limit a version without a match is meant exactly; that of the list now is at least as new.
+    // With a limit and no match, the resourceVersion is exact. A list without a limit is at least as new.
     let limited = server.get(&format!("{MAPS}?limit=1&resourceVersion={version}")).await;
     assert_eq!((limited.code, &limited.json()["reason"]), (410, &json!("Expired")));
 }

@@ -1,5 +1,6 @@
-//! The forms of answers and bodies: media types, Tables, compression, what headers say (requirements D-HDR, D-MT, D-TBL,
-//! D-GZIP).
+//! Encodings of responses and bodies (requirements D-HDR, D-MT, D-TBL, D-GZIP).
+//!
+//! Covers media types, Tables, compression and response headers.
 
 use std::io::Read as _;
 
@@ -51,7 +52,7 @@ async fn accept_is_a_list_in_order_of_preference() {
     let nothing = server.send("GET", &one, &[], "").await;
     assert_eq!(nothing.header("content-type"), json);
     let several = server.send("GET", &one, &[("accept", "image/png"), ("accept", yaml)], "").await;
-    assert_eq!(several.header("content-type"), yaml, "in two headers");
+    assert_eq!(several.header("content-type"), yaml, "two Accept headers");
     assert_eq!(get(&server, &format!("{MAPS}?watch=1"), yaml).await.code, 406, "a watch has no YAML");
 }
 
@@ -70,7 +71,7 @@ async fn answers_to_writes_take_the_form_that_is_asked_for() {
         let reply = server.send(method, url, &[json_type, ("accept", accept)], body).await;
         assert_eq!((reply.code, &reply.json()["kind"]), (code, &json!(kind)), "{method}");
     }
-    // What cannot be answered is not done.
+    // A request whose response format is not acceptable has no effect.
     for (method, url, body) in [("POST", MAPS, map("two", "1").to_string()), ("DELETE", MAPS, String::new())]
     {
         let reply = server.send(method, url, &[json_type, ("accept", "image/png")], body).await;
@@ -144,7 +145,7 @@ async fn every_resource_is_served_as_json() {
             let reply = server.get(&url).await;
             assert_eq!((reply.code, reply.header("content-type")), (200, "application/json"), "{url}");
             assert_eq!(reply.json()["kind"], resource.list_kind(), "{url}");
-            // Whatever the kind, a list of types that ends in plain JSON is answered, and a Table has two columns at least.
+            // Every kind has a Table with at least two columns.
             let accept = "application/json;as=Table;g=meta.example.test;v=v1,application/json";
             let table = get(&server, &url, accept).await.json();
             assert_eq!(
@@ -229,7 +230,7 @@ async fn tables() {
         assert_eq!(
             !event["object"]["columnDefinitions"].is_null(),
             with_columns,
-            "only the first has columns"
+            "only the first event has column definitions"
         );
     }
 
@@ -299,7 +300,7 @@ async fn large_answers_are_compressed_for_who_asks() {
             GzDecoder::new(&reply.body[..]).read_to_end(&mut text).unwrap();
             assert_eq!(text, plain.body);
             assert!(reply.body.len() < plain.body.len() / 4);
-            // In the time of the request, as it is sent.
+            // Compressed while it is sent, so the length is unknown.
             assert_eq!(reply.header("content-length"), "");
             assert_eq!(reply.header("vary"), "Accept-Encoding");
         } else {

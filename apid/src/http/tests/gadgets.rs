@@ -1,5 +1,6 @@
-//! All it takes to add a kind: its facts in one file and one line where kinds are registered. Everything else follows: a kind
-//! of this test is served, listed, described, printed, watched and stored.
+//! Adding a kind needs its definition in one file and one line of registration.
+//!
+//! apid serves, lists, describes, prints, watches and stores a kind of this test.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Server;
 
-/// The file.
+/// The definition.
 const KINDS: &[Kind] = &[Kind {
     group: "apps",
     versions: &["v1"],
@@ -53,13 +54,13 @@ fn gadget(name: &str, color: &str) -> Value {
 
 #[tokio::test]
 async fn a_kind_is_one_file_and_one_line() {
-    // The line.
+    // The registration.
     let server = Server::made_of(Arc::new(SeededChance::new(7)), &[KINDS]).await;
     for (name, color) in [("x", "red"), ("y", "blue")] {
         assert_eq!(server.post(GADGETS, gadget(name, color)).await.code, 201);
     }
 
-    // Not of a type of its own, it has no Protobuf form, as custom kinds have none.
+    // The kind has no Protobuf message of its own, like custom kinds.
     let protobuf = "application/vnd.svc.protobuf";
     let fallback = format!("{protobuf}, application/json");
     for url in [GADGETS.to_owned(), format!("{GADGETS}/x"), format!("{GADGETS}?watch=1&timeoutSeconds=1")] {
@@ -69,7 +70,7 @@ async fn a_kind_is_one_file_and_one_line() {
     }
     assert_eq!(server.send("POST", GADGETS, &[("content-type", protobuf)], "k8s").await.code, 415);
     let missing = server.send("GET", &format!("{GADGETS}/none"), &[("accept", &fallback)], "").await;
-    assert_eq!((missing.code, missing.header("content-type")), (404, protobuf), "a Status has one");
+    assert_eq!((missing.code, missing.header("content-type")), (404, protobuf), "a Protobuf Status");
 
     let listed = server.get("/apis/apps/v1").await.json();
     let entries =
@@ -98,7 +99,7 @@ async fn a_kind_is_one_file_and_one_line() {
     );
 
     let row = server.plane.store.get("apps/gadgets/a/x", None).await.unwrap();
-    assert!(row.is_some(), "it is stored under its key");
+    assert!(row.is_some(), "the object is stored under its key");
     let list = server.get(&format!("{GADGETS}?fieldSelector=data.color%3Dblue")).await.json();
     assert_eq!((&list["kind"], &list["items"][0]["metadata"]["name"]), (&json!("GadgetList"), &json!("y")));
     assert_eq!(server.get(&format!("{GADGETS}?fieldSelector=data.size%3D1")).await.code, 400);
@@ -112,7 +113,7 @@ async fn a_kind_is_one_file_and_one_line() {
     let strict = server
         .post(&format!("{GADGETS}?fieldValidation=Strict"), json!({"metadata": {"name": "z"}, "wheels": 4}))
         .await;
-    assert_eq!(strict.code, 400, "its schema is checked");
+    assert_eq!(strict.code, 400, "unknown fields are rejected");
     assert_eq!(server.delete(&format!("{GADGETS}/x"), Value::Null).await.code, 200);
     let events = server.get(&format!("{GADGETS}?watch=1&resourceVersion={since}&timeoutSeconds=1")).await;
     let types: Vec<Value> = std::str::from_utf8(&events.body)
@@ -123,5 +124,5 @@ async fn a_kind_is_one_file_and_one_line() {
     assert_eq!(types, ["MODIFIED", "DELETED"]);
 
     let plain = Server::start().await;
-    assert_eq!(plain.get(GADGETS).await.code, 404, "without the line there is none");
+    assert_eq!(plain.get(GADGETS).await.code, 404, "an unregistered kind is not found");
 }

@@ -1,4 +1,4 @@
-//! Requests with very many headers, over HTTP/1.1 and HTTP/2.
+//! Requests with too many headers, over HTTP/1.1 and HTTP/2.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use super::MAPS;
 use super::audit::Audited;
 use super::wire::serve;
 
-/// Sends a GET with header fields. -> Status code and body.
+/// Sends a GET with header fields; returns the status code and the body.
 async fn get(address: SocketAddr, version: Version, url: &str, fields: &[(&str, String)]) -> (u16, Value) {
     let mut request = Request::get(format!("http://x{url}"));
     for (name, value) in fields {

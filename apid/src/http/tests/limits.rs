@@ -1,4 +1,4 @@
-//! Bounded work: what a body, the result of a patch and a refusal may cost.
+//! Work limits: the cost of a body, of a patched object and of an error response.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{MAPS, Reply, Server, map};
 const PODS: &str = "/api/v1/namespaces/a/pods";
 const SECRETS: &str = "/api/v1/namespaces/a/secrets";
 
-/// Bytes that no refusal exceeds.
+/// Maximum size of an error response, in bytes.
 const REFUSAL_MAX: usize = 256_000;
 
 /// CPU time of this thread.
@@ -20,7 +20,7 @@ fn cpu() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// A pod with a list of containers.
+/// A pod with `count` copies of a container.
 fn pod(container: &str, count: usize) -> String {
     let containers = vec![container; count].join(",");
     format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{containers}]}}}}"#)
@@ -50,7 +50,7 @@ async fn list_of_million_empty_objects_is_refused_with_413_in_every_format() {
         let message = status["message"].as_str().unwrap();
         assert!(message.contains("split the object") && message.contains("--max-request-"), "{message}");
     }
-    // Conforming and defaulting a million containers alone would take longer, and 4 GB.
+    // Conforming and defaulting a million containers alone would exceed the time limit and need 4 GB.
     assert!(cpu() - before < Duration::from_secs(20), "{:?}", cpu() - before);
 }
 
@@ -63,7 +63,7 @@ async fn pod_of_30000_empty_containers_is_refused_with_100_causes() {
     let status = reply.json();
     assert_eq!(status["details"]["causes"].as_array().unwrap().len(), 100);
     assert!(status["message"].as_str().unwrap().ends_with(" more]"), "{}", status["message"]);
-    // 15 s in a release build when each error is compared with all before it.
+    // 15 s in a release build if each error is compared with all earlier ones.
     assert!(cpu() - before < Duration::from_secs(8), "{:?}", cpu() - before);
 }
 
@@ -124,7 +124,7 @@ async fn patch_whose_result_exceeds_the_decode_budget_is_refused_with_413() {
     assert_refused(&reply, 413);
     assert!(reply.json()["message"].as_str().unwrap().contains("--max-request-"));
 
-    // A pod and a patch within the budget: together they are not.
+    // The pod and the patch are each within the decode limit; their result is not.
     let tolerations = vec!["{}"; 30_000].join(",");
     let pod = format!(
         r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","image":"a"}}],"tolerations":[{tolerations}]}}}}"#
@@ -171,7 +171,7 @@ async fn patch_of_a_secret_that_does_not_fit_shows_no_value() {
             assert!(!body.contains("hunter2"), "{media_type}: {body}");
         }
     }
-    // Other kinds show what did not fit, within bounds.
+    // Errors of other kinds show the invalid value, truncated.
     assert_eq!(server.post(MAPS, map("m", "v")).await.code, 201);
     let reply =
         server.merge(&format!("{MAPS}/m"), json!({"data": {"k": {"shown": "x".repeat(5_000)}}})).await;
@@ -201,6 +201,6 @@ async fn object_of_20000_controllers_is_refused_in_linear_time() {
     let before = cpu();
     let reply = server.post(MAPS, json!({"metadata": {"name": "m", "ownerReferences": owners}})).await;
     assert_refused(&reply, 422);
-    // With the list of all owners rendered for each of them: minutes.
+    // Takes minutes if each error contains the list of all owners.
     assert!(cpu() - before < Duration::from_secs(8), "{:?}", cpu() - before);
 }

@@ -1,4 +1,4 @@
-//! Names and metadata, as clients see them (requirements D-NAME and D-META).
+//! Object names and metadata (requirements D-NAME and D-META).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn deployment(metadata: Value) -> Value {
     json!({"metadata": metadata, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "d"}}, "template": template}})
 }
 
-/// A name is taken once for a kind in a namespace, and free again afterwards.
+/// A name is unique per kind and namespace, and can be used again after deletion.
 #[tokio::test]
 async fn names_are_taken_once() {
     let server = Server::start().await;
@@ -36,16 +36,16 @@ async fn names_are_taken_once() {
         let again = server.post(url, body.clone()).await;
         assert_eq!((again.code, &again.json()["reason"]), (409, &json!("AlreadyExists")), "{url}");
         assert_eq!(server.delete(&format!("{url}/x"), Value::Null).await.code, 200);
-        assert!(uids.insert(uid(server.post(url, body).await)), "{url}: another object");
+        assert!(uids.insert(uid(server.post(url, body).await)), "{url}: the UID is not new");
     }
     for uid in uids {
         let parts: Vec<usize> = uid.split('-').map(str::len).collect();
         assert_eq!(parts, [8, 4, 4, 4, 12], "{uid}");
-        assert_eq!(uid.as_bytes()[14], b'4', "{uid}: of version 4");
+        assert_eq!(uid.as_bytes()[14], b'4', "{uid}: not a UUID of version 4");
     }
 }
 
-/// Draws the same suffix for a while.
+/// Generates the same suffix several times.
 struct Stuck {
     chance: SeededChance,
     draws: AtomicUsize,
@@ -58,12 +58,12 @@ impl Chance for Stuck {
 
     fn name_suffix(&self) -> String {
         let drawn = self.draws.fetch_add(1, Ordering::Relaxed);
-        // The eighth draw after the first name is another one, and then no more.
+        // The eighth attempt after the first name yields a new suffix; later attempts do not.
         if drawn == 8 { "zzzzz".to_owned() } else { "bbbbb".to_owned() }
     }
 }
 
-/// A generated name that is taken is drawn again, seven times.
+/// The server generates a new name on a collision, at most seven times.
 #[tokio::test]
 async fn generated_names_are_drawn_again() {
     let chance = Arc::new(Stuck { chance: SeededChance::new(3), draws: AtomicUsize::new(0) });
@@ -84,14 +84,14 @@ async fn generated_names_are_drawn_again() {
         (&json!("chosen"), &json!("gen-"))
     );
     let long = json!({"metadata": {"generateName": "l".repeat(80)}});
-    assert_eq!(name(&server.post(MAPS, long).await).len(), 63, "a long prefix is cut");
+    assert_eq!(name(&server.post(MAPS, long).await).len(), 63, "a long prefix is truncated");
     assert_eq!(
         causes(&server.post(MAPS, json!({"metadata": {"generateName": "Oops_"}})).await),
         ["metadata.generateName", "metadata.name"]
     );
 }
 
-/// What each kind of name may look like.
+/// The name format of each kind.
 #[tokio::test]
 async fn names_have_the_form_of_their_kind() {
     let server = Server::start().await;
@@ -123,7 +123,7 @@ async fn names_have_the_form_of_their_kind() {
     assert_eq!((none.code, causes(&none)), (422, vec!["metadata.name".to_owned()]));
 }
 
-/// Every resource says whether it lives in namespaces, and is reached only there.
+/// Every resource has a scope in discovery and is served only in that scope.
 #[tokio::test]
 async fn resources_are_reached_in_their_scope() {
     let server = Server::start().await;
@@ -164,7 +164,7 @@ async fn resources_are_reached_in_their_scope() {
     assert_eq!(namespace["spec"]["finalizers"], json!([server.plane.names.api_service]));
 }
 
-/// What a PUT to a missing name does depends on the kind.
+/// Update of a missing object creates it for some kinds.
 #[tokio::test]
 async fn some_kinds_come_to_be_by_an_update() {
     let server = Server::start().await;
@@ -191,12 +191,12 @@ async fn some_kinds_come_to_be_by_an_update() {
         if code == 201 {
             let url = format!("{url}/x");
             let found = server.get(&url).await.json();
-            assert_eq!(server.put(&url, found).await.code, 200, "an existing one is updated");
+            assert_eq!(server.put(&url, found).await.code, 200, "update of an existing object");
         }
     }
 }
 
-/// What the server sets and clients cannot: who says otherwise is ignored or refused.
+/// Fields that the server sets: values from clients are ignored or rejected.
 #[tokio::test]
 async fn fields_of_the_server() {
     let server = Server::start().await;
@@ -240,7 +240,7 @@ async fn fields_of_the_server() {
     }
     assert_eq!(server.put(&url, with("uid", "other")).await.code, 409);
     let now = server.get(&url).await.json();
-    assert_ne!(now["metadata"]["resourceVersion"], version.as_str(), "a write makes another version");
+    assert_ne!(now["metadata"]["resourceVersion"], version.as_str(), "a write changes the resourceVersion");
     assert_eq!(now["metadata"]["uid"], made["metadata"]["uid"]);
 
     let refused = server.post(MAPS, json!({"metadata": {"name": "y", "resourceVersion": "7"}})).await;
@@ -250,7 +250,7 @@ async fn fields_of_the_server() {
     assert_eq!(named["apiVersion"], "apps/v1");
 }
 
-/// A write that changes nothing has no version of its own, and nobody is told.
+/// A write without changes creates no revision and no event.
 #[tokio::test]
 async fn a_write_that_changes_nothing_is_none() {
     let server = Server::start().await;
@@ -269,7 +269,7 @@ async fn a_write_that_changes_nothing_is_none() {
     assert_eq!(events.body, "");
 }
 
-/// Labels, annotations, finalizers and owners: types and limits.
+/// Labels, annotations, finalizers and owner references: types and limits.
 #[tokio::test]
 async fn metadata_has_its_form() {
     let server = Server::start().await;
@@ -321,7 +321,7 @@ fn metadata_fields(body: &Value) -> Vec<&str> {
     fields.map(String::as_str).filter(|field| *field != "generateName").collect()
 }
 
-/// The generation counts what is asked for, not what is reported.
+/// The generation counts changes of the spec, not of the status.
 #[tokio::test]
 async fn generations_count_specs() {
     let server = Server::start().await;
@@ -351,7 +351,7 @@ async fn generations_count_specs() {
     );
 }
 
-/// Finalizers are a list that many share: nobody's order counts.
+/// Finalizers are a set; their order does not matter.
 #[tokio::test]
 async fn finalizers_go_in_any_order() {
     let server = Server::start().await;
@@ -371,10 +371,14 @@ async fn finalizers_go_in_any_order() {
     assert_eq!(
         server.get(&url).await.json()["metadata"]["deletionTimestamp"],
         first,
-        "a second delete changes nothing"
+        "a second delete keeps the deletion timestamp"
     );
     let cleared = server.merge(&url, json!({"metadata": {"deletionTimestamp": null}})).await;
-    assert_eq!(cleared.json()["metadata"]["deletionTimestamp"], first, "and no client can take it back");
+    assert_eq!(
+        cleared.json()["metadata"]["deletionTimestamp"],
+        first,
+        "clients cannot clear the deletion timestamp"
+    );
 
     let added = server.merge(&url, finalizers(json!(["a.b/three", "a.b/one", "a.b/two", "a.b/four"]))).await;
     assert_eq!((added.code, &causes(&added)[0]), (422, &"metadata.finalizers".to_owned()));
@@ -384,7 +388,7 @@ async fn finalizers_go_in_any_order() {
     assert_eq!(server.get(&url).await.code, 404);
 }
 
-/// What is no object has no name, is not listed and not applied to.
+/// Responses without an object have no name, and reviews support neither list nor apply.
 #[tokio::test]
 async fn what_is_no_object_has_no_name() {
     let server = Server::start().await;

@@ -1,4 +1,5 @@
-//! Requests to the handler in this process: no socket, the memory engine, and authority as a test says.
+//! In-process requests to the handler, without a socket, with the memory engine and a configurable
+//! authorizer.
 
 mod api_versions;
 mod apply;
@@ -52,17 +53,17 @@ use crate::background::AdmissionWrites;
 use crate::plane::{Cache, Health, Parts, Plane};
 use crate::verbs::{Surroundings, TokenKey};
 
-/// How long requests may take.
+/// The default request timeout.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A server without a socket, under the neutral names.
+/// A server without a socket, with the neutral names preset.
 pub(super) struct Server {
     api: Api,
     pub(super) plane: Arc<Plane>,
     pub(super) stop: watch::Sender<bool>,
 }
 
-/// An answer, read to its end.
+/// A complete response.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) code: u16,
@@ -71,7 +72,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// The body as JSON; null when it is none.
+    /// The body as JSON; null if it is not JSON.
     pub(super) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
@@ -82,12 +83,12 @@ impl Reply {
 }
 
 impl Server {
-    /// Everybody may do everything; the namespaces `a` and `b` are there.
+    /// Starts a server that allows every request, with the namespaces `a` and `b`.
     pub(super) async fn start() -> Self {
         Server::gated("").await
     }
 
-    /// As [`Server::start`], with feature gates.
+    /// Like [`Server::start`], with feature gates.
     pub(super) async fn gated(gates: &str) -> Self {
         Server::made(|clock| Auth::open_to_all(clock), AuditLog::off(), gates).await.with_namespaces().await
     }
@@ -95,7 +96,7 @@ impl Server {
     async fn with_namespaces(self) -> Self {
         for name in ["a", "b"] {
             assert_eq!(self.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.code, 201);
-            // The loop that makes it does not run here, and pods need it.
+            // The controller that creates it does not run here; pods require it.
             let accounts = format!("/api/v1/namespaces/{name}/serviceaccounts");
             assert_eq!(self.post(&accounts, json!({"metadata": {"name": "default"}})).await.code, 201);
         }
@@ -110,7 +111,7 @@ impl Server {
         Server::of(auth, audit, gates, Arc::new(SeededChance::new(7)), &[], Limits::default(), MINUTE).await
     }
 
-    /// As [`Server::start`], with chance and further kinds as a test says.
+    /// Like [`Server::start`], with another random source and additional kinds.
     pub(super) async fn made_of(chance: Arc<dyn Chance>, kinds: &[&'static [Kind]]) -> Self {
         Server::of(
             |clock| Auth::open_to_all(clock),
@@ -126,7 +127,7 @@ impl Server {
         .await
     }
 
-    /// As [`Server::start`], with a cache of other bounds.
+    /// Like [`Server::start`], with other cache limits.
     pub(super) async fn bounded(limits: Limits) -> Self {
         let chance = Arc::new(SeededChance::new(7));
         Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, &[], limits, MINUTE)
@@ -135,7 +136,7 @@ impl Server {
             .await
     }
 
-    /// As [`Server::start`], with so much time for a request.
+    /// Like [`Server::start`], with another request timeout.
     pub(super) async fn hurried(time: Duration) -> Self {
         let chance = Arc::new(SeededChance::new(7));
         let limits = Limits::default();

@@ -1,4 +1,4 @@
-//! Objects come, change and go; whatever else is sent is refused with the right Status.
+//! Object life cycle, and the Status of invalid requests.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn an_object_lives_its_life() {
     assert_eq!(
         (same.code, &same.json()["metadata"]["resourceVersion"]),
         (200, &version),
-        "a write that changes nothing"
+        "update without changes keeps the resourceVersion"
     );
 
     let mut changed = created.json();
@@ -116,7 +116,7 @@ async fn what_is_wrong_is_said() {
         ("GET", "/api/v1/namespaces/a/configmaps/none", "", 404, "NotFound"),
         ("GET", "/api/v1/namespaces/a/nosuch", "", 404, "NotFound"),
         ("GET", "/api/v1/configmaps/one", "", 404, "NotFound"),
-        // `b` is there: a namespace is reached by its own path alone.
+        // The namespace `b` exists, but only its own path serves it.
         ("GET", "/api/v1/namespaces/a/namespaces/b", "", 404, "NotFound"),
         ("DELETE", "/api/v1/namespaces/a/namespaces/b", "", 404, "NotFound"),
         ("GET", "/api/v1/namespaces/a/namespaces", "", 404, "NotFound"),
@@ -185,7 +185,7 @@ async fn a_request_that_nobody_waits_for_any_more_is_audited() {
     let file = directory.path().join("audit.log");
     let audit = AuditLog::open(file.to_str().unwrap()).unwrap();
     let server = Server::audited(|clock| Auth::open_to_all(clock), audit).await;
-    // It waits for the version to come.
+    // The request waits for a future revision.
     let request = server.open("GET", "/api/v1/namespaces?resourceVersion=100000&left", &[], "".into());
     assert!(tokio::time::timeout(Duration::from_millis(50), request).await.is_err());
     let whole = server.get("/api/v1/namespaces?stayed").await;
@@ -195,7 +195,7 @@ async fn a_request_that_nobody_waits_for_any_more_is_audited() {
     let about = |what: &str| lines.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
     assert_eq!(about("?stayed").len(), 1, "{lines}");
     let left = about("&left");
-    assert!(left.len() == 1 && left[0].contains("the client went away"), "{lines}");
+    assert!(left.len() == 1 && left[0].contains("the client disconnected"), "{lines}");
 }
 
 #[tokio::test]

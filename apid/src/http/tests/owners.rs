@@ -1,16 +1,16 @@
-//! `metadata.managedFields`: who owns which field after writes of all kinds.
+//! `metadata.managedFields`: field ownership after all kinds of writes.
 
 use serde_json::{Value, json};
 
 use super::{MAPS, Server, map};
 
-/// The entry of a manager and an operation.
+/// Returns the entry of a manager and an operation.
 pub(super) fn entry(object: &Value, manager: &str, operation: &str) -> Option<Value> {
     let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     entries.into_iter().find(|entry| entry["manager"] == manager && entry["operation"] == operation)
 }
 
-/// What a manager owns, whatever its operation; null when it owns nothing.
+/// Returns the fields of a manager with any operation; null without an entry.
 pub(super) fn owned(object: &Value, manager: &str) -> Value {
     let found = ["Apply", "Update"].iter().find_map(|operation| entry(object, manager, operation));
     found.map_or(Value::Null, |entry| entry["fieldsV1"].clone())
@@ -33,11 +33,11 @@ async fn every_write_says_who_made_it() {
         *only,
         json!({"manager": "m1", "operation": "Update", "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1",
             "fieldsV1": {"f:data": {".": {}, "f:k": {}}}}),
-        "nobody owns the name and the rest of the bookkeeping"
+        "metadata set by the server has no owner"
     );
     assert_eq!(time, created["metadata"]["creationTimestamp"]);
 
-    // By query, by program, by neither; by PUT and by patch.
+    // Manager from the query, from the User-Agent, or neither; with PUT and with patch.
     let mut body = created.clone();
     body["data"]["l"] = json!("1");
     let headers = [("content-type", "application/json"), ("user-agent", "tool/v1.2 (x)")];
@@ -46,18 +46,18 @@ async fn every_write_says_who_made_it() {
     let patched =
         server.merge(&format!("{one}?fieldManager=m3"), json!({"data": {"k": "3", "l": null}})).await.json();
     assert_eq!(owned(&patched, "m3"), json!({"f:data": {"f:k": {}}}));
-    assert_eq!(owned(&patched, "m1"), json!({"f:data": {}}), "who changes a value takes it");
-    assert_eq!(managers(&patched), ["m1", "m3"], "who owns nothing has no entry");
+    assert_eq!(owned(&patched, "m1"), json!({"f:data": {}}), "changing a value transfers its ownership");
+    assert_eq!(managers(&patched), ["m1", "m3"], "a manager without fields has no entry");
     let nameless = server.merge(&one, json!({"data": {"x": "1"}})).await.json();
     assert_eq!(owned(&nameless, "unknown"), json!({"f:data": {"f:x": {}}}));
 
-    // A client that does not know owners drops them, and they stay.
+    // If a client drops managedFields, the server restores them.
     let mut body = nameless.clone();
     body["metadata"].as_object_mut().unwrap().remove("managedFields");
     let put = server.put(&one, body).await.json();
-    assert_eq!(put, nameless, "nothing changed, so nothing was written");
+    assert_eq!(put, nameless, "the object is unchanged");
 
-    // What a PUT leaves out is gone, and so is its owner.
+    // A PUT removes missing fields and their ownership.
     let mut body = nameless;
     body["data"].as_object_mut().unwrap().remove("x");
     let put = server.put(&one, body).await.json();
@@ -90,7 +90,7 @@ async fn a_part_has_owners_of_its_own() {
         "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "a", "image": "a:1"}]}}},
         "status": {"observedGeneration": 7}});
     let created = server.post(&format!("{all}?fieldManager=author"), body).await.json();
-    assert_eq!(owned(&created, "author").get("f:status"), None, "the author does not write the status");
+    assert_eq!(owned(&created, "author").get("f:status"), None, "create does not write the status");
     let status = format!("{all}/web/status");
     let patched = server
         .merge(&format!("{status}?fieldManager=c"), json!({"status": {"observedGeneration": 1}}))
@@ -111,9 +111,9 @@ async fn a_part_has_owners_of_its_own() {
     assert_eq!(applied["status"], json!({"observedGeneration": 1, "replicas": 2}));
     let missing = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}});
     let missing = server.apply_with(&format!("{all}/x/status"), "a", "", &missing).await;
-    assert_eq!(missing.code, 404, "a part does not come to be by itself");
+    assert_eq!(missing.code, 404, "apply to a subresource of a missing object");
 
-    // Owners are not rewritten through a part.
+    // A subresource cannot change managedFields.
     let same = server.merge(&status, json!({"metadata": {"managedFields": [{}]}})).await.json();
     assert_eq!(same["metadata"]["managedFields"], applied["metadata"]["managedFields"]);
 }
@@ -126,7 +126,7 @@ async fn owners_are_forgotten_on_request() {
     for way in ["merge", "put", "json"] {
         server.delete(&one, Value::Null).await;
         let created = server.post(&format!("{MAPS}?fieldManager=m1"), map("one", "1")).await.json();
-        // An empty list asks for nothing.
+        // An empty list does not reset managedFields.
         let kept = server.merge(&one, json!({"metadata": {"managedFields": []}})).await.json();
         assert_eq!(kept["metadata"]["managedFields"], created["metadata"]["managedFields"]);
         let reply = match way {
@@ -143,7 +143,7 @@ async fn owners_are_forgotten_on_request() {
         };
         assert_eq!((way, reply.code), (way, 200));
         assert_eq!(server.get(&one).await.json()["metadata"].get("managedFields"), None, "{way}");
-        // Nobody is put down as the owner of what was there.
+        // After a reset, existing fields get no owner.
         let changed = server.merge(&one, json!({"data": {"x": "1"}})).await.json();
         assert_eq!(managers(&changed), [""; 0], "{way}");
     }
@@ -151,7 +151,7 @@ async fn owners_are_forgotten_on_request() {
     body["metadata"]["managedFields"] = json!([{}]);
     body["data"]["x"] = json!("2");
     let put = server.put(&format!("{one}?fieldManager=m2"), body).await.json();
-    assert_eq!(managers(&put), ["m2"], "forgotten first, then what the same request changes is its own");
+    assert_eq!(managers(&put), ["m2"], "the reset precedes the changes of the same request");
     assert_eq!(owned(&put, "m2"), json!({"f:data": {"f:x": {}}}));
 }
 
@@ -168,7 +168,7 @@ async fn owners_can_be_rewritten_and_are_checked() {
         entry(&put, "new", "Apply").unwrap()["fieldsV1"],
         created["metadata"]["managedFields"][0]["fieldsV1"]
     );
-    // What cannot be read is not taken.
+    // Invalid entries are ignored.
     for broken in [
         json!([{"manager": "x", "operation": "Steal", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}]),
         json!([{"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"data": {}}}]),
@@ -194,7 +194,7 @@ async fn old_updaters_are_put_together() {
     assert!(managers(&capped).contains(&"ancient-changes") && managers(&capped).contains(&"m10"), "{capped}");
     let applied =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"z": "1"}});
-    assert_eq!(managers(&server.apply(&one, "m11", applied).await).len(), 11, "appliers are not counted");
+    assert_eq!(managers(&server.apply(&one, "m11", applied).await).len(), 11, "Apply entries do not count");
 }
 
 #[tokio::test]
@@ -219,7 +219,11 @@ async fn the_number_of_a_scale_is_owned_in_its_object() {
     let of = |replicas: u32| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}, "spec": {"replicas": replicas}});
     let replicas = json!({"f:spec": {"f:replicas": {}}});
 
-    assert_eq!(server.apply_with(&scale, "scaler", "", &intent).await.code, 400, "another kind");
+    assert_eq!(
+        server.apply_with(&scale, "scaler", "", &intent).await.code,
+        400,
+        "configuration of another kind"
+    );
     let refused = server.apply_with(&scale, "scaler", "", &of(5)).await;
     assert_eq!(
         (refused.code, &refused.json()["details"]["causes"][0]["field"]),
@@ -228,7 +232,7 @@ async fn the_number_of_a_scale_is_owned_in_its_object() {
     );
     let shared = server.apply(&scale, "scaler", of(2)).await;
     assert_eq!((&shared["kind"], &shared["spec"]), (&json!("Scale"), &json!({"replicas": 2})));
-    assert_eq!(shared["metadata"].get("managedFields"), None, "a Scale shows no owners");
+    assert_eq!(shared["metadata"].get("managedFields"), None, "a Scale has no managedFields");
     let object = server.get(web).await.json();
     let part = entry(&object, "scaler", "Apply").unwrap();
     assert_eq!(
@@ -272,14 +276,14 @@ async fn owners_are_told_in_all_versions_of_a_kind() {
         server.apply(&path("v1"), "one", intent("v1", json!({"maxReplicas": 3, "minReplicas": 2}))).await;
     assert_eq!(entry(&shared, "one", "Apply").unwrap()["apiVersion"], "autoscaling/v1");
     assert_eq!(entry(&shared, "two", "Apply").unwrap()["apiVersion"], "autoscaling/v2");
-    // A manager has one entry, and what it gives up in another version is given up.
+    // A manager has one entry. Applying in another version removes the fields that it no longer applies.
     let moved = server.apply(&path("v2"), "one", intent("v2", json!({"maxReplicas": 3}))).await;
     assert_eq!(entry(&moved, "one", "Apply").unwrap()["apiVersion"], "autoscaling/v2");
-    assert_eq!(moved["spec"]["minReplicas"], 1, "back to its default");
+    assert_eq!(moved["spec"]["minReplicas"], 1, "a field without owner returns to its default");
     let written = server
         .merge(&format!("{}?fieldManager=hand", path("v1")), json!({"spec": {"maxReplicas": 9}}))
         .await
         .json();
     assert_eq!(owned(&written, "hand"), json!({"f:spec": {"f:maxReplicas": {}}}));
-    assert_eq!(owned(&written, "one"), Value::Null, "who changes it in one version takes it in all");
+    assert_eq!(owned(&written, "one"), Value::Null, "ownership changes in all versions");
 }

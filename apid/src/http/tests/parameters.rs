@@ -1,10 +1,10 @@
-//! Query parameters, each on the verbs it applies to (requirements D-QP, D-DRY, D-FV).
+//! Query parameters, with the verbs they apply to (requirements D-QP, D-DRY, D-FV).
 
 use serde_json::{Value, json};
 
 use super::{MAPS, Reply, Server, map};
 
-/// Texts of the `Warning` headers.
+/// Returns the `Warning` headers.
 fn warnings(reply: &Reply) -> Vec<&str> {
     reply.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect()
 }
@@ -68,7 +68,7 @@ async fn parameters_of_reads() {
         (MAPS, "fieldSelector=metadata.namespace%3Db".to_owned(), 200, "items: 0"),
         (MAPS, "fieldSelector=data.k%3Dx".to_owned(), 400, "reason: BadRequest"),
         (MAPS, "fieldSelector=metadata.name".to_owned(), 400, "reason: BadRequest"),
-        // What means nothing is not looked at.
+        // Unknown parameters are ignored.
         (MAPS, "nothing=1&fieldValidation=Nope".to_owned(), 200, "items: 3"),
     ] {
         let reply = server.get(&format!("{url}?{query}")).await;
@@ -144,7 +144,7 @@ async fn pretty_is_a_flag_of_every_request() {
     }
     let protobuf = [("accept", "application/vnd.svc.protobuf")];
     let reply = server.send("GET", &format!("{MAPS}?pretty"), &protobuf, "").await;
-    assert!(reply.body.starts_with(b"k8s\0"), "means nothing to other forms");
+    assert!(reply.body.starts_with(b"k8s\0"), "`pretty` has no effect on Protobuf");
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn dry_runs_do_all_but_store() {
     let deleted = server.delete(&format!("{MAPS}/held?dryRun=All"), json!(null)).await;
     assert!(deleted.code == 200 && deleted.json()["metadata"]["deletionTimestamp"].is_string());
     assert!(server.get(&format!("{MAPS}/held")).await.json()["metadata"].get("deletionTimestamp").is_none());
-    // Of all this watchers hear only what was stored.
+    // Watches get no events of dry runs.
     let reply = server.get(&format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={watch}")).await;
     let events = reply.body.split(|b| *b == b'\n').filter(|line| !line.is_empty());
     let events: Vec<Value> = events.map(|line| serde_json::from_slice(line).unwrap()).collect();
@@ -213,7 +213,9 @@ async fn dry_runs_do_all_but_store() {
     assert_eq!(told, [("ADDED", "one"), ("DELETED", "one"), ("ADDED", "one"), ("ADDED", "held")]);
 }
 
-/// One bad body in each form: an unknown field at the top, one within, one in metadata, and a duplicate.
+/// An invalid body per format.
+///
+/// It has unknown fields at the top, nested and in metadata, and a duplicate field.
 const JSON: &str = r#"{"metadata":{"name":"f","nope":1},"spec":{"foo":1,"containers":[{"name":"c","image":"i","bar":{}}],"nodeName":"a","nodeName":"b"}}"#;
 const YAML: &str = "metadata: {name: f, nope: 1}\nspec:\n  foo: 1\n  containers:\n  - {name: c, image: i, bar: {}}\n  nodeName: a\n  nodeName: b\n";
 
@@ -249,7 +251,7 @@ async fn fields_that_are_not_known_or_twice() {
             told.sort_unstable();
             assert_eq!(told, if warns { texts.clone() } else { Vec::new() }, "{media_type} {query}");
             let stored = server.get(&format!("{pods}/f")).await.json();
-            assert_eq!(stored["spec"]["nodeName"], "b", "the last one counts");
+            assert_eq!(stored["spec"]["nodeName"], "b", "the last duplicate wins");
             assert!(stored["spec"].get("foo").is_none() && stored["metadata"].get("nope").is_none());
             delete().await;
         }
@@ -264,7 +266,7 @@ async fn fields_that_are_not_known_or_twice() {
             assert_eq!((reply.code, &reply.json()["reason"]), (422, &json!("Invalid")), "{value}");
         }
     }
-    // Types are always checked.
+    // Type errors are rejected in every mode.
     for mode in ["Ignore", "Warn", "Strict"] {
         let reply = server
             .post(&format!("{MAPS}?fieldValidation={mode}"), json!({"metadata": {"name": "t"}, "data": 5}))

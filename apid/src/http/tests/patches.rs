@@ -1,4 +1,4 @@
-//! The patch types: what each does to an object, and what is refused.
+//! Patch types: their effect on objects, and invalid patches.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ impl Server {
         self.send("PATCH", url, &[("content-type", &media_type)], body.to_string()).await
     }
 
-    /// A Deployment of two containers.
+    /// Creates a Deployment with two containers.
     async fn deployment(&self) {
         let body = json!({"metadata": {"name": "web", "finalizers": ["example.test/a", "example.test/b"]}, "spec": {
             "selector": {"matchLabels": {"app": "web"}},
@@ -23,7 +23,7 @@ impl Server {
         assert_eq!(reply.code, 201, "{reply:?}");
     }
 
-    /// Strategic merge of the template's spec.
+    /// Applies a strategic merge patch to the pod template spec.
     async fn strategic(&self, spec: Value) -> Value {
         let body = json!({"spec": {"template": {"spec": spec}}});
         let reply = self.patch(DEPLOYMENT, "strategic-merge-patch", &body).await;
@@ -69,7 +69,7 @@ async fn operations_of_json_patch() {
             422,
         ),
         (json!([{"op": "remove", "path": "/data/none"}]), 422),
-        // Under the neutral names as the RFC says it.
+        // With the neutral preset, as in the RFC.
         (json!([{"op": "replace", "path": "/data/none", "value": "1"}]), 422),
         (json!([{"op": "increment", "path": "/data/b"}]), 422),
         (json!([{"op": "replace", "path": "/kind", "value": "Secret"}]), 400),
@@ -82,7 +82,7 @@ async fn operations_of_json_patch() {
         assert_eq!(reply.code, code, "{:.200} {reply:?}", patch.to_string());
         assert_eq!(reply.json()["kind"], "Status");
     }
-    assert_eq!(server.get(&one).await.body, before, "all operations or none");
+    assert_eq!(server.get(&one).await.body, before, "a failed patch has no effect");
 }
 
 #[tokio::test]
@@ -95,13 +95,13 @@ async fn a_merge_patch_replaces_lists_and_removes_nulls() {
     let patched = server.merge(&one, patch).await.json();
     assert_eq!(patched["data"], json!({"b": "2", "c": "3"}));
     assert_eq!(patched["metadata"]["finalizers"], json!(["example.test/b"]));
-    assert_eq!(patched["metadata"]["labels"], json!({"l": "1"}), "what it does not name stays");
+    assert_eq!(patched["metadata"]["labels"], json!({"l": "1"}), "fields outside the patch are kept");
     for wrong in ["[]", "3", "\"x\"", "{", ""] {
         let reply =
             server.send("PATCH", &one, &[("content-type", "application/merge-patch+json")], wrong).await;
         assert_eq!(reply.code, 400, "{wrong}: {reply:?}");
     }
-    assert_eq!(server.merge(&one, json!({"data": {"a": 1}})).await.code, 422, "a value of another type");
+    assert_eq!(server.merge(&one, json!({"data": {"a": 1}})).await.code, 422, "a value of the wrong type");
     assert_eq!(server.merge(&format!("{MAPS}/none"), json!({})).await.code, 404);
 }
 
@@ -109,7 +109,7 @@ async fn a_merge_patch_replaces_lists_and_removes_nulls() {
 async fn a_strategic_merge_knows_the_lists() {
     let server = Server::start().await;
     server.deployment().await;
-    // Merged by name; what is new comes first; lists that do not merge are replaced.
+    // Containers merge by name, new ones first; lists without a merge key are replaced.
     let spec = server
         .strategic(
             json!({"containers": [{"name": "app", "args": ["-b"]}, {"name": "new", "image": "new:1"}]}),
@@ -120,7 +120,7 @@ async fn a_strategic_merge_knows_the_lists() {
         (&spec["containers"][0]["args"], &spec["containers"][0]["image"]),
         (&json!(["-b"]), &json!("app:1"))
     );
-    // Items go by their key, and orders are kept.
+    // Items are deleted by key, and the order directive is respected.
     let spec = server
         .strategic(json!({
             "$setElementOrder/containers": [{"name": "side"}, {"name": "app"}],
@@ -129,7 +129,7 @@ async fn a_strategic_merge_knows_the_lists() {
         .await;
     assert_eq!(names(&spec["containers"]), ["side", "app"]);
     assert_eq!(spec["containers"][1]["image"], "app:2");
-    // A list, a map and a value of a map instead of what was there.
+    // `$patch: replace` and `$retainKeys` replace a list, a map and a value in a map.
     let spec = server
         .strategic(json!({"containers": [{"$patch": "replace"}, {"name": "only", "image": "only:1"}]}))
         .await;
@@ -141,7 +141,7 @@ async fn a_strategic_merge_knows_the_lists() {
     let volume = json!([{"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "m"}}]);
     let spec = server.strategic(json!({"volumes": volume})).await;
     assert_eq!(spec["volumes"], json!([{"name": "v", "configMap": {"name": "m", "defaultMode": 420}}]));
-    // A list of values merges as a set.
+    // A list of primitives merges as a set.
     let added = server
         .patch(DEPLOYMENT, "strategic-merge-patch", &json!({"metadata": {"finalizers": ["example.test/c"]}}))
         .await;
@@ -150,7 +150,7 @@ async fn a_strategic_merge_knows_the_lists() {
         json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.test/a", "example.test/c"]}});
     let gone = server.patch(DEPLOYMENT, "strategic-merge-patch", &gone).await;
     assert_eq!(gone.json()["metadata"]["finalizers"], json!(["example.test/b"]));
-    // What it does not name stays.
+    // Fields that the patch does not name are kept.
     assert_eq!(gone.json()["spec"]["selector"], json!({"matchLabels": {"app": "web"}}));
 }
 
@@ -173,13 +173,13 @@ async fn versions_in_patches_are_conditions() {
     let server = Server::start().await;
     let old = server.post(MAPS, map("one", "1")).await.json()["metadata"]["resourceVersion"].clone();
     let one = format!("{MAPS}/one");
-    // None is needed.
+    // No resourceVersion is required.
     for kind in ["merge-patch", "strategic-merge-patch"] {
         assert_eq!(server.patch(&one, kind, &json!({"data": {kind: "1"}})).await.code, 200);
     }
     let patch = json!([{"op": "add", "path": "/data/json", "value": "1"}]);
     assert_eq!(server.patch(&one, "json-patch", &patch).await.code, 200);
-    // A stale one is a conflict; the current one is not, and nor is a test of it.
+    // A stale resourceVersion is a conflict. The current one succeeds, also as a `test` operation.
     let with = |version: &Value| json!({"metadata": {"resourceVersion": version}, "data": {"x": version}});
     for kind in ["merge-patch", "strategic-merge-patch"] {
         let stale = server.patch(&one, kind, &with(&old)).await;
@@ -243,5 +243,5 @@ async fn patches_of_other_types_are_415() {
         200
     );
     let forced = server.send("PATCH", &format!("{one}&force=true"), &[("content-type", merge)], "{}").await;
-    assert_eq!(forced.code, 422, "force is for apply alone");
+    assert_eq!(forced.code, 422, "`force` is valid only for apply");
 }

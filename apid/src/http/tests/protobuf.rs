@@ -1,4 +1,4 @@
-//! Protobuf as clients read and write it: with messages declared here, by the published numbers.
+//! Protobuf requests and responses, with messages declared here by their published field numbers.
 
 use std::collections::BTreeMap;
 
@@ -102,7 +102,7 @@ struct RawExtension {
     raw: Option<Vec<u8>>,
 }
 
-/// Type and message of a body in its envelope.
+/// Returns apiVersion, kind and message of a body in its envelope.
 fn open(body: &[u8]) -> (String, String, Vec<u8>) {
     let unknown = Unknown::decode(body.strip_prefix(&MAGIC).expect("magic bytes")).unwrap();
     assert_eq!(unknown.content_encoding.unwrap_or_default(), "");
@@ -124,7 +124,7 @@ async fn get(server: &Server, url: &str, accept: &str) -> Reply {
     server.send("GET", url, &[("accept", accept)], "").await
 }
 
-/// The tree that a body in its envelope is.
+/// Decodes a body in its envelope to a JSON tree.
 fn tree(body: &[u8], schema: &str) -> Value {
     let (api_version, kind, raw) = open(body);
     let schema = Schema::of(schema).unwrap();
@@ -161,7 +161,7 @@ async fn an_object_in_its_envelope() {
     assert_eq!(json!(meta.labels), json["metadata"]["labels"]);
     let created = meta.creation_timestamp.unwrap();
     assert!(created.seconds.unwrap() > 1_700_000_000 && created.nanos == Some(0));
-    // Nothing is lost that these few messages do not declare.
+    // Also fields that the messages of this test do not declare.
     assert_eq!(tree(&reply.body, "core/v1.ConfigMap"), json);
     let head = server.send("HEAD", &one, &[("accept", PROTOBUF)], "").await;
     assert_eq!(head.header("content-length"), reply.body.len().to_string());
@@ -212,7 +212,7 @@ async fn lists_and_parts_of_objects() {
     for name in ["a", "b", "c"] {
         server.post(MAPS, map(name, name)).await;
     }
-    // Twice: what is kept of the first time is what the second one tells.
+    // Twice: the second response comes from the message cache.
     for _ in 0..2 {
         let reply = get(&server, MAPS, "application/vnd.svc.protobuf, application/json").await;
         let (api_version, kind, raw) = open(&reply.body);
@@ -305,7 +305,7 @@ async fn a_watch_is_a_stream_of_frames() {
         .map(|(_, object)| object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap())
         .collect();
     assert!(versions[..3].is_sorted_by(|a, b| a < b) && versions[3] >= versions[2], "{versions:?}");
-    // The same events as JSON, version by version.
+    // The same events as JSON, compared by resourceVersion.
     let since = versions[0];
     let json = server.get(&format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={since}")).await;
     let lines = json.body.split(|b| *b == b'\n').filter(|line| !line.is_empty());
@@ -317,7 +317,7 @@ async fn a_watch_is_a_stream_of_frames() {
     assert_eq!((expired.code, open(&expired.body).1.as_str()), (500, "Status"));
 }
 
-/// Type and object of each frame.
+/// Returns type and object of each frame.
 fn frames(mut rest: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut frames = Vec::new();
     while let Some((length, after)) = rest.split_first_chunk::<4>() {

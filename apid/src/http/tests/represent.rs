@@ -1,4 +1,4 @@
-//! Pieces of lists and objects, compared with encoders that make a whole document at once.
+//! Chunked lists and objects, compared with a reference model that encodes whole documents.
 
 use apimachinery::codec;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::http::chunks::{Beginning, Gzip, ROOM, whole};
 use crate::http::tests::{MAPS, Server, map};
 use crate::verbs::envelope;
 
-/// The oracle: all of a list at once, slowly.
+/// The reference model: encodes a whole list at once.
 impl Representation {
     fn oracle_list(&self, listed: &Listed) -> Vec<u8> {
         let metadata = list_metadata(listed);
@@ -107,7 +107,7 @@ impl Representation {
         }
     }
 
-    /// JSON as the client wants it.
+    /// Encodes JSON in the requested format.
     fn oracle_encode(&self, json: Vec<u8>) -> Vec<u8> {
         if self.format == Format::Json && !self.pretty {
             return json;
@@ -127,7 +127,7 @@ impl Representation {
 
 const PROTOBUF: Format = Format::Protobuf("application/vnd.svc.protobuf");
 
-/// Every format of every shape of a kind.
+/// Returns all formats and shapes of a kind.
 fn representations(server: &Server, resource: &Arc<Resource>, version: &str) -> Vec<Representation> {
     let mut all = Vec::new();
     for (format, pretty) in [
@@ -156,7 +156,7 @@ fn representations(server: &Server, resource: &Arc<Resource>, version: &str) -> 
     all
 }
 
-/// The cached objects of a collection in the namespace `a`.
+/// Returns cached objects of a collection in the namespace `a`.
 async fn items(server: &Server, resource: &Arc<Resource>, names: &[String]) -> Vec<Arc<Item>> {
     let collection = server.plane.collection(resource).unwrap();
     let mut items = Vec::new();
@@ -176,7 +176,7 @@ fn listed(items: &[Arc<Item>], continue_token: &str, remaining: Option<usize>) -
     }
 }
 
-/// The document of some pieces, which are small and hold little.
+/// Reads all chunks, and checks their size and the held memory.
 fn read(mut chunks: Box<dyn Chunks>, items: usize) -> Bytes {
     while chunks.prepare().unwrap() {}
     let (exact, least) = (chunks.exact_size(), chunks.least_size());
@@ -217,7 +217,7 @@ async fn check(server: &Server, group: &str, version: &str, plural: &str, object
         for count in [0, 1, 2, items.len()] {
             let token = if count == 2 { "the-token" } else { "" };
             let list = || listed(&items[..count], token, (count == 2).then_some(12));
-            // Cells show ages, which may change between the two.
+            // Cells show ages, which may change between the two encodings.
             let is_equal = (0..5).any(|_| {
                 let made = read(representation.list(list()).unwrap(), count);
                 made == representation.oracle_list(&list())
@@ -260,7 +260,7 @@ async fn pieces_of_config_maps_equal_the_whole_document() {
             object
         })
         .collect();
-    // Larger than several pieces: at the beginning, within and at the end.
+    // Objects larger than several chunks at the start, in the middle and at the end.
     for at in [0, 75, 149] {
         objects[at]["data"]["large"] = json!("0123456789\n".repeat(20_000));
     }
@@ -367,11 +367,11 @@ async fn open_api_document_is_held_once_for_all_readers() {
     let places: Vec<_> = firsts.iter().map(|(first, _)| first.as_ptr()).collect();
     assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
     drop(firsts);
-    // The timers of the requests end, too.
+    // Lets the timer tasks of the requests end.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    assert!(server.plane.openapi.v2().unwrap().unpacked().is_none(), "freed by the last reader");
+    assert!(server.plane.openapi.v2().unwrap().unpacked().is_none(), "the last response frees the document");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Watches tell what happened, in order, to those who may know.
+//! Watches: complete, ordered events in every representation.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serving::body::Body;
 
 use super::{MAPS, Server, map};
 
-/// The lines of a stream.
+/// The lines of a watch stream.
 struct Lines {
     body: Body,
     rest: Vec<u8>,
@@ -21,7 +21,7 @@ impl Lines {
         Lines { body: response.into_body(), rest: Vec::new() }
     }
 
-    /// The next event; None at the end.
+    /// Returns the next event; None at the end of the stream.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
@@ -30,16 +30,16 @@ impl Lines {
             }
             let frame = tokio::time::timeout(Duration::from_secs(30), self.body.frame())
                 .await
-                .expect("a frame or the end");
+                .expect("stream frame within 30 s");
             self.rest.extend_from_slice(frame?.unwrap().data_ref().unwrap());
         }
     }
 
-    /// Type, name and content of the next events.
+    /// Returns type, name and content of the next events.
     async fn take(&mut self, count: usize) -> Vec<(String, String, String)> {
         let mut all = Vec::new();
         for _ in 0..count {
-            let event = self.next().await.expect("an event");
+            let event = self.next().await.expect("event before the end of the stream");
             let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
             let object = &event["object"];
             all.push((text(&event["type"]), text(&object["metadata"]["name"]), text(&object["data"]["k"])));
@@ -146,12 +146,16 @@ async fn each_type_of_event_with_the_version_of_its_change() {
     for (kind, content) in [("ADDED", "1"), ("MODIFIED", "2"), ("MODIFIED", "3"), ("DELETED", "3")] {
         let event = lines.next().await.unwrap();
         assert_eq!((&event["type"], &event["object"]["data"]["k"]), (&json!(kind), &json!(content)));
-        assert_eq!(event.as_object().unwrap().len(), 2, "type and object, nothing else");
+        assert_eq!(event.as_object().unwrap().len(), 2, "an event has only type and object");
         assert_eq!(event["object"]["kind"], "ConfigMap");
         versions
             .push(event["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap());
     }
-    assert_eq!(versions, (1..=4).map(|i| begin.0 + i).collect::<Vec<_>>(), "that of the deletion, too");
+    assert_eq!(
+        versions,
+        (1..=4).map(|i| begin.0 + i).collect::<Vec<_>>(),
+        "consecutive resourceVersions, including the deletion"
+    );
 }
 
 #[tokio::test]
@@ -191,9 +195,9 @@ async fn changes_are_told_once_and_in_order_also_after_a_disconnect() {
             let event = lines.next().await.unwrap();
             let meta = &event["object"]["metadata"];
             let version = meta["resourceVersion"].as_str().unwrap().parse().unwrap();
-            assert!(version > from, "in order");
+            assert!(version > from, "events out of order");
             from = version;
-            assert!(seen.insert(meta["name"].as_str().unwrap().to_owned()), "once");
+            assert!(seen.insert(meta["name"].as_str().unwrap().to_owned()), "event delivered twice");
         }
     }
     for writer in writers {
@@ -243,7 +247,7 @@ async fn a_bookmark_of_a_quiet_collection_is_where_the_store_is() {
     server.plane.store.compact(server.plane.store.revision()).await.unwrap();
     let mut again = Lines::open(&server, &url(&at)).await;
     server.post(MAPS, map("a", "1")).await;
-    assert_eq!(again.take(1).await, events(&[("ADDED", "a", "1")]), "nothing was missed");
+    assert_eq!(again.take(1).await, events(&[("ADDED", "a", "1")]), "the watch resumes at the bookmark");
     let mut expired = Lines::open(&server, &url(&begin.to_string())).await;
     assert_eq!(expired.next().await.unwrap()["object"]["code"], 410);
 }
@@ -258,8 +262,12 @@ async fn a_version_that_has_not_come_is_waited_for_in_silence() {
     for name in ["a", "b", "c"] {
         server.post(MAPS, map(name, "1")).await;
     }
-    assert_eq!(waiting.take(1).await, events(&[("ADDED", "c", "1")]), "what came after the version");
-    assert_eq!(never.next().await, None, "not even a bookmark");
+    assert_eq!(
+        waiting.take(1).await,
+        events(&[("ADDED", "c", "1")]),
+        "events after the requested resourceVersion"
+    );
+    assert_eq!(never.next().await, None, "no bookmark before the requested resourceVersion");
 }
 
 #[tokio::test]
@@ -292,7 +300,7 @@ async fn initial_events_end_with_a_bookmark_and_changes_follow() {
         server.put(&format!("{MAPS}/a"), map("a", "2")).await;
         assert_eq!(lines.take(1).await, events(&[("MODIFIED", "a", "2")]), "{query}");
         server.put(&format!("{MAPS}/a"), map("a", "1")).await;
-        assert_eq!(lines.take(1).await, events(&[("MODIFIED", "a", "1")]), "no repetition");
+        assert_eq!(lines.take(1).await, events(&[("MODIFIED", "a", "1")]), "no event is repeated");
     }
     let metrics = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
     let count = r#"apiserver_watch_list_duration_seconds_count{group="",version="v1",resource="configmaps",scope="namespace"} 4"#;
@@ -320,7 +328,7 @@ async fn streams_take_every_representation() {
         let url = format!(
             "{MAPS}?watch=1&resourceVersion={begin}&timeoutSeconds=1{query}&allowWatchBookmarks=true"
         );
-        // Twice: the second is told what the first encoded.
+        // Twice: the second watch uses the cached encoding of the first.
         let [first, second] = [
             server.send("GET", &url, &[("accept", accept)], "").await,
             server.send("GET", &url, &[("accept", accept)], "").await,
@@ -339,7 +347,11 @@ async fn streams_take_every_representation() {
             if i == 3 {
                 assert_eq!(object["metadata"]["resourceVersion"], json!(end.to_string()));
             } else if kind == "Table" {
-                assert_eq!(object["columnDefinitions"].is_array(), i == 0, "the first has the columns");
+                assert_eq!(
+                    object["columnDefinitions"].is_array(),
+                    i == 0,
+                    "only the first event has column definitions"
+                );
                 let row = &object["rows"][0];
                 assert_eq!(row["cells"][0], "a");
                 let shown = match query {

@@ -1,4 +1,4 @@
-//! Subresources: scales, orders, parts of pods, and what is listed and not built.
+//! Subresources: scale, binding, eviction, pod subresources, and subresources that are not implemented.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ async fn made(server: &Server, url: &str, body: Value) -> Value {
     reply.json()
 }
 
-/// Each kind that has a number of pods shows it in the same form.
+/// Every scalable kind serves the same Scale.
 #[tokio::test]
 async fn scales_of_all_kinds() {
     let server = Server::start().await;
@@ -66,7 +66,7 @@ async fn scales_of_all_kinds() {
     assert_eq!(server.get("/apis/apps/v1/namespaces/a/daemonsets/x/scale").await.code, 404);
 }
 
-/// What makes a write to a scale fail, and what does not.
+/// Preconditions and validation of writes to a scale.
 #[tokio::test]
 async fn a_scale_is_written_on_conditions() {
     let server = Server::start().await;
@@ -98,7 +98,11 @@ async fn a_scale_is_written_on_conditions() {
     let invalid = server.merge(&url, json!({"spec": {"replicas": -1}})).await.json();
     assert_eq!(invalid["details"]["kind"], "Scale");
     assert_eq!(invalid["details"]["causes"][0]["field"], "spec.replicas");
-    assert_eq!(server.merge(&url, json!({"spec": {"replicas": "4"}})).await.code, 422, "found at the patch");
+    assert_eq!(
+        server.merge(&url, json!({"spec": {"replicas": "4"}})).await.code,
+        422,
+        "the patch result is validated"
+    );
     assert_eq!(
         server.merge(&url, json!({"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 4}})).await.code,
         409
@@ -113,7 +117,7 @@ async fn a_scale_is_written_on_conditions() {
         (200, "299 - \"unknown field \\\"spec.extra\\\"\"")
     );
     assert_eq!(preview.json()["spec"]["replicas"], 4);
-    assert_eq!(server.get(&url).await.json()["spec"]["replicas"], 1, "a preview stores nothing");
+    assert_eq!(server.get(&url).await.json()["spec"]["replicas"], 1, "a dry run stores nothing");
 
     let table = ("accept", "application/json;as=Table;v=v1;g=meta.example.test");
     let table = server.send("GET", &url, &[table], "").await.json();
@@ -127,9 +131,12 @@ async fn a_scale_is_written_on_conditions() {
     );
 
     let same = server.put(&url, json!({"metadata": {"name": "d"}, "spec": {"replicas": 1}})).await.json();
-    assert_eq!(same["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"], "nothing changed");
+    assert_eq!(
+        same["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"],
+        "update without changes keeps the resourceVersion"
+    );
     let none = server.put(&url, json!({"metadata": {"name": "d"}})).await.json();
-    assert_eq!(none["spec"], json!({}), "none is zero");
+    assert_eq!(none["spec"], json!({}), "missing replicas mean 0");
 }
 
 #[tokio::test]
@@ -224,7 +231,7 @@ async fn parts_of_a_pod_change_nothing_else() {
     }
 }
 
-/// A subresource that is listed is there or says that it is not built; an object that is not there says that.
+/// Listed but unimplemented subresources return 501; missing objects return 404.
 #[tokio::test]
 async fn what_is_not_built_says_so() {
     let server = Server::start().await;
@@ -266,7 +273,7 @@ async fn what_is_not_built_says_so() {
     assert_eq!(server.post("/api/v1/componentstatuses", json!({})).await.code, 405);
 }
 
-/// A budget keeps pods that it cannot spare, and is charged for the others.
+/// A PodDisruptionBudget rejects evictions, or counts those that it allows.
 #[tokio::test]
 async fn budgets_keep_pods() {
     let server = Server::start().await;
@@ -291,10 +298,10 @@ async fn budgets_keep_pods() {
     assert_eq!(evict("p", other).await.code, 409);
     assert_eq!(server.get(&format!("{PODS}/p/eviction")).await.code, 405);
 
-    // Without a selector it is about no pod, with an empty one about all.
+    // A budget without a selector selects no pod; an empty selector selects all pods.
     made(&server, &budgets, json!({"metadata": {"name": "none"}, "spec": {"minAvailable": 1}})).await;
     let preview = evict("p", json!({"deleteOptions": {"dryRun": ["All"]}})).await;
-    assert_eq!((preview.code, server.get(&format!("{PODS}/p")).await.code), (201, 200), "a preview");
+    assert_eq!((preview.code, server.get(&format!("{PODS}/p")).await.code), (201, 200), "a dry run");
     let done = evict("p", json!({})).await;
     assert_eq!((done.code, &done.json()["status"]), (201, &json!("Success")));
     assert_eq!(server.get(&format!("{PODS}/p")).await.code, 404);
@@ -306,7 +313,7 @@ async fn budgets_keep_pods() {
     )
     .await;
     let waiting = evict("q", json!({})).await;
-    assert_eq!((waiting.code, waiting.header("retry-after")), (429, "10"), "it is not counted yet");
+    assert_eq!((waiting.code, waiting.header("retry-after")), (429, "10"), "the budget has no status yet");
     let url = format!("{budgets}/all/status");
     let count = |allowed: u32| json!({"status": {"disruptionsAllowed": allowed, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2, "observedGeneration": 1}});
     assert_eq!(server.merge(&url, count(0)).await.code, 200);
@@ -322,17 +329,17 @@ async fn budgets_keep_pods() {
     made(&server, PODS, pod("old")).await;
     let old =
         json!({"kind": "Eviction", "apiVersion": format!("{}/v1beta1", server.plane.names.group("policy"))});
-    assert_eq!(evict("old", old).await.code, 201, "older clients send an older version");
+    assert_eq!(evict("old", old).await.code, 201, "eviction in version policy/v1beta1");
     let other = json!({"kind": "Eviction", "apiVersion": "apps/v1"});
     assert_eq!(evict("r", other).await.code, 400);
     made(&server, PODS, pod("pending")).await;
-    assert_eq!(evict("pending", json!({})).await.code, 201, "what does not run is not counted");
+    assert_eq!(evict("pending", json!({})).await.code, 201, "pending pods need no budget");
     made(
         &server,
         &budgets,
         json!({"metadata": {"name": "too"}, "spec": {"minAvailable": 1, "selector": {}}}),
     )
     .await;
-    assert_eq!(evict("r", json!({})).await.code, 500, "two budgets");
+    assert_eq!(evict("r", json!({})).await.code, 500, "two budgets select the pod");
     assert_eq!(server.get(&format!("{PODS}/r")).await.code, 200);
 }

@@ -1,4 +1,4 @@
-//! Kinds whose objects are stored without effect: every write carries a warning.
+//! Kinds that apid stores but does not enforce: every write carries a warning.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{Reply, Server};
 
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// URL of the collection, a valid object, and a word of the warning.
+/// Returns URL of the collection, a valid object, and a word of the warning.
 fn objects() -> Vec<(&'static str, Value, &'static str)> {
     let client = json!({"url": "https://hook.example.test/"});
     let webhook = json!([{
@@ -104,7 +104,7 @@ async fn write_of_unenforced_kind_carries_warning() {
             let found = warnings(&reply);
             assert!(found.iter().any(|text| text.contains(words)), "{what} {one}: {found:?}");
         }
-        assert!(warnings(&server.get(&one).await).is_empty(), "reads of {one}");
+        assert!(warnings(&server.get(&one).await).is_empty(), "read of {one} has a warning");
     }
     let counts = crate::background::unenforced::count(&server.plane).await.unwrap();
     assert_eq!(counts.len(), 6, "{counts:?}");

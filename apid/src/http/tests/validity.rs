@@ -1,4 +1,4 @@
-//! What makes no valid object, and what a dry run does to one that is (requirements D-FV-2, D-ERR-18 to -23, D-DRY-6).
+//! Validation errors, and defaulting in dry runs (requirements D-FV-2, D-ERR-18 to -23, D-DRY-6).
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,11 @@ async fn what_is_missing_or_out_of_range_is_told_with_its_field() {
                 causes.iter().any(|cause| cause["field"] == field && cause["reason"] == reason),
                 "{field}: {answer}"
             );
-            assert_eq!(server.get(&format!("{url}/x")).await.code, 404, "{field}: nothing is stored");
+            assert_eq!(
+                server.get(&format!("{url}/x")).await.code,
+                404,
+                "{field}: the object must not be stored"
+            );
         }
         let unparsable = server.send("POST", url, &[("content-type", "application/json")], "{").await;
         assert_eq!((unparsable.code, &unparsable.json()["reason"]), (400, &json!("BadRequest")), "{url}");

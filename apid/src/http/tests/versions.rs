@@ -1,4 +1,4 @@
-//! Reads are of the version they say: every cell of the table of resource versions, from the store and from the cache.
+//! resourceVersion semantics of reads, from the store and from the watch cache.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use storage::Revision;
 
 use super::{MAPS, Reply, Server, map};
 
-/// Where the past is read: from the store, or with the gate from the cache.
+/// Feature gates: past revisions are read from the store or from the cache.
 const GATES: [&str; 2] = ["", "ListFromCacheSnapshot=true"];
 
 fn names(list: &Value) -> Vec<&str> {
@@ -21,7 +21,7 @@ fn version(reply: &Reply) -> String {
     reply.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
-/// The sum of a metric's series of ConfigMaps.
+/// The sum of the ConfigMap series of a metric.
 async fn counted(server: &Server, metric: &str) -> u64 {
     let text = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
     let of_maps = text.lines().filter(|line| line.starts_with(metric) && line.contains("configmaps"));
@@ -56,11 +56,15 @@ async fn pages_are_one_snapshot() {
             for limit in ["limit=2&", "limit=1&", ""] {
                 let third = server.get(&format!("{MAPS}?{limit}continue={token}")).await.json();
                 assert_eq!((names(&third), third["metadata"].get("continue")), (vec!["e"], None));
-                assert_eq!(third["metadata"].get("remainingItemCount"), None, "the list is complete");
+                assert_eq!(
+                    third["metadata"].get("remainingItemCount"),
+                    None,
+                    "a complete list has no remaining items"
+                );
             }
         }
         let whole = server.get(&format!("{MAPS}?continue={token}")).await.json();
-        assert_eq!(names(&whole), ["c", "d", "e"], "the rest at once");
+        assert_eq!(names(&whole), ["c", "d", "e"], "without a limit, the rest of the list");
 
         let mut forged = token.to_owned();
         forged.replace_range(40..41, if &token[40..41] == "A" { "B" } else { "A" });
@@ -79,20 +83,20 @@ async fn pages_are_one_snapshot() {
         for other in ["/api/v1/namespaces/b/configmaps", "/api/v1/configmaps", "/api/v1/namespaces/a/secrets"]
         {
             let reply = server.get(&format!("{other}?limit=2&continue={token}")).await;
-            assert_eq!(reply.code, 400, "a token belongs to its list: {other}");
+            assert_eq!(reply.code, 400, "continue token of another list: {other}");
         }
         assert_eq!(names(&server.get(MAPS).await.json()), ["a", "b", "bb", "c", "e"]);
     }
 }
 
-/// What a cell of the table is answered.
+/// The expected response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cell {
-    /// The newest state, whole or its first chunk.
+    /// The newest state, complete or its first page.
     Newest { items: usize },
-    /// The state of the version that was asked for, whole or its first chunk.
+    /// The state of the requested resourceVersion, complete or its first page.
     Exact { items: usize },
-    /// This code.
+    /// An error with this code.
     Refused(u16),
 }
 
@@ -106,7 +110,7 @@ async fn every_cell_of_the_table() {
         server.put(&format!("{MAPS}/a"), map("a", "new")).await;
         server.post(MAPS, map("c", "new")).await;
         let newest = server.plane.cache.revision().to_string();
-        // Match, limit, and the outcome for no version, for 0, and for one that was.
+        // Match, limit, and the outcomes without resourceVersion, for 0, and for an existing one.
         for (wanted, limit, cells) in [
             ("", "", [Newest { items: 3 }, Newest { items: 3 }, Newest { items: 3 }]),
             ("", "1", [Newest { items: 1 }, Newest { items: 3 }, Exact { items: 1 }]),
@@ -143,13 +147,17 @@ async fn every_cell_of_the_table() {
                         assert_eq!(from_store, u64::from(gates.is_empty()), "{url}");
                     }
                 }
-                // Items are of their own versions, which may be older than the list's.
+                // Items have their own resourceVersion, which may be older than that of the list.
                 for item in told["items"].as_array().into_iter().flatten() {
                     let own: u64 = item["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
                     assert!(own <= version(&reply).parse().unwrap(), "{url}");
                 }
                 let one = server.get(&format!("{MAPS}/a?resourceVersion={at}")).await;
-                assert_eq!((one.code, &one.json()["data"]["k"]), (200, &json!("new")), "get is never older");
+                assert_eq!(
+                    (one.code, &one.json()["data"]["k"]),
+                    (200, &json!("new")),
+                    "get of the newest state"
+                );
             }
         }
         let page = format!("{MAPS}?resourceVersion={asked}&resourceVersionMatch=Exact&limit=1");
@@ -182,7 +190,7 @@ async fn history_that_is_gone_is_410() {
         let exact = server.get(&format!("{MAPS}?resourceVersion={old}&resourceVersionMatch=Exact")).await;
         let next = server.get(&format!("{MAPS}?limit=1&continue={token}")).await;
         if !gates.is_empty() {
-            // The cache knows for another while, whatever the store has given up.
+            // The cache still has the revision after the store has compacted it.
             assert_eq!((exact.code, next.code, names(&next.json())), (200, 200, vec!["m1"]));
             assert_eq!(next.json()["items"][0]["data"]["k"], "1");
             continue;
@@ -194,14 +202,14 @@ async fn history_that_is_gone_is_410() {
         assert_eq!(
             (names(&rest.json()), version(&rest)),
             (vec!["m1", "m2"], now.to_string()),
-            "inconsistent"
+            "pages after the fresh token are from the newest revision"
         );
         assert_eq!(rest.json()["items"][0]["data"]["k"], "2");
         let token = rest.json()["metadata"]["continue"].as_str().unwrap().to_owned();
         assert_eq!(names(&server.get(&format!("{MAPS}?continue={token}")).await.json()), ["m3"]);
-        assert_eq!(names(&server.get(MAPS).await.json()).len(), 4, "a new list is always to be had");
+        assert_eq!(names(&server.get(MAPS).await.json()).len(), 4, "a new list succeeds after compaction");
         let newest = format!("{MAPS}?resourceVersion={now}&resourceVersionMatch=Exact");
-        assert_eq!(server.get(&newest).await.code, 200, "the newest version is never gone");
+        assert_eq!(server.get(&newest).await.code, 200, "the newest revision is never compacted");
     }
 }
 
@@ -226,7 +234,7 @@ async fn versions_that_have_not_come_are_504() {
         let seconds = &status["details"]["retryAfterSeconds"];
         assert_eq!(*seconds, if retry { json!(1) } else { Value::Null }, "{query}");
     }
-    // One that comes while somebody waits for it is answered.
+    // A request succeeds if the requested resourceVersion is reached in time.
     let next = server.plane.cache.revision().0 + 1;
     let newer = format!("{one}?resourceVersion={next}");
     let (waited, _) = tokio::join!(server.get(&newer), async {
@@ -241,7 +249,7 @@ async fn versions_that_have_not_come_are_504() {
     }
 }
 
-/// Pages and exact lists, compared with the history of the store while writers go on.
+/// Compares pages and exact lists with the history of the store during concurrent writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_are_one_snapshot_while_writers_go_on() {
     let seed = rand::random::<u32>().into();
@@ -285,7 +293,11 @@ async fn pages_are_one_snapshot_while_writers_go_on() {
                 page = server.get(&url).await;
             }
             let exact = server.get(&format!("{MAPS}?resourceVersion={of}&resourceVersionMatch=Exact")).await;
-            assert_eq!(exact.json()["items"], json!(all), "{gates}: pages and the exact list at {of}");
+            assert_eq!(
+                exact.json()["items"],
+                json!(all),
+                "{gates}: pages differ from the exact list at {of}"
+            );
             lists.push((of.parse::<u64>().unwrap(), all));
         }
         finish.send_replace(true);
@@ -318,7 +330,11 @@ async fn pages_are_one_snapshot_while_writers_go_on() {
                     )
                 })
                 .collect();
-            assert_eq!(told, rows.into_iter().collect::<Vec<_>>(), "{gates}: the state at {of}");
+            assert_eq!(
+                told,
+                rows.into_iter().collect::<Vec<_>>(),
+                "{gates}: the list differs from the history at {of}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Watches and lists over real connections: WebSocket, and clients that do not read, over HTTP/1.1 and HTTP/2.
+//! Watches and lists over real connections: WebSocket, and clients that do not read, over HTTP/1.1 and
+//! HTTP/2.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::super::Api;
 use super::{MAPS, Server, map};
 
-/// Serves on a port of the system's choice.
+/// Serves on a port that the system chooses.
 pub(super) async fn serve(server: &Server) -> SocketAddr {
     let listener = Listener::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST), 0).await.unwrap();
     let address = listener.address().unwrap();
@@ -28,7 +29,7 @@ pub(super) async fn serve(server: &Server) -> SocketAddr {
     address
 }
 
-/// A WebSocket client: its answer's headers and the connection.
+/// Connects a WebSocket client; returns response headers, status code and connection.
 async fn websocket(address: SocketAddr, url: &str, headers: &str) -> (HeaderMap, u16, TcpStream) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
@@ -48,11 +49,11 @@ async fn websocket(address: SocketAddr, url: &str, headers: &str) -> (HeaderMap,
     (headers.collect(), code, stream)
 }
 
-/// A message as servers send them: opcode and payload.
+/// Reads a server message; returns opcode and payload.
 async fn message(stream: &mut TcpStream) -> (u8, Vec<u8>) {
     let read = async {
         let (first, second) = (stream.read_u8().await.unwrap(), stream.read_u8().await.unwrap());
-        assert_eq!((first & 0xf0, second & 0x80), (0x80, 0), "whole and not masked");
+        assert_eq!((first & 0xf0, second & 0x80), (0x80, 0), "the frame is final and unmasked");
         let length = match second {
             126 => stream.read_u16().await.unwrap().into(),
             127 => stream.read_u64().await.unwrap(),
@@ -72,7 +73,7 @@ async fn a_watch_is_served_over_websocket() {
     let server = Server::start().await;
     let address = serve(&server).await;
     server.post(MAPS, map("a", "1")).await;
-    // A token among the protocols is a credential; the other one is agreed on.
+    // The bearer protocol is a credential; the server selects the next protocol.
     let protocols =
         "Sec-WebSocket-Protocol: base64url.bearer.authorization.example.test.dG9rZW4, one, two\r\n";
     let url = format!("{MAPS}?watch=1&timeoutSeconds=3600");
@@ -95,14 +96,18 @@ async fn a_watch_is_served_over_websocket() {
             (1, &json!("ADDED"), &json!(name))
         );
         let (opcode, bytes) = message(&mut protobuf).await;
-        assert_eq!((opcode, &bytes[..7]), (2, &b"\x0a\x05ADDED"[..]), "without a length before it");
+        assert_eq!(
+            (opcode, &bytes[..7]),
+            (2, &b"\x0a\x05ADDED"[..]),
+            "a Protobuf event without length prefix"
+        );
     }
-    // A ping in the mask 0, then a close.
+    // A ping with mask 0, then a close.
     json.write_all(&[0x89, 0x82, 0, 0, 0, 0, b'h', b'i']).await.unwrap();
     assert_eq!(message(&mut json).await, (10, b"hi".to_vec()));
     json.write_all(&[0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe8]).await.unwrap();
     assert_eq!(message(&mut json).await, (8, vec![0x03, 0xe8]));
-    assert_eq!(json.read(&mut [0]).await.unwrap(), 0, "and closed");
+    assert_eq!(json.read(&mut [0]).await.unwrap(), 0, "the server closes the connection");
     server.stop.send(true).unwrap();
     assert_eq!(message(&mut protobuf).await, (8, 1000_u16.to_be_bytes().to_vec()));
 }
@@ -137,16 +142,17 @@ async fn what_is_no_watch_over_websocket_is_an_ordinary_answer() {
     assert_eq!(message(&mut expired).await.0, 8);
 }
 
-/// How long anything may take before a test gives up.
+/// Maximum time of any operation in a test.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Objects of a collection's churn, and the bytes of each.
+/// Number of objects in a collection, and the bytes of each.
 const CHURN: usize = 600;
 const LARGE: usize = 50_000;
-/// What may wait for a client that does not read: what the system keeps of a connection, what the server keeps to be sent,
-/// and one batch of events.
+/// Maximum bytes that wait for a client that does not read.
+///
+/// The limit covers kernel buffers, the send buffer and one batch of events.
 const WAITING: usize = 16 << 20;
 
-/// Reads a body to its end: its bytes and its events, but for one that is cut off.
+/// Reads a body to its end; returns its size and its complete events.
 async fn drained<B>(mut body: B) -> (usize, Vec<Value>)
 where
     B: http_body::Body<Data = bytes::Bytes> + Unpin,
@@ -160,7 +166,7 @@ where
     (all.len(), lines.map(|line| serde_json::from_slice(line).unwrap()).collect())
 }
 
-/// The answer to a client that takes little at a time.
+/// Sends a GET with a small receive buffer; returns the response.
 async fn ask(address: SocketAddr, url: &str, accept: &str, http2: bool) -> Response<Incoming> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(64 * 1024).unwrap();
@@ -181,7 +187,8 @@ async fn ask(address: SocketAddr, url: &str, accept: &str, http2: bool) -> Respo
     response
 }
 
-/// A list that goes out item by item, and one that is made whole: the time of the request is over before they are read.
+/// JSON is sent item by item, YAML is encoded as a whole; the request deadline passes before the client
+/// reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_that_is_not_read_is_broken_off_when_its_time_is_over() {
     let server = Server::hurried(Duration::from_secs(3)).await;
@@ -206,30 +213,34 @@ async fn a_list_that_is_not_read_is_broken_off_when_its_time_is_over() {
             };
             tokio::time::timeout(DEADLINE, counted).await.expect(&count);
             let ended = loop {
-                match tokio::time::timeout(DEADLINE, body.frame()).await.expect("its end") {
+                match tokio::time::timeout(DEADLINE, body.frame())
+                    .await
+                    .expect("end of the body within the deadline")
+                {
                     Some(Ok(frame)) => bytes += frame.data_ref().map_or(0, bytes::Bytes::len),
                     Some(Err(error)) => break Err(error),
                     None => break Ok(()),
                 }
             };
-            assert!(ended.is_err(), "{accept}: it is not taken for whole (HTTP/2: {http2})");
-            assert!(bytes < WAITING, "{accept}: {bytes} bytes waited (HTTP/2: {http2})");
+            assert!(ended.is_err(), "{accept}: the body ended without an error (HTTP/2: {http2})");
+            assert!(bytes < WAITING, "{accept}: {bytes} bytes were buffered (HTTP/2: {http2})");
         }
     }
     let whole = ask(address, MAPS, "application/json", false).await.into_body().collect().await.unwrap();
     let list: Value = serde_json::from_slice(&whole.to_bytes()).unwrap();
-    assert_eq!(list["items"].as_array().unwrap().len(), CHURN, "who reads has all of it");
+    assert_eq!(list["items"].as_array().unwrap().len(), CHURN, "a client that reads gets the complete list");
 }
 
-/// Waits until the server has let go of a connection from which the client takes a byte now and then: what is sent to it
-/// comes back as an error.
+/// Waits until the server closes a connection whose client takes single bytes.
+///
+/// Writes or reads of the client then fail.
 async fn let_go(stream: &mut TcpStream, sent: &[u8]) {
     let gone = async {
         while stream.write_all(sent).await.is_ok() && stream.read_u8().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(DEADLINE, gone).await.expect("the server lets go");
+    tokio::time::timeout(DEADLINE, gone).await.expect("the server closes the connection");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,7 +256,7 @@ async fn a_connection_that_is_of_no_use_any_more_is_let_go_with_what_it_buffers(
     }
     let mut list = TcpStream::connect(address).await.unwrap();
     list.write_all(format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
-    // An empty ping; and what may stand before a request.
+    // An empty ping, and an empty line, which may precede an HTTP request.
     let_go(&mut watch, &[0x89, 0x80, 0, 0, 0, 0]).await;
     let_go(&mut list, b"\r\n").await;
 }
@@ -259,18 +270,21 @@ async fn a_client_that_does_not_read_costs_a_bounded_number_of_bytes_and_can_res
         let url = format!("{MAPS}?watch=1&resourceVersion={}", server.plane.cache.revision());
         let response = ask(address, &url, "application/json", http2).await;
         let mut body = response.into_body();
-        // One event is read, so that the stream is known to flow before its client stops reading.
+        // The client reads one event before it stops, so that the stream has started.
         server.post(MAPS, map("m0000", "x")).await;
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         for i in 1..CHURN {
             server.post(MAPS, map(&format!("m{i:04}"), &"x".repeat(LARGE))).await;
         }
         let (bytes, late) = drained(body).await;
-        assert!(bytes < WAITING, "{bytes} bytes waited (HTTP/2: {http2})");
+        assert!(bytes < WAITING, "{bytes} bytes were buffered (HTTP/2: {http2})");
         let mut events = vec![serde_json::from_slice::<Value>(&first).unwrap()];
         events.extend(late);
-        assert!(events.len() < CHURN, "all {CHURN} events were kept for it (HTTP/2: {http2})");
-        assert!(events.iter().all(|event| event["type"] == "ADDED"), "closed, and no error");
+        assert!(events.len() < CHURN, "all {CHURN} events were buffered (HTTP/2: {http2})");
+        assert!(
+            events.iter().all(|event| event["type"] == "ADDED"),
+            "the stream ends without an ERROR event"
+        );
         let metrics = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
         assert!(
             metrics.contains(r#"apiserver_terminated_watchers_total{resource="configmaps"} 1"#),
@@ -287,7 +301,7 @@ async fn a_client_that_does_not_read_costs_a_bounded_number_of_bytes_and_can_res
             told.extend(drained(response.into_body()).await.1.iter().map(name));
         }
         let all: Vec<String> = (0..CHURN).map(|i| format!("m{i:04}")).collect();
-        assert_eq!(told, all, "from where it was, without a gap");
+        assert_eq!(told, all, "the watch resumes without a gap");
     }
 }
 
@@ -299,10 +313,10 @@ async fn what_a_watch_begins_with_is_taken_back_from_who_does_not_read() {
     }
     let response = server.open("GET", &format!("{MAPS}?watch=1"), &[], "".into()).await;
     let mut body = response.into_body();
-    assert!(body.frame().await.is_some(), "it begins");
+    assert!(body.frame().await.is_some(), "the watch sends a first frame");
     for i in 0..100 {
         server.put(&format!("{MAPS}/m{i:04}"), map(&format!("m{i:04}"), &"y".repeat(LARGE))).await;
     }
     let (bytes, events) = drained(body).await;
-    assert!(bytes < 2 << 20 && events.len() < CHURN, "{bytes} bytes were left");
+    assert!(bytes < 2 << 20 && events.len() < CHURN, "{bytes} bytes were buffered");
 }

@@ -1,4 +1,4 @@
-//! Frames of RFC 6455: those of a server, and what is made of those of a client.
+//! Frames of RFC 6455: encodes frames of the server and parses frames of the client.
 
 /// Opcodes of RFC 6455.
 pub(super) const TEXT: u8 = 1;
@@ -11,15 +11,15 @@ pub(super) const PING: u8 = 9;
 /// See [`TEXT`].
 pub(super) const PONG: u8 = 10;
 
-/// Codes of a close: nothing is wrong, and the client broke the protocol.
+/// Close codes of RFC 6455: normal closure and protocol error.
 pub(super) const NORMAL: u16 = 1000;
 /// See [`NORMAL`].
 pub(super) const PROTOCOL_ERROR: u16 = 1002;
 
-/// Bytes of the longest control frame's payload.
+/// Maximum payload of a control frame, in bytes.
 pub(super) const CONTROL_MAX: usize = 125;
 
-/// A whole message, unmasked, as servers send them.
+/// Encodes a complete, unmasked message.
 pub(super) fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(payload.len() + 10);
     out.push(0x80 | opcode);
@@ -38,28 +38,28 @@ pub(super) fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What a client sends: control frames are answered, the content of others is passed over as it comes.
+/// Parser of client frames: it replies to control frames and skips the payload of data frames.
 #[derive(Default)]
 pub(super) struct Received {
-    /// The beginning of a frame: at most a head and the payload of a control frame.
+    /// The incomplete frame: at most a header and the payload of a control frame.
     pub(super) begun: Vec<u8>,
-    /// Bytes of a payload to pass over.
+    /// Remaining payload bytes to skip.
     passing: u64,
 }
 
-/// What is to be sent for what was received.
+/// The reply to received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// Nothing.
     Nothing,
-    /// These bytes.
+    /// Send these bytes.
     Frames(Vec<u8>),
-    /// These, and then no more.
+    /// Send these bytes and close the connection.
     Close(Vec<u8>),
 }
 
 impl Received {
-    /// Takes some bytes.
+    /// Parses received bytes.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Reply {
         let mut frames = Vec::new();
         for byte in bytes {
@@ -72,7 +72,7 @@ impl Received {
                 Ok(None) => {}
                 Ok(Some((PING, payload))) => frames.extend(frame(PONG, &payload)),
                 Ok(Some((CLOSE, payload))) => {
-                    // The code is sent back, if there is one.
+                    // Echoes the close code if there is one.
                     frames.extend(frame(CLOSE, payload.get(..2).unwrap_or_default()));
                     return Reply::Close(frames);
                 }
@@ -86,14 +86,14 @@ impl Received {
         if frames.is_empty() { Reply::Nothing } else { Reply::Frames(frames) }
     }
 
-    /// The frame that has begun, if it is whole by now: its opcode, and its payload if it is a control frame.
+    /// Returns the opcode of the frame if it is complete, and the payload of a control frame.
     fn finished(&mut self) -> Result<Option<(u8, Vec<u8>)>, Malformed> {
         let [first, second, rest @ ..] = self.begun.as_slice() else { return Ok(None) };
         let (opcode, length) = (first & 0x0f, second & 0x7f);
         let control = opcode >= CLOSE;
         let known = opcode <= BINARY || (CLOSE..=PONG).contains(&opcode);
         let whole = first & 0x80 != 0 && usize::from(length) <= CONTROL_MAX;
-        // A close says nothing, or begins with a code of two bytes.
+        // The payload of a close frame is empty or begins with a code of two bytes.
         let half = opcode == CLOSE && length == 1;
         if first & 0x70 != 0 || second & 0x80 == 0 || !known || half || (control && !whole) {
             return Err(Malformed);
@@ -127,7 +127,7 @@ impl Received {
     }
 }
 
-/// Not what RFC 6455 lets a client send.
+/// The frame violates RFC 6455.
 #[derive(Debug)]
 struct Malformed;
 
@@ -135,7 +135,7 @@ struct Malformed;
 pub(super) mod tests {
     use super::*;
 
-    /// A frame as clients send them.
+    /// Encodes a masked frame, as clients send it.
     pub(in super::super) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
         let mut out = frame(0, payload);
         out[0] = first;
@@ -208,7 +208,7 @@ pub(super) mod tests {
                         Reply::Frames(frames) => Reply::Frames(frames.clone()),
                         Reply::Close(frames) => Reply::Close(frames.clone()),
                     }],
-                    "{sent:?} cut by {cut}"
+                    "{sent:?} split at {cut}"
                 );
             }
         }

@@ -1,7 +1,10 @@
-//! Random and mutated frames of clients: nothing panics, what is held is bounded, and what is answered depends on the bytes
-//! alone, not on how the network cuts them.
+//! Fuzz target for client frames: random and mutated input.
 //!
-//! It runs for `FUZZ_SECONDS` (default 2), from `FUZZ_SEED` (default: fixed). A failure prints seed, round and input.
+//! The parser must not panic, its memory is bounded, and its replies depend only on the bytes, not on how the
+//! network splits them.
+//!
+//! The test runs for `FUZZ_SECONDS` (default 2), from `FUZZ_SEED` (default: fixed). A failure prints seed,
+//! round and input.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -11,7 +14,7 @@ use apimachinery::clock::{Chance as _, Clock as _, SeededChance, SystemClock};
 use super::frames::tests::masked;
 use super::frames::{BINARY, CLOSE, CONTROL_MAX, PING, PONG, PROTOCOL_ERROR, Received, Reply, TEXT, frame};
 
-/// Everything that is answered to bytes that come cut as `cuts` says, in turn, and whether it is the end.
+/// Feeds bytes split at `cuts`, in turn; returns all replies and whether the connection closes.
 fn answered(mut bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, bool) {
     let mut received = Received::default();
     let mut all = Vec::new();
@@ -29,12 +32,12 @@ fn answered(mut bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, bool) {
                 return (all, true);
             }
         }
-        assert!(received.begun.len() <= 14 + CONTROL_MAX, "{} bytes are held", received.begun.len());
+        assert!(received.begun.len() <= 14 + CONTROL_MAX, "{} bytes are buffered", received.begun.len());
     }
     (all, false)
 }
 
-/// The same from the text of RFC 6455, section 5.2, with all bytes at hand.
+/// The reference model of RFC 6455, section 5.2, for a complete input.
 fn expected(mut bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
     loop {
@@ -84,12 +87,12 @@ fn expected(mut bytes: &[u8]) -> (Vec<u8>, bool) {
     }
 }
 
-/// The first two bytes say how the rest is cut.
+/// The first two bytes of the input define the split positions.
 fn frames(data: &[u8]) {
     let [first, second, bytes @ ..] = data else { return };
     let told = expected(bytes);
     for cuts in [&[usize::MAX][..], &[1], &[usize::from(*first), usize::from(*second), 1]] {
-        assert_eq!(answered(bytes, cuts), told, "cut by {cuts:?}");
+        assert_eq!(answered(bytes, cuts), told, "split at {cuts:?}");
     }
 }
 
