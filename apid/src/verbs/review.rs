@@ -1,8 +1,9 @@
-//! Reviews: a question that is created, answered by authd, and never stored.
+//! Reviews: created objects that authd answers and apid does not store.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded reviews): authd is asked only about reviews within the limits of [`apimachinery::review`].
+//! INVARIANT (limited reviews): apid forwards to authd only reviews within the limits of
+//! [`apimachinery::review`].
 
 use apimachinery::object::Object;
 use apimachinery::review::check_sizes;
@@ -15,11 +16,11 @@ use super::options::WriteOptions;
 use crate::auth::Authorized;
 use crate::plane::Plane;
 
-/// Answers a review.
+/// Returns a review with its result.
 ///
 /// # Errors
 ///
-/// 400 for the body, 422 for what is wrong with the question, 503.
+/// 400 for the body, 422 for an invalid review, 503.
 pub async fn review(
     plane: &Plane,
     by: &Authorized,
