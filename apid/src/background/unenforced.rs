@@ -1,4 +1,4 @@
-//! The log says at the start how many stored objects the server does not act on.
+//! Log line at the start with the number of stored objects that this release does not enforce.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use apimachinery::status::Status;
 use super::stored;
 use crate::plane::Plane;
 
-/// Logs one line when objects of such kinds are stored.
+/// Logs one line if objects of such kinds are stored.
 pub(super) async fn report(plane: Arc<Plane>) {
     match count(&plane).await {
         Ok(kinds) if kinds.is_empty() => {}
@@ -15,13 +15,14 @@ pub(super) async fn report(plane: Arc<Plane>) {
             let count: usize = kinds.iter().map(|(_, count)| count).sum();
             let kinds: Vec<String> = kinds.iter().map(|(kind, count)| format!("{kind}: {count}")).collect();
             let kinds = kinds.join(", ");
-            tracing::warn!(count, kinds, "objects are stored that this release does not serve or enforce");
+            tracing::warn!(count, kinds, "stored objects have no effect in this release");
         }
-        Err(error) => tracing::warn!(%error, "stored objects without effect could not be counted"),
+        Err(error) => tracing::warn!(%error, "counting stored objects without effect failed"),
     }
 }
 
-/// The kinds that the server does not act on, with the number of stored objects; kinds without objects are left out.
+/// Returns the kinds that apid does not enforce, with their number of stored objects; kinds without objects
+/// are left out.
 ///
 /// # Errors
 ///
