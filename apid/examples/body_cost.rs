@@ -1,11 +1,12 @@
-//! Measures CPU time and peak memory of the largest bodies within the decode limits, one process per case.
+//! Measures CPU time and peak memory of the largest bodies within the decode limits.
+//!
+//! Each case runs in its own process.
 //!
 //! Run with `cargo run --release -p apid --example body_cost`. The default decode limits follow from its
 //! results.
 //!
-//! Each body is decoded, conformed to its schema, defaulted, owned by a field manager, validated, and encoded
-//! for the store and the response, as in a create. Other limits can be tested with `body_cost ELEMENTS
-//! TREE_BYTES`.
+//! Each body runs through the steps of a create: decode, conform, default, manage fields, validate, encode.
+//! Other limits can be tested with `body_cost ELEMENTS TREE_BYTES`.
 
 use std::process::Command;
 use std::{env, fs};

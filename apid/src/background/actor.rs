@@ -19,7 +19,7 @@ use crate::verbs::{self, Call, Deleted, Payload, Written};
 
 /// The identity of the API server itself.
 const APISERVER: &str = "system:apiserver";
-/// The identity that controllers share unless they have accounts of their own (requirements A-DEF-54, -55).
+/// Shared identity of controllers without own service accounts (requirements A-DEF-54, -55).
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
 /// The identity of a background task and its user agent in the audit log.

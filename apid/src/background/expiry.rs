@@ -1,5 +1,4 @@
-//! Expiry of Events: deletes Events some time after their last write (`--event-ttl`), so that they do not
-//! fill the store.
+//! Expiry of Events: deletes Events some time after their last write (`--event-ttl`).
 //!
 //! # Contract
 //!
@@ -183,7 +182,7 @@ impl Expiry {
     }
 }
 
-/// Returns the time of the last write: the newest of the creation time and the times in `managedFields`.
+/// Returns the newest of the creation time and the times in `managedFields`.
 fn last_write(row: &Row) -> Option<jiff::Timestamp> {
     let object = kinds::entry::decode(&row.value, row.revision).ok()?;
     let time = |value: Option<&Value>| value.and_then(Value::as_str)?.parse().ok();

@@ -13,8 +13,9 @@ use crate::auth::PolicyWriter;
 use crate::plane::{Collection, Plane};
 use crate::verbs::deletion::options::DeleteOptions;
 
-/// The controller that restores default policy; in Kubernetes a hook of the API server, not of the controller
-/// manager.
+/// The controller that restores default policy.
+///
+/// In Kubernetes it is a hook of the API server, not of the controller manager.
 const BOOTSTRAP: &str = "bootstrap-policy";
 
 /// Writer of authd's objects.

@@ -2,10 +2,9 @@
 //!
 //! # Contract
 //!
-//! The controller follows resource quotas and every kind that a quota counts. It recounts a namespace with
-//! quotas when a quota is new or its `hard` limits change, when a counted object is created, changed or
-//! deleted, and when a charged write ends. Every resync recounts all of them. Namespaces without quotas cost
-//! one lookup.
+//! The controller follows resource quotas and every kind that a quota counts. The controller recounts a
+//! namespace with quotas after a new quota, a change of `hard` or of a counted object, and a charged write.
+//! Every resync recounts all of them. Namespaces without quotas cost one lookup.
 //!
 //! # Invariants
 //!

@@ -1,5 +1,4 @@
-//! Service account controller: every namespace has a service account `default`, which is restored after a
-//! deletion.
+//! Service account controller: creates and restores the service account `default` of every namespace.
 
 use std::sync::Arc;
 use std::time::Duration;

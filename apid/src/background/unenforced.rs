@@ -15,14 +15,13 @@ pub(super) async fn report(plane: Arc<Plane>) {
             let count: usize = kinds.iter().map(|(_, count)| count).sum();
             let kinds: Vec<String> = kinds.iter().map(|(kind, count)| format!("{kind}: {count}")).collect();
             let kinds = kinds.join(", ");
-            tracing::warn!(count, kinds, "stored objects have no effect in this release");
+            tracing::warn!(count, kinds, "objects are stored that this release does not serve or enforce");
         }
         Err(error) => tracing::warn!(%error, "counting stored objects without effect failed"),
     }
 }
 
-/// Returns the kinds that apid does not enforce, with their number of stored objects; kinds without objects
-/// are left out.
+/// Returns the stored kinds that apid does not enforce, with their numbers of objects.
 ///
 /// # Errors
 ///

@@ -55,7 +55,7 @@ impl Line {
 
     fn take(&mut self, flag: &'static Flag, value: Option<String>) {
         match (value, flag.takes) {
-            (None, _) => self.mistakes.push(format!("`--{}` requires a value", flag.name)),
+            (None, _) => self.mistakes.push(format!("`--{}` needs a value", flag.name)),
             (Some(value), Takes::Switch) if !matches!(value.as_str(), "true" | "false") => {
                 self.mistakes.push(format!("`--{}={value}`: use true or false", flag.name));
             }
@@ -138,8 +138,8 @@ mod tests {
                 "unknown flag `--nope`",
                 "`--spawn-authd=maybe`: use true or false",
                 "`stray` is not a flag",
-                "`--data-dir` requires a value",
-                "`--secure-port` requires a value",
+                "`--data-dir` needs a value",
+                "`--secure-port` needs a value",
             ]
         );
     }

@@ -249,7 +249,7 @@ fn resource_entries(resource: &Resource, version: &str, names: &Names) -> Vec<Va
     entries
 }
 
-/// Returns group and version of a subresource's kind if they differ from those under which it is served.
+/// Returns group and version of a subresource's kind if they differ from those of the resource.
 fn foreign<'a>(
     subresource: &Subresource,
     resource: &Resource,
@@ -261,8 +261,9 @@ fn foreign<'a>(
     (group != resource.group_resource.group || version != served).then_some((group, version))
 }
 
-/// Returns a hash of group, storage version and kind, with which clients detect a change of the storage
-/// version.
+/// Returns a hash of group, storage version and kind.
+///
+/// Clients detect changes of the storage version with it.
 fn storage_version_hash(resource: &Resource) -> String {
     let resource = resource.stored();
     let version = resource.kind.versions.first().copied().unwrap_or("");

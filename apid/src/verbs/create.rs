@@ -31,8 +31,7 @@ pub async fn create(
     insert(call, Wanted { object, warnings, applied: false }, options).await
 }
 
-/// Sets the namespace of the URL if the body has none, and rejects another namespace (requirements D-META-9,
-/// -10).
+/// Defaults the namespace to that of the URL and rejects others (requirements D-META-9, -10).
 pub(super) fn fit_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), Status> {
     if !call.collection.resource.kind.namespaced {
         object.remove_meta("namespace");

@@ -67,7 +67,7 @@ pub(crate) fn undecodable(error: &DecodeError, malformed: impl FnOnce(&str) -> S
     Status::too_large(format!("Request entity too large: {text} (the limit is set by {flag})"))
 }
 
-/// Decodes an object of a kind into stored form, with its type, and returns warnings about dropped fields.
+/// Decodes an object into stored form with its type. Returns warnings about dropped fields.
 ///
 /// # Errors
 ///

@@ -1,5 +1,6 @@
-//! The envelope of Protobuf bodies (requirements D-PB-1 to -9): magic bytes, then an `Unknown` message with
-//! the type.
+//! The envelope of Protobuf bodies (requirements D-PB-1 to -9).
+//!
+//! The envelope consists of magic bytes and an `Unknown` message with the type of the object.
 
 use apimachinery::codec::{DecodeError, Limits};
 use apimachinery::field::quote;

@@ -22,8 +22,8 @@ use super::{Call, Payload, delete};
 ///
 /// # Errors
 ///
-/// 400 for the body, 403 from admission, 404, 409 when a precondition fails, 429 while the budget forbids the
-/// eviction, 500 when the pod matches more than one budget.
+/// 400 for the body, 403 from admission, 404, 409 when a precondition fails. 429 while the
+/// PodDisruptionBudget forbids the eviction, 500 when the pod matches more than one.
 pub async fn evict(
     call: &Call<'_>,
     kind: &Resource,

@@ -1,4 +1,4 @@
-//! Creation of binding-like bodies: objects of another kind whose creation changes the object of the call.
+//! Creation of binding-like bodies: objects of another kind that change the object of the call.
 
 use admission::Operation;
 use apimachinery::gvk::GroupResource;

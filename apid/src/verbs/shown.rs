@@ -69,8 +69,7 @@ impl Shown {
         Ok(())
     }
 
-    /// Appends the beginning of the JSON and returns the remaining bytes, shared with the cache for a cached
-    /// object.
+    /// Appends the beginning of the JSON and returns the rest, shared with the cache if possible.
     ///
     /// # Errors
     ///

@@ -2,11 +2,11 @@
 //!
 //! # Contract
 //!
-//! A token is opaque to clients and authenticated with an HMAC. A token returns 400 if it was modified, was
-//! issued by another store, or belongs to a list of another scope or other selectors (requirement D-PAGE-12).
-//! A token holds the revision of the first chunk, the position of the next chunk in the scope, and the number
-//! of objects after it. The compaction of the store's history limits its lifetime. The HMAC key is in the
-//! store, so tokens survive a restart and are valid for every process on that store.
+//! A token is opaque to clients and authenticated with an HMAC. A token returns 400 if it was modified, or
+//! belongs to another store, another scope or other selectors (requirement D-PAGE-12). A token holds the
+//! revision of the first chunk, the position of the next chunk in the scope, and the number of objects after
+//! it. The compaction of the store's history limits its lifetime. The HMAC key is in the store, so tokens
+//! survive a restart and are valid for every process on that store.
 //!
 //! A token grants no rights: each chunk is read under the authorization of the request that sends the token.
 

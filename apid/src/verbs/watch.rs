@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`watch`] opens a [`Watching`]; [`Watching::next`] returns the next notices until the watch ends. The
-//! notices depend on the client's selectors: an object that stops matching is deleted for the client, an
-//! object that starts matching is added (requirement D-WEV-7).
+//! notices depend on the client's selectors (requirement D-WEV-7). An object that stops matching is deleted
+//! for the client, one that starts matching is added.
 //!
 //! # Invariants
 //!
@@ -159,7 +159,9 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Stat
     })))
 }
 
-/// Returns a random time between the minimum and twice the minimum, so that clients do not reconnect at once.
+/// Returns a random time between the minimum and twice the minimum.
+///
+/// The jitter prevents that clients reconnect at once.
 fn lifetime(call: &Call<'_>) -> Duration {
     let least = call.plane.min_watch_timeout;
     let part = u32::try_from(call.plane.chance.bits() % 1000).unwrap_or(0);
@@ -178,8 +180,9 @@ const INITIAL_BYTES: usize = 32 << 10;
 enum Next {
     /// Send these notices.
     Tell(Vec<Notice>),
-    /// The client is behind the watch history; the watch ends so that the client resumes from its last
-    /// revision.
+    /// The client is behind the watch history.
+    ///
+    /// The watch ends, so that the client resumes from its last revision.
     Lagged,
     /// The watch ends.
     Over,

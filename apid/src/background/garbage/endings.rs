@@ -1,4 +1,4 @@
-//! Completion of an owner's deletion: removes its finalizer after its dependents are orphaned or deleted.
+//! Removal of an owner's finalizer after its dependents are orphaned or deleted.
 
 use std::sync::Arc;
 

@@ -59,8 +59,7 @@ impl Collector {
         self.delete(&subject, &traces.uid, propagation).await
     }
 
-    /// Clears `blockOwnerDeletion` for an object in a cycle of owners, which would otherwise block each other
-    /// for ever.
+    /// Clears `blockOwnerDeletion` for an object in a cycle of owners that block each other.
     ///
     /// Returns whether the object changed.
     async fn unblock(&self, subject: &Subject<'_>) -> Result<bool, Failed> {
@@ -161,8 +160,9 @@ impl Collector {
         }
     }
 
-    /// Deletes an object at the revision that was read before its owners were looked up (INVARIANT no living
-    /// owner).
+    /// Deletes an object at its revision before the lookup of its owners.
+    ///
+    /// INVARIANT (no living owner).
     pub(super) async fn delete(
         &self,
         subject: &Subject<'_>,

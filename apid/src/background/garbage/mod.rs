@@ -15,10 +15,10 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no living owner): a dependent is deleted only if each of its owners was absent from the store
-//! itself, or waiting for its dependents, after the dependent was read. The deletion applies only to the
-//! revision that was read. INVARIANT (no missed dependents): see [`feed`]. INVARIANT (no own state): all work
-//! follows from stored objects, so that the collector continues after a restart.
+//! INVARIANT (no living owner): a dependent is deleted only if each owner was absent from the store, or
+//! waiting for its dependents. The owners are looked up after the dependent is read; the deletion applies
+//! only to the revision that was read. INVARIANT (no missed dependents): see [`feed`]. INVARIANT (no own
+//! state): all work follows from stored objects, so that the collector continues after a restart.
 //!
 //! # Reference
 //!

@@ -1,4 +1,4 @@
-//! Deletion of a namespace: deletes its content, reports what remains, and finally removes apid's finalizer.
+//! Deletion of a namespace: deletes its content, reports the rest, finally removes apid's finalizer.
 //!
 //! # Reference
 //!
@@ -156,7 +156,7 @@ impl Ending {
                     first.get_or_insert_with(|| content.resource.key_prefix.clone());
                 }
                 if unreadable > 0 {
-                    outcome.failures.push(format!("{unreadable} of {what} cannot be decoded"));
+                    outcome.failures.push(format!("{unreadable} of {what} cannot be read"));
                 }
                 waits |= readable > 0;
             }

@@ -1,11 +1,10 @@
-//! Clean-up of unused token Secrets: tracks their use, and removes automatically created ones that stay
-//! unused.
+//! Clean-up of token Secrets: tracks their use and removes unused ones that were created automatically.
 //!
 //! # Contract
 //!
 //! A ConfigMap of the system namespace holds the day since which token use is tracked. One year after that
-//! day, apid starts a daily clean-up. It marks every token Secret as invalid that its service account lists,
-//! no pod mounts and no client used for a year; authd then rejects the token. One year later the Secret is
+//! day, apid starts a daily clean-up. It marks a token Secret as invalid if its service account lists it, no
+//! pod mounts it and no client used it for a year. authd then rejects the token. One year later the Secret is
 //! deleted. Removing the mark makes the token valid again. Manually created Secrets are not listed by a
 //! service account, and stay.
 //!

@@ -42,7 +42,7 @@ pub fn publish(plane: &Arc<Plane>, own_accounts: bool, publications: Publication
     tokio::spawn(legacy_tokens::run(Arc::clone(plane), own_accounts));
 }
 
-/// Sends `what` to a queue at the start, and whenever the content of a file changes.
+/// Sends `what` to a queue at the start and after each change of a file.
 fn when_changed<T: Clone + Send + 'static>(files: Vec<PathBuf>, queue: UnboundedSender<T>, what: T) -> Watch {
     let snapshot = Snapshot::new(files);
     let _ = queue.send(what.clone());

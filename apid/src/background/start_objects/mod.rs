@@ -1,4 +1,4 @@
-//! Objects that exist from the start: priority classes, flow control, APIServices, and the API's own Service.
+//! Objects that exist from the start: priority classes, flow control, APIServices, the API's Service.
 //!
 //! # Contract
 //!
@@ -110,8 +110,9 @@ pub async fn run(plane: Arc<Plane>, published: Published, made: impl FnOnce() + 
     }
 }
 
-/// Runs `look` after changes of the collections, which are coalesced, and again after a failure, until the
-/// process ends.
+/// Runs `look` after changes of the collections until the process ends.
+///
+/// Concurrent changes cause one run; a failed run is retried.
 async fn look_at_changes<F: Future<Output = Result<(), Status>> + Send>(
     collections: [&Arc<Items>; 2],
     what: &str,

@@ -98,7 +98,9 @@ impl Kinds {
     }
 }
 
-/// Returns the type of a kind in a version: the type in the package of that version, else the stored type.
+/// Returns the type of a kind in a version.
+///
+/// This is the type in the package of that version, or the stored type if there is none.
 pub(super) fn type_of(kind: &Kind, version: &str) -> String {
     let own = kind.schema.split_once('/').and_then(|(package, rest)| {
         let (_, name) = rest.split_once('.')?;

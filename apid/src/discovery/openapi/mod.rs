@@ -1,5 +1,6 @@
-//! OpenAPI documents: schemas of all kinds and operations of all paths, for validation, `kubectl explain` and
-//! merging.
+//! OpenAPI documents: schemas of all kinds and operations of all paths.
+//!
+//! Clients use them to validate, explain and merge objects.
 //!
 //! # Contract
 //!

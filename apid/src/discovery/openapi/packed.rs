@@ -56,7 +56,7 @@ impl Packed {
     ///
     /// # Errors
     ///
-    /// None in practice: the input was compressed by [`Packer`].
+    /// None in practice: apid itself compressed the input.
     pub fn plain(&self) -> io::Result<Bytes> {
         let mut held = self.plain.lock();
         let plain = match held.upgrade() {

@@ -37,7 +37,7 @@ fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// Checks that references resolve, kinds are unique, and path parameters match the placeholders of the path.
+/// Checks that references resolve, kinds are unique, and path parameters match their placeholders.
 fn check(document: &Value, definitions: &str, prefix: &str) {
     let mut found = BTreeSet::new();
     references(document, &mut found);

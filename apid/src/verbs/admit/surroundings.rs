@@ -23,8 +23,9 @@ use super::decoded::Decoded;
 use crate::plane::{Cache, Item, Items, Plane};
 use crate::verbs::shown::tree;
 
-/// Maximum length of a list whose objects are cached decoded; the objects of longer lists are decoded for
-/// each call.
+/// Maximum length of a list whose decoded objects are cached.
+///
+/// The objects of longer lists are decoded for each call.
 const KEPT_LIST: usize = 64;
 
 /// Reader and authorizer of the admission plugins. Created before the plane, which owns the plugins;

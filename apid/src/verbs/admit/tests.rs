@@ -1,4 +1,4 @@
-//! Admission plugins read from the watch cache; a write that concerns no plugin reads nothing from the store.
+//! Tests that admission plugins read the watch cache, and that other writes do not read the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -49,8 +49,9 @@ pub struct DeleteOptions {
     pub grace_period_seconds: Option<i64>,
     /// Propagation policy. None selects that of the object's finalizers or of its kind.
     pub propagation: Option<Propagation>,
-    /// Deprecated form of the propagation policy, excludes `propagation`: true orphans, false deletes in the
-    /// background.
+    /// Deprecated form of the propagation policy; excludes `propagation`.
+    ///
+    /// True orphans the dependents, false deletes them in the background.
     pub orphan_dependents: Option<bool>,
     /// Preconditions on the object.
     pub preconditions: Preconditions,

@@ -77,8 +77,9 @@ impl Intent {
         Err(Status::bad_request(format!("invalid object type: {}", type_name(sent_version, sent_kind))))
     }
 
-    /// Returns the object and warnings about duplicate keys and, where the apply accepts them, undeclared
-    /// fields.
+    /// Returns the object and warnings about duplicate keys and undeclared fields.
+    ///
+    /// Where undeclared fields fail the apply, they cause no warning.
     pub(super) fn validated(
         &self,
         call: &Call<'_>,
@@ -100,8 +101,8 @@ impl Intent {
 ///
 /// # Errors
 ///
-/// 400 for the body, 403, 404 for a subresource of a missing object, 409 for a conflict with other field
-/// managers or another version or uid, 422 for an invalid result.
+/// 400 for the body, 403, 404 for a subresource of a missing object, 422 for an invalid result. 409 for a
+/// conflict with other field managers, or for another version or uid.
 pub(super) async fn apply(
     call: &Call<'_>,
     intent: &Intent,
