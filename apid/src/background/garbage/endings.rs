@@ -36,7 +36,7 @@ impl Collector {
         match Traces::of(subject.item.value()) {
             Some(Traces { uid, ending: Some(Ending::Over), .. }) => {
                 match self.delete(&subject, &uid, Propagation::Background).await {
-                    // The deletion continues elsewhere.
+                    // The deletion is in progress.
                     Err(Failed::Moved) => Ok(()),
                     other => other,
                 }

@@ -202,8 +202,8 @@ impl Collector {
         }
     }
 
-    /// Examines every dependent of an owner; for a waiting owner, only those that block it. Failed dependents
-    /// are queued separately.
+    /// Examines every dependent of an owner; for a waiting owner, only those that block it. Dependents that
+    /// fail are queued separately.
     async fn examine_dependents(&self, owner: traces::Uid) -> Result<(), Failed> {
         let mut after = None;
         loop {

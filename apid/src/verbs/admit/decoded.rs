@@ -18,7 +18,7 @@ use crate::plane::Item;
 /// Limit of the cached objects in stored bytes: about ten thousand namespaces and service accounts.
 const KEPT: usize = 4 << 20;
 
-/// Decoded objects by key and revision, in two generations.
+/// Cache of decoded objects by key and revision, in two generations.
 ///
 /// A read moves the object to the young generation. When the young generation is full, it becomes the old
 /// one, and the objects that remained in the old generation are evicted.

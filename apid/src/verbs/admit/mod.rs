@@ -1,4 +1,4 @@
-//! Admission calls of the verbs, and the objects that admission plugins may read.
+//! Calls of the admission plugins by the verbs, and the objects that plugins may read.
 
 mod decoded;
 mod surroundings;

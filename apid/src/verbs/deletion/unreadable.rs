@@ -1,4 +1,4 @@
-//! Deletion of undecodable objects, behind a feature gate and a verb (requirements D-DEL-13 to -23).
+//! Deletion of unreadable objects, behind a feature gate and a verb (requirements D-DEL-13 to -23).
 
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::status::Status;
