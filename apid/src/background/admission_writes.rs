@@ -10,13 +10,14 @@ use super::actor::{Actor, Target};
 use super::stored;
 use crate::plane::Plane;
 
-/// Writer of the admission plugins. Created before the plane, which owns the plugins, and attached to it
-/// later.
+/// Writer of the admission plugins.
+///
+/// Created before the server state, which owns the plugins, and attached to it later.
 #[derive(Default)]
 pub struct AdmissionWrites(OnceLock<Weak<Plane>>);
 
 impl AdmissionWrites {
-    /// Sets the plane to which objects are written. Writes fail before this call.
+    /// Sets the server state to which objects are written. Writes fail before this call.
     pub fn attach(&self, plane: &Arc<Plane>) {
         let _ = self.0.set(Arc::downgrade(plane));
     }

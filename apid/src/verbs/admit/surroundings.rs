@@ -28,8 +28,9 @@ use crate::verbs::shown::tree;
 /// The objects of longer lists are decoded for each call.
 const KEPT_LIST: usize = 64;
 
-/// Reader and authorizer of the admission plugins. Created before the plane, which owns the plugins;
-/// [`Surroundings::attach`] connects both.
+/// Reader and authorizer of the admission plugins.
+///
+/// Created before the server state, which owns the plugins; [`Surroundings::attach`] connects both.
 pub struct Surroundings {
     kinds: HashMap<(&'static str, &'static str), Objects>,
     plane: OnceLock<Weak<Plane>>,
@@ -55,7 +56,8 @@ impl Surroundings {
         Surroundings { kinds, plane: OnceLock::new() }
     }
 
-    /// Sets the plane whose store and authorizer are used. Fresh reads and decisions fail before this call.
+    /// Sets the server state whose store and authorizer are used. Fresh reads and decisions fail before this
+    /// call.
     pub fn attach(&self, plane: &Arc<Plane>) {
         let _ = self.plane.set(Arc::downgrade(plane));
     }
