@@ -162,7 +162,10 @@ async fn a_kind_that_is_loaded_is_read_at_once_and_an_object_decoded_once() {
         };
         assert_eq!(listed.len(), count, "{namespace}");
     }
-    assert!(world.surroundings.get_fresh(QUOTA, "other", "q").get().await.is_err(), "no server state is attached");
+    assert!(
+        world.surroundings.get_fresh(QUOTA, "other", "q").get().await.is_err(),
+        "no server state is attached"
+    );
     let nothing = ObjectKind::new("", "Nothing");
     assert!(matches!(world.surroundings.get(nothing, "", "x"), Eventual::Now(Err(_))));
 }
