@@ -1,4 +1,6 @@
-//! Tests of the apid binary: help and command line errors. The end-to-end tests use the binary that this test builds.
+//! Tests of the apid binary: help and command line errors.
+//!
+//! The end-to-end tests use the binary that this test builds.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

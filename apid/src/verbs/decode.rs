@@ -48,7 +48,7 @@ impl Payload<'_> {
             Payload::Cbor(bytes) => codec::cbor::decode(bytes, limits),
             Payload::Protobuf(bytes) => {
                 let schema = Schema::of(type_name)
-                    .ok_or_else(|| DecodeError::Syntax("there is no Protobuf form of it".to_owned()))?;
+                    .ok_or_else(|| DecodeError::Syntax("the type has no Protobuf encoding".to_owned()))?;
                 Ok(Decoded { value: envelope::read(bytes, schema, limits)?, duplicates: Vec::new() })
             }
             Payload::Object(object) => Ok(Decoded { value: object.into_value(), duplicates: Vec::new() }),
@@ -122,7 +122,7 @@ fn read(
         Value::Object(map) => map,
         // The reference decodes `null` as an object without fields.
         Value::Null => Map::new(),
-        _ => return Err(unrecognized("it is not an object")),
+        _ => return Err(unrecognized("the body is not an object")),
     };
     let object = Object(map);
     let text = |field: &str| match object.get(field) {
@@ -135,7 +135,7 @@ fn read(
         let version =
             GroupVersion::parse(api_version).map_or_else(|| wanted.version.to_owned(), |gv| gv.version);
         return Err(Type { version: &version, api_version: String::new(), ..*wanted }
-            .refuse(kind, "it is another kind"));
+            .refuse(kind, "the kind does not match"));
     }
     if !api_version.is_empty() && api_version != wanted.api_version {
         return Err(Status::bad_request(format!(

@@ -45,14 +45,14 @@ pub fn read(body: &[u8], schema: &'static Schema, limits: Limits) -> Result<Valu
     let wrong = |why: String| DecodeError::Syntax(why);
     let message = body
         .strip_prefix(&MAGIC)
-        .ok_or_else(|| wrong("it does not begin with the Protobuf magic bytes".to_owned()))?;
-    let Unknown { type_meta, raw, content_encoding, content_type } =
-        Unknown::decode(message).map_err(|error| wrong(format!("its envelope cannot be read: {error}")))?;
+        .ok_or_else(|| wrong("the body does not begin with the Protobuf magic bytes".to_owned()))?;
+    let Unknown { type_meta, raw, content_encoding, content_type } = Unknown::decode(message)
+        .map_err(|error| wrong(format!("the Protobuf envelope cannot be decoded: {error}")))?;
     if !content_encoding.is_empty() {
-        return Err(wrong(format!("its content encoding {} is not known", quote(&content_encoding))));
+        return Err(wrong(format!("the content encoding {} is not supported", quote(&content_encoding))));
     }
     if !content_type.is_empty() && !content_type.ends_with(".protobuf") {
-        return Err(wrong(format!("its content type {} is not Protobuf", quote(&content_type))));
+        return Err(wrong(format!("the content type {} is not Protobuf", quote(&content_type))));
     }
     let mut object: Object = schema.read_protobuf(&raw, limits).map_err(|error| match error {
         ProtobufError::Budget(error) => error,

@@ -57,7 +57,7 @@ pub async fn evict(
             break;
         }
         if is_other {
-            let why = "Precondition failed: it is another object or version";
+            let why = "Precondition failed: UID or resourceVersion does not match";
             return Err(Status::conflict(&call.collection.resource.group_resource, call.name, why));
         }
         let verdict = match eviction::is_free(&pod) {

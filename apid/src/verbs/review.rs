@@ -47,7 +47,7 @@ pub async fn review(
     let asked = serde_json::to_vec(&object.0).map_err(Status::internal)?;
     let answer = plane.auth.review(by, resource.kind.resource, asked, request_id).await?;
     let value = serde_json::from_slice(&answer).map_err(Status::internal)?;
-    let object =
-        Object::from_value(value).map_err(|_| Status::internal("the answer to a review is not an object"))?;
+    let object = Object::from_value(value)
+        .map_err(|_| Status::internal("authd returned a review that is not an object"))?;
     Ok((object, warnings))
 }

@@ -121,7 +121,7 @@ impl Token {
     /// 400: the token is malformed, was modified, or belongs to another list.
     pub(super) fn decode(text: &str, key: &TokenKey, list: u64) -> Result<Self, Status> {
         Self::parse(text, key, list)
-            .ok_or_else(|| Status::bad_request("continue key is not valid: it was not made by this list"))
+            .ok_or_else(|| Status::bad_request("continue key is not valid: it does not belong to this list"))
     }
 
     fn parse(text: &str, key: &TokenKey, list: u64) -> Option<Self> {

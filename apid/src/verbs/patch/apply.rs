@@ -57,7 +57,7 @@ impl Intent {
             Value::Null => Ok(Intent { object: Object::default(), duplicates, limits }),
             value => match Object::from_value(value) {
                 Ok(object) => Ok(Intent { object, duplicates, limits }),
-                Err(_) => Err(failed("it is not an object")),
+                Err(_) => Err(failed("the body is not an object")),
             },
         }
     }
