@@ -18,9 +18,7 @@ impl Call<'_> {
             Error::TooLarge(bytes) => {
                 Status::too_large(format!("Request entity too large: the object would take {bytes} bytes"))
             }
-            Error::Full(_) => {
-                Status::unavailable("storage is full: reads are served, writes are rejected", 10)
-            }
+            Error::Full(_) => Status::unavailable("storage is full: only reads are served", 10),
             Error::Unavailable(why) => Status::unavailable(format!("storage is unavailable: {why}"), 1),
             Error::Corrupt(what) => {
                 tracing::error!(resource = %resource, name = self.name, error = %what, "stored object cannot be decoded; returning 500");
