@@ -1,8 +1,9 @@
-//! What the whole admission chain adds to a write that no plugin concerns: `cargo run --release -p apid --example
-//! admission_chain`.
+//! Measures what the admission chain adds to a write that concerns no plugin.
 //!
-//! The plugins are those of a server without flags, the namespaces and quotas are in the watch cache. That nothing is
-//! read from the store is a test of `verbs::admit`.
+//! Run with `cargo run --release -p apid --example admission_chain`.
+//!
+//! The plugins are those of a server without flags; namespaces and quotas are in the watch cache. A test of
+//! `verbs::admit` checks that nothing is read from the store.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout, reason = "a measurement")]
 
@@ -55,7 +56,7 @@ async fn main() {
     let mut begin = Instant::now();
     for round in 0..=ROUNDS {
         if round == 1 {
-            // The first write loads what plugins look at.
+            // The first write loads the kinds that plugins read.
             begin = Instant::now();
         }
         let attributes = Attributes {

@@ -1,6 +1,8 @@
-//! What serving all kinds costs: time and memory of the registry, a watch cache for each stored kind and the discovery
-//! documents at the start; then of the OpenAPI documents, which are made when they are asked for:
-//! `cargo run --release -p apid --example all_kinds`.
+//! Measures time and memory of serving all kinds.
+//!
+//! The start covers the registry, a watch cache for each stored kind and the discovery documents. The OpenAPI
+//! documents, which are built on first use, follow. Run with `cargo run --release -p apid --example
+//! all_kinds`.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use kinds::Registry;
 use kinds::entry::Decoder;
 use storage::cache::{Cache, Limits};
 
-/// Bytes of memory in use.
+/// Returns the resident memory in bytes.
 fn resident() -> usize {
     let pages = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: Option<usize> = pages.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());

@@ -1,8 +1,12 @@
-//! CPU time and peak memory of the largest bodies that the decode budget lets through, one process for each:
-//! `cargo run --release -p apid --example body_cost`. The defaults of the budget were chosen by its figures.
+//! Measures CPU time and peak memory of the largest bodies within the decode limits.
 //!
-//! A body is decoded, brought into the form of its schema, defaulted, owned by a manager, validated, and encoded for the
-//! store and the answer, as a create does it. Flags of the budget can be tried: `body_cost ELEMENTS TREE_BYTES`.
+//! Each case runs in its own process.
+//!
+//! Run with `cargo run --release -p apid --example body_cost`. The default decode limits follow from its
+//! results.
+//!
+//! Each body runs through the steps of a create: decode, conform, default, manage fields, validate, encode.
+//! Other limits can be tested with `body_cost ELEMENTS TREE_BYTES`.
 
 use std::process::Command;
 use std::{env, fs};
@@ -20,7 +24,7 @@ use schema::Schema;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// A kind of body that grows with a number.
+/// A body whose size grows with the number of items.
 struct Case {
     name: &'static str,
     /// Group, version, resource.
@@ -140,7 +144,7 @@ const CASES: &[Case] = &[
 ];
 
 impl Case {
-    /// The body with a number of items.
+    /// Returns the body with a number of items.
     fn body(&self, count: usize) -> Vec<u8> {
         let mut body = self.before.to_owned();
         for i in 0..count {
@@ -153,7 +157,7 @@ impl Case {
         body.into_bytes()
     }
 
-    /// The largest number of items that the limits let through.
+    /// Returns the largest number of items within the limits.
     fn largest(&self, limits: Limits) -> usize {
         let fits = |count: usize| json::decode(&self.body(count), limits).is_ok();
         let (mut low, mut high) = (0_usize, 2_000_000);
@@ -164,7 +168,7 @@ impl Case {
         low
     }
 
-    /// All that a create does to a body, the store aside.
+    /// Runs all steps of a create except the store.
     #[expect(clippy::expect_used, reason = "an example on kinds of its own")]
     fn create(&self, body: &[u8], limits: Limits) -> String {
         let names = Names::new(Preset::Kubernetes, "").expect("names");
@@ -221,14 +225,14 @@ impl Case {
     }
 }
 
-/// Milliseconds of CPU time of the process, in steps of 10.
+/// Returns the CPU time of the process in milliseconds, in steps of 10.
 fn cpu() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10
 }
 
-/// Kilobytes of the largest memory of the process.
+/// Returns the peak memory of the process in kilobytes.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -256,7 +260,7 @@ fn main() {
     let count = case.largest(limits);
     let body = case.body(count);
     drop(case.create(&case.body(1), limits));
-    // The search for the number has left its mark on the peak: this process measures itself again from here.
+    // The search for the number increased the peak memory, so the peak is reset here.
     fs::write("/proc/self/clear_refs", "5").expect("the peak is reset");
     let (memory, start) = (peak(), cpu());
     let told = case.create(&body, limits);

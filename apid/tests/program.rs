@@ -1,4 +1,6 @@
-//! The program itself: its help and its mistakes. The end-to-end tests run the same binary, which this one has built.
+//! Tests of the apid binary: help and command line errors.
+//!
+//! The end-to-end tests use the binary that this test builds.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +20,7 @@ fn help_names_the_flags_and_how_far_they_are_built() {
     }
     let encryption = help.lines().position(|line| line.contains("--encryption-provider-config")).unwrap();
     let described: Vec<&str> = help.lines().skip(encryption).take(2).collect();
-    assert!(described.concat().contains("not built yet"), "{described:?}");
+    assert!(described.concat().contains("not implemented yet"), "{described:?}");
 }
 
 #[test]

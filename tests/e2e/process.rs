@@ -37,8 +37,11 @@ fn mistakes_are_told_together_and_end_the_start_with_64() {
             &["ImagePolicyWebhook", "not built"],
         ),
         (&["--spawn-authd", "--feature-gates=NoSuch=true"], &["NoSuch"]),
-        (&["--spawn-authd", "--encryption-provider-config=/x"], &["encryption-provider-config", "not built"]),
-        (&["--spawn-authd", "--tls-min-version=VersionTLS13"], &["tls-min-version", "not built"]),
+        (
+            &["--spawn-authd", "--encryption-provider-config=/x"],
+            &["encryption-provider-config", "not implemented"],
+        ),
+        (&["--spawn-authd", "--tls-min-version=VersionTLS13"], &["tls-min-version", "not implemented"]),
         (&["--spawn-authd", "--authorization-mode=Node,Webhook"], &["Webhook"]),
         (&["--spawn-authd", "--authorization-mode=RBAC,RBAC,Foo"], &["Foo", "RBAC"]),
         (&["--spawn-authd", "--token-auth-file=/nowhere/at/all"], &["/nowhere/at/all"]),

@@ -1,4 +1,4 @@
-//! A part of the process that writes objects: it has an identity, goes through the verbs, and leaves audit lines.
+//! The writer of background tasks: an identity that goes through the verbs and the audit log.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::verbs::{self, Call, Deleted, Payload, Written};
 
 /// The identity of the API server itself.
 const APISERVER: &str = "system:apiserver";
-/// The identity that controllers share unless they have accounts of their own (requirements A-DEF-54, -55).
+/// Shared identity of controllers without own service accounts (requirements A-DEF-54, -55).
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
-/// Who writes, and on whose behalf the log says it.
+/// The identity of a background task and its user agent in the audit log.
 #[derive(Clone)]
 pub(super) struct Actor {
     plane: Arc<Plane>,
@@ -30,20 +30,20 @@ pub(super) struct Actor {
     agent: String,
 }
 
-/// The object that something is done to.
+/// The object of an action.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
-    /// Its kind.
+    /// The collection of its kind.
     pub(super) collection: &'a Collection,
-    /// Its namespace, or `""`.
+    /// The namespace, or `""`.
     pub(super) namespace: &'a str,
-    /// Its name, or `""` for the collection.
+    /// The name, or `""` for the collection.
     pub(super) name: &'a str,
     /// The subresource, or `""`.
     pub(super) subresource: &'a str,
 }
 
-/// One act between its authorization and its audit line.
+/// An action between its authorization and its audit event.
 struct Act<'a> {
     actor: &'a Actor,
     target: Target<'a>,
@@ -53,14 +53,14 @@ struct Act<'a> {
 }
 
 impl Actor {
-    /// The API server.
+    /// Returns the actor of the API server.
     pub(super) fn apiserver(plane: Arc<Plane>) -> Self {
         let user =
             UserInfo { name: APISERVER.to_owned(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
         Actor { plane, user: Arc::new(user), agent: "apid/apiserver".to_owned() }
     }
 
-    /// A controller, under its own account or the shared identity.
+    /// Returns the actor of a controller, with its own service account or the shared identity.
     pub(super) fn controller(plane: Arc<Plane>, name: &str, own_account: bool) -> Self {
         let namespace = plane.names.system_namespace;
         let user = if own_account {
@@ -83,13 +83,13 @@ impl Actor {
         Actor { plane, user: Arc::new(user), agent: format!("apid/{name}") }
     }
 
-    /// It manages the fields that it writes under the name of its program.
+    /// Returns the write options; the field manager is the program name.
     fn options(&self) -> WriteOptions {
         let program = self.agent.strip_prefix("apid/").unwrap_or(&self.agent);
         WriteOptions { program: program.to_owned(), ..WriteOptions::default() }
     }
 
-    /// The process.
+    /// Returns the state of the process.
     pub(super) fn plane(&self) -> &Arc<Plane> {
         &self.plane
     }
@@ -101,14 +101,14 @@ impl Actor {
         act.end(result, 201).await
     }
 
-    /// Replaces an object, or what its subresource holds.
+    /// Updates an object or its subresource.
     pub(super) async fn update(&self, target: Target<'_>, object: Object) -> Result<Written, Status> {
         let act = self.begin("update", target);
         let result = verbs::update(&act.call(), Payload::Object(object), &self.options()).await;
         act.end(result, 200).await
     }
 
-    /// Changes an object by a merge patch.
+    /// Applies a merge patch to an object.
     pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<Written, Status> {
         let act = self.begin("patch", target);
         let result = match Patch::parse(patch::Kind::Merge, patch, Limits::NONE) {
@@ -129,7 +129,7 @@ impl Actor {
         act.end(result, 200).await
     }
 
-    /// Deletes all objects of a kind in a namespace, so many at a time.
+    /// Deletes all objects of a kind in a namespace, `at_a_time` of them concurrently.
     pub(super) async fn delete_collection(
         &self,
         target: Target<'_>,
@@ -177,7 +177,7 @@ impl Act<'_> {
         }
     }
 
-    /// Leaves the audit line.
+    /// Writes the audit event.
     async fn end<T>(mut self, result: Result<T, Status>, success: u16) -> Result<T, Status> {
         let plane = &self.actor.plane;
         if plane.audit.is_on() {
@@ -201,7 +201,7 @@ fn version<'a>(target: &Target<'a>) -> &'a str {
     target.collection.resource.kind.versions.first().copied().unwrap_or_default()
 }
 
-/// What an act is, as a request for it would say.
+/// Returns the attributes of the equivalent request.
 fn attributes(verb: &str, target: &Target<'_>) -> Attributes {
     let resource = &target.collection.resource;
     let group = resource.group_resource.group.as_str();
@@ -219,7 +219,7 @@ fn attributes(verb: &str, target: &Target<'_>) -> Attributes {
             path.push_str(part);
         }
     }
-    // An item of namespaces is in itself (requirements A-AZD-51).
+    // A namespace object is in itself (requirement A-AZD-51).
     let is_namespace = group.is_empty() && resource.kind.resource == "namespaces";
     let namespace = if is_namespace { target.name } else { target.namespace };
     Attributes {

@@ -1,4 +1,4 @@
-//! What admission plugins write: through the verbs, in the name of the server itself.
+//! Writes of admission plugins, through the verbs as the API server.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -10,12 +10,14 @@ use super::actor::{Actor, Target};
 use super::stored;
 use crate::plane::Plane;
 
-/// Writes for the plugins. It is made before the plane, whose part the plugins are, and attached to it after.
+/// Writer of the admission plugins.
+///
+/// Created before the server state, which owns the plugins, and attached to it later.
 #[derive(Default)]
 pub struct AdmissionWrites(OnceLock<Weak<Plane>>);
 
 impl AdmissionWrites {
-    /// Says whose objects are written. Until then writes are refused.
+    /// Sets the server state to which objects are written. Writes fail before this call.
     pub fn attach(&self, plane: &Arc<Plane>) {
         let _ = self.0.set(Arc::downgrade(plane));
     }

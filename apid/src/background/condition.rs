@@ -1,24 +1,24 @@
-//! The conditions that the server itself writes into the status of an object.
+//! Conditions that apid itself writes into the status of an object.
 
 use apimachinery::object::{Map, Object, Value};
 
 const SINCE: &str = "lastTransitionTime";
 
-/// A condition without its time.
+/// A condition without its transition time.
 pub(super) struct Condition {
-    /// Its type.
+    /// The type of the condition.
     pub(super) kind: &'static str,
-    /// Its status.
+    /// The status of the condition.
     pub(super) holds: bool,
-    /// Why, in a word.
+    /// The reason in CamelCase.
     pub(super) reason: &'static str,
-    /// Why, in a sentence.
+    /// The human-readable message.
     pub(super) message: String,
 }
 
 impl Condition {
-    /// Puts it in the place of the one of its type, whether or not that changes anything. The time is that of the last
-    /// change from yes to no or back.
+    /// Adds or replaces the condition of its type. Returns whether it changed. `lastTransitionTime` changes
+    /// only with the status.
     fn put(&self, conditions: &mut Vec<Value>, now: &str) -> bool {
         let status = if self.holds { "True" } else { "False" };
         let wanted =
@@ -41,7 +41,8 @@ impl Condition {
     }
 }
 
-/// The object with these conditions. None when it has them already. `now` is a time as objects write it.
+/// Returns the object with these conditions, or None if it has them already. `now` is a time in object
+/// format.
 pub(super) fn with_conditions(object: &Object, wanted: &[Condition], now: &str) -> Option<Object> {
     let have = object.at(&["status", "conditions"]).and_then(Value::as_array);
     let mut conditions = have.cloned().unwrap_or_default();

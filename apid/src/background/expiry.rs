@@ -1,21 +1,23 @@
-//! Events end some time after they were last written (`--event-ttl`), so that what recorders write does not fill the store.
+//! Expiry of Events: deletes Events some time after their last write (`--event-ttl`).
 //!
 //! # Contract
 //!
-//! An Event whose last write is older than the time is deleted: really, with a revision of its own, so that watches in both
-//! of its API versions see DELETED. At the start of the process the time of the last write is what the object says of it,
-//! its creation and the newest of its field owners; afterwards it is when the write was seen. Deletions go in bounded
-//! batches with pauses, also when many are due at once.
+//! The expiry task deletes an Event whose last write is older than the TTL. Each deletion has its own
+//! revision, so that watches in both API versions see DELETED. At process start, the time of the last write
+//! is the newest of the creation time and the times in `managedFields`. Later it is the time at which the
+//! task observed the write. Deletions are committed in limited batches with pauses, even if many Events are
+//! due.
 //!
 //! # Invariants
 //!
-//! INVARIANT (only what is old): a deletion names the revision that was old. An Event that is written meanwhile stays.
-//! Unlike other loops this one does not go through the verbs: what ends by time asks nobody, has no finalizers that could
-//! hold it, and leaves no line in the audit log for each of very many objects.
+//! INVARIANT (only expired Events): a deletion names the expired revision. An Event that is written meanwhile
+//! stays. Unlike other background tasks, the expiry task does not go through the verbs. Expiry needs no
+//! authorization, ignores finalizers, and does not write an audit event for each of very many objects.
 //!
 //! # Reference
 //!
-//! requirements, appendix (b), `--event-ttl`; Kubernetes keeps Events under a lease that each write renews.
+//! Requirements, appendix (b), `--event-ttl`. Kubernetes attaches Events to an etcd lease that each write
+//! renews.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -29,15 +31,15 @@ use storage::{Change, Error, Op, Revision, Row, Store, Watch};
 use super::stored;
 use crate::plane::Plane;
 
-/// Deletions at a time, and how long the next wait: others write too.
+/// Deletions per batch, and the pause after a batch, which lets other writes through.
 const BATCH: usize = 200;
 const PAUSE: Duration = Duration::from_millis(20);
-/// After a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(5);
-/// Rows that are read at a time.
+/// Rows per read.
 const PAGE: usize = 500;
 
-/// Ends Events until the process stops. A time of zero: they never end.
+/// Deletes expired Events until the process stops. Events never expire if `ttl` is zero.
 pub(super) async fn run(plane: Arc<Plane>, ttl: Duration) {
     let Ok(events) = stored::core(&plane, "events") else { return };
     if ttl.is_zero() {
@@ -49,12 +51,12 @@ pub(super) async fn run(plane: Arc<Plane>, ttl: Duration) {
         loop {
             let mut expiry = Expiry::new(plane.store.clone(), &prefix, plane.clock.clone(), ttl);
             if let Err(error) = expiry.run().await {
-                tracing::warn!(%error, "the expiry of Events begins anew");
+                tracing::warn!(%error, "event expiry failed; restarting");
             }
             tokio::time::sleep(RETRY).await;
         }
     };
-    // The store is closed next: no failure of this loop, and nobody's news.
+    // The store closes during shutdown; the resulting error is not logged.
     tokio::select! {
         biased;
         _ = stopping.wait_for(|stops| *stops) => {}
@@ -62,15 +64,15 @@ pub(super) async fn run(plane: Arc<Plane>, ttl: Duration) {
     }
 }
 
-/// What is known of the Events that are there.
+/// The known Events and their expiry times.
 struct Expiry {
     store: Arc<dyn Store>,
     prefix: String,
     clock: Arc<dyn Clock>,
     ttl: Duration,
-    /// Keys by the time at which they end, on the monotonic clock, and the revision: one entry for each that is there.
+    /// Keys by expiry time (monotonic clock) and revision; one entry for each existing Event.
     ends: BTreeMap<(Duration, Revision), Arc<str>>,
-    /// The same by key.
+    /// Expiry time and revision by key.
     by_key: HashMap<Arc<str>, (Duration, Revision)>,
 }
 
@@ -93,7 +95,7 @@ impl Expiry {
         }
     }
 
-    /// Reads what is there, and watches from there on.
+    /// Reads the existing Events and watches the following changes.
     async fn begin(&mut self) -> Result<Box<dyn Watch>, Error> {
         let mut page = self.store.range(&self.prefix, "", PAGE, None).await?;
         let revision = page.revision;
@@ -117,7 +119,7 @@ impl Expiry {
         self.store.watch(&self.prefix, revision).await
     }
 
-    /// Notes what was written and what is gone.
+    /// Records changed and deleted Events.
     fn take(&mut self, changes: &[Change]) {
         let end = self.clock.monotonic() + self.ttl;
         for change in changes {
@@ -125,7 +127,7 @@ impl Expiry {
         }
     }
 
-    /// Notes when a key ends and at which revision it is; None: it is gone.
+    /// Records expiry time and revision of a key; None removes the key.
     fn note(&mut self, key: &Arc<str>, end: Option<(Duration, Revision)>) {
         let before = match end {
             Some(end) => self.by_key.insert(key.clone(), end),
@@ -139,7 +141,7 @@ impl Expiry {
         }
     }
 
-    /// How long until the next ends.
+    /// Returns the time until the next expiry.
     fn wait(&self) -> Duration {
         let next = self
             .ends
@@ -148,7 +150,7 @@ impl Expiry {
         next.max(Duration::from_millis(1))
     }
 
-    /// Deletes what is due, a batch at most. Answers how many were.
+    /// Deletes at most one batch of expired Events. Returns the number of expired Events.
     async fn expire(&mut self) -> Result<usize, Error> {
         let now = self.clock.monotonic();
         let mut due = Vec::new();
@@ -165,7 +167,7 @@ impl Expiry {
         let mut failure = None;
         for ((key, revision), deleted) in due.iter().zip(deleted) {
             match deleted {
-                // It was written meanwhile, or somebody else deleted it.
+                // The Event was written or deleted meanwhile.
                 Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => {}
                 Err(error) => {
                     self.note(key, Some((now, *revision)));
@@ -180,7 +182,7 @@ impl Expiry {
     }
 }
 
-/// When an object was last written, as it says: its creation, or what the newest owner of fields wrote.
+/// Returns the newest of the creation time and the times in `managedFields`.
 fn last_write(row: &Row) -> Option<jiff::Timestamp> {
     let object = kinds::entry::decode(&row.value, row.revision).ok()?;
     let time = |value: Option<&Value>| value.and_then(Value::as_str)?.parse().ok();
@@ -231,7 +233,7 @@ mod tests {
         }
     }
 
-    /// After a restart age is what the object says; its creation does not count once it was written again.
+    /// After a restart, the age follows from the object: a later write overrides the creation time.
     #[tokio::test]
     async fn what_was_old_before_the_start_ends_and_what_was_written_again_stays() {
         let server = Server::start();
@@ -259,7 +261,7 @@ mod tests {
         assert_eq!(
             left,
             [5, 5, 3, 1],
-            "the old one; the two of half an hour; and the others after the whole time"
+            "the old Event, the two written half an hour ago, then the other two after the full TTL"
         );
         assert_eq!(server.keys().await, ["/eventful/old"]);
     }
@@ -275,12 +277,8 @@ mod tests {
         let second = server.write("/events/a/x", "2025-05-01T12:00:00Z", &[], Some(first)).await;
         expiry.take(&watch.next().await.unwrap());
         server.clock.advance(59 * MINUTE);
-        assert_eq!(
-            expiry.expire().await.unwrap(),
-            0,
-            "the first write is over, and the object was written since"
-        );
-        assert_eq!(expiry.ends.len(), 1, "no more is kept than objects are there");
+        assert_eq!(expiry.expire().await.unwrap(), 0, "the second write renewed the Event");
+        assert_eq!(expiry.ends.len(), 1, "one entry per existing Event");
         assert_eq!(server.keys().await, ["/events/a/x"]);
         assert_eq!(expiry.wait(), MINUTE);
         server.clock.advance(MINUTE);
@@ -293,7 +291,7 @@ mod tests {
         assert!(expiry.ends.is_empty());
     }
 
-    /// Between the end of its time and the deletion it was written once more.
+    /// The Event was written again between its expiry and the deletion.
     #[tokio::test]
     async fn a_write_that_was_not_seen_yet_saves_the_object() {
         let server = Server::start();
@@ -301,7 +299,7 @@ mod tests {
         let mut expiry = server.expiry();
         let _watch = expiry.begin().await.unwrap();
         server.write("/events/a/x", "2025-05-01T02:00:00Z", &[], Some(old)).await;
-        assert_eq!(expiry.expire().await.unwrap(), 1, "it was due");
+        assert_eq!(expiry.expire().await.unwrap(), 1, "the old revision was due");
         assert_eq!(server.keys().await, ["/events/a/x"]);
     }
 

@@ -1,4 +1,4 @@
-//! A collection as a loop sees it: what is there, and then every change, for ever.
+//! Reflector of a background task: the objects of a collection, then every change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,25 +8,26 @@ use kinds::entry::Entry;
 use super::stored;
 use crate::plane::Items;
 
-/// After a watch that broke.
+/// Pause after a failed watch.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a loop is told.
+/// A notification about an object.
 #[derive(Clone, Copy)]
 pub(super) enum Seen<'a> {
-    /// The object is there, as it is now.
+    /// The object exists; its current state.
     There(&'a Entry),
-    /// The object is gone; as it was.
+    /// The object was deleted; its last state.
     Gone(&'a Entry),
 }
 
-/// Tells of every object of a collection as it is, then of every change in order. When the watch breaks it begins anew:
-/// an object may be told of twice, and one that went meanwhile is not told of as gone. An object that cannot be read is
-/// passed over.
+/// Calls `see` for every existing object of a collection, then for every change in order.
+///
+/// After a failed watch, the reflector lists and watches again: an object may be reported twice, and a
+/// deletion during the gap is not reported. Objects that cannot be decoded are skipped.
 pub(super) async fn follow(items: Arc<Items>, mut see: impl FnMut(Seen<'_>) + Send) {
     loop {
         if let Err(reason) = follow_once(&items, &mut see).await {
-            tracing::debug!(prefix = %items.prefix(), %reason, "a loop reads its objects anew");
+            tracing::debug!(prefix = %items.prefix(), %reason, "watch of a background task failed; listing again");
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -1,11 +1,11 @@
-//! Loops that keep objects in order, and the identity in whose name the process writes.
+//! Background tasks that keep objects consistent, and the identities with which apid itself writes.
 //!
 //! # Contract
 //!
-//! [`namespaces::ensure_built_in`] runs once before anything else writes; [`start_objects::run`] makes what else a server has
-//! from its start; [`start`] starts the loops, one file each. They
-//! read the watch cache and write through the verbs, so that the audit log shows them as it shows requests (requirements
-//! D-SVC-2). They survive a restart: each begins with what is there.
+//! [`namespaces::ensure_built_in`] runs before any other write. [`start_objects::run`] creates the other
+//! objects that a server has from its start. [`start`] starts the background tasks, one file each. Background
+//! tasks read the watch cache and write through the verbs, so that the audit log shows their writes like
+//! requests (requirement D-SVC-2). They survive a restart: each task begins with the existing objects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +31,11 @@ pub use admission_writes::AdmissionWrites;
 pub use policy_writes::PolicyWrites;
 pub use publishers::publish;
 
-/// Starts the loops. `own_accounts`: each writes as a service account of its own. `collect_garbage`: objects end with their
-/// owners. `event_ttl`: how long after its last write an Event ends; zero: never.
+/// Starts the background tasks.
+///
+/// - `own_accounts`: each controller writes as its own service account.
+/// - `collect_garbage`: the garbage collector runs.
+/// - `event_ttl`: time after its last write at which an Event is deleted; zero means never.
 pub fn start(plane: &Arc<Plane>, own_accounts: bool, collect_garbage: bool, event_ttl: Duration) {
     if collect_garbage {
         tokio::spawn(garbage::run(plane.clone(), own_accounts));

@@ -1,4 +1,4 @@
-//! Writes that authd asks for: default policy, projections of aggregated roles, cleaned tokens.
+//! Writes on behalf of authd: default policy, aggregated cluster roles, cleaned-up tokens.
 
 use std::sync::Arc;
 
@@ -13,17 +13,19 @@ use crate::auth::PolicyWriter;
 use crate::plane::{Collection, Plane};
 use crate::verbs::deletion::options::DeleteOptions;
 
-/// The controller that restores default policy: in Kubernetes a hook of the API server, not of the controller manager.
+/// The controller that restores default policy.
+///
+/// In Kubernetes it is a hook of the API server, not of the controller manager.
 const BOOTSTRAP: &str = "bootstrap-policy";
 
-/// Performs authd's writes.
+/// Writer of authd's objects.
 pub struct PolicyWrites {
     plane: Arc<Plane>,
     own_accounts: bool,
 }
 
 impl PolicyWrites {
-    /// With or without an account for each controller.
+    /// Creates the writer. `own_accounts` selects a service account for each controller.
     pub fn new(plane: Arc<Plane>, own_accounts: bool) -> Self {
         PolicyWrites { plane, own_accounts }
     }

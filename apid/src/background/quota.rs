@@ -1,16 +1,17 @@
-//! Quotas: what the objects of a namespace really use stands in the status of its quotas.
+//! Resource quota controller: keeps the usage in the status of resource quotas up to date.
 //!
 //! # Contract
 //!
-//! The loop follows quotas, and every kind that some quota counts. A namespace with quotas is counted anew when one of
-//! its quotas is new or asks for something else, when an object that its quotas may count comes, changes or goes, and
-//! when a write ends that was charged; all of them at every resync. Namespaces without quotas cost one look.
+//! The controller follows resource quotas and every kind that a quota counts. The controller recounts a
+//! namespace with quotas after a new quota, a change of `hard` or of a counted object, and a charged write.
+//! Every resync recounts all of them. Namespaces without quotas cost one lookup.
 //!
 //! # Invariants
 //!
-//! INVARIANT (never exceeded), see `admission::quota`: while a namespace is counted nothing is charged in it, promises are
-//! read before objects, and a promise counts until its object is seen.
-//! INVARIANT (counted once): an object that has not changed since the last count is not decoded again.
+//! INVARIANT (never exceeded), see `admission::quota`: no write is charged in a namespace while it is
+//! counted. Reservations are read before objects, and a reservation counts until its object is in the watch
+//! cache. INVARIANT (incremental count): an object that has not changed since the last count is not decoded
+//! again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -29,31 +30,31 @@ use super::follow::{Seen, follow};
 use super::stored;
 use crate::plane::{Collection, Items, Plane, Snapshot};
 
-/// Changes that come so close together are counted together.
+/// Debounce interval: changes within it cause one count.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// How often everything is counted, whatever was seen.
+/// Interval of full recounts.
 const RESYNC: Duration = Duration::from_secs(300);
-/// After a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The quotas of all namespaces as the loop saw them last, by namespace and name, each with the names it limits.
+/// The known quotas by namespace and name, each with the names of its limits.
 type Quotas = HashMap<String, HashMap<String, Vec<String>>>;
 
-/// What the parts of the loop share.
+/// State shared by the subtasks of the controller.
 struct Work {
     actor: Actor,
     reservations: Arc<Reservations>,
     quotas: Mutex<Quotas>,
-    /// Key prefixes of the kinds that are followed.
+    /// Key prefixes of the followed kinds.
     followed: Mutex<HashSet<String>>,
-    /// What was measured, by namespace and key. One loop counts; the lock is never waited for.
+    /// Measured objects by namespace and key. Only one subtask counts, so the lock has no contention.
     measured: Mutex<HashMap<String, Known>>,
 }
 
 /// The measured objects of a namespace.
 type Known = HashMap<Arc<str>, (Revision, Arc<Measured>)>;
 
-/// Follows quotas and what they count, until the process ends.
+/// Follows quotas and counted objects until the process ends.
 pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
     let Ok(quotas) = collection(&plane) else { return };
     let items = Arc::clone(&quotas.items);
@@ -95,13 +96,13 @@ impl Work {
         self.follow_kinds(&names);
         let mut quotas = self.quotas.lock();
         quotas.entry(entry.namespace().to_owned()).or_default().insert(entry.name().to_owned(), names);
-        // Charges change the usage alone.
+        // A charge changes only the usage.
         if quota.at(&["spec", "hard"]) != quota.at(&["status", "hard"]) {
             self.reservations.count(entry.namespace());
         }
     }
 
-    /// Follows the kinds that names of limits are about.
+    /// Follows the kinds that these limits count.
     fn follow_kinds(self: &Arc<Self>, names: &[String]) {
         let plane = self.actor.plane();
         for collection in plane.collections().filter(|collection| collection.resource.kind.namespaced) {
@@ -116,7 +117,7 @@ impl Work {
         }
     }
 
-    /// Has a namespace counted that has quotas.
+    /// Requests a count of a namespace, if it has quotas.
     fn touch(&self, namespace: &str) {
         if self.quotas.lock().contains_key(namespace) {
             self.reservations.count(namespace);
@@ -140,7 +141,7 @@ impl Work {
             for namespace in namespaces {
                 if let Err(status) = self.count(&namespace).await {
                     if !matches!(status.reason, Reason::Conflict | Reason::NotFound) {
-                        tracing::warn!(namespace, reason = %status, "the usage of quotas could not be written");
+                        tracing::warn!(namespace, reason = %status, "updating the usage of resource quotas failed; retrying");
                     }
                     let work = Arc::clone(self);
                     tokio::spawn(async move {
@@ -152,7 +153,7 @@ impl Work {
         }
     }
 
-    /// Counts a namespace and writes what has changed.
+    /// Counts a namespace and updates the quotas whose usage changed.
     async fn count(&self, namespace: &str) -> Result<(), Status> {
         let plane = self.actor.plane();
         let quotas = collection(plane)?;
@@ -178,7 +179,7 @@ impl Work {
         Ok(())
     }
 
-    /// The objects of the counted kinds, and those that are promised and not stored yet.
+    /// Measures the objects of the counted kinds, and those that are reserved and not stored yet.
     async fn measure<'a>(
         &self,
         namespace: &str,
@@ -202,7 +203,7 @@ impl Work {
                     (Some(plain), _) => Arc::clone(plain),
                     (None, Some((revision, measured))) if revision == item.revision() => measured,
                     (None, _) => {
-                        // One that cannot be read is an object all the same.
+                        // An object that cannot be decoded still counts as an object.
                         let object = stored::object(item).unwrap_or_default();
                         Arc::new(Measured::of(resource, &object, &plane.names))
                     }
@@ -230,7 +231,7 @@ impl Work {
         Ok(all)
     }
 
-    /// A quota with what is limited and what is used.
+    /// Returns a quota with its limits and usage in the status.
     fn counted(&self, quota: &Object, objects: &[(&Collection, Vec<Arc<Measured>>)]) -> Object {
         let plane = self.actor.plane();
         let now = plane.clock.now();
@@ -247,7 +248,7 @@ impl Work {
             (quota.at(&["spec", "hard"]), new.get_mut("status").and_then(Value::as_object_mut))
         {
             status.insert("hard".to_owned(), hard.clone());
-            // Amounts that are equal are not written in another form.
+            // Keep the notation of equal amounts.
             let before = quota.at(&["status", "used"]);
             if before.is_some() && quantity::amounts(before) == used {
                 status.insert("used".to_owned(), before.cloned().unwrap_or_default());
@@ -257,7 +258,7 @@ impl Work {
     }
 }
 
-/// The names of what a quota limits.
+/// Returns the names of a quota's limits.
 fn limits(quota: &Object) -> impl Iterator<Item = &str> {
     let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
     hard.into_iter().flatten().map(|(name, _)| name.as_str())

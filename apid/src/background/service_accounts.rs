@@ -1,4 +1,4 @@
-//! Every namespace has a service account `default`, also after somebody deleted it.
+//! Service account controller: creates and restores the service account `default` of every namespace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::follow::{Seen, follow};
 use super::stored;
 use crate::plane::{Collection, Plane};
 
-/// The account's name.
+/// Name of the service account.
 const DEFAULT: &str = "default";
-/// After a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Follows namespaces and accounts, until the process ends.
+/// Follows namespaces and service accounts until the process ends.
 pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
     let (Ok(namespaces), Ok(accounts)) =
         (stored::core(&plane, "namespaces"), stored::core(&plane, "serviceaccounts"))
@@ -47,7 +47,7 @@ pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
     let make = async {
         while let Some(namespace) = queue.recv().await {
             if let Err(status) = ensure(&actor, namespaces, accounts, &namespace).await {
-                tracing::warn!(namespace, reason = %status, "a default service account could not be made");
+                tracing::warn!(namespace, reason = %status, "creating the default service account failed; retrying");
                 let again = again.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep(RETRY).await;
@@ -59,7 +59,7 @@ pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
     tokio::join!(of_namespaces, of_accounts, make);
 }
 
-/// Makes the account unless it is there, or its namespace is gone or going.
+/// Creates the service account if it is missing and its namespace exists and is not terminating.
 async fn ensure(
     actor: &Actor,
     namespaces: &Collection,
@@ -81,7 +81,7 @@ async fn ensure(
     object.set_meta("name", DEFAULT);
     object.set_meta("namespace", namespace);
     match actor.create(Target { collection: accounts, namespace, name: "", subresource: "" }, object).await {
-        // Made, or its namespace ends, by somebody else meanwhile.
+        // Another client created it meanwhile, or the namespace is terminating.
         Err(status)
             if !matches!(status.reason, Reason::AlreadyExists | Reason::Forbidden | Reason::NotFound) =>
         {

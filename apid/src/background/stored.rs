@@ -1,8 +1,8 @@
-//! What loops read: the collection of a kind, and its objects as the watch cache has them.
+//! Reads of background tasks: the collection of a kind, and its objects in the watch cache.
 //!
 //! # Contract
 //!
-//! An object that cannot be read is passed over, with a line in the log: the others do not wait for it.
+//! Objects that cannot be decoded are logged and skipped, so that they do not block the others.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -10,11 +10,11 @@ use kinds::entry::Entry;
 
 use crate::plane::{Collection, Item, Plane};
 
-/// The collection of a core resource, `pods` say.
+/// Returns the collection of a core resource, such as `pods`.
 ///
 /// # Errors
 ///
-/// It is not served.
+/// The resource is not served.
 pub(super) fn core<'a>(plane: &'a Plane, resource: &str) -> Result<&'a Collection, Status> {
     let found = plane.registry.find("", "v1", resource);
     found
@@ -22,11 +22,11 @@ pub(super) fn core<'a>(plane: &'a Plane, resource: &str) -> Result<&'a Collectio
         .ok_or_else(|| Status::internal(format!("{resource} are not served")))
 }
 
-/// The collection of a kind, whose group is named by its stem.
+/// Returns the collection of a kind by the stem of its group.
 ///
 /// # Errors
 ///
-/// It is not served.
+/// The kind is not served.
 pub(super) fn of_kind<'a>(plane: &'a Plane, group: &str, kind: &str) -> Result<&'a Collection, Status> {
     let found = plane.registry.find_kind(&plane.names.group(group), kind);
     found
@@ -34,18 +34,18 @@ pub(super) fn of_kind<'a>(plane: &'a Plane, group: &str, kind: &str) -> Result<&
         .ok_or_else(|| Status::internal(format!("objects of kind {kind} are not served")))
 }
 
-/// The entry of an item, if its bytes are an object.
+/// Returns the entry of an item if it can be decoded.
 pub(super) fn entry(item: &Item) -> Option<&Entry> {
     item.entry().inspect_err(|error| passed_over(item, error)).ok()
 }
 
-/// The object of an item, if its bytes are one.
+/// Returns the object of an item if it can be decoded.
 pub(super) fn object(item: &Item) -> Option<Object> {
     let read = kinds::entry::decode(item.value(), item.revision());
     read.inspect_err(|error| passed_over(item, error)).ok()
 }
 
-/// All objects of a scope of a collection: the prefix of a namespace's keys, or of all.
+/// Returns all objects under a key prefix: those of a namespace, or of the whole collection.
 ///
 /// # Errors
 ///
@@ -55,11 +55,11 @@ pub(super) async fn objects(collection: &Collection, scope: &str) -> Result<Vec<
     Ok(snapshot.scope(scope, "").filter_map(|item| object(item)).collect())
 }
 
-/// What went wrong as the loop's own failure, which is tried again.
+/// Returns a storage error as the failure of a background task, which is retried.
 pub(super) fn unavailable(error: storage::Error) -> Status {
     Status::unavailable(error.to_string(), 1)
 }
 
 fn passed_over(item: &Item, error: &dyn std::fmt::Display) {
-    tracing::error!(key = %item.key(), %error, "a stored object cannot be read");
+    tracing::error!(key = %item.key(), %error, "stored object cannot be decoded; skipped");
 }

@@ -1,4 +1,4 @@
-//! The log says at the start how many stored objects the server does not act on.
+//! Log line at the start with the number of stored objects that this release does not enforce.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use apimachinery::status::Status;
 use super::stored;
 use crate::plane::Plane;
 
-/// Logs one line when objects of such kinds are stored.
+/// Logs one line if objects of such kinds are stored.
 pub(super) async fn report(plane: Arc<Plane>) {
     match count(&plane).await {
         Ok(kinds) if kinds.is_empty() => {}
@@ -17,11 +17,11 @@ pub(super) async fn report(plane: Arc<Plane>) {
             let kinds = kinds.join(", ");
             tracing::warn!(count, kinds, "objects are stored that this release does not serve or enforce");
         }
-        Err(error) => tracing::warn!(%error, "stored objects without effect could not be counted"),
+        Err(error) => tracing::warn!(%error, "counting stored objects without effect failed"),
     }
 }
 
-/// The kinds that the server does not act on, with the number of stored objects; kinds without objects are left out.
+/// Returns the stored kinds that apid does not enforce, with their numbers of objects.
 ///
 /// # Errors
 ///

@@ -1,9 +1,10 @@
-//! The flags of the process, read once into one typed value.
+//! The command line flags of apid, parsed into one typed value.
 //!
 //! # Contract
 //!
-//! [`Config::read`] takes the command line. All mistakes are reported together, before anything is opened or bound; the
-//! program then exits with [`USAGE`]. A flag whose work comes later is accepted and listed in [`Config::without_effect`].
+//! [`Config::read`] takes the command line. It reports all errors together, before apid opens a file or binds
+//! a port; the program then exits with [`USAGE`]. Flags that are not implemented yet are accepted and listed
+//! in [`Config::without_effect`].
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -25,122 +26,122 @@ pub use publications::{ProxyPublication, Publications};
 pub use service_range::ServiceRange;
 use table::State;
 
-/// Exit code for mistakes on the command line (`EX_USAGE`).
+/// Exit code for command line errors (`EX_USAGE`).
 pub const USAGE: u8 = 64;
 
-/// The folder of the store in the data directory.
+/// Directory of the store within the data directory.
 pub const STORE: &str = "store";
 
-/// How authd is reached.
+/// Connection to authd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authd {
-    /// Started by this process, with these flags passed on.
+    /// apid starts authd and passes these flags.
     Spawned {
-        /// Its program, when it is not the one beside apid or on PATH.
+        /// Path of the program, unless the one beside apid or on PATH is used.
         program: Option<PathBuf>,
-        /// Its flags.
+        /// Flags for authd.
         flags: Vec<String>,
     },
-    /// It runs already and listens on this socket.
+    /// authd runs already and listens on this socket.
     At(PathBuf),
 }
 
-/// What the process was told.
+/// Configuration of the process.
 #[derive(Debug)]
 pub struct Config {
-    /// Names in force.
+    /// Names of groups, labels and namespaces.
     pub names: Names,
-    /// Folder of the store.
+    /// Directory of the store.
     pub data_dir: PathBuf,
     /// Address to listen on.
     pub bind_address: IpAddr,
-    /// Port to listen on; 0: the system chooses.
+    /// Port to listen on; 0 lets the system choose.
     pub secure_port: u16,
-    /// The address under which others reach the process, if it is said.
+    /// Address under which clients reach the process, if configured.
     pub advertise_address: Option<IpAddr>,
-    /// The addresses of services.
+    /// IP ranges of Services.
     pub service_ranges: Vec<ServiceRange>,
-    /// Where the bound port is written.
+    /// File to which apid writes the bound port.
     pub port_file: PathBuf,
-    /// Where certificates are made when none are given.
+    /// Directory for generated certificates.
     pub cert_dir: PathBuf,
     /// Serving certificate and key.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Authorities of client certificates: those of clients, and those of proxies.
+    /// CA bundles of client certificates: those of clients and those of authenticating proxies.
     pub client_cas: Vec<PathBuf>,
     /// `--show-hidden-metrics-for-version`.
     pub hidden_metrics: String,
-    /// What the server tells about itself.
+    /// Configuration that apid publishes as objects.
     pub publications: Publications,
-    /// How authd is reached.
+    /// Connection to authd.
     pub authd: Authd,
-    /// A socket for an authd that is started here, when it is named.
+    /// Socket of a spawned authd, if configured.
     pub authd_socket: Option<PathBuf>,
-    /// How long authd may take to decide.
+    /// Timeout of requests to authd.
     pub authd_timeout: Duration,
-    /// How long old versions are kept.
+    /// Retention time of old revisions.
     pub history_retention: Duration,
-    /// How long after its last write an Event ends; zero: never.
+    /// Time after its last write at which an Event is deleted; zero means never.
     pub event_ttl: Duration,
-    /// Bytes the store may take.
+    /// Maximum size of the store in bytes.
     pub storage_quota: Option<u64>,
-    /// How long a request other than a watch may take.
+    /// Timeout of requests other than watches.
     pub request_timeout: Duration,
-    /// The least time after which a watch ends by itself.
+    /// Minimum duration of a watch without a timeout.
     pub min_request_timeout: Duration,
-    /// Objects that a delete of a collection deletes at a time.
+    /// Number of concurrent deletes of a deletecollection.
     pub delete_workers: usize,
-    /// Whether objects end with their owners.
+    /// Whether the garbage collector deletes objects whose owners are gone.
     pub garbage_collector: bool,
-    /// Reading and writing requests at the same time; 0: no limit.
+    /// In-flight limits of reading and of mutating requests; 0 means no limit.
     pub max_in_flight: (usize, usize),
-    /// The limits of a body that a client sends.
+    /// Decode limits of request bodies.
     pub body_limits: Limits,
-    /// How long to serve on after a signal to end.
+    /// Time for which apid serves requests after a termination signal.
     pub shutdown_delay: Duration,
-    /// How long after the start `/livez` ignores what is not up yet.
+    /// Time after start during which `/livez` ignores checks that do not pass yet.
     pub livez_grace: Duration,
-    /// Admission plugins to add.
+    /// Admission plugins to enable.
     pub enable_admission: Vec<String>,
-    /// Admission plugins to leave out.
+    /// Admission plugins to disable.
     pub disable_admission: Vec<String>,
-    /// What admission plugins are told.
+    /// Configuration of the admission plugins.
     pub admission_configuration: admission::Configuration,
     /// Feature gates.
     pub gates: FeatureGates,
-    /// Audit log; `-` is standard output.
+    /// File of the audit log; `-` is standard output.
     pub audit_log: Option<String>,
-    /// Controllers write as service accounts of their own.
+    /// Whether controllers write as service accounts of their own.
     pub controllers_have_accounts: bool,
-    /// Headers an authenticating proxy may set.
+    /// Headers that an authenticating proxy may set.
     pub proxy_headers: ProxyHeaders,
-    /// How much is logged.
+    /// Log verbosity.
     pub verbosity: u8,
-    /// Logs are JSON.
+    /// Whether logs are JSON.
     pub log_json: bool,
-    /// Whether no authorization was configured: everything is allowed.
+    /// Whether every request is allowed, because no authorization mode is configured or AlwaysAllow is.
     pub allows_everything: bool,
-    /// Flags given that do nothing yet.
+    /// Given flags that are not implemented yet.
     pub without_effect: Vec<String>,
-    /// What the log should say about the rest.
+    /// Warnings to log.
     pub warnings: Vec<String>,
 }
 
-/// What the command line asks for.
+/// Command of the command line.
 #[derive(Debug)]
 pub enum Command {
-    /// Serve.
+    /// Serve the API.
     Serve(Box<Config>),
-    /// Print this and end well.
+    /// Print this text and exit with success.
     Print(String),
 }
 
 impl Config {
-    /// Reads the arguments, the program's name left out.
+    /// Parses the arguments, without the program name.
     ///
     /// # Errors
     ///
-    /// Every mistake, one line each.
+    /// All errors, one line each.
     pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Command, Vec<String>> {
         let mut line = Line::parse(arguments);
         if line.help {
@@ -156,7 +157,7 @@ impl Config {
         }
     }
 
-    /// None when something needed is missing; the mistakes are in the line.
+    /// Builds the configuration. Returns None when a required flag is missing; the errors are in the line.
     fn from_line(line: &mut Line) -> Option<Self> {
         let mut warnings = Vec::new();
         let preset = line.read("names", str::parse::<Preset>).unwrap_or(Preset::Svc);
@@ -169,13 +170,13 @@ impl Config {
         };
         let data_dir = line.value("data-dir").map(PathBuf::from);
         if data_dir.is_none() {
-            line.mistakes.push("`--data-dir` is missing: say where the store is kept".to_owned());
+            line.mistakes.push("`--data-dir` is required: set it to the directory of the store".to_owned());
         }
         let authd = read_authd(line, &mut warnings);
         let tls = match (line.value("tls-cert-file"), line.value("tls-private-key-file")) {
             (Some(cert), Some(key)) => Some((cert.into(), key.into())),
             (Some(_), None) => {
-                line.mistakes.push("`--tls-cert-file` needs `--tls-private-key-file`".to_owned());
+                line.mistakes.push("`--tls-cert-file` requires `--tls-private-key-file`".to_owned());
                 None
             }
             (None, _) => None,
@@ -235,7 +236,8 @@ impl Config {
             ]),
             prefixes: proxy(&["requestheader-extra-headers-prefix"]),
         };
-        // Without an authority nobody is a proxy, and such a header is one like any other.
+        // Without this CA bundle no client is an authenticating proxy, and apid does not interpret these
+        // headers.
         let proxy_headers = line.value("requestheader-client-ca-file").map(|_| headers).unwrap_or_default();
         let in_state = |line: &Line, state| -> Vec<String> {
             line.given()
@@ -245,7 +247,7 @@ impl Config {
         };
         for name in in_state(line, State::Missed) {
             line.mistakes.push(format!(
-                "`--{name}` is not built yet, and starting without what it promises is not safe"
+                "`--{name}` is not implemented yet; apid does not start, because ignoring the flag would be unsafe"
             ));
         }
         let without_effect = in_state(line, State::Later);
@@ -307,7 +309,7 @@ impl Config {
     }
 }
 
-/// What the file of `--admission-control-config-file` says, read whole before anything serves.
+/// Reads the file of `--admission-control-config-file` with all files that it refers to.
 fn read_admission(line: &mut Line, names: &Names) -> admission::Configuration {
     let Some(file) = line.value("admission-control-config-file").map(PathBuf::from) else {
         return admission::Configuration::default();
@@ -330,17 +332,17 @@ fn read_authd(line: &mut Line, warnings: &mut Vec<String>) -> Option<Authd> {
         return Some(Authd::Spawned { program, flags: passed_on(line) });
     }
     for (flag, _) in line.given().filter(|(flag, _)| flag.owner == table::Owner::Authd) {
-        warnings.push(format!("`--{}` is authd's: without `--spawn-authd` it is not passed on", flag.name));
+        warnings.push(format!("`--{}` is a flag of authd; ignored without `--spawn-authd`", flag.name));
     }
     let socket = line.value("authd-socket").map(PathBuf::from);
     if socket.is_none() {
-        let text = "say how authd is reached: `--spawn-authd` starts one, `--authd-socket` names the socket of one that runs";
+        let text = "authd is not configured: use `--spawn-authd` to start it, or `--authd-socket` for the socket of a running one";
         line.mistakes.push(text.to_owned());
     }
     socket.map(Authd::At)
 }
 
-/// The flags that authd is given, as they were given.
+/// Returns the flags for authd, as given on the command line.
 fn passed_on(line: &Line) -> Vec<String> {
     line.given()
         .filter(|(flag, _)| flag.owner.passed_on())
@@ -349,7 +351,7 @@ fn passed_on(line: &Line) -> Vec<String> {
             let values = match flag.takes {
                 table::Takes::List(_) => values.to_vec(),
                 table::Takes::Words(_) => vec![values.join(",")],
-                // The last one counts.
+                // The last value wins.
                 table::Takes::Switch | table::Takes::Value(_) => values.last().cloned().into_iter().collect(),
             };
             values.into_iter().map(move |value| format!("{dashes}{}={value}", flag.name))
@@ -357,7 +359,7 @@ fn passed_on(line: &Line) -> Vec<String> {
         .collect()
 }
 
-/// The limits of bodies, with the decode budget of the command line.
+/// Returns the limits of request bodies, with the decode limits of the command line.
 fn body_limits(line: &mut Line) -> Limits {
     let elements = line.read("max-request-elements", |v| match v.parse() {
         Ok(elements) if elements > 0 => Ok(elements),
@@ -374,7 +376,7 @@ fn body_limits(line: &mut Line) -> Limits {
     }
 }
 
-/// A number of bytes: `1000`, `4K`, `16Mi`.
+/// Parses a number of bytes: `1000`, `4K`, `16Mi`.
 fn bytes(text: &str) -> Result<u64, String> {
     const UNITS: &[(&str, u64)] = &[
         ("Ki", 1 << 10),
@@ -414,7 +416,7 @@ mod tests {
         assert_eq!(config.history_retention, Duration::from_secs(300));
         assert_eq!(config.event_ttl, Duration::from_secs(3600));
         assert_eq!(config.names.preset(), Preset::Svc);
-        assert!(config.allows_everything, "no mode means AlwaysAllow");
+        assert!(config.allows_everything, "without a mode, AlwaysAllow applies");
         assert!(
             !read(&["--data-dir=/d", "--spawn-authd", "--authorization-mode=RBAC"])
                 .unwrap()
@@ -489,7 +491,7 @@ mod tests {
         assert_eq!(config.authd, Authd::At("/s".into()));
     }
 
-    /// Nothing is to be done for them here: no line in the log says otherwise.
+    /// These flags need no implementation, so no log line mentions them.
     #[test]
     fn flags_of_other_stores_are_accepted() {
         let config = read(&[

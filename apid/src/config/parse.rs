@@ -1,24 +1,24 @@
-//! The command line as flags with their values: `--name value`, `--name=value`, `-v 5`, switches without a value.
+//! Parser of the command line: `--name value`, `--name=value`, `-v 5`, switches without a value.
 
 use std::collections::BTreeMap;
 
 use super::table::{Flag, Takes, find};
 
-/// What the command line said, and what is wrong with it.
+/// The parsed command line and its errors.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     /// The values of each flag, in order.
     values: BTreeMap<&'static str, Vec<String>>,
-    /// `--help` was among them.
+    /// Whether `--help` was given.
     pub(super) help: bool,
-    /// `--version` was.
+    /// Whether `--version` was given.
     pub(super) version: bool,
-    /// What is wrong, in the order found.
+    /// The errors, in the order found.
     pub(super) mistakes: Vec<String>,
 }
 
 impl Line {
-    /// Takes the arguments apart, the program's name left out.
+    /// Parses the arguments, without the program name.
     pub(super) fn parse(arguments: impl IntoIterator<Item = String>) -> Self {
         let mut line = Line::default();
         let mut rest = arguments.into_iter().peekable();
@@ -63,12 +63,12 @@ impl Line {
         }
     }
 
-    /// The last value of a flag.
+    /// Returns the last value of a flag.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.values.get(name)?.last().map(String::as_str)
     }
 
-    /// The values of a list, taken apart at commas.
+    /// Returns the values of a list flag, split at commas.
     pub(super) fn list(&self, name: &str) -> Vec<String> {
         let all = self.values.get(name).into_iter().flatten();
         all.flat_map(|value| value.split(','))
@@ -78,12 +78,12 @@ impl Line {
             .collect()
     }
 
-    /// Whether a switch is on.
+    /// Returns whether a switch is on.
     pub(super) fn switch(&self, name: &str) -> bool {
         self.value(name) == Some("true")
     }
 
-    /// The value of a flag through a reader; a value it does not take is a mistake.
+    /// Parses the value of a flag; an invalid value is recorded as an error.
     pub(super) fn read<T>(&mut self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let value = self.value(name)?.to_owned();
         match read(&value) {
@@ -95,7 +95,7 @@ impl Line {
         }
     }
 
-    /// The flags that were given.
+    /// Returns the flags that were given.
     pub(super) fn given(&self) -> impl Iterator<Item = (&'static Flag, &[String])> {
         self.values.iter().filter_map(|(name, values)| Some((find(name)?, values.as_slice())))
     }

@@ -1,31 +1,31 @@
-//! What the server is told to tell about itself, for programs that run beside it.
+//! Configuration that apid publishes as objects for its clients.
 
 use std::path::PathBuf;
 
 use super::parse::Line;
 
-/// What there is to tell.
+/// Configuration to publish.
 #[derive(Clone, Debug, Default)]
 pub struct Publications {
     /// `--root-ca-file`.
     pub root_ca: Option<PathBuf>,
     /// `--client-ca-file`.
     pub client_ca: Option<PathBuf>,
-    /// What authenticating proxies are told apart by, if any is trusted.
+    /// Configuration of authenticating proxies, if any is trusted.
     pub proxy: Option<ProxyPublication>,
 }
 
-/// The flags of authenticating proxies as they were given.
+/// The flags of authenticating proxies.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyPublication {
     /// `--requestheader-client-ca-file`.
     pub client_ca: PathBuf,
-    /// The lists, each under its key in the ConfigMap.
+    /// The list flags, each with its key in the ConfigMap.
     pub lists: Vec<(&'static str, Vec<String>)>,
 }
 
 impl Publications {
-    /// As the flags say.
+    /// Reads the flags.
     pub(super) fn of(line: &Line) -> Self {
         let path = |name: &str| line.value(name).map(PathBuf::from);
         let proxy = path("requestheader-client-ca-file").map(|client_ca| ProxyPublication {

@@ -1,13 +1,13 @@
-//! A range of addresses for services, as `--service-cluster-ip-range` names it.
+//! IP range of Services, as in `--service-cluster-ip-range`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// The least number of addresses: bits that are free.
+/// Minimum number of host bits of a range.
 const LEAST_BITS: u8 = 3;
 
-/// Addresses that begin alike.
+/// A network in CIDR notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceRange {
     network: IpAddr,
@@ -15,11 +15,11 @@ pub struct ServiceRange {
 }
 
 impl ServiceRange {
-    /// What services have when nothing is said.
+    /// The default range of Services.
     pub const DEFAULT: ServiceRange =
         ServiceRange { network: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix: 24 };
 
-    /// The first address that a service can have; it is the API's own.
+    /// Returns the first Service address, which belongs to the API itself.
     pub fn first_address(&self) -> IpAddr {
         match self.network {
             IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() | 1).into(),
@@ -27,17 +27,17 @@ impl ServiceRange {
         }
     }
 
-    /// Reads one range, or one of each family separated by a comma.
+    /// Parses one range, or one range per IP family separated by a comma.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Describes the invalid range.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
         let ranges: Vec<Self> = text.split(',').map(|one| one.trim().parse()).collect::<Result<_, _>>()?;
         match ranges.as_slice() {
             [_] => Ok(ranges),
             [one, other] if one.network.is_ipv4() != other.network.is_ipv4() => Ok(ranges),
-            _ => Err("is more than one range, or one of each family".to_owned()),
+            _ => Err("allowed are one range, or one IPv4 and one IPv6 range".to_owned()),
         }
     }
 }
@@ -46,7 +46,7 @@ impl FromStr for ServiceRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || format!("`{text}` is no range like 10.0.0.0/24");
+        let wrong = || format!("`{text}` is not an IP range such as 10.0.0.0/24");
         let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let prefix: u8 = prefix.parse().map_err(|_| wrong())?;

@@ -1,13 +1,13 @@
-//! Discovery documents: which groups, versions and resources are served.
+//! Discovery documents: the served groups, versions and resources.
 //!
 //! # Contract
 //!
-//! [`Discovery`] holds every document of `/api` and `/apis`, encoded once when the registry is known. The two roots have a
-//! second, aggregated form with everything in one document and an `ETag`, which clients keep.
+//! [`Discovery`] holds every document of `/api` and `/apis`, encoded once for the registry. The two roots
+//! have a second, aggregated form with everything in one document, and an `ETag` for client caches.
 //!
 //! # Reference
 //!
-//! Requirements D-EP-46; the order of groups and of resources is the registry's.
+//! Requirement D-EP-46; the order of groups and of resources is that of the registry.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -23,21 +23,21 @@ use serde_json::{Map, Value, json};
 
 pub mod openapi;
 
-/// The release whose API this is (requirements D-SVC-29).
+/// The Kubernetes release whose API is served (requirement D-SVC-29).
 pub const RELEASE: &str = "v1.33.0";
 
-/// One document.
+/// A discovery document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// JSON.
+    /// The document as compact JSON.
     pub body: Bytes,
-    /// Changes with the content, quoted as in the header.
+    /// Hash of the content, quoted as in the header.
     pub etag: String,
-    /// Other encodings, made when they are asked for and kept.
+    /// Other encodings, created on first use.
     encoded: [OnceLock<Bytes>; DocumentEncoding::COUNT],
 }
 
-/// Encodings of a document beside compact JSON.
+/// Encodings of a document besides compact JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentEncoding {
     /// Indented JSON.
@@ -55,7 +55,7 @@ impl DocumentEncoding {
 }
 
 impl Document {
-    /// Another encoding, which `encode` makes of the JSON the first time. All who hold it share it.
+    /// Returns another encoding. `encode` creates it from the JSON on first use; all clients share the bytes.
     pub fn encoded(&self, encoding: DocumentEncoding, encode: impl FnOnce(&Bytes) -> Bytes) -> Bytes {
         match self.encoded.get(encoding as usize) {
             Some(kept) => kept.get_or_init(|| encode(&self.body)).clone(),
@@ -64,10 +64,10 @@ impl Document {
     }
 }
 
-/// All documents.
+/// All discovery documents.
 pub struct Discovery {
     documents: BTreeMap<String, Document>,
-    /// By root (`/api`, `/apis`) and version of the aggregated form.
+    /// Aggregated documents by root (`/api`, `/apis`) and version of the aggregated form.
     aggregated: BTreeMap<(&'static str, &'static str), Document>,
     groups: Vec<String>,
 }
@@ -76,7 +76,8 @@ pub struct Discovery {
 const AGGREGATED_VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
 impl Discovery {
-    /// The documents of a registry. `server_address` is the `host:port` that `/api` shows to clients.
+    /// Builds the documents of a registry. `server_address` is the `host:port` that `/api` returns to
+    /// clients.
     pub fn new(registry: &Registry, names: &Names, server_address: &str) -> Self {
         let groups = group(registry);
         let mut documents = BTreeMap::new();
@@ -93,7 +94,7 @@ impl Discovery {
                 if group.is_empty() {
                     put(format!("/api/{version}"), list);
                 } else {
-                    // The core group's list has none, as it was before lists had versions.
+                    // The list of the core group has no apiVersion, as in the reference.
                     set(&mut list, "apiVersion", "v1");
                     put(format!("/apis/{group_version}"), list);
                 }
@@ -142,12 +143,12 @@ impl Discovery {
         Discovery { documents, aggregated, groups }
     }
 
-    /// The document of a path without a slash at its end.
+    /// Returns the document of a path without a trailing slash.
     pub fn document(&self, path: &str) -> Option<&Document> {
         self.documents.get(path)
     }
 
-    /// The aggregated form of a root.
+    /// Returns the aggregated form of a root.
     pub fn aggregated(&self, root: &str, version: &str) -> Option<&Document> {
         self.aggregated.iter().find(|((r, v), _)| *r == root && *v == version).map(|(_, document)| document)
     }
@@ -157,13 +158,13 @@ impl Discovery {
         self.groups.iter().any(|known| known == group)
     }
 
-    /// All paths that have a document.
+    /// Returns all paths that have a document.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.documents.keys().map(String::as_str)
     }
 }
 
-/// Resources by group and version, in the registry's order.
+/// Resources by group and version, in the order of the registry.
 type Groups<'a> = Vec<(String, Vec<(&'static str, Vec<&'a Resource>)>)>;
 
 fn group(registry: &Registry) -> Groups<'_> {
@@ -212,7 +213,7 @@ fn verbs(verbs: &[Verb]) -> Value {
     verbs.iter().map(|verb| Value::from(verb.as_str())).collect()
 }
 
-/// The entries of a resource and its subresources.
+/// Returns the entries of a resource and its subresources.
 fn resource_entries(resource: &Resource, version: &str, names: &Names) -> Vec<Value> {
     let kind = resource.kind;
     let mut main = Map::new();
@@ -248,7 +249,7 @@ fn resource_entries(resource: &Resource, version: &str, names: &Names) -> Vec<Va
     entries
 }
 
-/// Group and version of a subresource's kind when they are not those it is served under.
+/// Returns group and version of a subresource's kind if they differ from those of the resource.
 fn foreign<'a>(
     subresource: &Subresource,
     resource: &Resource,
@@ -260,7 +261,9 @@ fn foreign<'a>(
     (group != resource.group_resource.group || version != served).then_some((group, version))
 }
 
-/// Tells clients when the stored form moved to another version: a hash of group, version and kind.
+/// Returns a hash of group, storage version and kind.
+///
+/// Clients detect changes of the storage version with it.
 fn storage_version_hash(resource: &Resource) -> String {
     let resource = resource.stored();
     let version = resource.kind.versions.first().copied().unwrap_or("");
@@ -284,7 +287,7 @@ fn aggregated_group(group: &str, versions: &[(&str, Vec<&Resource>)], names: &Na
 
 fn aggregated_resource(resource: &Resource, version: &str, names: &Names) -> Value {
     let kind = resource.kind;
-    // A kind of the version it is served under says no group and version.
+    // A kind of the served version omits group and version.
     let own = |kind: &str| json!({"group": "", "version": "", "kind": kind});
     let mut out = Map::new();
     out.insert("resource".into(), kind.resource.into());

@@ -1,9 +1,9 @@
-//! What interrupts a watch beside events: the end of the process, of its authorization or of its time, and bookmarks.
+//! Interrupts of a watch besides events: shutdown, re-authorization, timeout and bookmarks.
 //!
 //! # Contract
 //!
-//! [`Alarm::rings`] waits for the next of them. Cancel-safe: what was waited for goes on between calls, so that a watch
-//! that gets events all the time does not enter and leave the runtime's timers with each.
+//! [`Alarm::rings`] waits for the next interrupt. Cancel-safe: the pending wait survives between calls, so
+//! that a busy watch does not register and remove runtime timers with each event.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,37 +14,37 @@ use tokio::time::Instant;
 
 use crate::auth::WatchGuard;
 
-/// How often a client that wants bookmarks gets one.
+/// Interval between bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
-/// How long before its end a watch sends the last bookmark.
+/// Time between the last bookmark of a watch and its end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Why a watch is interrupted.
+/// Reason for which a watch is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ring {
-    /// The process stops.
+    /// The process shuts down.
     Stopping,
-    /// The authorization ended, or is in doubt.
+    /// The authorization ended, or must be refreshed.
     Doubt,
-    /// Its time is over.
+    /// The request timeout of the watch has expired.
     End,
     /// A bookmark is due.
     Bookmark,
 }
 
-/// See the module.
+/// Waits for the interrupts of one watch.
 pub(super) struct Alarm {
     guard: Arc<WatchGuard>,
     stopping: watch::Receiver<bool>,
     end: Instant,
-    /// None when none is wanted.
+    /// None if the client did not request bookmarks.
     bookmarks: Option<Bookmarks>,
     set: Option<Pin<Box<dyn Future<Output = Ring> + Send>>>,
 }
 
 impl Alarm {
-    /// Of a watch that begins now.
+    /// Creates the interrupts of a watch that begins at `now`.
     pub(super) fn new(
         guard: Arc<WatchGuard>,
         stopping: watch::Receiver<bool>,
@@ -56,12 +56,12 @@ impl Alarm {
         Alarm { guard, stopping, end, bookmarks, set: None }
     }
 
-    /// Whether the process stops or the time is over.
+    /// Whether the process shuts down or the request timeout has expired.
     pub(super) fn is_over(&self) -> bool {
         *self.stopping.borrow() || Instant::now() >= self.end
     }
 
-    /// Waits for the next.
+    /// Waits for the next interrupt.
     pub(super) async fn rings(&mut self) -> Ring {
         let (guard, stopping) = (&self.guard, &self.stopping);
         let (end, bookmark) = (self.end, self.bookmarks.as_ref().map(Bookmarks::due));
@@ -77,10 +77,10 @@ impl Alarm {
     }
 }
 
-/// When bookmarks are due: one in a minute, and one before the end.
+/// Schedule of bookmarks: one per minute, and one before the end.
 struct Bookmarks {
     next: Instant,
-    /// When the one before the end is due; None when it was sent.
+    /// Time of the final bookmark; None once it was sent.
     last: Option<Instant>,
 }
 
@@ -92,12 +92,12 @@ impl Bookmarks {
         }
     }
 
-    /// When the next one is due.
+    /// Returns the time of the next bookmark.
     fn due(&self) -> Instant {
         self.last.map_or(self.next, |last| last.min(self.next))
     }
 
-    /// It was.
+    /// Advances the schedule after a bookmark.
     fn sent(&mut self, now: Instant) {
         self.last = self.last.filter(|last| now < *last);
         if now >= self.next {
@@ -118,7 +118,7 @@ async fn ring(
     };
     tokio::select! {
         biased;
-        // An error: the sender is gone, and with it the process that would stop.
+        // An error means that the sender was dropped: the process is shutting down.
         _ = stopping.wait_for(|stopping| *stopping) => Ring::Stopping,
         () = guard.changed() => Ring::Doubt,
         () = tokio::time::sleep_until(due) => what,

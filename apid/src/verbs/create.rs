@@ -1,4 +1,4 @@
-//! Creating an object.
+//! The create verb.
 
 use admission::Operation;
 use apimachinery::object::Object;
@@ -9,14 +9,14 @@ use super::options::WriteOptions;
 use super::ownership::{Ownership, Wanted};
 use super::{Call, Payload, Shown, Written};
 
-/// Names that are tried for one `generateName` (requirements D-META-8).
+/// Attempts to find a free name for one `generateName` (requirement D-META-8).
 const ATTEMPTS: usize = 8;
 
 /// Stores a new object.
 ///
 /// # Errors
 ///
-/// 400 for the body, 403 and 404 from admission, 409 when the name is taken, 422 for what is wrong with the object.
+/// 400 for the body, 403 and 404 from admission, 409 when the name exists, 422 for an invalid object.
 pub async fn create(
     call: &Call<'_>,
     payload: Payload<'_>,
@@ -31,7 +31,7 @@ pub async fn create(
     insert(call, Wanted { object, warnings, applied: false }, options).await
 }
 
-/// The body's namespace is the URL's, or left out (requirements D-META-9, -10).
+/// Defaults the namespace to that of the URL and rejects others (requirements D-META-9, -10).
 pub(super) fn fit_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), Status> {
     if !call.collection.resource.kind.namespaced {
         object.remove_meta("namespace");
@@ -45,7 +45,7 @@ pub(super) fn fit_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), 
     Ok(())
 }
 
-/// From a decoded object to a stored one.
+/// Defaults, admits, validates and stores a decoded object.
 pub(super) async fn insert(
     call: &Call<'_>,
     wanted: Wanted,
@@ -62,7 +62,7 @@ pub(super) async fn insert(
     let mut attempt = 0;
     loop {
         attempt += 1;
-        // Only another name gives another turn.
+        // Only a generated name leads to another iteration.
         let mut new = if generated { object.clone() } else { std::mem::take(&mut object) };
         resource.prepare_create(&mut new, call.namespace, &ctx);
         resource.kind.strategy.record_creator(&mut new, call.by.user());
@@ -107,7 +107,7 @@ pub(super) async fn insert(
     }
 }
 
-/// 409 for a name that is taken; it says so when its holder is on its way out.
+/// 409 for an existing name. The message mentions when the existing object is being deleted.
 fn exists(call: &Call<'_>, stored: &[u8]) -> Status {
     let mut status = Status::already_exists(&call.collection.resource.group_resource, call.name);
     let leaving =

@@ -1,4 +1,4 @@
-//! The body of a write: bytes to an object of the kind, or 400.
+//! Decodes the body of a write into an object of the kind; malformed bodies return 400.
 
 use apimachinery::codec::{self, DecodeError, Decoded, Limits};
 use apimachinery::field::{quote, shorten};
@@ -23,11 +23,11 @@ pub enum Payload<'a> {
     Cbor(&'a [u8]),
     /// Protobuf in its envelope.
     Protobuf(&'a [u8]),
-    /// An object that this process made.
+    /// An object that apid created.
     Object(Object),
 }
 
-/// The type that a body must have, and the one it says it has.
+/// The expected type of a body.
 struct Type<'a> {
     kind: &'a str,
     version: &'a str,
@@ -35,7 +35,8 @@ struct Type<'a> {
 }
 
 impl Payload<'_> {
-    /// The tree, with the paths of duplicate keys. A Protobuf message is one of the named type of the schema table.
+    /// Decodes the payload to a tree and returns the paths of duplicate keys. A Protobuf message is of the
+    /// named type of the schema table.
     ///
     /// # Errors
     ///
@@ -47,7 +48,7 @@ impl Payload<'_> {
             Payload::Cbor(bytes) => codec::cbor::decode(bytes, limits),
             Payload::Protobuf(bytes) => {
                 let schema = Schema::of(type_name)
-                    .ok_or_else(|| DecodeError::Syntax("there is no Protobuf form of it".to_owned()))?;
+                    .ok_or_else(|| DecodeError::Syntax("the type has no Protobuf encoding".to_owned()))?;
                 Ok(Decoded { value: envelope::read(bytes, schema, limits)?, duplicates: Vec::new() })
             }
             Payload::Object(object) => Ok(Decoded { value: object.into_value(), duplicates: Vec::new() }),
@@ -55,7 +56,7 @@ impl Payload<'_> {
     }
 }
 
-/// 413 for a document over the decode budget; any other error becomes the Status that `malformed` makes of its text.
+/// Returns 413 for a document over the decode limits; `malformed` builds the Status of any other error.
 pub(crate) fn undecodable(error: &DecodeError, malformed: impl FnOnce(&str) -> Status) -> Status {
     let text = error.to_string();
     let flag = match error {
@@ -66,11 +67,12 @@ pub(crate) fn undecodable(error: &DecodeError, malformed: impl FnOnce(&str) -> S
     Status::too_large(format!("Request entity too large: {text} (the limit is set by {flag})"))
 }
 
-/// An object of a kind in stored form, with its type, and warnings about what was dropped.
+/// Decodes an object into stored form with its type. Returns warnings about dropped fields.
 ///
 /// # Errors
 ///
-/// 400: not readable, another kind, a wrong type, or (`Strict`) unknown or duplicate fields. 413: over the decode budget.
+/// 400: malformed, another kind, a wrong type, or (`Strict`) unknown or duplicate fields. 413: over the
+/// decode limits.
 pub(super) fn decode(
     resource: &Resource,
     version: &str,
@@ -102,7 +104,7 @@ impl Type<'_> {
     }
 }
 
-/// The tree of a payload, of the right type.
+/// Decodes the tree of a payload and checks its type.
 fn read(
     payload: Payload<'_>,
     wanted: &Type<'_>,
@@ -118,9 +120,9 @@ fn read(
     let decoded = payload.parse(schema, limits).map_err(|error| undecodable(&error, unrecognized))?;
     let map = match decoded.value {
         Value::Object(map) => map,
-        // The reference reads it as an object without fields.
+        // The reference decodes `null` as an object without fields.
         Value::Null => Map::new(),
-        _ => return Err(unrecognized("it is not an object")),
+        _ => return Err(unrecognized("the body is not an object")),
     };
     let object = Object(map);
     let text = |field: &str| match object.get(field) {
@@ -133,7 +135,7 @@ fn read(
         let version =
             GroupVersion::parse(api_version).map_or_else(|| wanted.version.to_owned(), |gv| gv.version);
         return Err(Type { version: &version, api_version: String::new(), ..*wanted }
-            .refuse(kind, "it is another kind"));
+            .refuse(kind, "the kind does not match"));
     }
     if !api_version.is_empty() && api_version != wanted.api_version {
         return Err(Status::bad_request(format!(
@@ -203,7 +205,7 @@ mod tests {
         }
         let message = refuse(Payload::Json(json), Limits { tree_bytes: 2_000, ..Limits::BODY });
         assert!(message.contains("--max-request-tree-bytes"), "{message}");
-        // Entries of `data`, each an empty message.
+        // Two-byte entries of `data`, each an empty message.
         let mut raw = Vec::new();
         (0..5).for_each(|_| raw.extend([18, 0]));
         let mut body = Vec::new();

@@ -1,4 +1,4 @@
-//! Deleting an object, or beginning to.
+//! The delete verb: removes an object, or marks it as terminating.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::plane::Item;
 /// The result of a delete.
 #[derive(Clone, Debug)]
 pub enum Deleted {
-    /// The object is gone, and its kind answers with a Status.
+    /// The object was removed; the response for its kind is a Status.
     Gone(Box<Status>),
-    /// The object as it was when it went.
+    /// The object was removed; the response is its last state.
     Object(Shown),
-    /// The object as it is now: finalizers hold it, or the time that it was given.
+    /// The object is terminating: finalizers or the grace period keep it.
     Held(Shown),
 }
 
-/// Removes the object, or marks it when something holds it.
+/// Removes the object, or marks it as terminating when finalizers or a grace period keep it.
 ///
 /// # Errors
 ///
@@ -39,10 +39,10 @@ pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<Deleted,
         match delete_item(call, &item, options).await {
             Ok(deleted) => break deleted,
             Err(Failed::Moved) => {}
-            // Nothing that it says can be asked of it: neither finalizers nor a version of its own.
+            // The object cannot be decoded, so neither its finalizers nor its preconditions can be checked.
             Err(Failed::Unreadable(_)) if force => match remove(call, &key, item.revision()).await {
                 Ok(Some(_)) => {
-                    tracing::warn!(key, "an object that cannot be read was deleted");
+                    tracing::warn!(key, "deleted an object that cannot be decoded");
                     break done(call, "");
                 }
                 Ok(None) => return Err(missing()),
@@ -59,7 +59,7 @@ pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<Deleted,
     Ok(deleted)
 }
 
-/// Some clients do not know what becomes of dependents when they say nothing.
+/// Adds the kind's warning when the client did not specify a propagation policy.
 pub(super) fn warn_of_default(call: &Call<'_>, options: &DeleteOptions) {
     let warning = call.collection.resource.kind.strategy.default_propagation_warning();
     if let Some(warning) = warning.filter(|_| !options.says_propagation()) {
@@ -67,13 +67,13 @@ pub(super) fn warn_of_default(call: &Call<'_>, options: &DeleteOptions) {
     }
 }
 
-/// Why an item was not deleted.
+/// The reason why an item was not deleted.
 pub(super) enum Failed {
-    /// It is another one by now.
+    /// The object has changed since the item was read.
     Moved,
-    /// What is stored is no object.
+    /// The stored bytes cannot be decoded.
     Unreadable(Box<Status>),
-    /// The client learns it.
+    /// The Status for the client.
     For(Box<Status>),
 }
 
@@ -83,7 +83,7 @@ impl From<Status> for Failed {
     }
 }
 
-/// Deletes the object of the call as long as it is this item.
+/// Deletes the object of the call if it is still at the revision of this item.
 pub(super) async fn delete_item(
     call: &Call<'_>,
     item: &Arc<Item>,
@@ -109,7 +109,7 @@ pub(super) async fn delete_item(
         }
         Step::MarkAndRemove(mut new) => {
             let marked = store(call, &key, &new, item.revision()).await?;
-            // Whoever removed it meanwhile did what was asked for.
+            // Another request may have removed the object meanwhile, which has the same result.
             let revision = remove(call, &key, marked).await?.unwrap_or(marked);
             new.set_meta("resourceVersion", revision.to_string());
             Ok(gone(call, old.uid(), Shown::tree(new)))
@@ -127,7 +127,7 @@ async fn store(call: &Call<'_>, key: &str, new: &Object, at: Revision) -> Result
     committed.map(|committed| committed.revision).map_err(|error| failed(call, error))
 }
 
-/// None: it is not there any more.
+/// Removes the object at a revision. Returns None if it does not exist any more.
 async fn remove(call: &Call<'_>, key: &str, at: Revision) -> Result<Option<Revision>, Failed> {
     match call.plane.store.commit(key, Op::Delete(at)).await {
         Ok(committed) => Ok(Some(committed.revision)),
@@ -143,7 +143,7 @@ fn failed(call: &Call<'_>, error: Error) -> Failed {
     }
 }
 
-/// What a client is told of an object that is gone: as it was, or only that.
+/// Builds the response for a removed object: its last state, or a Status, depending on the kind.
 fn gone(call: &Call<'_>, uid: &str, object: Shown) -> Deleted {
     if call.collection.resource.kind.strategy.delete_returns_object() {
         return Deleted::Object(object);
@@ -162,8 +162,9 @@ fn done(call: &Call<'_>, uid: &str) -> Deleted {
     })))
 }
 
-/// The conditions that the client set. A failure names the kind where other conflicts name the resource, as the
-/// reference has it; of kinds that are held by finalizers of their own it names the resource, too.
+/// Checks the preconditions of the client. The conflict names the kind where other conflicts name the
+/// resource, as in the reference. For kinds with finalizers of their own (namespaces) the conflict names the
+/// resource, too.
 fn check(call: &Call<'_>, preconditions: &Preconditions, object: &Object) -> Result<(), Status> {
     let resource = &call.collection.served;
     let in_phases = resource.kind.strategy.is_held(object);

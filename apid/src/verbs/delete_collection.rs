@@ -1,4 +1,4 @@
-//! Deleting the objects of a collection.
+//! The deletecollection verb.
 
 use std::sync::Arc;
 
@@ -14,8 +14,10 @@ use super::list::{Listed, list};
 use super::options::ListOptions;
 use crate::plane::Item;
 
-/// Deletes what the list options select, at most `limit`, so many at a time. Each delete is one of its own: what it fails
-/// at stays, and so does what was not begun by then. What went meanwhile is no failure.
+/// Deletes at most `limit` objects that the list options select, `at_a_time` of them concurrently.
+///
+/// Each delete is independent. After the first failure no further delete begins, and the remaining objects
+/// stay. An object that was removed meanwhile is not a failure.
 ///
 /// # Errors
 ///
@@ -41,7 +43,7 @@ pub async fn delete_collection(
     Ok(Listed { continue_token: String::new(), remaining: None, ..listed })
 }
 
-/// Deletes an object that was listed, also when it was changed meanwhile. Answers what there is to say of it.
+/// Deletes a listed object, even if it was changed meanwhile. Returns its warnings and annotations.
 async fn delete_listed(
     call: &Call<'_>,
     listed: &Arc<Item>,
@@ -50,7 +52,7 @@ async fn delete_listed(
     let Some((namespace, name)) = call.collection.resource.parse_key(listed.key()) else {
         return Ok(Notes::default());
     };
-    // Others are deleted at the same time: each has its own to say.
+    // Concurrent deletes must not share notes.
     let notes = Notes::default();
     let call = Call { notes: &notes, ..call.on(namespace, name) };
     let mut item = Arc::clone(listed);
@@ -60,7 +62,7 @@ async fn delete_listed(
             Err(Failed::Unreadable(status) | Failed::For(status)) => return Err(*status),
             Err(Failed::Moved) => {}
         }
-        // Changed meanwhile: still meant. Gone, or another object of the name: not.
+        // Delete the object also if it was changed meanwhile, but not if another object has its name now.
         let (now, _) = call.collection.items.get(listed.key()).await.map_err(|error| call.failure(error))?;
         match now {
             Some(now) if super::shown::entry(&now)?.uid() == super::shown::entry(&item)?.uid() => item = now,

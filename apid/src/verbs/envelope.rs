@@ -1,4 +1,6 @@
-//! The envelope of Protobuf bodies (requirements D-PB-1 to -9): magic bytes, then a message that says what the object is.
+//! The envelope of Protobuf bodies (requirements D-PB-1 to -9).
+//!
+//! The envelope consists of magic bytes and an `Unknown` message with the type of the object.
 
 use apimachinery::codec::{DecodeError, Limits};
 use apimachinery::field::quote;
@@ -7,7 +9,7 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use schema::{ProtobufError, Schema, write_message};
 
-/// What every Protobuf body begins with.
+/// First bytes of every Protobuf body.
 const MAGIC: [u8; 4] = *b"k8s\0";
 
 /// The message after the magic bytes.
@@ -15,13 +17,13 @@ const MAGIC: [u8; 4] = *b"k8s\0";
 struct Unknown {
     #[prost(message, optional, tag = "1")]
     type_meta: Option<TypeMeta>,
-    /// The object itself.
+    /// The encoded object.
     #[prost(bytes = "bytes", tag = "2")]
     raw: bytes::Bytes,
-    /// Empty: none.
+    /// Empty means none.
     #[prost(string, tag = "3")]
     content_encoding: String,
-    /// Empty: Protobuf.
+    /// Empty means Protobuf.
     #[prost(string, tag = "4")]
     content_type: String,
 }
@@ -34,23 +36,23 @@ struct TypeMeta {
     kind: String,
 }
 
-/// The tree of a body whose object is of a type of the schema table.
+/// Decodes the tree of a body whose object is of a type of the schema table.
 ///
 /// # Errors
 ///
-/// The envelope or the message is malformed, or the tree exceeds the decode budget.
+/// The envelope or the message is malformed, or the tree exceeds the decode limits.
 pub fn read(body: &[u8], schema: &'static Schema, limits: Limits) -> Result<Value, DecodeError> {
     let wrong = |why: String| DecodeError::Syntax(why);
     let message = body
         .strip_prefix(&MAGIC)
-        .ok_or_else(|| wrong("it does not begin with the Protobuf magic bytes".to_owned()))?;
-    let Unknown { type_meta, raw, content_encoding, content_type } =
-        Unknown::decode(message).map_err(|error| wrong(format!("its envelope cannot be read: {error}")))?;
+        .ok_or_else(|| wrong("the body does not begin with the Protobuf magic bytes".to_owned()))?;
+    let Unknown { type_meta, raw, content_encoding, content_type } = Unknown::decode(message)
+        .map_err(|error| wrong(format!("the Protobuf envelope cannot be decoded: {error}")))?;
     if !content_encoding.is_empty() {
-        return Err(wrong(format!("its content encoding {} is not known", quote(&content_encoding))));
+        return Err(wrong(format!("the content encoding {} is not supported", quote(&content_encoding))));
     }
     if !content_type.is_empty() && !content_type.ends_with(".protobuf") {
-        return Err(wrong(format!("its content type {} is not Protobuf", quote(&content_type))));
+        return Err(wrong(format!("the content type {} is not Protobuf", quote(&content_type))));
     }
     let mut object: Object = schema.read_protobuf(&raw, limits).map_err(|error| match error {
         ProtobufError::Budget(error) => error,
@@ -62,7 +64,7 @@ pub fn read(body: &[u8], schema: &'static Schema, limits: Limits) -> Result<Valu
     Ok(object.into_value())
 }
 
-/// Appends an envelope around what `content` appends: the object of the named type as Protobuf.
+/// Appends an envelope around the Protobuf object that `content` appends.
 pub fn write(api_version: &str, kind: &str, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&MAGIC);
     write_message(1, out, |out| {
@@ -70,12 +72,12 @@ pub fn write(api_version: &str, kind: &str, out: &mut Vec<u8>, content: impl FnO
         write_message(2, out, |out| out.extend_from_slice(kind.as_bytes()));
     });
     write_message(2, out, content);
-    // Neither encoding nor content type, which the reference writes all the same.
+    // The reference writes both fields although they are empty.
     write_message(3, out, |_| {});
     write_message(4, out, |_| {});
 }
 
-/// Appends what precedes the content of an envelope: `length` bytes of content follow, then [`END`].
+/// Appends the envelope up to its content; `length` bytes of content and [`END`] must follow.
 pub fn begin(api_version: &str, kind: &str, length: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&MAGIC);
     write_message(1, out, |out| {
@@ -86,7 +88,7 @@ pub fn begin(api_version: &str, kind: &str, length: u64, out: &mut Vec<u8>) {
     encode_varint(length, out);
 }
 
-/// What follows the content of an envelope: empty encoding and content type.
+/// End of the envelope: empty content encoding and content type.
 pub const END: [u8; 4] = [0x1a, 0, 0x22, 0];
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Nobody writes a role, or a binding to one, that gives more than they have: where the verbs ask.
+//! Calls of the privilege escalation check for roles and role bindings.
 //!
-//! The question is authd's ([`crate::auth::Auth::covers`]); which kinds are asked about, and when, is said here alone.
+//! authd decides ([`crate::auth::Auth::covers`]). This module selects the kinds and writes that are checked.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -10,18 +10,18 @@ use super::Call;
 use crate::auth::Escalation;
 
 impl Call<'_> {
-    /// Checks a role or binding that is about to be written; other kinds pass.
+    /// Checks a role or role binding before it is written; other kinds pass.
     ///
     /// # Errors
     ///
-    /// 403 with what is missing, 404 for a binding to a role that does not exist, 503.
+    /// 403 with the missing rights, 404 for a binding to a role that does not exist, 503.
     pub(super) async fn check_escalation(&self, new: &Object, old: Option<&Object>) -> Result<(), Status> {
         let kind = self.collection.resource.kind;
         if kind.group != "rbac.authorization" || old.is_some_and(|old| same_but_for_collection(new, old)) {
             return Ok(());
         }
         let escalation = if kind.resource.ends_with("bindings") {
-            // What refers to no kind of role gives nothing, and validation refuses it with its reasons.
+            // A binding to another kind grants nothing, and validation rejects it with its own causes.
             if !matches!(new.str_at(&["roleRef", "kind"]), Some("Role" | "ClusterRole")) {
                 return Ok(());
             }
@@ -33,7 +33,8 @@ impl Call<'_> {
     }
 }
 
-/// Whether only owners and finalizers differ: what the garbage collector writes needs no rights of the role's.
+/// Whether only owner references and finalizers differ. Such writes of the garbage collector need no rights
+/// of the role.
 fn same_but_for_collection(new: &Object, old: &Object) -> bool {
     let rest = |object: &Object| {
         let mut object = object.clone();

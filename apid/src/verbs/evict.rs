@@ -1,4 +1,4 @@
-//! Evicting a pod: deleting it as far as the budgets of its namespace let it go.
+//! Eviction of a pod: a delete that its PodDisruptionBudget allows.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use super::options::WriteOptions;
 use super::shown::tree;
 use super::{Call, Payload, delete};
 
-/// Evicts the pod of a call. With the result come warnings.
+/// Evicts the pod of a call. Returns warnings with the result.
 ///
 /// # Errors
 ///
-/// 400 for the body, 403 from admission, 404, 409 when a precondition fails, 429 while the pod must stay, 500 when it is in
-/// more than one budget.
+/// 400 for the body, 403 from admission, 404, 409 when a precondition fails. 429 while the
+/// PodDisruptionBudget forbids the eviction, 500 when the pod matches more than one.
 pub async fn evict(
     call: &Call<'_>,
     kind: &Resource,
@@ -51,13 +51,13 @@ pub async fn evict(
             resource_version: Some(pod.resource_version().to_owned()),
         };
         let is_other = differs(&asked.preconditions, &found);
-        // One that has not begun to run may do so at any time, and a budget is asked about it then.
+        // A pending pod may start at any time; then its budget must allow the eviction.
         if eviction::is_over(&pod) || (eviction::is_free(&pod) && is_other) {
             delete(&of_pod, &asked).await?;
             break;
         }
         if is_other {
-            let why = "Precondition failed: it is another object or version";
+            let why = "Precondition failed: UID or resourceVersion does not match";
             return Err(Status::conflict(&call.collection.resource.group_resource, call.name, why));
         }
         let verdict = match eviction::is_free(&pod) {
@@ -65,7 +65,7 @@ pub async fn evict(
             false => spend(&of_pod, &pod, asked.dry_run).await?,
         };
         let Some(verdict) = verdict else { continue };
-        // A pod that goes for free does so in the state in which it was judged; one that was paid for just goes.
+        // An eviction without charge requires the evaluated resourceVersion; a charged eviction does not.
         let resource_version = found.resource_version.filter(|_| verdict == Verdict::Free);
         let preconditions = Preconditions { resource_version, ..found };
         match delete(&of_pod, &DeleteOptions { preconditions, ..asked.clone() }).await {
@@ -77,7 +77,7 @@ pub async fn evict(
     Ok((Status::carried_out(), warnings))
 }
 
-/// An order in the version that it says; what is wrong with it is said of the newest.
+/// Decodes the Eviction in any of its versions. A decoding error refers to the newest version.
 fn read(
     kind: &Resource,
     payload: Payload<'_>,
@@ -91,7 +91,7 @@ fn read(
     newest.or_else(|status| decoded.find_map(Result::ok).ok_or(status))
 }
 
-/// The delete options of an eviction.
+/// Returns the delete options of an eviction.
 fn deletion(order: &Object) -> RawDeleteOptions {
     let at = |field: &str| order.at(&["deleteOptions", field]);
     let text = |path: &[&str]| order.str_at(path).map(str::to_owned);
@@ -111,13 +111,14 @@ fn deletion(order: &Object) -> RawDeleteOptions {
     }
 }
 
-/// Whether the client meant another pod, or another state of it, than the one that is there.
+/// Whether the preconditions exclude the current pod.
 fn differs(wanted: &Preconditions, found: &Preconditions) -> bool {
     let differs = |wanted: &Option<String>, found: &Option<String>| wanted.is_some() && wanted != found;
     differs(&wanted.uid, &found.uid) || differs(&wanted.resource_version, &found.resource_version)
 }
 
-/// Asks the budget of a pod and charges it; a pod without one is paid for. None when the budget changed meanwhile.
+/// Evaluates and charges the budget of a pod; a pod without a budget counts as charged. None when the budget
+/// changed meanwhile.
 async fn spend(call: &Call<'_>, pod: &Object, dry_run: bool) -> Result<Option<Verdict>, Status> {
     let plane = call.plane;
     let (stem, kind) = BUDGET;

@@ -1,4 +1,4 @@
-//! What a client is told when the store did not do it.
+//! Conversion of storage errors to a Status.
 
 use apimachinery::status::Status;
 use storage::Error;
@@ -6,7 +6,7 @@ use storage::Error;
 use super::Call;
 
 impl Call<'_> {
-    /// The Status of a failed read or commit.
+    /// Returns the Status of a failed read or commit.
     pub(super) fn failure(&self, error: Error) -> Status {
         let resource = &self.collection.resource.group_resource;
         match error {
@@ -18,17 +18,17 @@ impl Call<'_> {
             Error::TooLarge(bytes) => {
                 Status::too_large(format!("Request entity too large: the object would take {bytes} bytes"))
             }
-            Error::Full(_) => Status::unavailable("storage is full: objects can be read and not written", 10),
+            Error::Full(_) => Status::unavailable("storage is full: only reads are served", 10),
             Error::Unavailable(why) => Status::unavailable(format!("storage is unavailable: {why}"), 1),
             Error::Corrupt(what) => {
-                tracing::error!(resource = %resource, name = self.name, error = %what, "a stored object cannot be read");
+                tracing::error!(resource = %resource, name = self.name, error = %what, "stored object cannot be decoded; returning 500");
                 Status::internal("a stored object cannot be read")
             }
         }
     }
 }
 
-/// 410 for a version whose history is gone.
+/// 410 for a compacted revision.
 pub(super) fn expired() -> Status {
     Status::expired("The resourceVersion for the provided list is too old.")
 }

@@ -1,17 +1,17 @@
-//! Reading one object.
+//! The get verb.
 
 use apimachinery::status::Status;
 
 use super::version::{Wanted, parse_or_500};
 use super::{Call, Shown, scale};
 
-/// The object, of a version that is at least the one asked for (requirements D-RV-4 to -6).
+/// Returns the object, at least as new as the requested resourceVersion (requirements D-RV-4 to -6).
 ///
 /// # Errors
 ///
-/// 404, or 504 when the version has not come.
+/// 404, or 504 when the watch cache does not reach the version in time.
 pub async fn get(call: &Call<'_>, resource_version: &str) -> Result<Shown, Status> {
-    // The cache shows every commit that was answered, so that what it holds is the most recent.
+    // The watch cache contains every acknowledged commit, so its state is the most recent one.
     if let Wanted::At(version) = parse_or_500(resource_version)? {
         call.reach(version).await?;
     }

@@ -1,9 +1,9 @@
-//! Reading a collection: all of it or by chunks, at the version asked for.
+//! The list verb: a whole collection or chunks of it, at the requested version.
 //!
 //! # Reference
 //!
-//! Requirements D-RV-7 to -49 and D-PAGE: which version a list is of follows from `resourceVersion`,
-//! `resourceVersionMatch`, `limit` and `continue` together.
+//! Requirements D-RV-7 to -49 and D-PAGE: `resourceVersion`, `resourceVersionMatch`, `limit` and `continue`
+//! together select the version of a list.
 
 use std::sync::Arc;
 
@@ -19,27 +19,27 @@ use super::token::{Token, fingerprint};
 use super::version::{Wanted, parse};
 use crate::plane::{Item, Snapshot};
 
-/// A list, or a chunk of one.
+/// A list, or a chunk of a list.
 #[derive(Debug)]
 pub struct Listed {
-    /// The objects, in the order of their keys.
+    /// The objects in key order.
     pub items: Vec<Arc<Item>>,
-    /// The version of the whole list.
+    /// The resourceVersion of the whole list.
     pub revision: Revision,
-    /// Leads to the next chunk; `""` when there is none.
+    /// Continue token of the next chunk; `""` when there is none.
     pub continue_token: String,
-    /// Objects after this chunk; None when there are none or it is not known.
+    /// Number of objects after this chunk; None when there are none or the number is unknown.
     pub remaining: Option<usize>,
 }
 
-/// Objects read from the store at a time.
+/// Objects read from the store per request.
 const CHUNK: usize = 500;
 
-/// The objects that the options select.
+/// Lists the objects that the options select.
 ///
 /// # Errors
 ///
-/// 400, 410, 422 or 504 for versions and tokens that cannot be answered.
+/// 400, 410, 422 or 504 for versions and tokens that cannot be served.
 pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<Listed, Status> {
     let wanted_match = options.validate_list(&call.plane.names)?;
     let selection = Selection::new(call, options)?;
@@ -53,7 +53,7 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<Listed, Stat
         }
         let token = Token::decode(&options.continue_token, &call.plane.token_key, print(call, options))?;
         let place = Place { after: token.after, remaining: token.remaining };
-        // A token of no version leads on in whatever is the newest.
+        // A token without a revision continues in the newest state.
         return match token.revision {
             Revision(0) => newest(call, options, &selection, options.limit, &place).await,
             version => at(call, options, &selection, version, &place).await,
@@ -66,7 +66,7 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<Listed, Stat
             call.plane.read_metrics.consistent(&call.collection.resource);
             Ok(listed)
         }
-        // What is at hand is whole, so that it is answered whole (requirements, appendix (g) 16).
+        // The watch cache holds the whole list, so the limit is ignored (requirements, appendix (g) 16).
         (Wanted::Any, _) => newest(call, options, &selection, 0, &begin).await,
         (Wanted::At(version), Some(VersionMatch::Exact)) => {
             at(call, options, &selection, version, &begin).await
@@ -81,28 +81,28 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<Listed, Stat
     }
 }
 
-/// Where a chunk begins.
+/// Start position of a chunk.
 #[derive(Default)]
 struct Place {
-    /// The last key delivered, without the scope's own; `""` at the beginning.
+    /// The last delivered key, relative to the scope; `""` at the beginning.
     after: String,
-    /// Objects after it, if they were counted.
+    /// Number of objects after it, if known.
     remaining: Option<u64>,
 }
 
 impl Place {
-    /// The first key that may be in the chunk.
+    /// Returns the first key that may be in the chunk.
     fn start(&self, call: &Call<'_>) -> String {
         if self.after.is_empty() { String::new() } else { format!("{}{}\0", call.scope(), self.after) }
     }
 }
 
-/// The fingerprint of the list that tokens belong to.
+/// Returns the fingerprint of the list to which tokens belong.
 fn print(call: &Call<'_>, options: &ListOptions) -> u64 {
     fingerprint(&call.scope(), &options.labels.requirements(), &options.fields.requirements())
 }
 
-/// The newest state.
+/// Lists the newest state.
 async fn newest(
     call: &Call<'_>,
     options: &ListOptions,
@@ -114,7 +114,7 @@ async fn newest(
     from_snapshot(call, options, selection, &snapshot, &place.start(call), limit)
 }
 
-/// The state of a version: from the store, or with its gate from what the cache still knows of it.
+/// Lists the state at a version: from the store or, with the feature gate, from a cache snapshot.
 async fn at(
     call: &Call<'_>,
     options: &ListOptions,
@@ -193,7 +193,7 @@ async fn from_history(
     let remaining = match &next {
         Some(next) if selection.is_everything() => match place.remaining {
             Some(before) => usize::try_from(before).ok().map(|before| before.saturating_sub(items.len())),
-            // The store would have to read them all: what memory does not tell is left out, as a server may.
+            // Counting would read all objects from the store; `remainingItemCount` is optional and left out.
             None => resource.count_at(&selection.keys, next.key(), version),
         },
         _ => None,
@@ -201,7 +201,7 @@ async fn from_history(
     Ok(listed(call, options, items, version, next.is_some(), remaining))
 }
 
-/// A chunk, with the token for what follows its last item.
+/// Builds a chunk with the token that continues after its last item.
 fn listed(
     call: &Call<'_>,
     options: &ListOptions,
@@ -238,7 +238,7 @@ fn history_failure(call: &Call<'_>, options: &ListOptions, place: &Place, error:
         }
         Error::Compacted { .. } => expired(),
         Error::Future { asked, current } => {
-            // Nobody waits for it here, and coming again in a second does not help.
+            // Reads at an exact version do not wait, and a retry after a second does not help.
             let mut status = Status::version_too_large(asked.0, current.0);
             if let Some(details) = &mut status.details {
                 details.retry_after_seconds = 0;

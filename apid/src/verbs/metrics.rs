@@ -1,4 +1,4 @@
-//! What is counted of reads, under Kubernetes' names.
+//! Metrics of reads, with the metric names of Kubernetes.
 
 use std::time::Duration;
 
@@ -8,34 +8,34 @@ use serving::metrics::{Counters, Definition, Histograms, Metrics, Stability};
 const FROM_CACHE: Definition = Definition::new(
     "apiserver_cache_list_total",
     Stability::Alpha,
-    "Lists, and chunks of lists, that the watch cache answered, by resource",
+    "Number of LIST requests, including chunks, served from the watch cache, by resource",
 );
 
 const FROM_STORE: Definition = Definition::new(
     "apiserver_storage_list_total",
     Stability::Alpha,
-    "Lists, and chunks of lists, that were read from the store, by resource",
+    "Number of LIST requests, including chunks, served from the store, by resource",
 );
 
 const CONSISTENT: Definition = Definition::new(
     "apiserver_watch_cache_consistent_read_total",
     Stability::Alpha,
-    "Lists of the newest version, which the watch cache answers once it has seen all that was committed, by resource",
+    "Number of consistent LIST requests served from the watch cache after it reached the newest revision, by resource",
 );
 
 const TERMINATED: Definition = Definition::new(
     "apiserver_terminated_watchers_total",
     Stability::Alpha,
-    "Watches that were ended because their clients read too slowly, by resource",
+    "Number of watches closed because the client read too slowly, by resource",
 );
 
 const INITIAL: Definition = Definition::new(
     "apiserver_watch_list_duration_seconds",
     Stability::Alpha,
-    "Time from the beginning of a watch to the end of the initial events that it asked for, by resource",
+    "Time in seconds from the start of a watch to the end of its initial events, by resource",
 );
 
-/// Upper bounds in seconds.
+/// Upper limits of the histogram buckets in seconds.
 const BUCKETS: &[f64] =
     &[0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
 
@@ -52,7 +52,7 @@ pub struct ReadMetrics {
 }
 
 impl ReadMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub fn new(metrics: &Metrics) -> Self {
         ReadMetrics {
             from_cache: metrics.counter(&FROM_CACHE),
@@ -63,30 +63,30 @@ impl ReadMetrics {
         }
     }
 
-    /// A list or chunk was answered from memory.
+    /// Counts a list or chunk served from the watch cache.
     pub(super) fn cache_read(&self, resource: &Resource) {
         let prefix = vec![("resource_prefix", resource.key_prefix.clone()), ("index", String::new())];
         self.from_cache.get_or_create(&prefix).inc();
     }
 
-    /// A list or chunk was read from the store.
+    /// Counts a list or chunk read from the store.
     pub(super) fn store_read(&self, resource: &Resource) {
         self.from_store.get_or_create(&of(resource)).inc();
     }
 
-    /// A list of the newest version was answered from memory.
+    /// Counts a consistent list served from the watch cache.
     pub(super) fn consistent(&self, resource: &Resource) {
         let mut labels = of(resource);
         labels.extend([("success", "true".to_owned()), ("fallback", "false".to_owned())]);
         self.consistent.get_or_create(&labels).inc();
     }
 
-    /// A watch was ended because its client read too slowly.
+    /// Counts a watch closed because its client read too slowly.
     pub(super) fn terminated(&self, resource: &Resource) {
         self.terminated.get_or_create(&of(resource)).inc();
     }
 
-    /// A watch has told its initial events.
+    /// Observes the duration of the initial events of a watch.
     pub(super) fn initial(&self, resource: &Resource, version: &str, namespace: &str, took: Duration) {
         let labels = vec![
             ("group", resource.group_resource.group.clone()),

@@ -1,16 +1,18 @@
-//! The verbs of the API: one readable function each, from a decoded request to its result.
+//! The verbs of the API: one function each, from a decoded request to its result.
 //!
 //! # Contract
 //!
-//! A verb gets a [`Call`]: whose request it is (an [`Authorized`]), which collection, which object. It answers a value or
-//! the Status that the client sees; it knows no HTTP. Top to bottom a write reads: decode, default, prepare, admit,
-//! validate, store. For updates everything from "current object" to "validated" runs inside the compare-and-swap loop of
-//! [`modify`]. The loops of the process and authd's writes call the same functions.
+//! A verb gets a [`Call`]: the authorized request (an [`Authorized`]), the collection and the object. A verb
+//! returns a value or the Status that the client sees; verbs do not depend on HTTP. A write runs these steps
+//! in order: decode, default, prepare, admit, validate, store. For updates, all steps from reading the
+//! current object to validation run inside the compare-and-swap loop of [`modify`]. Background tasks and
+//! authd's writes call the same functions.
 //!
 //! # Invariants
 //!
 //! INVARIANT (no-op writes): a write that changes nothing stores nothing: same resourceVersion, no event.
-//! INVARIANT (one reading of versions): data of another revision is never answered under the number that was asked for.
+//! INVARIANT (exact revisions): a response never carries data of a revision other than the requested one
+//! under its number.
 
 mod admit;
 mod alarm;
@@ -68,42 +70,42 @@ use kinds::{Context, Resource, Storage};
 use crate::auth::Authorized;
 use crate::plane::{Collection, Item, Plane};
 
-/// Who does something, and to what.
+/// The request context of a verb.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
-    /// The process.
+    /// State of the process.
     pub plane: &'a Plane,
-    /// Whose request it is.
+    /// The authorized request.
     pub by: &'a Authorized,
     /// The kind and its objects.
     pub collection: &'a Collection,
-    /// The API version of bodies and answers.
+    /// The API version of request and response bodies.
     pub version: &'a str,
     /// The namespace, `""` for cluster-scoped kinds and for lists over all namespaces.
     pub namespace: &'a str,
-    /// The object's name, `""` when the collection is meant.
+    /// The object's name, `""` for requests on the collection.
     pub name: &'a str,
     /// The subresource, `""` for the object itself.
     pub subresource: &'a str,
-    /// What admission has to say beside yes and no.
+    /// Warnings and audit annotations of admission.
     pub notes: &'a Notes,
-    /// The id under which logs show the request.
+    /// Request id in logs.
     pub request_id: &'a str,
 }
 
 /// The result of a write.
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// Whether the object is new: HTTP says 201 then.
+    /// Whether the object was created (HTTP 201).
     pub created: bool,
-    /// The object as it is now.
+    /// The object after the write.
     pub object: Shown,
-    /// What the client should know.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
 }
 
 impl<'a> Call<'a> {
-    /// What rules of the kind may look at.
+    /// Returns the context of the kind's rules.
     fn context(&self) -> Context<'a> {
         Context {
             names: &self.plane.names,
@@ -113,7 +115,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The kind that a subresource shows its object as, when it is no part of the object: a Scale.
+    /// Returns the virtual kind of a subresource that is no part of the object, such as Scale.
     pub fn view(&self) -> Option<&'a Arc<Resource>> {
         if self.subresource.is_empty() {
             return None;
@@ -124,7 +126,7 @@ impl<'a> Call<'a> {
         (body.kind.storage == Storage::View).then_some(body)
     }
 
-    /// The body of a write: an object of the version served, made into one of the stored version. With it come warnings.
+    /// Decodes the body of a write and converts it from the served to the stored version. Returns warnings.
     fn decode(
         &self,
         payload: Payload<'_>,
@@ -140,24 +142,24 @@ impl<'a> Call<'a> {
         Ok((object, warnings))
     }
 
-    /// The storage key of the object.
+    /// Returns the storage key of the object.
     fn key(&self) -> String {
         self.collection.resource.key(self.namespace, self.name)
     }
 
-    /// The object as the cache holds it: it shows every commit that was answered.
+    /// Returns the object from the watch cache, which contains every acknowledged commit.
     async fn item(&self) -> Result<Option<Arc<Item>>, Status> {
         let (item, _) = self.collection.items.get(&self.key()).await.map_err(|error| self.failure(error))?;
         Ok(item)
     }
 
-    /// The object as the cache holds it, or 404.
+    /// Returns the object from the watch cache, or 404.
     async fn found(&self) -> Result<Arc<Item>, Status> {
         let missing = || Status::not_found(&self.collection.resource.group_resource, self.name);
         self.item().await?.ok_or_else(missing)
     }
 
-    /// Whether the caller may do something else to the object, too.
+    /// Authorizes another verb on the same object.
     async fn may_also(&self, verb: &str) -> Result<(), Status> {
         let mut attributes = self.by.attributes().clone();
         verb.clone_into(&mut attributes.verb);
@@ -165,7 +167,7 @@ impl<'a> Call<'a> {
         allowed.map(drop).map_err(|refusal| *refusal.status)
     }
 
-    /// The keys of the collection: all, or those of the namespace.
+    /// Returns the key prefix of the collection, or of its namespace.
     fn scope(&self) -> String {
         let resource = &self.collection.resource;
         match self.namespace {
@@ -176,7 +178,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The same call for another object of the collection.
+    /// Returns the same call for another object of the collection.
     fn on<'b>(&self, namespace: &'b str, name: &'b str) -> Call<'b>
     where
         'a: 'b,

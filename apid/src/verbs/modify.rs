@@ -1,4 +1,4 @@
-//! The compare-and-swap loop of update and patch: from the current object to a stored one.
+//! The compare-and-swap loop of update and patch.
 
 use admission::Operation;
 use apimachinery::field::{FieldError, FieldPath};
@@ -14,15 +14,15 @@ use super::ownership::{Ownership, Wanted};
 use super::shown::read_row;
 use super::{Call, Shown, Written};
 
-/// What came of a modification.
+/// The result of a modification.
 pub(super) enum Modified {
-    /// The object is stored, or was that way already.
+    /// The object is stored, or was unchanged.
     Done(Written),
-    /// There is no such object.
+    /// The object does not exist.
     Missing,
 }
 
-/// An object on its way through the loop.
+/// The current stored object in an iteration of the loop.
 struct Current {
     object: Object,
     stored: bytes::Bytes,
@@ -36,12 +36,15 @@ impl Current {
 }
 
 impl Call<'_> {
-    /// Replaces the object by what `wanted` makes of the current one. What `wanted` answers carries the version that the
-    /// client saw: another one than the current is a conflict, none or `0` is whatever there is, tried until it fits.
+    /// Replaces the object by the result of `wanted` for the current object.
+    ///
+    /// The result of `wanted` carries the resourceVersion from the client. A version other than the current
+    /// one is a conflict. Without a version, or with `0`, the write is unconditional and is retried until it
+    /// succeeds.
     ///
     /// # Errors
     ///
-    /// Those of `wanted`; 403 from admission, 409 for a stale version, 422 for what is wrong with the result.
+    /// Those of `wanted`; 403 from admission, 409 for a stale version, 422 for an invalid result.
     pub(super) async fn modify(
         &self,
         options: &WriteOptions,
@@ -103,7 +106,8 @@ impl Call<'_> {
                     };
                     return Ok(Modified::Done(Written { created: false, object, warnings }));
                 }
-                // A version that the client gave fails on the next turn; everything else is tried on what is there now.
+                // A resourceVersion from the client fails in the next iteration; an unconditional write is
+                // retried on the new state.
                 Err(Error::Conflict(row)) => current = Current::new(&row)?,
                 Err(Error::NotFound(_)) => return Ok(Modified::Missing),
                 Err(error) => return Err(self.failure(error)),
@@ -111,8 +115,8 @@ impl Call<'_> {
         }
     }
 
-    /// 422 for kinds whose updates must say what they saw. The resource stands where the kind stands elsewhere, as the
-    /// reference has it.
+    /// 422 for kinds that do not allow unconditional updates. The Status names the resource in place of the
+    /// kind, as in the reference.
     fn version_required(&self) -> Status {
         let resource = &self.collection.resource.group_resource;
         let what = GroupKind { group: resource.group.clone(), kind: resource.resource.clone() };

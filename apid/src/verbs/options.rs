@@ -1,6 +1,7 @@
-//! The options of verbs, typed, and what must hold of them; those of deletes are in [`super::deletion::options`].
+//! The options of verbs and their validation; those of deletes are in [`super::deletion::options`].
 //!
-//! `http::params` reads them from queries and bodies; the loops of the process and authd's writes make them directly.
+//! `http::params` reads them from queries and bodies; background tasks and authd's writes create them
+//! directly.
 
 use std::time::Duration;
 
@@ -12,24 +13,24 @@ use apimachinery::selector::label::LabelSelector;
 use apimachinery::status::Status;
 use serde_json::{Map, Value, json};
 
-/// What to do with fields that the schema does not know and with keys that come twice.
+/// Handling of unknown fields and duplicate keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Drop them.
+    /// Drop the fields.
     Ignore,
-    /// Drop them and warn.
+    /// Drop the fields and warn.
     #[default]
     Warn,
-    /// Refuse the body.
+    /// Reject the body.
     Strict,
 }
 
 impl FieldValidation {
-    /// Warnings about keys that came twice and about unknown fields.
+    /// Returns warnings about duplicate keys and unknown fields.
     ///
     /// # Errors
     ///
-    /// What `refuse` makes of them when there are some and none may be.
+    /// The Status that `refuse` builds, if validation is strict and there are such fields.
     pub(super) fn report(
         self,
         duplicates: &[String],
@@ -52,20 +53,20 @@ impl FieldValidation {
 /// Options of create, update and patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Do everything but store.
+    /// Do not store the result.
     pub dry_run: bool,
-    /// What to do with unknown fields.
+    /// Handling of unknown fields.
     pub field_validation: FieldValidation,
-    /// Who manages the fields written, where the request says it.
+    /// Field manager from the request.
     pub field_manager: String,
-    /// The program that asks, as its User-Agent begins: it manages them where the request does not say.
+    /// Program name from the User-Agent, the field manager if the request names none.
     pub program: String,
-    /// Whether an apply takes fields from other managers.
+    /// Whether an apply takes ownership of conflicting fields.
     pub force: bool,
 }
 
 impl WriteOptions {
-    /// Who manages the fields written.
+    /// Returns the field manager.
     pub fn manager(&self) -> &str {
         [self.field_manager.as_str(), &self.program]
             .into_iter()
@@ -73,7 +74,7 @@ impl WriteOptions {
             .unwrap_or("unknown")
     }
 
-    /// As an object of this kind: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
+    /// Returns the options as an object of this kind: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
     pub fn to_value(&self, kind: &str, names: &Names) -> Value {
         let mut out = options_object(kind, names, self.dry_run);
         if !self.field_manager.is_empty() {
@@ -86,7 +87,7 @@ impl WriteOptions {
     }
 }
 
-/// The head of an object of options.
+/// Returns kind, apiVersion and `dryRun` of an options object.
 pub(super) fn options_object(kind: &str, names: &Names, dry_run: bool) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("kind".into(), kind.into());
@@ -97,7 +98,7 @@ pub(super) fn options_object(kind: &str, names: &Names, dry_run: bool) -> Map<St
     out
 }
 
-/// The fields of write options as a client wrote them.
+/// Write options as sent by the client.
 #[derive(Clone, Debug, Default)]
 pub struct RawWriteOptions {
     /// All values of `dryRun`.
@@ -106,17 +107,17 @@ pub struct RawWriteOptions {
     pub field_validation: String,
     /// `fieldManager`.
     pub field_manager: String,
-    /// `force`; only patches have it, and only apply may set it.
+    /// `force`; only patches have the option, and only apply may set it.
     pub force: Option<bool>,
     /// The header `User-Agent`.
     pub user_agent: String,
 }
 
-/// Bytes of a manager's name.
+/// Maximum length of a field manager name in bytes.
 const MANAGER_MAX: usize = 128;
 
 impl RawWriteOptions {
-    /// Checks them. `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
+    /// Validates the options. `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     ///
     /// # Errors
     ///
@@ -132,7 +133,7 @@ impl RawWriteOptions {
         self.check(kind, names, errors)
     }
 
-    /// Checks those of an apply, which must say who applies.
+    /// Validates the options of an apply, which requires a field manager.
     ///
     /// # Errors
     ///
@@ -179,7 +180,7 @@ impl RawWriteOptions {
     }
 }
 
-/// The program of a User-Agent, as far as it may name a manager.
+/// Returns the program name of a User-Agent, cut to a valid field manager name.
 fn program(user_agent: &str) -> String {
     let product = user_agent.split('/').next().unwrap_or("");
     let mut name = String::with_capacity(product.len().min(MANAGER_MAX));
@@ -192,7 +193,7 @@ fn program(user_agent: &str) -> String {
     name
 }
 
-/// `All`, or nothing at all: a parameter without a value means nothing (requirements, appendix (g) 18).
+/// Whether `dryRun` is `All`. An empty value means false (requirements, appendix (g) 18).
 pub(super) fn dry_run(values: &[String], errors: &mut Vec<FieldError>) -> bool {
     if values.iter().any(|value| !matches!(value.as_str(), "" | "All")) {
         let all = Value::from(values.to_vec());
@@ -201,7 +202,7 @@ pub(super) fn dry_run(values: &[String], errors: &mut Vec<FieldError>) -> bool {
     values.iter().any(|value| value == "All")
 }
 
-/// 422 when there are errors.
+/// Returns 422 if there are errors.
 pub(super) fn refuse(kind: &str, names: &Names, errors: &[FieldError]) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
@@ -209,40 +210,40 @@ pub(super) fn refuse(kind: &str, names: &Names, errors: &[FieldError]) -> Result
     Err(Status::invalid(&GroupKind { group: names.meta_group(), kind: kind.to_owned() }, "", errors))
 }
 
-/// How a list's `resourceVersion` binds it.
+/// Meaning of a list's `resourceVersion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// The state of exactly that version.
+    /// The state at exactly that version.
     Exact,
-    /// That version or a later one.
+    /// The state at that version or a later one.
     NotOlderThan,
 }
 
 /// Options of list, watch and deletecollection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Which labels.
+    /// Label selector.
     pub labels: LabelSelector,
-    /// Which fields.
+    /// Field selector.
     pub fields: FieldSelector,
-    /// Objects in one answer, at most; 0 without a limit.
+    /// Maximum number of objects in a response; 0 means no limit.
     pub limit: usize,
-    /// The token of the answer before.
+    /// Continue token of the previous response.
     pub continue_token: String,
-    /// As sent.
+    /// `resourceVersion` as sent.
     pub resource_version: String,
-    /// As sent.
+    /// `resourceVersionMatch` as sent.
     pub resource_version_match: String,
-    /// How long a list or watch may take.
+    /// Request timeout of a list or watch.
     pub timeout: Option<Duration>,
-    /// Send bookmarks.
+    /// Whether the watch sends bookmarks.
     pub allow_watch_bookmarks: bool,
-    /// Begin a watch with what exists, and say when it was all.
+    /// Whether a watch begins with the existing objects, followed by a bookmark.
     pub send_initial_events: Option<bool>,
 }
 
 impl ListOptions {
-    /// Checks a list's options.
+    /// Validates the options of a list.
     ///
     /// # Errors
     ///
@@ -283,7 +284,7 @@ impl ListOptions {
         Ok(wanted)
     }
 
-    /// Checks a watch's options. `watch_list` says whether the feature gate of that name is on.
+    /// Validates the options of a watch. `watch_list` says whether the feature gate WatchList is enabled.
     ///
     /// # Errors
     ///
@@ -427,7 +428,7 @@ mod tests {
         assert_eq!(causes(&status), [("FieldValueRequired".to_owned(), "fieldManager".to_owned())]);
         let apply = RawWriteOptions { field_manager: "m1".to_owned(), ..apply };
         assert!(apply.validate_apply(&names()).unwrap().force);
-        assert!(apply.validate("PatchOptions", &names()).is_err(), "force is for apply alone");
+        assert!(apply.validate("PatchOptions", &names()).is_err(), "force is allowed for apply only");
     }
 
     #[test]

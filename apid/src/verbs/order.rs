@@ -1,4 +1,4 @@
-//! Carrying out an order: a body of another kind whose creation changes the object.
+//! Creation of binding-like bodies: objects of another kind that change the object of the call.
 
 use admission::Operation;
 use apimachinery::gvk::GroupResource;
@@ -14,12 +14,13 @@ use super::shown::read_row;
 use super::update::other_uid;
 use super::{Call, Payload};
 
-/// Carries out an order of a kind. A call without a name takes the order's. With the result come warnings.
+/// Applies a binding-like body to its object. A call without a name uses the name of the body. Returns
+/// warnings with the result.
 ///
 /// # Errors
 ///
-/// 400 for the body, 403 from admission, 404, 409 when the object is not in a state for it, 500 without a reason for what is
-/// wrong with the order, as the reference has it.
+/// 400 for the body, 403 from admission, 404, 409 when the object's state does not allow the change. 500
+/// without a reason for an invalid body, as in the reference.
 pub async fn order(
     call: &Call<'_>,
     kind: &Resource,
@@ -69,7 +70,7 @@ pub async fn order(
     Ok((Status::carried_out(), warnings))
 }
 
-/// The conditions in the order's metadata.
+/// Checks the preconditions in the body's metadata.
 fn check(call: &Call<'_>, order: &Object, object: &Object) -> Result<(), Status> {
     if !order.uid().is_empty() && order.uid() != object.uid() {
         return Err(other_uid(call, order.uid(), object.uid()));
@@ -84,7 +85,7 @@ fn check(call: &Call<'_>, order: &Object, object: &Object) -> Result<(), Status>
     Ok(())
 }
 
-/// 409, found at the subresource.
+/// 409 for the subresource.
 fn refuse(call: &Call<'_>, why: &str) -> Status {
     let resource = &call.collection.resource.group_resource;
     let what = GroupResource {

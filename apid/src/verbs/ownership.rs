@@ -1,14 +1,15 @@
-//! Owners of fields: what a write of a verb means to `metadata.managedFields`.
+//! Field ownership: the effect of a verb's write on `metadata.managedFields`.
 //!
 //! # Contract
 //!
-//! [`Ownership::follow`] gives the manager of a create, a replace or a patch what it changed. [`Ownership::write`] is the
-//! same write for an apply. Both look at the object as the client wants it, with its defaults and before admission and
-//! the kind's preparation: what those two fill in belongs to nobody.
+//! [`Ownership::follow`] gives the changed fields of a create, update or patch to its field manager.
+//! [`Ownership::write`] describes the same write for an apply. Both use the object as sent by the client,
+//! with defaults, before admission and the kind's preparation. Fields that admission or preparation sets have
+//! no owner.
 //!
 //! # Reference
 //!
-//! Requirements D-MF. What a way of writing does not change it does not own, whatever the body says of it.
+//! Requirements D-MF. A write does not own the fields that it cannot change, even if the body contains them.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -26,26 +27,26 @@ use super::Call;
 use super::options::WriteOptions;
 use crate::plane::Plane;
 
-/// The manager of what this process writes on its own.
+/// The field manager of apid's own writes.
 const SELF: &str = "apid";
 
-/// The subresource that shows one number of an object.
+/// The subresource for the replicas of an object.
 const SCALE: &str = "scale";
-/// Where that number is, in the object and in its Scale.
+/// Path of the replicas, in the object and in its Scale.
 pub(super) static REPLICAS: LazyLock<[Element; 2]> =
     LazyLock::new(|| [Element::field("spec"), Element::field("replicas")]);
 
-/// An object on its way to the store, and who owns it.
+/// An object to be stored, and the state of its managed fields.
 pub(super) struct Wanted {
-    /// The object as the client wants it.
+    /// The object as sent by the client.
     pub(super) object: Object,
-    /// What the client should know.
+    /// Warnings for the client.
     pub(super) warnings: Vec<String>,
-    /// Whether its managed fields are what an apply made them; else they follow from what changes.
+    /// Whether an apply has set the managed fields; otherwise they follow from the changes.
     pub(super) applied: bool,
 }
 
-/// A write, as the owners see it.
+/// A write, as field ownership sees it.
 pub(super) struct Ownership<'a> {
     manager: &'a str,
     subresource: &'a str,
@@ -54,12 +55,12 @@ pub(super) struct Ownership<'a> {
     merge: Merge,
     empty: Object,
     ignored: &'static Set,
-    /// The version that is written.
+    /// The written version.
     served: &'a Resource,
     versions: Others<'a>,
 }
 
-/// The versions of the kind other than the one that is written.
+/// The other versions of the kind.
 struct Others<'a> {
     plane: &'a Plane,
     /// The stored version.
@@ -68,14 +69,14 @@ struct Others<'a> {
 }
 
 impl<'a> Ownership<'a> {
-    /// Of a call; None for a kind of which no schema is known.
+    /// Returns the ownership of a call's write; None for a kind without a schema.
     pub(super) fn of(call: &Call<'a>, options: &'a WriteOptions) -> Option<Self> {
         let (resource, served) = (&*call.collection.resource, &*call.collection.served);
         let schema = Schema::of(served.kind.schema)?;
         Some(Ownership {
             manager: if call.by.is_internal() { SELF } else { options.manager() },
             subresource: call.subresource,
-            // The reference loses it on the way between an object and its Scale.
+            // The reference loses the time between an object and its Scale.
             now: (call.subresource != SCALE).then(|| call.plane.clock.now()),
             api_version: served.api_version(),
             merge: schema.merge(),
@@ -86,7 +87,7 @@ impl<'a> Ownership<'a> {
         })
     }
 
-    /// The write.
+    /// Returns the write.
     pub(super) fn write(&self) -> Write<'_> {
         Write {
             manager: self.manager,
@@ -101,18 +102,19 @@ impl<'a> Ownership<'a> {
         }
     }
 
-    /// An object of the kind that nobody filled: what an apply that creates is laid over.
+    /// Returns an object without fields, the base of an apply that creates.
     pub(super) fn empty(&self) -> &Object {
         &self.empty
     }
 
-    /// Gives the manager what it changes. Both objects are of the stored version; `old` is None for a creation.
+    /// Gives the changed fields to the field manager. Both objects are of the stored version; `old` is None
+    /// for a creation.
     ///
     /// # Errors
     ///
-    /// 500: a version in which somebody owns fields cannot be reached.
+    /// 500: the object cannot be converted to a version in which a manager owns fields.
     pub(super) fn follow(&self, old: Option<&Object>, new: &mut Object) -> Result<(), Status> {
-        // A Scale of whose number nobody is the owner is an object without owners, and stays one.
+        // A Scale whose replicas have no owner is an object without managed fields, and stays one.
         if self.subresource == SCALE && old.is_some_and(|old| !has_owner(old, &*REPLICAS)) {
             return Ok(());
         }
@@ -161,12 +163,12 @@ impl Versions for Others<'_> {
     }
 }
 
-/// Whether somebody owns a field.
+/// Whether a manager owns the field.
 fn has_owner(object: &Object, path: &[Element]) -> bool {
     Managed::of(object).entries.iter().any(|entry| entry.fields.contains(path))
 }
 
-/// What a way of writing a kind leaves alone.
+/// Returns the fields that a write to the subresource cannot change.
 fn ignored(kind: &Kind, subresource: &str) -> &'static Set {
     static NOTHING: Set = Set::new();
     static STATUS: LazyLock<Set> = LazyLock::new(|| paths(&[&["status"]]));

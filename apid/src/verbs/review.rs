@@ -1,8 +1,9 @@
-//! Reviews: a question that is created, answered by authd, and never stored.
+//! Reviews: created objects that authd answers and apid does not store.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded reviews): authd is asked only about reviews within the limits of [`apimachinery::review`].
+//! INVARIANT (limited reviews): apid forwards to authd only reviews within the limits of
+//! [`apimachinery::review`].
 
 use apimachinery::object::Object;
 use apimachinery::review::check_sizes;
@@ -15,11 +16,11 @@ use super::options::WriteOptions;
 use crate::auth::Authorized;
 use crate::plane::Plane;
 
-/// Answers a review.
+/// Returns a review with its result.
 ///
 /// # Errors
 ///
-/// 400 for the body, 422 for what is wrong with the question, 503.
+/// 400 for the body, 422 for an invalid review, 503.
 pub async fn review(
     plane: &Plane,
     by: &Authorized,
@@ -46,7 +47,7 @@ pub async fn review(
     let asked = serde_json::to_vec(&object.0).map_err(Status::internal)?;
     let answer = plane.auth.review(by, resource.kind.resource, asked, request_id).await?;
     let value = serde_json::from_slice(&answer).map_err(Status::internal)?;
-    let object =
-        Object::from_value(value).map_err(|_| Status::internal("the answer to a review is not an object"))?;
+    let object = Object::from_value(value)
+        .map_err(|_| Status::internal("authd returned a review that is not an object"))?;
     Ok((object, warnings))
 }

@@ -1,9 +1,10 @@
-//! The subresource `scale`: one number of an object, written by the body of another kind.
+//! The subresource `scale`: reads and writes the replicas of an object through a Scale.
 //!
 //! # Contract
 //!
-//! The same as of the ordinary verbs, for the view that [`kinds::scale`] makes. A write is an update of the object under
-//! the subresource `scale`, inside the loop of [`super::modify`]; version and uid in the body are conditions on the object.
+//! Same as the ordinary verbs, for the view of [`kinds::scale`]. A write is an update of the object under the
+//! subresource `scale`, inside the loop of [`super::modify`]. The resourceVersion and uid in the body are
+//! preconditions on the object.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -18,20 +19,20 @@ use super::patch::Patch;
 use super::update::{fit_name, other_uid};
 use super::{Call, Payload, Shown, Written};
 
-/// The Scale of an object.
+/// Returns the Scale of an object.
 ///
 /// # Errors
 ///
-/// 500: the stored bytes are no object.
+/// 500: the stored bytes cannot be decoded.
 pub(super) fn view(shown: &Shown) -> Result<Shown, Status> {
     Ok(Shown::tree(scale::of(&shown.object()?)))
 }
 
-/// Sets the number of an object.
+/// Sets the replicas of an object.
 ///
 /// # Errors
 ///
-/// 400 for the body, 422 for its number, else those of an update.
+/// 400 for the body, 422 for invalid replicas, else those of an update.
 pub(super) async fn update(
     call: &Call<'_>,
     body: &Resource,
@@ -47,11 +48,11 @@ pub(super) async fn update(
     write(call, body, options, |_| Ok((sent.clone(), warnings.clone(), None))).await
 }
 
-/// Sets the number of an object by a patch of its Scale.
+/// Sets the replicas of an object by a patch of its Scale.
 ///
 /// # Errors
 ///
-/// 422 when the patch cannot be applied or for its number, else those of an update.
+/// 422 when the patch cannot be applied or the replicas are invalid, else those of an update.
 pub(super) async fn patch(
     call: &Call<'_>,
     body: &Resource,
@@ -66,8 +67,9 @@ pub(super) async fn patch(
     write(call, body, options, wanted).await
 }
 
-/// Gives an object the number of the Scale that `wanted` makes of the current object. With it come warnings and, from an
-/// apply, the owners of the object's fields.
+/// Sets the replicas from the Scale that `wanted` returns for the current object.
+///
+/// `wanted` also returns warnings and, for an apply, the managed fields of the object.
 pub(super) async fn write(
     call: &Call<'_>,
     body: &Resource,

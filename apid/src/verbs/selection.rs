@@ -1,4 +1,4 @@
-//! Which objects of a collection a list, watch or deletecollection is about.
+//! Selection of objects by label selector, field selector and key for list, watch and deletecollection.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use super::options::ListOptions;
 use super::shown::entry;
 use crate::plane::Item;
 
-/// Labels, fields, and the keys they can be among.
+/// Label selector, field selector and key prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
-    /// The kind whose fields are meant.
+    /// The kind whose fields the field selector uses.
     served: Arc<Resource>,
-    /// The narrowest scope of the cache that holds all matches.
+    /// The longest key prefix that contains all matches.
     pub(super) keys: String,
 }
 
-/// Fields that every kind is selected by.
+/// Field selectors that every kind supports.
 const META_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
 
 impl Selection {
-    /// The selection of a call on a collection, or on one object of it.
+    /// Returns the selection of a call on a collection or on a single object.
     ///
     /// # Errors
     ///
-    /// 400: the kind is not selected by such a field (requirements D-QP-46).
+    /// 400: the kind does not support this field selector (requirement D-QP-46).
     pub(super) fn new(call: &Call<'_>, options: &ListOptions) -> Result<Self, Status> {
         let resource = &call.collection.resource;
         let served = &call.collection.served;
@@ -59,12 +59,12 @@ impl Selection {
         Ok(Selection { labels, fields, served: Arc::clone(served), keys })
     }
 
-    /// Whether it is the whole scope.
+    /// Whether the selection includes all objects of its scope.
     pub(super) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether an item is meant.
+    /// Whether the selection includes an item.
     pub(super) fn selects(&self, item: &Item) -> Result<bool, Status> {
         Ok(self.is_everything() || self.matches(entry(item)?))
     }

@@ -1,4 +1,4 @@
-//! An object as a verb answers it.
+//! An object in a response.
 
 use std::sync::Arc;
 
@@ -10,28 +10,28 @@ use storage::{Revision, Row};
 
 use crate::plane::{Collection, Item};
 
-/// An object of an answer.
+/// An object in a response: cached or decoded.
 #[derive(Clone, Debug)]
 pub enum Shown {
-    /// As the cache holds it, with the version to show: that of its own write, or that of its deletion.
+    /// A cached object, with the resourceVersion to show: that of its own write, or of its deletion.
     Cached(Arc<Item>, Revision),
-    /// As a write left it where the cache does not (any more): a dry run, or an object that is gone.
+    /// An object that is not cached (any more), as a write left it: a dry run, or a removed object.
     Tree(Box<Object>),
 }
 
 impl Shown {
-    /// An item at its own version.
+    /// Wraps an item at its own revision.
     pub fn item(item: Arc<Item>) -> Self {
         let revision = item.revision();
         Shown::Cached(item, revision)
     }
 
-    /// An object without a version, or with whatever the tree says.
+    /// Wraps an object with the resourceVersion in its metadata, if any.
     pub(super) fn tree(object: Object) -> Self {
         Shown::Tree(Box::new(object))
     }
 
-    /// What a commit left, shared with the cache unless it moved on already.
+    /// Returns the result of a commit; shares the cached item unless the cache is newer already.
     pub(super) async fn committed(
         collection: &Collection,
         key: &str,
@@ -47,20 +47,20 @@ impl Shown {
         }
     }
 
-    /// Whether an item can be shown.
+    /// Checks that an item can be decoded.
     ///
     /// # Errors
     ///
-    /// 500: the stored bytes are no object.
+    /// 500: the stored bytes cannot be decoded.
     pub fn check(item: &Item) -> Result<(), Status> {
         entry(item).map(|_| ())
     }
 
-    /// Appends it as JSON. Without `head` (kind and apiVersion) for items of lists.
+    /// Appends the object as JSON. `head` includes kind and apiVersion; items of lists omit them.
     ///
     /// # Errors
     ///
-    /// 500: the stored bytes are no object.
+    /// 500: the stored bytes cannot be decoded.
     pub fn write_json(&self, out: &mut Vec<u8>, head: bool) -> Result<(), Status> {
         match self {
             Shown::Cached(item, revision) => entry(item)?.write_json(out, *revision, head),
@@ -69,11 +69,11 @@ impl Shown {
         Ok(())
     }
 
-    /// Appends the beginning of the JSON and returns the bytes that follow: of a cached object the cache's own.
+    /// Appends the beginning of the JSON and returns the rest, shared with the cache if possible.
     ///
     /// # Errors
     ///
-    /// 500: the stored bytes are no object.
+    /// 500: the stored bytes cannot be decoded.
     pub fn split_json(&self, out: &mut Vec<u8>, head: bool) -> Result<Bytes, Status> {
         match self {
             Shown::Cached(item, revision) => Ok(entry(item)?.split_json(out, *revision, head)),
@@ -81,11 +81,11 @@ impl Shown {
         }
     }
 
-    /// `metadata` alone.
+    /// Returns `metadata` only.
     ///
     /// # Errors
     ///
-    /// 500: the stored bytes are no object.
+    /// 500: the stored bytes cannot be decoded.
     pub fn metadata(&self) -> Result<Value, Status> {
         match self {
             Shown::Cached(item, revision) => entry(item)?
@@ -98,11 +98,11 @@ impl Shown {
         }
     }
 
-    /// The tree.
+    /// Returns the decoded object.
     ///
     /// # Errors
     ///
-    /// 500: the stored bytes are no object.
+    /// 500: the stored bytes cannot be decoded.
     pub fn object(&self) -> Result<Object, Status> {
         match self {
             Shown::Cached(item, revision) => tree(item, *revision),
@@ -111,20 +111,20 @@ impl Shown {
     }
 }
 
-/// The decoded form of an item.
+/// Returns the decoded form of an item.
 pub(super) fn entry(item: &Item) -> Result<&Entry, Status> {
     item.entry().map_err(|error| {
-        tracing::error!(%error, "a stored object cannot be read");
+        tracing::error!(%error, "stored object cannot be decoded; returning 500");
         Status::internal("a stored object cannot be read")
     })
 }
 
-/// The tree of an item at a version.
+/// Decodes an item with a given resourceVersion.
 pub(super) fn tree(item: &Item, revision: Revision) -> Result<Object, Status> {
     read(item.key(), item.value(), revision)
 }
 
-/// The tree of a row.
+/// Decodes a row.
 pub(super) fn read_row(row: &Row) -> Result<Object, Status> {
     read(&row.key, &row.value, row.revision)
 }
@@ -134,6 +134,6 @@ fn read(key: &str, value: &[u8], revision: Revision) -> Result<Object, Status> {
 }
 
 fn unreadable(key: &str, error: &str) -> Status {
-    tracing::error!(key, %error, "a stored object cannot be read");
+    tracing::error!(key, %error, "stored object cannot be decoded; returning 500");
     Status::internal("a stored object cannot be read")
 }

@@ -1,14 +1,14 @@
-//! Continue tokens: where the next chunk of a list begins, and of which version it is.
+//! Continue tokens: position of the next chunk of a list and the revision of the list.
 //!
 //! # Contract
 //!
-//! A token is opaque to clients and sealed: it is refused (400) when a bit of it was changed, when another store made it,
-//! and in a list of another scope or with other selectors (requirements D-PAGE-12). It holds the version that the first
-//! chunk fixed, the place in the scope where the next one begins, and how many objects follow there. How long it leads
-//! anywhere follows from the store's history; the key of the seal is in the store, so that tokens outlive a restart and are
-//! good for every process on that store.
+//! A token is opaque to clients and authenticated with an HMAC. A token returns 400 if it was modified, or
+//! belongs to another store, another scope or other selectors (requirement D-PAGE-12). A token holds the
+//! revision of the first chunk, the position of the next chunk in the scope, and the number of objects after
+//! it. The compaction of the store's history limits its lifetime. The HMAC key is in the store, so tokens
+//! survive a restart and are valid for every process on that store.
 //!
-//! A token gives no rights: what it leads to is read under the authorization of the request that brings it.
+//! A token grants no rights: each chunk is read under the authorization of the request that sends the token.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -21,19 +21,19 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use storage::{Error, Op, Revision, Store};
 
-/// The row of the store that holds the key. No kind has a prefix that it begins with.
+/// Storage key of the HMAC key; outside the key prefixes of all kinds.
 const KEY_ROW: &str = "/apid/continue-key";
 
-/// Bytes of the key.
+/// Length of the HMAC key in bytes.
 const KEY_BYTES: usize = 32;
 
-/// Bytes of the seal.
+/// Length of the truncated HMAC in bytes.
 const SEAL: usize = 16;
 
-/// The first byte of every token: its form.
+/// First byte of every token: the format version.
 const FORM: u8 = 2;
 
-/// What seals tokens.
+/// HMAC key of continue tokens.
 pub struct TokenKey(hmac::Key);
 
 impl fmt::Debug for TokenKey {
@@ -43,7 +43,7 @@ impl fmt::Debug for TokenKey {
 }
 
 impl TokenKey {
-    /// The key of a store, which is made when the store is new.
+    /// Returns the key of a store; creates it in a new store.
     ///
     /// # Errors
     ///
@@ -53,11 +53,12 @@ impl TokenKey {
             Some(row) => row,
             None => {
                 let mut made = [0; KEY_BYTES];
-                rand::fill(&mut made).map_err(|_| Error::Unavailable("there is no randomness".to_owned()))?;
+                rand::fill(&mut made)
+                    .map_err(|_| Error::Unavailable("the random number generator failed".to_owned()))?;
                 let made = Bytes::copy_from_slice(&made);
                 match store.commit(KEY_ROW, Op::Create(made.clone())).await {
                     Ok(_) => return Ok(TokenKey::new(&made)),
-                    // Another process was quicker.
+                    // Another process created the key first.
                     Err(Error::Exists(row)) => *row,
                     Err(error) => return Err(error),
                 }
@@ -65,7 +66,9 @@ impl TokenKey {
         };
         match row.value.len() {
             KEY_BYTES => Ok(TokenKey::new(&row.value)),
-            other => Err(Error::Corrupt(format!("the key of continue tokens has {other} bytes"))),
+            other => Err(Error::Corrupt(format!(
+                "continue token key {KEY_ROW} has {other} bytes instead of {KEY_BYTES}"
+            ))),
         }
     }
 
@@ -73,7 +76,7 @@ impl TokenKey {
         TokenKey(hmac::Key::new(hmac::HMAC_SHA256, bytes))
     }
 
-    /// The seal of a token's content in a list.
+    /// Returns the HMAC of a token's content for a list.
     fn seal(&self, list: u64, content: &[u8]) -> [u8; SEAL] {
         let mut context = hmac::Context::with_key(&self.0);
         context.update(&[FORM]);
@@ -87,19 +90,19 @@ impl TokenKey {
     }
 }
 
-/// What a token says.
+/// The content of a continue token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    /// The version of the whole list; 0: the newest there is, for who goes on after the list's own version is gone.
+    /// The revision of the whole list; 0 continues in the newest state, after the revision was compacted.
     pub(super) revision: Revision,
-    /// Objects after the last one delivered, if they were counted.
+    /// Number of objects after the last delivered one, if known.
     pub(super) remaining: Option<u64>,
-    /// The last key delivered, without the scope's own.
+    /// The last delivered key, relative to the scope.
     pub(super) after: String,
 }
 
 impl Token {
-    /// The text for `metadata.continue` of a list with this fingerprint.
+    /// Encodes the token as `metadata.continue` of the list with this fingerprint.
     pub(super) fn encode(&self, key: &TokenKey, list: u64) -> String {
         let mut content = Vec::with_capacity(16 + self.after.len());
         content.extend_from_slice(&self.revision.0.to_be_bytes());
@@ -111,14 +114,14 @@ impl Token {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// Reads a token of the list with this fingerprint.
+    /// Decodes a token of the list with this fingerprint.
     ///
     /// # Errors
     ///
-    /// 400: it is not one of ours, was changed, or is of another list.
+    /// 400: the token is malformed, was modified, or belongs to another list.
     pub(super) fn decode(text: &str, key: &TokenKey, list: u64) -> Result<Self, Status> {
         Self::parse(text, key, list)
-            .ok_or_else(|| Status::bad_request("continue key is not valid: it was not made by this list"))
+            .ok_or_else(|| Status::bad_request("continue key is not valid: it does not belong to this list"))
     }
 
     fn parse(text: &str, key: &TokenKey, list: u64) -> Option<Self> {
@@ -138,14 +141,14 @@ impl Token {
     }
 }
 
-/// A number that differs between lists of other scopes or selectors.
+/// Returns a number that differs between lists of other scopes or selectors.
 pub(super) fn fingerprint(scope: &str, labels: &ParsedSelector, fields: &ParsedSelector) -> u64 {
     let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
     (scope, labels, fields).hash(&mut hasher);
     hasher.finish()
 }
 
-/// FNV-1a: the same in every process, unlike the standard library's.
+/// FNV-1a: unlike the hash of the standard library, the same in every process.
 struct Fnv(u64);
 
 impl Hasher for Fnv {
@@ -188,7 +191,7 @@ mod tests {
                 assert_eq!(Token::decode(&text, &key(), other).unwrap_err().code, 400);
             }
             let others = TokenKey::new(&[8; KEY_BYTES]);
-            assert_eq!(Token::decode(&text, &others, mine).unwrap_err().code, 400, "another store's");
+            assert_eq!(Token::decode(&text, &others, mine).unwrap_err().code, 400, "key of another store");
         }
     }
 
@@ -216,7 +219,7 @@ mod tests {
         let store = MemoryStore::new(Arc::new(Observers(Vec::new())));
         let first = TokenKey::of_store(&store).await.unwrap();
         let again = TokenKey::of_store(&store).await.unwrap();
-        assert_eq!(first.seal(1, b"x"), again.seal(1, b"x"), "made once");
+        assert_eq!(first.seal(1, b"x"), again.seal(1, b"x"), "the key is created once");
         assert_eq!(format!("{first:?}"), "TokenKey");
         let other = MemoryStore::new(Arc::new(Observers(Vec::new())));
         other.commit(KEY_ROW, Op::Create(Bytes::from("short"))).await.unwrap();

@@ -1,9 +1,9 @@
-//! A token for a service account: asked for as an object, answered with it (requirements A-SA-20, A-SA-21).
+//! The subresource `token`: issues service-account tokens (requirements A-SA-20, A-SA-21).
 //!
 //! # Contract
 //!
-//! The account must exist, and what the token shall be bound to as well, with the uid that the request names, if it names
-//! one; both are looked up before authd is asked to sign. Nothing is stored.
+//! apid looks up the service account and the bound object before authd signs the token. Both must exist, with
+//! the uid of the request if the request names one. Nothing is stored.
 
 use admission::Operation;
 use apimachinery::field::{FieldError, FieldPath};
@@ -22,12 +22,12 @@ use super::decode::decode;
 use super::options::WriteOptions;
 use super::{Call, Payload};
 
-/// Answers a request for a token of the call's account. With it come warnings.
+/// Issues a token for the service account of the call. Returns warnings with the result.
 ///
 /// # Errors
 ///
-/// 400 for the body and for an object that tokens are not bound to, 403 from admission, 404, 409 for another uid, 422 for
-/// what is wrong with the request, 500 when no key signs tokens, 503.
+/// 400 for the body and for an unsupported kind of bound object, 403 from admission, 404, 409 for another
+/// uid. 422 for an invalid request, 500 without a signing key, 503.
 pub async fn token_request(
     call: &Call<'_>,
     kind: &Resource,
@@ -94,7 +94,7 @@ pub async fn token_request(
     Ok((request, warnings))
 }
 
-/// What the token is bound to, and the node of a bound pod.
+/// Returns the bound object, and the node of a bound pod.
 async fn bound(call: &Call<'_>, request: &Object) -> Result<(Option<ObjectRef>, Option<ObjectRef>), Status> {
     let Some(Value::Object(reference)) = request.at(&["spec", "boundObjectRef"]) else {
         return Ok((None, None));
@@ -130,7 +130,7 @@ async fn bound(call: &Call<'_>, request: &Object) -> Result<(Option<ObjectRef>, 
     }
     let node = match object.str_at(&["spec", "nodeName"]) {
         Some(node) if resource == "pods" && !node.is_empty() => {
-            // A node that nobody has registered yet is named without a uid.
+            // A node that is not registered yet has no uid.
             let uid = match stored(call, "nodes", "", node).await {
                 Ok(node) => node.uid().to_owned(),
                 Err(missing) if missing.code == 404 => String::new(),
@@ -153,7 +153,7 @@ fn reference_to(resource: &str, namespace: &str, name: &str, uid: &str) -> Objec
     }
 }
 
-/// A stored object of the core group, or 404.
+/// Returns a stored object of the core group, or 404.
 async fn stored(call: &Call<'_>, resource: &str, namespace: &str, name: &str) -> Result<Object, Status> {
     let found = call.plane.registry.find("", "v1", resource).and_then(|found| call.plane.collection(found));
     let collection = found.ok_or_else(|| Status::internal(format!("{resource} are not served")))?;

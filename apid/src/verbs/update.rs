@@ -1,4 +1,4 @@
-//! Replacing an object.
+//! The update verb.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -9,12 +9,15 @@ use super::options::WriteOptions;
 use super::ownership::Wanted;
 use super::{Call, Payload, Written, scale};
 
-/// Stores a whole object in the place of the current one, or of a subresource's part of it. A few kinds come to be by it,
-/// too: that also needs the right to create (requirements D-NAME-16, A-AZD-2).
+/// Replaces the current object, or the part of it that belongs to a subresource.
+///
+/// For a few kinds, an update creates a missing object if the user may also create (requirements D-NAME-16,
+/// A-AZD-2).
 ///
 /// # Errors
 ///
-/// 400 for the body, 403, 404, 409 for another version or uid than the current, 422 for what is wrong with the object.
+/// 400 for the body, 403, 404, 409 for a version or uid other than the current one, 422 for an invalid
+/// object.
 pub async fn update(
     call: &Call<'_>,
     payload: Payload<'_>,
@@ -33,7 +36,7 @@ pub async fn update(
         uid if uid.is_empty() || uid == old.uid() => Ok(body()),
         uid => Err(other_uid(call, uid, old.uid())),
     };
-    // One more turn when somebody else creates the object just before us.
+    // Retry once if another request creates the object between the two steps.
     for _ in 0..2 {
         match call.modify(options, &wanted).await? {
             Modified::Done(written) => return Ok(written),
@@ -54,7 +57,7 @@ pub async fn update(
     Err(Status::not_found(&resource.group_resource, call.name))
 }
 
-/// The body names the object of the URL (requirements D-META-11).
+/// Checks that the body names the object of the URL (requirement D-META-11).
 pub(super) fn fit_name(call: &Call<'_>, object: &Object) -> Result<(), Status> {
     match object.name() {
         name if name == call.name => Ok(()),
@@ -69,7 +72,7 @@ pub(super) fn fit_name(call: &Call<'_>, object: &Object) -> Result<(), Status> {
     }
 }
 
-/// 409: the uid is a precondition (requirements D-META-14).
+/// 409: the uid is a precondition (requirement D-META-14).
 pub(super) fn other_uid(call: &Call<'_>, wanted: &str, found: &str) -> Status {
     let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
     Status::conflict(&call.collection.resource.group_resource, call.name, &why)

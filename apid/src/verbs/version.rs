@@ -1,4 +1,4 @@
-//! Resource versions as clients send them.
+//! resourceVersion parameters of reads.
 
 use std::time::Duration;
 
@@ -7,21 +7,22 @@ use storage::Revision;
 
 use super::Call;
 
-/// How long a read waits for a version that this process has not reached.
+/// Time that a read waits for a revision that the watch cache has not reached.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What a read's `resourceVersion` asks for.
+/// The `resourceVersion` of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Absent: the newest.
+    /// Absent: the most recent state.
     MostRecent,
-    /// `0`: whatever is at hand.
+    /// `0`: any cached state.
     Any,
-    /// A version.
+    /// A specific revision.
     At(Revision),
 }
 
-/// Reads the parameter; the error is the sentence of a 400 (lists) or 500 (get and watch), as the reference answers.
+/// Parses the parameter. The error is the message of a 400 (list) or 500 (get and watch), as in the
+/// reference.
 pub(super) fn parse(text: &str) -> Result<Wanted, String> {
     match text {
         "" => Ok(Wanted::MostRecent),
@@ -37,17 +38,17 @@ pub(super) fn parse(text: &str) -> Result<Wanted, String> {
     }
 }
 
-/// The same, with the error of get and watch.
+/// Same as [`parse`], with the error of get and watch.
 pub(super) fn parse_or_500(text: &str) -> Result<Wanted, Status> {
     parse(text).map_err(|why| Status::failure(Reason::Unknown, format!("resourceVersion: {why}")))
 }
 
 impl Call<'_> {
-    /// Waits until the cache holds a version.
+    /// Waits until the watch cache reaches a revision.
     ///
     /// # Errors
     ///
-    /// 504: it did not come in time (requirements D-RV-58 to -61).
+    /// 504: the watch cache did not reach the revision in time (requirements D-RV-58 to -61).
     pub(super) async fn reach(&self, version: Revision) -> Result<(), Status> {
         let items = &self.collection.items;
         let reached = tokio::time::timeout(PATIENCE, items.wait_for(version)).await;

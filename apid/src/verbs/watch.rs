@@ -1,15 +1,16 @@
-//! Watching a collection or an object: what exists, then each change, in order.
+//! The watch verb: the existing objects, then each change, in order.
 //!
 //! # Contract
 //!
-//! [`watch`] opens a [`Watching`]; [`Watching::next`] gives what to tell the client until the watch is over. What a client
-//! is told depends on its selectors: an object that stops matching is deleted for it, one that starts matching is added
-//! (requirements D-WEV-7).
+//! [`watch`] opens a [`Watching`]; [`Watching::next`] returns the next notices until the watch ends. The
+//! notices depend on the client's selectors (requirement D-WEV-7). An object that stops matching is deleted
+//! for the client, one that starts matching is added.
 //!
 //! # Invariants
 //!
-//! INVARIANT (fresh watches): nothing is told of a revision above a policy write on an authorization older than that write:
-//! every notice asks the guard, and the guard ends the watch within a second of a revocation.
+//! INVARIANT (fresh watches): no notice has a revision above a policy write unless the authorization is newer
+//! than that write. Every notice checks the guard, and the guard ends the watch within a second of a
+//! revocation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,31 +30,31 @@ use super::version::{Wanted, parse_or_500};
 use crate::auth::WatchGuard;
 use crate::plane::{Event, Item, Pin, Watcher};
 
-/// No watch lasts longer, whatever the client asks for: what it asks for may be beyond the end of the clock.
+/// Maximum duration of a watch, since the client's timeout may overflow the clock.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// How a watch begins.
+/// The result of opening a watch.
 pub enum Begin {
-    /// It runs.
+    /// The watch is open.
     Running(Box<Watching>),
-    /// The history does not reach back: the client is told in the stream.
+    /// The history is compacted; the client gets the Status in the stream.
     Expired(Box<Status>),
 }
 
-/// What a client is told.
+/// A notice for the client.
 #[derive(Debug)]
 pub enum Notice {
-    /// An object came to be, for this client.
+    /// An object was added for this client.
     Added(Change),
-    /// It has another content.
+    /// The object was modified.
     Modified(Change),
-    /// It ceased to be, for this client.
+    /// The object was deleted for this client.
     Deleted(Change),
-    /// Everything up to the revision was told; `initial` marks the end of what existed at the beginning.
+    /// All events up to the revision were sent; `initial` marks the end of the initial events.
     Bookmark {
         /// The revision.
         revision: Revision,
-        /// Whether it is the first one of a watch with initial events.
+        /// Whether the bookmark ends the initial events.
         initial: bool,
     },
     /// The watch is over, and why.
@@ -63,20 +64,20 @@ pub enum Notice {
 /// A changed object.
 #[derive(Debug)]
 pub struct Change {
-    /// What is shown: the content before, when it is gone.
+    /// The object to send: for a deletion its last state.
     pub item: Arc<Item>,
-    /// The version that is shown with it.
+    /// The resourceVersion to send with it.
     pub revision: Revision,
-    /// The event, which keeps what it was encoded to for all clients; None for what existed at the beginning.
+    /// The event, which caches its encodings for all clients; None for initial events.
     pub event: Option<Arc<Event>>,
 }
 
 /// An open watch.
 pub struct Watching {
-    /// What existed at the beginning and is not told yet.
+    /// The initial events that are not sent yet.
     initial: Option<Initial>,
     watcher: Watcher,
-    /// The kind, its version and the namespace, for counting.
+    /// The kind, its version and the namespace, for metrics.
     served: Arc<Resource>,
     version: String,
     namespace: String,
@@ -84,18 +85,20 @@ pub struct Watching {
     selection: Selection,
     guard: Arc<WatchGuard>,
     alarm: Alarm,
-    /// One is sent as soon as no event waits.
+    /// Whether a bookmark is sent as soon as no event waits.
     bookmark_due: bool,
     over: bool,
 }
 
-/// The objects that existed when a watch began. They are walked as the client reads; the cache takes them back from a
-/// client that reads so slowly that they would cost memory of their own.
+/// The objects at the start of a watch.
+///
+/// They are read from the cache as the client reads. The cache revokes the pin of a slow client before it
+/// would cost memory of its own.
 struct Initial {
     pin: Pin,
-    /// The first key that is not told yet.
+    /// The first key that is not sent yet.
     start: String,
-    /// A bookmark follows.
+    /// Whether a bookmark follows.
     mark: bool,
     began: Instant,
 }
@@ -104,7 +107,7 @@ struct Initial {
 ///
 /// # Errors
 ///
-/// 400 or 422 for the options, 500 for a version that is none, as the reference answers.
+/// 400 or 422 for the options, 500 for a malformed version, as in the reference.
 pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Status> {
     let plane = call.plane;
     options.validate_watch(&plane.names, plane.gates.enabled(serving::gates::Gate::WatchList))?;
@@ -131,7 +134,8 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Stat
             let (pin, watcher) =
                 items.pin_and_watch(&selection.keys).await.map_err(|error| call.failure(error))?;
             let mark = initial_events == Some(true) && options.allow_watch_bookmarks;
-            // Without a version a watch begins with what exists, unless it says that it does not want to.
+            // A watch without a version begins with the existing objects, unless the client disables initial
+            // events.
             let wanted = initial_events != Some(false);
             (wanted.then(|| Initial { pin, start: String::new(), mark, began: now }), watcher)
         }
@@ -155,33 +159,37 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Stat
     })))
 }
 
-/// Between the least time and twice that, so that clients do not come back all at once.
+/// Returns a random time between the minimum and twice the minimum.
+///
+/// The jitter prevents that clients reconnect at once.
 fn lifetime(call: &Call<'_>) -> Duration {
     let least = call.plane.min_watch_timeout;
     let part = u32::try_from(call.plane.chance.bits() % 1000).unwrap_or(0);
     least + least * part / 1000
 }
 
-/// 410 for a version whose history is gone.
+/// 410 for a compacted revision.
 fn too_old(version: Revision) -> Status {
     Status::failure(Reason::Expired, format!("too old resource version: {version}"))
 }
 
-/// Bytes of the objects of the beginning that are told at once; one always is.
+/// Limit in bytes of the initial events of a batch; a batch has at least one.
 const INITIAL_BYTES: usize = 32 << 10;
 
-/// How a watch goes on.
+/// The next step of a watch.
 enum Next {
-    /// With something to tell.
+    /// Send these notices.
     Tell(Vec<Notice>),
-    /// The history has left the client behind: it is closed, so that it comes again from where it is.
+    /// The client is behind the watch history.
+    ///
+    /// The watch ends, so that the client resumes from its last revision.
     Lagged,
-    /// Not at all.
+    /// The watch ends.
     Over,
 }
 
 impl Watching {
-    /// What to tell next: at least one notice, or None when the watch has ended. Cancel-safe.
+    /// Returns the next notices, at least one, or None when the watch has ended. Cancel-safe.
     pub async fn next(&mut self) -> Option<Vec<Notice>> {
         if self.over {
             return None;
@@ -194,7 +202,7 @@ impl Watching {
                 None
             }
             Ok(Next::Over) => None,
-            // Its user may come again with the same credentials, and go on from here if they still count.
+            // The client may reconnect and resume if its credential is still valid.
             Err(_) if self.guard.is_outdated() => {
                 self.over = true;
                 None
@@ -218,7 +226,7 @@ impl Watching {
         }
         loop {
             tokio::select! {
-                // Before the events: where they never pause a watch ends all the same.
+                // Interrupts come first, so that a watch with continuous events ends, too.
                 biased;
                 ring = self.alarm.rings() => match ring {
                     Ring::Stopping | Ring::End => return Ok(Next::Over),
@@ -233,7 +241,7 @@ impl Watching {
                         Ok(events) => events,
                         Err(WatchError::Lagged { .. }) => return Ok(Next::Lagged),
                         Err(WatchError::Retired) => return Ok(Next::Over),
-                        // The client is behind the history that is kept: it reads anew.
+                        // The client is behind the retained history and must list again.
                         Err(WatchError::Store(Error::Compacted { asked, .. })) => {
                             return Err(Box::new(too_old(asked)));
                         }
@@ -248,7 +256,7 @@ impl Watching {
                 }
                 () = std::future::ready(()), if self.bookmark_due => {
                     self.bookmark_due = false;
-                    // A watch from a version that has not come has nothing to mark.
+                    // A watch from a future revision has no bookmark yet.
                     if !self.watcher.is_ahead() {
                         return self.bookmark().await.map(|notice| Next::Tell(vec![notice]));
                     }
@@ -257,7 +265,7 @@ impl Watching {
         }
     }
 
-    /// Some of what existed at the beginning, and after the last of it the mark.
+    /// Returns a batch of initial events, and the bookmark after the last one.
     async fn begin(&mut self) -> Result<Next, Box<Status>> {
         let Some(initial) = &self.initial else { return Ok(Next::Tell(Vec::new())) };
         let revision = initial.pin.revision();
@@ -287,7 +295,7 @@ impl Watching {
         Ok(Next::Tell(notices))
     }
 
-    /// What the events of a batch are to this client.
+    /// Converts a batch of events to notices for this client.
     async fn tell(&mut self, events: Vec<Arc<Event>>) -> Result<Vec<Notice>, Box<Status>> {
         let mut notices = Vec::new();
         for event in events {
@@ -311,7 +319,7 @@ impl Watching {
         if self.guard.admits(revision) { Ok(()) } else { self.renew(revision).await }
     }
 
-    /// In a box: it asks who and what may, which is rare, and an idle watch is not to have the room for it.
+    /// Boxed, because re-authorization is rare and its large future would enlarge every idle watch.
     async fn renew(&mut self, upto: Revision) -> Result<(), Box<Status>> {
         Ok(Box::pin(self.guard.renew(upto)).await?)
     }
@@ -330,7 +338,7 @@ impl Notice {
 }
 
 impl Selection {
-    /// What an event is to a client with this selection.
+    /// Converts an event to a notice for a client with this selection.
     fn notice(&self, event: Arc<Event>) -> Result<Option<Notice>, Box<Status>> {
         let selects = |item: Option<&Arc<Item>>| match item {
             Some(item) => self.selects(item).map(|selected| selected.then(|| Arc::clone(item))),

@@ -1,4 +1,4 @@
-//! An owner that ends: its finalizer goes once its dependents have forgotten it, or are gone.
+//! Removal of an owner's finalizer after its dependents are orphaned or deleted.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{AT_A_TIME, Collector, Failed, PART, Subject};
 use crate::verbs::deletion::options::Propagation;
 
 impl Collector {
-    /// Looks at the object at a key, which may end.
+    /// Processes the object at a key, whose deletion may wait for dependents.
     pub(super) async fn end(&self, key: &str) -> Result<(), Failed> {
         loop {
             let Some(subject) = self.subject(key).await? else { return Ok(()) };
@@ -30,13 +30,13 @@ impl Collector {
         }
     }
 
-    /// Ends a deletion that stopped between marking the object and removing it.
+    /// Completes a deletion that stopped between marking the object and removing it.
     pub(super) async fn finish(&self, key: &str) -> Result<(), Failed> {
         let Some(subject) = self.subject(key).await? else { return Ok(()) };
         match Traces::of(subject.item.value()) {
             Some(Traces { uid, ending: Some(Ending::Over), .. }) => {
                 match self.delete(&subject, &uid, Propagation::Background).await {
-                    // It goes on.
+                    // The deletion is in progress.
                     Err(Failed::Moved) => Ok(()),
                     other => other,
                 }
@@ -45,20 +45,21 @@ impl Collector {
         }
     }
 
-    /// Lets dependents forget the owner, then the owner go.
+    /// Removes the owner references from the dependents, then the finalizer from the owner.
     async fn orphan(&self, owner: &Subject<'_>, traces: &Traces) -> Result<(), Failed> {
         let uid = Uid::of(&traces.uid);
         loop {
             let forgotten = self.forget(uid, &traces.uid).await?;
             self.reach().await?;
-            // INVARIANT (nothing is missed): those that came meanwhile are known now.
+            // INVARIANT (no missed dependents): the index now contains dependents that were created
+            // meanwhile.
             if forgotten == 0 && self.index.lock().dependents(uid, None).next().is_none() {
                 return self.remove_finalizer(owner, ORPHAN).await;
             }
         }
     }
 
-    /// Removes the references to an owner from all that are known, and says how many there were.
+    /// Removes the references to an owner from all known dependents. Returns their number.
     async fn forget(&self, owner: Uid, uid: &str) -> Result<usize, Failed> {
         let mut after = None;
         let mut count = 0;
@@ -88,7 +89,7 @@ impl Collector {
         }
     }
 
-    /// Lets an owner go if no dependent blocks it.
+    /// Removes the finalizer of an owner if no dependent blocks its deletion.
     async fn release(&self, owner: &Subject<'_>, traces: &Traces) -> Result<(), Failed> {
         let uid = Uid::of(&traces.uid);
         let blocked = || {

@@ -1,4 +1,4 @@
-//! A dependent: whether its owners are there, and what becomes of it if they are not.
+//! Examination of a dependent: looks up its owners, and deletes the object if all owners are gone.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -10,7 +10,7 @@ use super::traces::{Owner, Traces, Uid};
 use super::{Collector, Failed, Subject};
 use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
 
-/// The owners of an object, by where they are.
+/// The owners of an object by state.
 #[derive(Default)]
 struct Owners<'a> {
     there: Vec<&'a Owner>,
@@ -19,7 +19,7 @@ struct Owners<'a> {
 }
 
 impl Collector {
-    /// Looks at the object at a key, which has owners: it stays if one is there, and ends if none is.
+    /// Examines the object at a key: the object stays if an owner exists, and is deleted otherwise.
     pub(super) async fn examine(&self, key: &str) -> Result<(), Failed> {
         loop {
             match self.examine_once(key).await {
@@ -50,7 +50,7 @@ impl Collector {
         }
         if !owners.waiting.is_empty() && self.has_dependents(&traces.uid) {
             if self.is_in_a_circle(&traces.uid) && self.unblock(&subject).await? {
-                // It is looked at as it is now.
+                // Examine the changed object.
                 return Err(Failed::Moved);
             }
             return self.delete(&subject, &traces.uid, Propagation::Foreground).await;
@@ -59,8 +59,9 @@ impl Collector {
         self.delete(&subject, &traces.uid, propagation).await
     }
 
-    /// Lets no owner wait for an object whose dependents may wait for that owner: nobody in a circle could go first. Whether
-    /// that changed it.
+    /// Clears `blockOwnerDeletion` for an object in a cycle of owners that block each other.
+    ///
+    /// Returns whether the object changed.
     async fn unblock(&self, subject: &Subject<'_>) -> Result<bool, Failed> {
         let unblocked = |mut reference: Map<String, Value>| {
             if reference.contains_key("blockOwnerDeletion") {
@@ -71,7 +72,8 @@ impl Collector {
         self.change_references(subject, unblocked).await
     }
 
-    /// Where its owners are. None: one is where it cannot be an owner, so that nothing is ever known of all.
+    /// Looks up the owners of an object. Returns None if an owner is in an impossible scope, so that the
+    /// owners cannot be resolved.
     async fn locate_all<'t>(
         &self,
         subject: &Subject<'_>,
@@ -105,13 +107,14 @@ impl Collector {
         self.index.lock().dependents(Uid::of(uid), None).next().is_some()
     }
 
-    /// Whether a dependent of the object ends and waits for dependents of its own: it may wait for this object.
+    /// Whether a dependent of the object waits for its own dependents, and so maybe for this object.
     fn is_in_a_circle(&self, uid: &str) -> bool {
         let index = self.index.lock();
         index.dependents(Uid::of(uid), None).any(|(key, _)| index.is_ending(key))
     }
 
-    /// Rewrites the references of an object, at the version that was read. Whether that changes them.
+    /// Rewrites the owner references of an object at the revision that was read. Returns whether they
+    /// changed.
     pub(super) async fn change_references(
         &self,
         subject: &Subject<'_>,
@@ -131,8 +134,10 @@ impl Collector {
         self.patch_metadata(subject, &object, "ownerReferences", references).await.map(|()| true)
     }
 
-    /// Replaces a field of the metadata, at the version that was read. An object that is gone needs it no more; one whose
-    /// namespace is gone does, until it is swept.
+    /// Replaces a field of the metadata at the revision that was read.
+    ///
+    /// A deleted object counts as success. A deleted namespace does not, because its objects stay until they
+    /// are swept.
     pub(super) async fn patch_metadata(
         &self,
         subject: &Subject<'_>,
@@ -155,7 +160,9 @@ impl Collector {
         }
     }
 
-    /// INVARIANT (no living owner): at the version that was read before its owners were looked for.
+    /// Deletes an object at its revision before the lookup of its owners.
+    ///
+    /// INVARIANT (no living owner).
     pub(super) async fn delete(
         &self,
         subject: &Subject<'_>,
@@ -177,12 +184,12 @@ impl Collector {
     }
 }
 
-/// The object.
+/// Decodes the object.
 pub(super) fn tree(subject: &Subject<'_>) -> Result<Object, Failed> {
     Ok(kinds::entry::decode(subject.item.value(), subject.item.revision())?)
 }
 
-/// What its finalizers want of its own dependents.
+/// Returns the propagation policy that the object's finalizers request for its own dependents.
 fn propagation_of(object: &Object) -> Propagation {
     let has = |finalizer: &str| object.finalizers().any(|f| f == finalizer);
     match () {

@@ -1,12 +1,14 @@
-//! All changes of the store in their order, into the index.
+//! Reflector of the garbage collector: feeds all changes of the store into the index in order.
 //!
 //! # Contract
 //!
-//! [`follow`] reads the whole store once, at one revision and by pages, then every change after it. When it fell behind
-//! the history that is kept it reads all anew, and the old index stands until the new one is whole.
+//! [`follow`] reads the whole store once, at one revision and by pages, then every change after it. When the
+//! reflector falls behind the retained history, it reads the store again; the old index stays in use until
+//! the new one is complete.
 //!
-//! INVARIANT (nothing is missed): once [`Collector::reach`] has waited for a revision, the index holds every reference
-//! that was stored at or before it. What lets an owner go waits so.
+//! INVARIANT (no missed dependents): after [`Collector::reach`] has waited for a revision, the index contains
+//! every reference that was stored at or before that revision. Every removal of an owner's finalizer waits
+//! this way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +20,21 @@ use super::index::{Index, Work};
 use super::owners::{Place, locate};
 use super::traces::{Ending, Traces, may_matter};
 
-/// Rows read at a time.
+/// Rows per read.
 const PAGE: usize = 2_000;
-/// After a read that failed.
+/// Pause after a failed read.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A deletion in two writes is at its second by then, if anybody is at it.
+/// Time after which a deletion in two writes counts as interrupted.
 const FINISH_AFTER: Duration = Duration::from_secs(5);
-/// How long to wait for a revision before other work goes first.
+/// Timeout of waiting for a revision, after which other work goes first.
 const REACH_WITHIN: Duration = Duration::from_secs(5);
 
-/// Follows the store until the process ends. `loaded` is told once the index is whole.
+/// Follows the store until the process ends. Calls `loaded` when the index is complete.
 pub(super) async fn follow(collector: Arc<Collector>, loaded: impl Fn()) {
     loop {
         let ended = follow_once(&collector, &loaded).await;
         if let Err(error) = ended {
-            tracing::debug!(%error, "the garbage collector reads the store anew");
+            tracing::debug!(%error, "garbage collector watch failed; reading the store again");
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -55,7 +57,7 @@ async fn follow_once(collector: &Collector, loaded: &impl Fn()) -> Result<()> {
     }
 }
 
-/// Makes the index of everything that is stored, and answers the revision that it is of.
+/// Builds the index from all stored objects. Returns the revision of the index.
 async fn load(collector: &Collector) -> Result<Revision> {
     let mut index = Index::default();
     let mut work = Vec::new();
@@ -87,14 +89,14 @@ async fn load(collector: &Collector) -> Result<Revision> {
 }
 
 impl Collector {
-    /// What the index keeps of stored bytes: nothing of most objects.
+    /// Returns the owner and deletion data of stored bytes; None for most objects.
     fn traces(&self, key: &str, stored: &[u8]) -> Option<Traces> {
         if !may_matter(stored) || self.is_ignored(key) {
             return None;
         }
         let traces = Traces::of(stored);
         if traces.is_none() {
-            tracing::error!(key, "a stored object cannot be read");
+            tracing::error!(key, "stored object cannot be decoded; the garbage collector ignores its owners");
         }
         traces
     }
@@ -102,7 +104,7 @@ impl Collector {
     async fn apply(&self, change: &Change) {
         let key = &change.key;
         let gone = change.new.is_none();
-        // The uid of what went is looked up, whatever else it has to say.
+        // A deleted object may be an owner, so its uid is read even if it has no owners.
         let before = change.old.as_ref().and_then(|row| match gone {
             true if !self.is_ignored(key) => Traces::of(&row.value),
             _ => self.traces(key, &row.value),
@@ -123,8 +125,9 @@ impl Collector {
         work.into_iter().for_each(|work| self.queue.add(work));
     }
 
-    /// An object whose owners are all there needs no worker. Looked up here, so that a store full of such objects fills no
-    /// queue.
+    /// Drops the examination of an object whose owners all exist.
+    ///
+    /// The lookup runs here, so that a store full of such objects does not fill the queue.
     async fn keep_doubtful(&self, work: &mut Vec<Work>, key: &str, traces: &Traces) {
         let wanted = |work: &Work| matches!(work, Work::Examine(examined) if **examined == *key);
         if !work.iter().any(wanted) {
@@ -140,18 +143,18 @@ impl Collector {
         work.retain(|work| !wanted(work));
     }
 
-    /// Waits until the index holds what was stored by now.
+    /// Waits until the index contains the current revision of the store.
     ///
     /// # Errors
     ///
-    /// It takes long: other work goes first.
+    /// The index does not reach the revision in time; the work is retried later.
     pub(super) async fn reach(&self) -> Result<(), String> {
         let revision = self.plane().store.revision().0;
         let mut progress = self.progress.subscribe();
         let reached = progress.wait_for(|now| *now >= revision);
         match tokio::time::timeout(REACH_WITHIN, reached).await {
             Ok(Ok(_)) => Ok(()),
-            _ => Err(format!("the index of owners is behind revision {revision}")),
+            _ => Err(format!("the index of owners has not reached revision {revision}")),
         }
     }
 }

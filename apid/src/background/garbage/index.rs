@@ -1,12 +1,13 @@
-//! Which objects depend on which owners, and which owners wait for that.
+//! Index of dependents by owner, and of owners whose deletion waits for dependents.
 //!
 //! # Contract
 //!
-//! [`Index::apply`] takes in one change of one object and says what is to be done about it. The index is a hint: it finds
-//! objects, and what is done to them is decided by what they are then. It knows owners by uid, and objects by storage key.
+//! [`Index::apply`] applies one change of one object and returns the resulting work. The index is a hint: it
+//! finds objects, and workers decide by the current state of the objects. The index identifies owners by uid
+//! and objects by storage key.
 //!
-//! An entry for each reference to an owner: about 50 bytes and the key's text. An object that has neither owners nor
-//! dependents is not in it, and costs one look at its deletion.
+//! Each owner reference has an entry of about 50 bytes plus the text of the key. An object with neither
+//! owners nor dependents has no entry, and costs one lookup when it is deleted.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
@@ -14,37 +15,39 @@ use std::sync::Arc;
 
 use super::traces::{Ending, Traces, Uid};
 
-/// Something to do.
+/// A unit of work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Work {
-    /// Look whether the owners of the object at this key are there.
+    /// Examine the owners of the object at this key.
     Examine(Arc<str>),
-    /// The same for each dependent of an owner.
+    /// Examine each dependent of an owner.
     Dependents(Uid),
-    /// Look whether the object at this key, which ends, still waits for its dependents.
+    /// Check whether the deletion of the object at this key still waits for dependents.
     End(Arc<str>),
-    /// Remove the object at this key if nothing keeps it: its deletion stopped between two writes.
+    /// Remove the object at this key if nothing blocks it: its deletion stopped between two writes.
     Finish(Arc<str>),
 }
 
-/// See the module.
+/// Dependents by owner, and owners whose deletion waits.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Owner and dependent; whether the owner waits for it.
+    /// Owner and dependent; whether the dependent blocks the owner's deletion.
     references: BTreeMap<(Uid, Arc<str>), bool>,
-    /// The owners whose end waits for dependents.
+    /// Owners whose deletion waits for dependents.
     ending: HashMap<Uid, Arc<str>>,
     ending_keys: HashMap<Arc<str>, Uid>,
-    /// Owners that went lately: they are nowhere any more.
+    /// Recently deleted owners, which exist in no namespace.
     gone: VecDeque<Uid>,
 }
 
-/// Owners that are remembered as gone.
+/// Maximum number of recently deleted owners.
 const REMEMBERED: usize = 256;
 
 impl Index {
-    /// Takes in a change: what was at the key, and what is there now. None for nothing, and for what has nothing to say
-    /// ([`super::traces::may_matter`]), except that the uid of an object that went is always told.
+    /// Applies a change with the states before and after it.
+    ///
+    /// None means no object, or an object without owners and deletion ([`super::traces::may_matter`]). For a
+    /// deleted object `before` always contains its uid.
     pub(super) fn apply(
         &mut self,
         key: &Arc<str>,
@@ -68,7 +71,7 @@ impl Index {
         if !new.is_empty() && !same_owners {
             work.push(Work::Examine(Arc::clone(key)));
         }
-        // An owner that waits may wait no longer: for a dependent that forgot it or went, or for one that waits, too.
+        // A waiting owner may be released when a dependent loses the reference, is deleted, or waits itself.
         if !same_owners || before.and_then(|t| t.ending) != after.and_then(|t| t.ending) {
             let waiting = old.iter().chain(&new).filter_map(|(owner, _)| self.ending.get(owner));
             work.extend(waiting.map(|owner| Work::End(Arc::clone(owner))));
@@ -111,7 +114,7 @@ impl Index {
         }
     }
 
-    /// The dependents of an owner after a key, in the order of their keys, and whether the owner waits for each.
+    /// Returns the dependents of an owner after a key, in key order, and whether each blocks the owner.
     pub(super) fn dependents(
         &self,
         owner: Uid,
@@ -125,22 +128,22 @@ impl Index {
         rest.take_while(move |((of, _), _)| *of == owner).map(|((_, key), blocks)| (key, *blocks))
     }
 
-    /// Whether the object of a uid is known to have gone: it is in no other place either.
+    /// Whether the object with this uid was deleted recently, and so exists in no other namespace.
     pub(super) fn is_gone(&self, owner: Uid) -> bool {
         self.gone.contains(&owner)
     }
 
-    /// Whether an owner ends, and waits for dependents.
+    /// Whether the deletion of an owner waits for dependents.
     pub(super) fn waits(&self, owner: Uid) -> bool {
         self.ending.contains_key(&owner)
     }
 
-    /// Whether the object at a key ends, and waits for dependents.
+    /// Whether the deletion of the object at a key waits for dependents.
     pub(super) fn is_ending(&self, key: &str) -> bool {
         self.ending_keys.contains_key(key)
     }
 
-    /// Whether an owner waits for a dependent, and that, maybe through others, for the owner: nobody of them could go first.
+    /// Whether an owner and a dependent block each other, maybe through other objects.
     pub(super) fn is_circle(&self, owner: Uid, dependent: &Arc<str>) -> bool {
         let mut seen = HashSet::new();
         let mut next = vec![dependent];
@@ -154,7 +157,7 @@ impl Index {
         false
     }
 
-    /// References in all.
+    /// Returns the number of references.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.references.len()
@@ -206,7 +209,7 @@ mod tests {
         assert_eq!(kept.0.len(), 0);
         let one = traces("x", &[("a", true), ("b", false)], None);
         assert_eq!(kept.apply("k1", None, Some(&one)), ["examine k1"]);
-        assert_eq!(kept.apply("k1", Some(&one), Some(&one)), [""; 0], "nothing new");
+        assert_eq!(kept.apply("k1", Some(&one), Some(&one)), [""; 0], "an unchanged object causes no work");
         let other = traces("y", &[("a", false)], None);
         kept.apply("k2", None, Some(&other));
         assert_eq!(kept.of("a"), [("k1".to_owned(), true), ("k2".to_owned(), false)]);
@@ -226,7 +229,11 @@ mod tests {
         assert!(!kept.0.is_ending("owner"));
         assert_eq!(kept.apply("k2", Some(&other), None), [""; 0]);
         assert_eq!(kept.0.len(), 0);
-        assert_eq!(kept.apply("owner", Some(&owner), None), [""; 0], "nobody depends on it");
+        assert_eq!(
+            kept.apply("owner", Some(&owner), None),
+            [""; 0],
+            "an object without dependents causes no work"
+        );
     }
 
     #[test]

@@ -1,28 +1,30 @@
-//! The garbage collector: objects end with their owners (requirements D-DEL-11).
+//! The garbage collector: deletes objects whose owners are gone (requirement D-DEL-11).
 //!
 //! # Contract
 //!
-//! An object whose owners are all gone is deleted; references to owners that are gone are removed from one that has
-//! others. An owner that is deleted in the foreground stays until the dependents that block it are gone; one that is
-//! deleted with `orphan` until its dependents have forgotten it. Every kind that is served takes part, events aside:
-//! they are about objects, and belong to none. It writes through the verbs, as the account `generic-garbage-collector` of
-//! the system namespace, or under the identity that all loops share.
+//! The garbage collector deletes an object whose owners are all gone. If some owners exist, it removes the
+//! references to the missing ones. An owner that is deleted in the foreground stays until its blocking
+//! dependents are gone. An owner that is deleted with `orphan` stays until the references to it are removed.
+//! All served kinds take part except events, which have no owners. The garbage collector writes through the
+//! verbs, as the service account `generic-garbage-collector` of the system namespace or with the shared
+//! identity.
 //!
-//! [`feed`] keeps an [`index`] of references from the store's changes, in their order; what has to be looked at goes into
-//! a [`queue`], and workers decide it by the object as it is then: [`examine`] for dependents, [`endings`] for owners.
+//! [`feed`] maintains an [`index`] of references from the changes of the store, in order. Objects to process
+//! go into a [`queue`]. Workers process them by their current state: [`examine`] for dependents, [`endings`]
+//! for owners.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no living owner): a dependent is deleted only if each of its owners was found absent from the store itself,
-//! or waiting for its dependents, after the dependent was read; and only at the version that was read.
-//! INVARIANT (nothing is missed): see [`feed`].
-//! INVARIANT (nothing is remembered): all that is to be done follows from what is stored, so that a restart goes on.
+//! INVARIANT (no living owner): a dependent is deleted only if each owner was absent from the store, or
+//! waiting for its dependents. The owners are looked up after the dependent is read; the deletion applies
+//! only to the revision that was read. INVARIANT (no missed dependents): see [`feed`]. INVARIANT (no own
+//! state): all work follows from stored objects, so that the collector continues after a restart.
 //!
 //! # Reference
 //!
-//! The reference's collector, whose rules are kept where they can be told from outside: a reference across namespaces
-//! counts as absent, and one from a cluster-scoped object to a namespaced kind as never to be resolved, both with an
-//! Event; owners of kinds that are not served keep what they own.
+//! Kubernetes' garbage collector, as far as clients can observe its rules. A reference across namespaces
+//! counts as absent; a reference from a cluster-scoped object to a namespaced kind is never resolved. Both
+//! cause an Event. Dependents of kinds that are not served stay.
 
 mod endings;
 mod examine;
@@ -47,19 +49,20 @@ use self::report::Reported;
 use super::actor::{Actor, Target};
 use crate::plane::{Collection, Item, Plane};
 
-/// The account in whose name it writes.
+/// Name of the controller's service account.
 const ACCOUNT: &str = "generic-garbage-collector";
-/// Things done at a time.
+/// Number of workers.
 const WORKERS: usize = 16;
-/// Dependents of one owner that are looked at, at a time.
+/// Number of dependents of one owner that are processed concurrently.
 const AT_A_TIME: usize = 32;
-/// Dependents of one owner that are taken from the index at a time.
+/// Number of dependents of one owner that are read from the index at once.
 const PART: usize = 256;
 
-/// How often it is asked whether the process is ready.
+/// Poll interval for the readiness of the process.
 const READY_POLL: Duration = Duration::from_millis(50);
 
-/// Collects until the process ends. Reading the whole store comes after what makes the process ready.
+/// Runs the garbage collector until the process ends. The first read of the store starts after the process is
+/// ready.
 pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
     while plane.auth.health().is_err() {
         tokio::time::sleep(READY_POLL).await;
@@ -70,7 +73,7 @@ pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
         loaded.send_replace(true);
     });
     let work = async {
-        // INVARIANT (nothing is missed): not before everything is in the index.
+        // INVARIANT (no missed dependents): workers start after the index is complete.
         if is_loaded.wait_for(|loaded| *loaded).await.is_ok() {
             let workers = (0..WORKERS).map(|_| collector.work());
             futures_util::future::join_all(workers).await;
@@ -79,24 +82,24 @@ pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
     tokio::join!(follow, work);
 }
 
-/// See the module.
+/// State of the garbage collector.
 struct Collector {
     actor: Actor,
     index: Mutex<Index>,
     queue: Queue<Work>,
-    /// The newest revision that the index holds.
+    /// The newest revision in the index.
     progress: watch::Sender<u64>,
     reported: Mutex<Reported>,
-    /// Prefix of the keys of events.
+    /// Key prefix of events.
     events: Option<String>,
 }
 
-/// Why something was not done, for the log; it is tried again.
+/// The reason why work was not completed; the work is retried.
 #[derive(Debug)]
 enum Failed {
-    /// The object is another one by now.
+    /// The object has changed.
     Moved,
-    /// Something refused.
+    /// The operation failed.
     For(String),
 }
 
@@ -121,7 +124,7 @@ impl From<String> for Failed {
     }
 }
 
-/// An object that is looked at.
+/// The object of a unit of work.
 struct Subject<'a> {
     collection: &'a Collection,
     namespace: &'a str,
@@ -156,14 +159,14 @@ impl Collector {
         self.events.as_deref().is_some_and(|events| key.starts_with(events))
     }
 
-    /// The namespace that a key lies in, or `""`.
+    /// Returns the namespace of a key, or `""`.
     fn namespace(&self, key: &str) -> String {
         let resource = self.plane().registry.of_key(key);
         let place = resource.and_then(|resource| resource.parse_key(key));
         place.map_or_else(String::new, |(namespace, _)| namespace.to_owned())
     }
 
-    /// The object at a key, if there is one of a kind that is served.
+    /// Returns the object at a key, if it exists and its kind is served.
     async fn subject<'a>(&'a self, key: &'a str) -> Result<Option<Subject<'a>>, Failed> {
         let plane = self.plane();
         let collection = plane.registry.of_key(key).and_then(|resource| plane.collection(resource));
@@ -173,7 +176,7 @@ impl Collector {
         Ok(item.map(|item| Subject { collection, namespace, name, item }))
     }
 
-    /// One worker.
+    /// Runs one worker.
     async fn work(&self) {
         loop {
             let work = self.queue.take().await;
@@ -192,15 +195,15 @@ impl Collector {
             Ok(()) => self.queue.done(work),
             Err(why) => {
                 if let Failed::For(reason) = why {
-                    tracing::debug!(?work, reason, "the garbage collector tries again");
+                    tracing::debug!(?work, reason, "garbage collector work failed; retrying");
                 }
                 self.queue.failed(work);
             }
         }
     }
 
-    /// Looks at every dependent of an owner, of one that waits only at those that block it. Those that fail come again by
-    /// themselves.
+    /// Examines every dependent of an owner; for a waiting owner, only those that block it. Dependents that
+    /// fail are queued separately.
     async fn examine_dependents(&self, owner: traces::Uid) -> Result<(), Failed> {
         let mut after = None;
         loop {

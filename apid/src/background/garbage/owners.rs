@@ -1,14 +1,14 @@
-//! Where an owner is: there, waiting for its dependents, gone, or nowhere where it could be one.
+//! Lookup of owners: existing, waiting for its dependents, gone, or in an impossible scope.
 //!
 //! # Contract
 //!
-//! [`locate`] reads the watch cache, and the store itself before it says that an owner is gone. It knows kinds by the
-//! registry alone, so that every kind that is served can be an owner.
+//! [`locate`] reads the watch cache, and reads the store itself before it reports that an owner is gone. It
+//! finds kinds in the registry, so that every served kind can be an owner.
 //!
 //! # Reference
 //!
-//! An owner is in the namespace of its dependent, or in none. One of another uid is another object. Kinds and versions
-//! that are not served may be served again: what they own stays.
+//! An owner is in the namespace of its dependent, or cluster-scoped. An object with another uid is another
+//! object. A kind or version that is not served may be served again, so its dependents stay.
 
 use apimachinery::gvk::GroupVersion;
 use storage::Result;
@@ -17,22 +17,22 @@ use super::traces::{Owner, Traces};
 use crate::background::stored;
 use crate::plane::{Collection, Plane};
 
-/// Where an owner is.
+/// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is there.
+    /// The owner exists.
     There,
-    /// It is there until its dependents are gone.
+    /// The owner exists until its dependents are gone.
     Waiting,
-    /// There is no such object.
+    /// The owner does not exist.
     Gone,
-    /// Its kind is not served in this version.
+    /// The owner's kind is not served in this version.
     Unknown,
-    /// Its kind lives in namespaces and the dependent in none.
+    /// The owner's kind is namespaced and the dependent is cluster-scoped.
     Misplaced,
 }
 
-/// The kind that a reference names, if it is served.
+/// Returns the collection of the kind in an owner reference, if it is served.
 pub(super) fn collection<'a>(plane: &'a Plane, owner: &Owner) -> Option<&'a Collection> {
     let version = GroupVersion::parse(&owner.api_version)?;
     let mut resources = plane.registry.resources().iter();
@@ -44,7 +44,7 @@ pub(super) fn collection<'a>(plane: &'a Plane, owner: &Owner) -> Option<&'a Coll
     plane.collection(resource)
 }
 
-/// Looks for an owner of an object in a namespace, or in none (`""`).
+/// Looks up an owner of an object in a namespace; `""` for a cluster-scoped object.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ pub(super) async fn locate(plane: &Plane, owner: &Owner, namespace: &str) -> Res
     })
 }
 
-/// Whether the object of one key can be an owner of the object of another: it lives in no namespace, or in the same.
+/// Whether the scopes allow the owner: it is cluster-scoped, or in the namespace of the dependent.
 pub(super) fn may_own(plane: &Plane, owner: &str, dependent: &str) -> bool {
     let namespace = |key: &str| {
         let resource = plane.registry.of_key(key)?;
@@ -87,7 +87,7 @@ pub(super) fn may_own(plane: &Plane, owner: &str, dependent: &str) -> bool {
     }
 }
 
-/// A namespace in which an object has the owner's name and uid, though its dependent is not there.
+/// Whether another namespace contains an object with the owner's name and uid.
 ///
 /// # Errors
 ///

@@ -1,10 +1,11 @@
-//! What is to be done: each thing once, by one worker at a time, again after a pause when it failed.
+//! Deduplicating work queue with delays: one worker per item, and exponential back-off after failures.
 //!
 //! # Contract
 //!
-//! What is added while it waits is not added twice; what is added while it is being done is done once more afterwards.
-//! [`Queue::room`] makes whoever adds by the stream wait while much is ready, so that the queue stays small beside the
-//! objects that it is about. Failures double the pause, from a tenth of a second to five minutes; a success forgets them.
+//! An item that is queued already is not added again. An item that is added while a worker processes it is
+//! queued again afterwards. [`Queue::room`] applies back-pressure to the reflector while many items are
+//! ready, so that the queue stays small compared to the objects. Each failure doubles the back-off, from 100
+//! ms to five minutes; a success resets it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -16,12 +17,12 @@ use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Things that may be ready before [`Queue::room`] waits.
+/// Number of ready items at which [`Queue::room`] waits.
 const ROOM: usize = 50_000;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// See the module.
+/// A deduplicating work queue with delays.
 pub(super) struct Queue<W> {
     state: Mutex<State<W>>,
     clock: Arc<dyn Clock>,
@@ -31,7 +32,7 @@ pub(super) struct Queue<W> {
 
 struct State<W> {
     ready: VecDeque<W>,
-    /// By time; the number keeps the order of equal times.
+    /// Delayed items by time; the number keeps the order of equal times.
     later: BinaryHeap<Reverse<(Duration, u64)>>,
     paused: HashMap<u64, W>,
     number: u64,
@@ -43,12 +44,12 @@ struct State<W> {
 enum Stage {
     Ready,
     Running,
-    /// Running, and wanted again.
+    /// A worker processes the item, and the item was added again.
     Again,
 }
 
 impl<W: Clone + Eq + Hash> Queue<W> {
-    /// An empty one.
+    /// Creates an empty queue.
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         let state = State {
             ready: VecDeque::new(),
@@ -61,14 +62,14 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         Queue { state: Mutex::new(state), clock, added: Notify::new(), taken: Notify::new() }
     }
 
-    /// To be done as soon as possible.
+    /// Adds an item without delay.
     pub(super) fn add(&self, work: W) {
         if self.state.lock().add(work) {
             self.added.notify_one();
         }
     }
 
-    /// To be done after a pause.
+    /// Adds an item with a delay.
     pub(super) fn add_after(&self, work: W, pause: Duration) {
         let at = self.clock.monotonic() + pause;
         let mut state = self.state.lock();
@@ -77,11 +78,11 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         state.later.push(Reverse((at, number)));
         state.paused.insert(number, work);
         drop(state);
-        // Whoever sleeps may sleep for longer than this.
+        // A sleeping worker may sleep longer than this delay.
         self.added.notify_one();
     }
 
-    /// Waits while very much is ready.
+    /// Waits while too many items are ready.
     pub(super) async fn room(&self) {
         loop {
             let taken = self.taken.notified();
@@ -92,7 +93,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// The next thing to do; waits for it. To be followed by [`Queue::done`] or [`Queue::failed`]. Cancel-safe.
+    /// Waits for the next item. The caller must then call [`Queue::done`] or [`Queue::failed`]. Cancel-safe.
     pub(super) async fn take(&self) -> W {
         loop {
             let added = self.added.notified();
@@ -112,7 +113,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// It is done.
+    /// Marks an item as completed.
     pub(super) fn done(&self, work: &W) {
         let mut state = self.state.lock();
         state.failures.remove(work);
@@ -121,7 +122,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// It is not, and is to be tried again.
+    /// Marks an item as failed and queues it again after the back-off.
     pub(super) fn failed(&self, work: &W) {
         let mut state = self.state.lock();
         let failures = state.failures.entry(work.clone()).or_default();
@@ -136,7 +137,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// Whether nothing is to be done now or later.
+    /// Whether the queue is empty and no item is delayed or in process.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state.lock();
@@ -145,7 +146,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
 }
 
 impl<W: Clone + Eq + Hash> State<W> {
-    /// Whether somebody has to be woken.
+    /// Adds an item. Returns whether a worker must be woken.
     fn add(&mut self, work: W) -> bool {
         match self.known.get_mut(&work) {
             Some(Stage::Ready | Stage::Again) => false,
@@ -161,7 +162,7 @@ impl<W: Clone + Eq + Hash> State<W> {
         }
     }
 
-    /// What is ready, and whether there is more; else when something will be.
+    /// Returns a ready item and whether there are more; else the time of the next delayed item.
     fn take(&mut self, now: Duration) -> (Option<(W, bool)>, Option<Duration>) {
         while let Some(&Reverse((at, number))) = self.later.peek() {
             if at > now {
@@ -179,7 +180,7 @@ impl<W: Clone + Eq + Hash> State<W> {
         (Some((work, !self.ready.is_empty())), None)
     }
 
-    /// Whether it is wanted again.
+    /// Removes an item. Returns whether it was added again meanwhile.
     fn finish(&mut self, work: &W) -> bool {
         match self.known.remove(work) {
             Some(Stage::Again) => self.add(work.clone()),
@@ -200,7 +201,7 @@ mod tests {
         (Queue::new(clock.clone()), clock)
     }
 
-    /// What is ready now.
+    /// Takes an item that is ready now.
     fn ready(queue: &Queue<u32>) -> Option<u32> {
         let now = queue.clock.monotonic();
         queue.state.lock().take(now).0.map(|(work, _)| work)
@@ -215,9 +216,9 @@ mod tests {
         assert_eq!((ready(&queue), ready(&queue), ready(&queue)), (Some(1), Some(2), None));
         queue.add(1);
         queue.add(1);
-        assert_eq!(ready(&queue), None, "it is being done");
+        assert_eq!(ready(&queue), None, "a worker processes the item");
         queue.done(&1);
-        assert_eq!(ready(&queue), Some(1), "once more");
+        assert_eq!(ready(&queue), Some(1), "the item is queued again");
         queue.done(&1);
         queue.done(&2);
         assert!(queue.is_idle());
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(ready(&queue), Some(7));
         queue.failed(&7);
         clock.advance(Duration::from_millis(100));
-        assert_eq!(ready(&queue), Some(7), "a success forgets failures");
+        assert_eq!(ready(&queue), Some(7), "a success resets the back-off");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Telling people that a reference names an owner that cannot be one: a Warning beside the dependent.
+//! Warning events for owner references that cannot be resolved.
 
 use std::collections::VecDeque;
 
@@ -12,19 +12,19 @@ use super::{Collector, Subject};
 use crate::background::actor::Target;
 use crate::background::stored;
 
-/// Who reports it.
+/// Component name in the events.
 const COMPONENT: &str = "garbage-collector-controller";
-/// The namespace of events about objects without one.
+/// The namespace of events about cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
-/// References that are remembered as reported.
+/// Maximum number of remembered reports.
 const REMEMBERED: usize = 1024;
 
-/// What was reported lately, by dependent and owner.
+/// Recent reports, by dependent and owner.
 #[derive(Debug, Default)]
 pub(super) struct Reported(VecDeque<(Uid, Uid)>);
 
 impl Reported {
-    /// Whether it is news.
+    /// Records a report. Returns whether it is new.
     fn insert(&mut self, dependent: Uid, owner: Uid) -> bool {
         if self.0.contains(&(dependent, owner)) {
             return false;
@@ -38,7 +38,7 @@ impl Reported {
 }
 
 impl Collector {
-    /// Reports a reference, once. That it cannot be told changes nothing.
+    /// Reports a reference once. A failure to report has no further effect.
     pub(super) async fn report(&self, dependent: &Subject<'_>, traces: &Traces, owner: &Owner) {
         let news = self.reported.lock().insert(Uid::of(&traces.uid), Uid::of(&owner.uid));
         let Some(collection) = stored::core(self.plane(), "events").ok().filter(|_| news) else { return };
@@ -49,9 +49,9 @@ impl Collector {
         let event = self.event(dependent, traces, owner, namespace);
         let target = Target { collection, namespace, name: "", subresource: "" };
         match self.actor.create(target, event).await {
-            // The namespace ends.
+            // The namespace is being deleted.
             Err(status) if !matches!(status.reason, Reason::Forbidden | Reason::NotFound) => {
-                tracing::warn!(reason = %status, "an invalid owner reference could not be reported");
+                tracing::warn!(reason = %status, "creating the event for an invalid owner reference failed");
             }
             _ => {}
         }

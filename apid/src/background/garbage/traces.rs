@@ -1,9 +1,9 @@
-//! What the collector reads of a stored object: who owns it, and whether it ends.
+//! Ownership data of a stored object: its uid, its owners, and how its deletion proceeds.
 //!
 //! # Contract
 //!
-//! [`Traces::of`] reads the metadata alone. [`may_matter`] tells from the bytes, without reading them, that most objects
-//! have nothing to say: neither owners nor a deletion.
+//! [`Traces::of`] parses only the metadata. [`may_matter`] detects by a substring search that most objects
+//! have neither owners nor a deletion timestamp.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -12,15 +12,15 @@ use kinds::metadata::{FOREGROUND, ORPHAN};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 
-/// What the metadata of a stored object begins with.
+/// The key of the metadata in a stored object.
 const METADATA: &str = "\"metadata\":";
 
-/// The uid of an object or of an owner, short: a hint for the index. Texts that are no uids of this server may share one.
+/// Compact uid of an object or owner, a hint for the index. Texts that are no UUIDs may collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Uid(u128);
 
 impl Uid {
-    /// Of a text: the 32 hexadecimal digits of a uuid, or what comes of other texts read likewise.
+    /// Returns the 32 hexadecimal digits of a UUID as a number; other texts are hashed.
     pub(super) fn of(text: &str) -> Self {
         let digit = |number: u128, byte: u8| match char::from(byte).to_digit(16) {
             Some(digit) => number.rotate_left(4) ^ u128::from(digit),
@@ -31,42 +31,42 @@ impl Uid {
     }
 }
 
-/// A reference to an owner.
+/// An owner reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
-    /// Group and version of its kind.
+    /// Group and version of the kind.
     pub(super) api_version: String,
-    /// Its kind.
+    /// The kind.
     pub(super) kind: String,
-    /// Its name.
+    /// The name.
     pub(super) name: String,
-    /// Its uid.
+    /// The uid.
     pub(super) uid: String,
-    /// Whether it waits for the dependent when it is deleted in the foreground.
+    /// Whether the dependent blocks a foreground deletion of the owner.
     pub(super) blocks: bool,
 }
 
-/// How an object that ends does so.
+/// How the deletion of an object proceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Its dependents are to forget it first.
+    /// The references of its dependents are removed first.
     Orphaning,
-    /// Its dependents are to end first.
+    /// Its dependents are deleted first.
     Waiting,
-    /// Without looking at them.
+    /// The deletion does not depend on dependents.
     Plain,
-    /// It has: nothing keeps it, and only its removal is left.
+    /// Nothing blocks the deletion; only the removal is left.
     Over,
 }
 
-/// See the module.
+/// Ownership data of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Traces {
-    /// Its uid.
+    /// The uid of the object.
     pub(super) uid: String,
-    /// Its owners.
+    /// The owners of the object.
     pub(super) owners: Vec<Owner>,
-    /// How it ends, if it does.
+    /// The state of its deletion, if it is terminating.
     pub(super) ending: Option<Ending>,
 }
 
@@ -97,7 +97,7 @@ struct Reference<'a> {
     block_owner_deletion: Option<bool>,
 }
 
-/// Whether stored bytes may name owners or a deletion.
+/// Whether stored bytes may contain owner references or a deletion timestamp.
 pub(super) fn may_matter(stored: &[u8]) -> bool {
     static OWNERS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"ownerReferences\":["));
     static DELETION: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"deletionTimestamp\":\""));
@@ -105,11 +105,11 @@ pub(super) fn may_matter(stored: &[u8]) -> bool {
 }
 
 impl Traces {
-    /// Of stored bytes. None: they are no object.
+    /// Parses stored bytes. Returns None if they are not an object.
     pub(super) fn of(stored: &[u8]) -> Option<Self> {
         let at = memchr::memmem::find(stored, METADATA.as_bytes())?;
         let metadata = stored.get(at + METADATA.len()..)?;
-        // What comes after the metadata is not read.
+        // The parser stops after the metadata.
         let mut values = serde_json::Deserializer::from_slice(metadata).into_iter::<Metadata<'_>>();
         let Metadata { uid, owner_references, finalizers, deletion_timestamp, deletion_grace_period_seconds } =
             values.next()?.ok()?;
@@ -134,7 +134,7 @@ impl Traces {
         })
     }
 
-    /// Whether its own end waits for what becomes of dependents.
+    /// Whether the deletion waits for the object's dependents.
     pub(super) fn holds_for_dependents(&self) -> bool {
         matches!(self.ending, Some(Ending::Orphaning | Ending::Waiting))
     }

@@ -1,8 +1,9 @@
-//! What a namespace that ends says about it: five conditions, one for each thing that may keep it.
+//! Conditions of a terminating namespace: five, one for each reason that may block its deletion.
 //!
 //! # Reference
 //!
-//! Types, reasons, texts and order are the reference's; a condition changes its time only with its status.
+//! Types, reasons, messages and order are those of the reference; a condition changes its time only with its
+//! status.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +11,19 @@ use apimachinery::object::Object;
 
 use crate::background::condition::{Condition, with_conditions};
 
-/// What one round of emptying a namespace came to.
+/// The result of one round of emptying a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// What could not be deleted, and why.
+    /// Errors of failed deletions.
     pub(super) failures: Vec<String>,
-    /// Objects that are left, by `resource.group`.
+    /// Remaining objects, by `resource.group`.
     pub(super) left: BTreeMap<String, usize>,
-    /// Objects that are left and have a finalizer, by finalizer.
+    /// Remaining objects with a finalizer, by finalizer.
     pub(super) finalizers: BTreeMap<String, usize>,
 }
 
 impl Outcome {
-    /// Whether nothing is left.
+    /// Whether the namespace is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.failures.is_empty() && self.left.is_empty()
     }
@@ -87,7 +88,8 @@ impl Outcome {
         ]
     }
 
-    /// The namespace with these conditions; None when it has them already. `now` is a time as objects write it.
+    /// Returns the namespace with these conditions; None if it has them already. `now` is a time in object
+    /// format.
     pub(super) fn told(&self, namespace: &Object, now: &str) -> Option<Object> {
         with_conditions(namespace, &self.conditions(), now)
     }
@@ -135,7 +137,7 @@ mod tests {
                  remaining: example.com/hold in 1 resource instances",
             ]
         );
-        assert_eq!(held.told(&told, "T2"), None, "nothing new");
+        assert_eq!(held.told(&told, "T2"), None, "unchanged conditions are not written");
 
         let failed = Outcome { failures: vec!["b".to_owned(), "a".to_owned()], ..held };
         let later = failed.told(&told, "T2").unwrap();
@@ -144,7 +146,7 @@ mod tests {
             "NamespaceDeletionContentFailure|True|ContentDeletionFailed|T2|Failed to delete all resource types, 2 \
              remaining: a, b"
         );
-        assert!(shown(&later)[3].contains("|T1|"), "its time is that of its status");
+        assert!(shown(&later)[3].contains("|T1|"), "the transition time changes only with the status");
         let over = Outcome::default().told(&later, "T3").unwrap();
         assert!(shown(&over).iter().all(|condition| condition.contains("|False|")));
         assert!(Outcome::default().is_empty() && !failed.is_empty());

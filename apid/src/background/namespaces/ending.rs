@@ -1,10 +1,11 @@
-//! The end of a namespace: its content goes, what is left is told, and when nothing is, its own finalizer goes.
+//! Deletion of a namespace: deletes its content, reports the rest, finally removes apid's finalizer.
 //!
 //! # Reference
 //!
-//! Requirements D-NAME-10 and D-DEL-12. Pods go before everything else, which waits while one is left; content goes
-//! without regard to what depends on it, since that is in the namespace, too. What cannot be read stays, and the namespace
-//! with it, which says so; everything else goes.
+//! Requirements D-NAME-10 and D-DEL-12. Pods are deleted first, and everything else waits until no pod is
+//! left. Content is deleted with background propagation, since dependents are in the namespace, too. Objects
+//! that cannot be decoded stay, and the namespace with them, whose conditions report them; everything else is
+//! deleted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -25,18 +26,18 @@ use crate::background::stored;
 use crate::plane::{Collection, Item};
 use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
 
-/// Namespaces that are emptied at a time.
+/// Number of namespaces that are emptied concurrently.
 const AT_A_TIME: usize = 8;
-/// Objects of a collection that are deleted at a time: they share the store's syncs.
+/// Number of objects of a collection that are deleted concurrently; they share the fsyncs of the store.
 const OBJECTS_AT_A_TIME: usize = 128;
-/// After a failure, and at the latest while finalizers hold something.
+/// Retry interval after a failure, and maximum wait while finalizers block the deletion.
 const RETRY: Duration = Duration::from_secs(2);
-/// The least time between rounds that a change began; a round that took long is not followed at once.
+/// Minimum time between rounds; the pause is never shorter than the previous round.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
-/// A create that was admitted before the deletion began is stored by then.
+/// Time after which creates that were admitted before the deletion are stored.
 const STRAGGLERS: Duration = Duration::from_secs(1);
 
-/// Ends namespaces.
+/// The task that empties terminating namespaces.
 pub(super) struct Ending {
     actor: Actor,
     /// The namespaces that are being emptied.
@@ -45,12 +46,12 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// In the name of an actor.
+    /// Creates the task with an actor.
     pub(super) fn new(actor: Actor) -> Self {
         Ending { actor, busy: Mutex::default(), places: Semaphore::new(AT_A_TIME) }
     }
 
-    /// Begins to empty a namespace unless that goes on already.
+    /// Starts to empty a namespace unless that is in progress.
     pub(super) fn begin(self: Arc<Self>, name: &str) {
         if !self.busy.lock().insert(name.to_owned()) {
             return;
@@ -59,17 +60,17 @@ impl Ending {
         tokio::spawn(async move {
             self.terminate(&name).await;
             self.busy.lock().remove(&name);
-            // One that was made anew and deleted while the first was busy has been told of already.
+            // The namespace may have been created and deleted again meanwhile, and its event was ignored.
             match self.is_waiting(&name).await {
                 Ok(true) => Arc::clone(&self).begin(&name),
                 Ok(false) => {}
                 Err(status) => {
-                    tracing::warn!(namespace = name, reason = %status, "a namespace cannot be read");
+                    tracing::warn!(namespace = name, reason = %status, "reading a terminating namespace failed");
                 }
             }
             tokio::time::sleep(STRAGGLERS).await;
             if let Err(status) = self.sweep(&name).await {
-                tracing::warn!(namespace = name, reason = %status, "objects of a deleted namespace may be left");
+                tracing::warn!(namespace = name, reason = %status, "final sweep of a deleted namespace failed; objects may remain");
             }
         });
     }
@@ -95,21 +96,21 @@ impl Ending {
                     self.wait_for_change(name, &collection).await;
                 }
                 Err(status) => {
-                    tracing::warn!(namespace = name, reason = %status, "a namespace cannot be emptied yet");
+                    tracing::warn!(namespace = name, reason = %status, "emptying a terminating namespace failed; retrying");
                     tokio::time::sleep(RETRY).await;
                 }
             }
         }
     }
 
-    /// One round: content, conditions, then the finalizer.
+    /// Runs one round: content, conditions, then the finalizer.
     async fn step(&self, name: &str) -> Result<Step, Status> {
         let namespaces = collection(self.actor.plane())?;
         if self.terminating(namespaces, name).await?.is_none() {
             return Ok(Step::Gone);
         }
         let (outcome, first) = self.empty(name).await?;
-        // Read after the round: it took its time.
+        // Read again, because the round may have taken long.
         let Some(namespace) = self.terminating(namespaces, name).await? else { return Ok(Step::Gone) };
         let namespace = match self.tell(namespaces, name, namespace, &outcome).await {
             Ok(namespace) => namespace,
@@ -128,12 +129,13 @@ impl Ending {
         match self.actor.update(target, without_finalizer(namespace, ours)).await {
             Ok(_) => Ok(Step::Gone),
             Err(status) if status.reason == Reason::NotFound => Ok(Step::Gone),
-            // Somebody wrote the namespace: the next round reads it anew.
+            // The namespace was changed meanwhile: the next round reads it again.
             Err(status) => Err(status),
         }
     }
 
-    /// Deletes the content of a namespace, and says what is left, and where first.
+    /// Deletes the content of a namespace. Returns what remains, and the key prefix of the first collection
+    /// with objects.
     async fn empty(&self, name: &str) -> Result<(Outcome, Option<String>), Status> {
         let mut outcome = Outcome::default();
         let is_pods = |content: &Collection| {
@@ -158,7 +160,7 @@ impl Ending {
                 }
                 waits |= readable > 0;
             }
-            // What cannot be read is told, and holds up nothing else.
+            // Objects that cannot be decoded are reported, and do not block the second stage.
             if waits {
                 break;
             }
@@ -166,7 +168,7 @@ impl Ending {
         Ok((outcome, first))
     }
 
-    /// Deletes a collection; None when that worked.
+    /// Deletes a collection. Returns the error, if any.
     async fn delete_all(&self, content: &Collection, namespace: &str) -> Option<String> {
         let snapshot = match content.items.snapshot().await {
             Ok(snapshot) => snapshot,
@@ -176,7 +178,7 @@ impl Ending {
         let mut items = snapshot.scope(&scope, "").peekable();
         items.peek()?;
         if items.any(|item| item.entry().is_err()) {
-            // Such a collection cannot be listed.
+            // A collection with such objects cannot be listed.
             return self.delete_each(content, namespace, |_| true).await.err().map(|status| status.message);
         }
         let target = Target { collection: content, namespace, name: "", subresource: "" };
@@ -185,8 +187,9 @@ impl Ending {
         deleted.err().map(|status| status.message)
     }
 
-    /// Deletes those objects of a collection that can be read and are meant, one by one. What goes or changes meanwhile is
-    /// no failure.
+    /// Deletes the decodable objects of a collection for which `is_meant` holds, one by one.
+    ///
+    /// An object that is removed or changed meanwhile is not a failure.
     async fn delete_each(
         &self,
         content: &Collection,
@@ -214,7 +217,7 @@ impl Ending {
         result
     }
 
-    /// Writes the conditions into the namespace if they are new.
+    /// Writes the conditions into the namespace if they changed.
     async fn tell(
         &self,
         namespaces: &Collection,
@@ -228,7 +231,7 @@ impl Ending {
         self.actor.update(target, told).await?.object.object()
     }
 
-    /// The namespace, if it is still there and terminating and waits for us.
+    /// Returns the namespace if it is terminating and still has apid's finalizer.
     async fn terminating(&self, namespaces: &Collection, name: &str) -> Result<Option<Object>, Status> {
         let key = namespaces.resource.key("", name);
         let (item, _) = namespaces.items.get(&key).await.map_err(stored::unavailable)?;
@@ -240,12 +243,12 @@ impl Ending {
         Ok((object.is_terminating() && waits).then_some(object))
     }
 
-    /// The collections whose objects live in namespaces.
+    /// Returns the collections of namespaced kinds.
     fn content(&self) -> impl Iterator<Item = &Collection> {
         self.actor.plane().collections().filter(|collection| collection.resource.kind.namespaced)
     }
 
-    /// Objects that are left, with their finalizers added to a count of those.
+    /// Counts the remaining objects and adds their finalizers to `finalizers`.
     async fn count(
         &self,
         content: &Collection,
@@ -268,7 +271,7 @@ impl Ending {
         Ok(left)
     }
 
-    /// Until something in the collection changes, which may be the last finalizer that went.
+    /// Waits for a change in the collection, which may be the removal of the last finalizer.
     async fn wait_for_change(&self, namespace: &str, prefix: &str) {
         let Some(content) = self.content().find(|c| c.resource.key_prefix == prefix) else { return };
         let scope = content.resource.key(namespace, "");
@@ -284,7 +287,8 @@ impl Ending {
         }
     }
 
-    /// Deletes what was stored in the namespace while it went. A namespace made anew under the name keeps what is its own.
+    /// Deletes objects that were stored while the namespace was deleted. A new namespace with the same name
+    /// keeps its own objects.
     async fn sweep(&self, name: &str) -> Result<(), Status> {
         let namespaces = collection(self.actor.plane())?;
         let key = namespaces.resource.key("", name);
@@ -300,26 +304,28 @@ impl Ending {
     }
 }
 
-/// Objects of a collection that are left.
+/// Number of remaining objects of a collection.
 #[derive(Default)]
 struct Left {
     readable: usize,
-    /// Until somebody removes them by force.
+    /// Objects that cannot be decoded, which stay until they are deleted by force.
     unreadable: usize,
 }
 
-/// Whether an object was made before the namespace that is there now. Versions do not tell: that of the namespace grows
-/// with each change of it. What was made in the same second is taken for the namespace's own.
+/// Whether an object was created before the current namespace of its name.
+///
+/// Revisions do not tell, because that of the namespace grows with each change. An object of the same second
+/// counts as the namespace's own.
 fn is_older(object: &Object, namespace: &Object) -> bool {
     let made = |object: &Object| time::parse(object.meta_str("creationTimestamp"));
     matches!((made(object), made(namespace)), (Some(object), Some(namespace)) if object < namespace)
 }
 
-/// What a round came to.
+/// The result of a round.
 enum Step {
-    /// The namespace is gone, or others hold it.
+    /// The namespace is gone, or only finalizers of others block it.
     Gone,
-    /// Objects are held by finalizers, or by the time that they were given.
+    /// Finalizers or grace periods block the deletion of objects.
     Held {
         /// The key prefix of the first such collection.
         collection: String,

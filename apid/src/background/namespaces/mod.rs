@@ -1,15 +1,16 @@
-//! Namespaces: the built-in ones exist, and a namespace that is being deleted is emptied and then goes.
+//! Namespace controller: creates the built-in namespaces, and empties and removes terminating ones.
 //!
 //! # Contract
 //!
-//! [`ensure_built_in`] runs before anything else writes. [`run`] sees every namespace that is terminating, also those of
-//! an earlier process: it deletes the objects of every namespaced kind, waits while finalizers hold some and says so in the
-//! namespace's conditions, and then takes the control plane's finalizer off, with which the namespace goes unless others
-//! hold it.
+//! [`ensure_built_in`] runs before any other write. [`run`] handles every terminating namespace, including
+//! those of an earlier process. It deletes the objects of every namespaced kind, waits for their finalizers,
+//! and reports them in the namespace's conditions. Then it removes the control plane's finalizer, and the
+//! namespace is removed unless other finalizers block it.
 //!
 //! # Invariants
 //!
-//! INVARIANT (generic): no kind is named here but the namespace itself and, to go first, the pod; content is what the registry says is namespaced.
+//! INVARIANT (generic): the code names no kinds but the namespace itself and the pod, which is deleted first.
+//! The registry defines which kinds are namespaced.
 
 mod conditions;
 mod ending;
@@ -26,20 +27,20 @@ use super::follow::{Seen, follow};
 use super::stored;
 use crate::plane::{Collection, Plane};
 
-/// After a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// The namespaces that always exist.
+/// Returns the names of the built-in namespaces.
 fn built_in(plane: &Plane) -> [&'static str; 4] {
     let names = &plane.names;
     ["default", names.system_namespace, names.public_namespace, names.node_lease_namespace]
 }
 
-/// Creates the built-in namespaces that are missing.
+/// Creates missing built-in namespaces.
 ///
 /// # Errors
 ///
-/// The store refused.
+/// The store rejects a write.
 pub async fn ensure_built_in(plane: &Arc<Plane>) -> Result<(), Status> {
     let actor = Actor::apiserver(plane.clone());
     let create = built_in(plane).map(|name| create(&actor, name));
@@ -60,20 +61,20 @@ async fn create(actor: &Actor, name: &'static str) -> Result<(), Status> {
     }
 }
 
-/// Creates a built-in namespace anew, however often that fails.
+/// Recreates a built-in namespace, and retries until it succeeds.
 async fn restore(actor: &Actor, name: &'static str) {
     while let Err(status) = create(actor, name).await {
-        tracing::warn!(namespace = name, reason = %status, "a built-in namespace could not be made");
+        tracing::warn!(namespace = name, reason = %status, "creating a built-in namespace failed; retrying");
         tokio::time::sleep(RETRY).await;
     }
 }
 
-/// The namespaces.
+/// Returns the collection of namespaces.
 fn collection(plane: &Plane) -> Result<&Collection, Status> {
     stored::core(plane, "namespaces")
 }
 
-/// Follows namespaces, until the process ends.
+/// Follows namespaces until the process ends.
 pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
     let Ok(namespaces) = collection(&plane) else { return };
     let items = namespaces.items.clone();

@@ -1,4 +1,5 @@
-//! `extension-apiserver-authentication`: whom a server that extends this one may believe (requirements A-PROXY-21).
+//! The ConfigMap `extension-apiserver-authentication`: CA bundles that extension API servers trust
+//! (requirement A-PROXY-21).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use super::{RETRY, put, text, when_changed};
 use crate::config::Publications;
 use crate::plane::Plane;
 
-/// The ConfigMap.
+/// Name of the ConfigMap.
 const NAME: &str = "extension-apiserver-authentication";
 
-/// Keeps it, until the process ends.
+/// Keeps the ConfigMap up to date until the process ends.
 pub(super) async fn run(plane: Arc<Plane>, publications: Publications) {
     let Ok(maps) = stored::core(&plane, "configmaps") else { return };
     let namespace = plane.names.system_namespace;
@@ -40,7 +41,7 @@ pub(super) async fn run(plane: Arc<Plane>, publications: Publications) {
                 Err(status) => Err(status),
             };
             if let Err(status) = kept {
-                tracing::warn!(name = NAME, reason = %status, "a ConfigMap cannot be published");
+                tracing::warn!(name = NAME, reason = %status, "publishing a ConfigMap failed; retrying");
                 tokio::time::sleep(RETRY).await;
                 let _ = again.send(());
             }

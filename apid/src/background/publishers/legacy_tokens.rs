@@ -1,16 +1,17 @@
-//! Token Secrets that nobody uses: since when their use is noted, and the end of those that were made for an account by
-//! itself and lie unused.
+//! Clean-up of token Secrets: tracks their use and removes unused ones that were created automatically.
 //!
 //! # Contract
 //!
-//! A ConfigMap of the system namespace says since when uses are noted. A year after that day, once a day, every token
-//! Secret that its account lists, that no pod mounts and that was not used for a year is marked invalid; authd refuses its
-//! token from then on. A year later it is deleted. Whoever takes the mark away has the token back. Secrets that somebody
-//! made by hand are listed by no account, and stay.
+//! A ConfigMap of the system namespace holds the day since which token use is tracked. One year after that
+//! day, apid starts a daily clean-up. It marks a token Secret as invalid if its service account lists it, no
+//! pod mounts it and no client used it for a year. authd then rejects the token. One year later the Secret is
+//! deleted. Removing the mark makes the token valid again. Manually created Secrets are not listed by a
+//! service account, and stay.
 //!
 //! # Reference
 //!
-//! Kubernetes' `legacy-serviceaccount-token-cleaner` with its default period, and the tracking of its API server.
+//! Kubernetes' `legacy-serviceaccount-token-cleaner` with its default period, and the tracking of its API
+//! server.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,17 +29,17 @@ use super::put;
 use crate::plane::{Collection, Plane};
 use crate::verbs::deletion::options::DeleteOptions;
 
-/// The ConfigMap, under every preset, and its key.
+/// The name of the ConfigMap under every preset, and its key.
 const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
 const SINCE: &str = "since";
-/// How long a token may lie unused, and then be marked.
+/// Time without use until a token is marked, and then until it is deleted.
 const PERIOD: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How often the Secrets are looked at.
+/// Interval of the clean-up.
 const EVERY: Duration = Duration::from_secs(24 * 3600);
-/// After a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Tracks and cleans, until the process ends.
+/// Tracks token use and cleans up until the process ends.
 pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool) {
     let server = Actor::apiserver(plane.clone());
     let cleaner = Actor::controller(plane.clone(), "legacy-service-account-token-cleaner", own_accounts);
@@ -50,7 +51,7 @@ pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool) {
         let pause = match worked {
             Ok(()) => EVERY,
             Err(status) => {
-                tracing::warn!(reason = %status, "unused token Secrets cannot be looked at");
+                tracing::warn!(reason = %status, "clean-up of unused token Secrets failed; retrying");
                 RETRY
             }
         };
@@ -58,7 +59,7 @@ pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool) {
     }
 }
 
-/// The day since which uses are noted: what the ConfigMap says, or today.
+/// Returns the day since which token use is tracked: that of the ConfigMap, or today.
 async fn track(plane: &Plane, server: &Actor) -> Result<String, Status> {
     let maps = stored::core(plane, "configmaps")?;
     let namespace = plane.names.system_namespace;
@@ -126,7 +127,7 @@ async fn clean(plane: &Plane, cleaner: &Actor, since: &str) -> Result<(), Status
     Ok(())
 }
 
-/// Namespace and name of what objects name.
+/// Returns namespace and name of the objects that the given objects refer to.
 fn names_of(objects: &[Object], named: impl Fn(&Object) -> Vec<String>) -> HashSet<(String, String)> {
     let of = |object: &Object| {
         let namespace = object.namespace().to_owned();
@@ -135,7 +136,7 @@ fn names_of(objects: &[Object], named: impl Fn(&Object) -> Vec<String>) -> HashS
     objects.iter().flat_map(of).collect()
 }
 
-/// What becomes of a Secret that an account lists and no pod mounts.
+/// The action for a Secret that a service account lists and no pod mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Stays,
@@ -143,7 +144,7 @@ enum Verdict {
     Goes,
 }
 
-/// `limit`: the day before which a use is too long ago.
+/// Decides on a Secret. A use before the day `limit` counts as none.
 fn verdict(secret: &Object, names: &Names, limit: &str) -> Verdict {
     if secret.str_at(&["type"]) != Some(&names.label_key("service-account-token")) || secret.is_terminating()
     {
@@ -164,7 +165,7 @@ fn verdict(secret: &Object, names: &Names, limit: &str) -> Verdict {
     }
 }
 
-/// A day in UTC: days compare as texts.
+/// Returns the day in UTC; days compare as strings.
 fn day(at: Timestamp) -> String {
     at.to_string().get(..10).unwrap_or_default().to_owned()
 }

@@ -1,13 +1,14 @@
-//! What the server tells about itself in ConfigMaps, for programs that run beside it.
+//! Publishers: ConfigMaps with information about the server for clients and extension servers.
 //!
 //! # Contract
 //!
-//! - [`root_ca`]: the authority with which pods verify this server, in every namespace and in token Secrets, where
-//!   `--root-ca-file` names it;
-//! - [`authentication`]: whom extension servers may believe, in the system namespace;
-//! - [`legacy_tokens`]: since when the use of token Secrets is noted; those that nobody used for a year go.
+//! - [`root_ca`]: the CA bundle with which pods verify this server, in every namespace and in token Secrets,
+//!   if `--root-ca-file` is set;
+//! - [`authentication`]: the CA bundles that extension API servers trust, in the system namespace;
+//! - [`legacy_tokens`]: the day since which the use of token Secrets is tracked; token Secrets without use
+//!   for a year are cleaned up.
 //!
-//! Each is put back when somebody changes or deletes it, and follows its files.
+//! Publishers restore changed or deleted objects, and follow changes of their files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,12 +28,12 @@ mod authentication;
 mod legacy_tokens;
 mod root_ca;
 
-/// How often files are looked at.
+/// Poll interval for file changes.
 const EVERY: Duration = Duration::from_secs(1);
-/// After a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Starts the publishers, until the process ends.
+/// Starts the publishers, which run until the process ends.
 pub fn publish(plane: &Arc<Plane>, own_accounts: bool, publications: Publications) {
     if let Some(file) = publications.root_ca.clone() {
         tokio::spawn(root_ca::run(Arc::clone(plane), own_accounts, file));
@@ -41,7 +42,7 @@ pub fn publish(plane: &Arc<Plane>, own_accounts: bool, publications: Publication
     tokio::spawn(legacy_tokens::run(Arc::clone(plane), own_accounts));
 }
 
-/// Puts something into a queue when a file has another content, and once at the beginning.
+/// Sends `what` to a queue at the start and after each change of a file.
 fn when_changed<T: Clone + Send + 'static>(files: Vec<PathBuf>, queue: UnboundedSender<T>, what: T) -> Watch {
     let snapshot = Snapshot::new(files);
     let _ = queue.send(what.clone());
@@ -51,7 +52,7 @@ fn when_changed<T: Clone + Send + 'static>(files: Vec<PathBuf>, queue: Unbounded
     })
 }
 
-/// Makes a ConfigMap, or gives it these entries; `exactly`: and no others.
+/// Creates a ConfigMap, or adds these entries to it; `exactly` removes all other entries.
 async fn put(
     actor: &Actor,
     maps: &Collection,
@@ -84,7 +85,8 @@ async fn put(
         }
     };
     match written {
-        // Somebody was faster, its namespace ends, or somebody has made it immutable: then it is theirs until it is deleted.
+        // Another client created it, the namespace is terminating, or the ConfigMap is immutable until it is
+        // deleted.
         Err(status)
             if !matches!(
                 status.reason,
@@ -97,7 +99,7 @@ async fn put(
     }
 }
 
-/// The text of a file.
+/// Reads a file.
 fn text(file: &Path) -> Result<String, Status> {
     std::fs::read_to_string(file)
         .map_err(|error| Status::unavailable(format!("{}: {error}", file.display()), 1))

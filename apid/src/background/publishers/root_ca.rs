@@ -1,4 +1,4 @@
-//! `kube-root-ca.crt` in every namespace (requirements A-SA-26), and the same authority in Secrets that hold a token.
+//! The CA bundle `kube-root-ca.crt` in every namespace (requirement A-SA-26) and in token Secrets.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -17,18 +17,18 @@ use super::super::stored;
 use super::{RETRY, put, text, when_changed};
 use crate::plane::{Collection, Plane};
 
-/// The ConfigMap, under every preset, and its key.
+/// The name of the ConfigMap under every preset, and its key.
 const NAME: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
 
-/// What is to be looked at.
+/// A unit of work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Task {
-    /// Everything: the file has another content.
+    /// Everything, after a change of the file.
     All,
     /// The ConfigMap of a namespace.
     Namespace(String),
-    /// A Secret that may hold a token.
+    /// A Secret that may contain a token.
     Secret(String, String),
 }
 
@@ -37,14 +37,14 @@ struct Publisher<'p> {
     namespaces: &'p Collection,
     maps: &'p Collection,
     secrets: &'p Collection,
-    /// Writes the ConfigMaps.
+    /// Writer of the ConfigMaps.
     publisher: Actor,
-    /// Writes the Secrets.
+    /// Writer of the Secrets.
     tokens: Actor,
     file: PathBuf,
 }
 
-/// Publishes the content of a file, until the process ends.
+/// Publishes the content of a file until the process ends.
 pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool, file: PathBuf) {
     let core = |resource| stored::core(&plane, resource);
     let (Ok(namespaces), Ok(maps), Ok(secrets)) = (core("namespaces"), core("configmaps"), core("secrets"))
@@ -87,7 +87,7 @@ pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool, file: PathBuf) {
         file,
     };
     let work = async {
-        // What failed is tried again by one timer each, however often it changes meanwhile.
+        // Each failed task has at most one retry timer, however often it is requested meanwhile.
         let (retry, mut failed) = mpsc::unbounded_channel();
         let mut waiting = HashSet::new();
         loop {
@@ -102,7 +102,7 @@ pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool, file: PathBuf) {
                 },
             };
             if let Err(status) = publisher.perform(&task, &again).await {
-                tracing::warn!(?task, reason = %status, "the authority of this server cannot be published");
+                tracing::warn!(?task, reason = %status, "publishing the root CA failed; retrying");
                 if waiting.insert(task.clone()) {
                     let retry = retry.clone();
                     tokio::spawn(async move {
@@ -117,7 +117,8 @@ pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool, file: PathBuf) {
 }
 
 impl Publisher<'_> {
-    /// Does one; of everything each part is put into the queue, so that one that fails keeps none behind it waiting.
+    /// Runs a task. `Task::All` queues all parts separately, so that a failing part does not block the
+    /// others.
     async fn perform(&self, task: &Task, queue: &mpsc::UnboundedSender<Task>) -> Result<(), Status> {
         let authority = text(&self.file)?;
         match task {
@@ -147,7 +148,7 @@ impl Publisher<'_> {
         put(&self.publisher, self.maps, (namespace, NAME), data, true).await
     }
 
-    /// Only where a token is: the two are used together.
+    /// Adds the CA bundle to a Secret that has a token; clients use both together.
     async fn secret(&self, namespace: &str, name: &str, authority: &str) -> Result<(), Status> {
         let item = self.secrets.items.get(&self.secrets.resource.key(namespace, name)).await;
         let (item, _) = item.map_err(stored::unavailable)?;

@@ -1,5 +1,4 @@
-//! An APIService for each group version that is built in: it says that this server answers for it, and where it stands in
-//! lists of groups.
+//! APIServices of the built-in group versions, with their priorities in the list of groups.
 //!
 //! # Reference
 //!
@@ -13,13 +12,13 @@ use serde_json::json;
 
 use super::{Wanted, definitions, filled, same_spec};
 
-/// Where a version stands in its group, unless it says otherwise.
+/// The default priority of a version in its group.
 const USUAL: i64 = 15;
 
-/// Stem of a group, its place, and its versions that stand elsewhere than usual.
+/// Stem and priority of a group, and the priorities of its versions that differ from the default.
 type Place = (&'static str, i64, &'static [(&'static str, i64)]);
 
-/// Where groups stand among others, and versions in them. Higher comes first.
+/// Priorities of groups, and of versions within them. Higher comes first.
 const PRIORITIES: &[Place] = &[
     ("", 18_000, &[("v1", 1)]),
     ("apps", 17_800, &[]),
@@ -42,7 +41,7 @@ const PRIORITIES: &[Place] = &[
     ("flowcontrol.apiserver", 16_100, &[("v1", 21)]),
 ];
 
-/// One for each group version of the registry.
+/// Returns an APIService for each group version of the registry.
 pub(super) fn all(registry: &Registry, names: &Names) -> Vec<Wanted> {
     let kinds = registry.resources().iter().map(|resource| resource.kind);
     let served = kinds.flat_map(|kind| kind.versions.iter().map(|version| (kind.group, *version)));
@@ -72,7 +71,7 @@ fn wanted(stem: &str, version: &str, names: &Names) -> Option<Wanted> {
     Some(wanted.mended(same_spec).with_condition(definitions::available()))
 }
 
-/// The name of the APIService of a group version: `v1.apps`, and `v1.` for the core.
+/// Returns the name of a group version's APIService: `v1.apps`, and `v1.` for the core group.
 pub(super) fn name(group: &str, version: &str) -> String {
     format!("{version}.{group}")
 }

@@ -1,4 +1,4 @@
-//! Flow schemas say in their status whether the priority level that they name exists.
+//! Condition `Dangling` of flow schemas: whether the referenced priority level exists.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use super::{collection, look_at_changes, objects};
 use crate::background::actor::{Actor, Target};
 use crate::background::condition::{Condition, with_conditions};
 
-/// Follows both kinds, until the process ends. `wake` is told of every change: some of the objects are kept.
+/// Follows both kinds until the process ends. Notifies `wake` of every change, because some objects are
+/// restored.
 pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
     let (Ok(schemas), Ok(levels)) = (
         collection(actor.plane(), ("flowcontrol.apiserver", "FlowSchema")),
@@ -35,7 +36,7 @@ async fn look(actor: &Actor) -> Result<(), Status> {
         let target =
             Target { collection: schemas, namespace: "", name: schema.name(), subresource: "status" };
         match actor.update(target, next).await {
-            // Written or deleted meanwhile: that is seen next.
+            // The flow schema was changed or deleted meanwhile; the next event covers it.
             Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {}
             Err(status) => return Err(status),
             Ok(_) => {}
@@ -44,7 +45,7 @@ async fn look(actor: &Actor) -> Result<(), Status> {
     Ok(())
 }
 
-/// The schema with the right condition, unless it has it.
+/// Returns the flow schema with the correct condition, or None if it has it already.
 fn judged(schema: &Object, there: &HashSet<String>, now: &str) -> Option<Object> {
     let level = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]).unwrap_or("");
     let names = format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?}");
@@ -87,6 +88,6 @@ mod tests {
         let mut other = gone;
         other.set("spec", json!({"priorityLevelConfiguration": {"name": "b"}}));
         let other = judged(&other, &there(&["a"]), "4").unwrap();
-        assert_eq!(conditions(&other)[1]["lastTransitionTime"], "3", "it was missing all the time");
+        assert_eq!(conditions(&other)[1]["lastTransitionTime"], "3", "the status did not change");
     }
 }

@@ -1,10 +1,10 @@
-//! APIServices of custom kinds come and go with their definitions, and every APIService that this server answers for says
-//! in its status that it is available.
+//! APIServices of custom resource definitions, and the condition `Available` of all local APIServices.
 //!
 //! # Reference
 //!
-//! One that carries the label `automanaged: "true"` is this server's: it is restored when it is changed or deleted, and
-//! deleted when no definition serves its group version. One without that label is somebody else's and stays as it is.
+//! An APIService with the label `automanaged: "true"` belongs to apid. apid restores it after changes and
+//! deletions, and deletes it when no definition serves its group version. An APIService without that label is
+//! left unchanged.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,10 @@ use crate::background::condition::{Condition, with_conditions};
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
 const SERVICE: (&str, &str) = ("apiregistration", "APIService");
 
-/// Where custom groups stand among others, and versions in them.
+/// Priorities of custom groups, and of versions within them.
 const PRIORITIES: (i64, i64) = (1_000, 100);
 
-/// Follows both kinds, until the process ends.
+/// Follows both kinds until the process ends.
 pub(super) async fn run(actor: Actor) {
     let (Ok(definitions), Ok(services)) =
         (collection(actor.plane(), DEFINITION), collection(actor.plane(), SERVICE))
@@ -59,7 +59,7 @@ async fn look(actor: &Actor) -> Result<(), Status> {
             Ok(())
         };
         match done {
-            // Written or deleted meanwhile: that is seen next.
+            // The APIService was changed or deleted meanwhile; the next event covers it.
             Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {}
             other => other?,
         }
@@ -67,18 +67,18 @@ async fn look(actor: &Actor) -> Result<(), Status> {
     Ok(())
 }
 
-/// The label that says whose an APIService is.
+/// Returns the label key that marks APIServices of apid.
 pub(super) fn automanaged(names: &Names) -> String {
     names.label_sub_key("kube-aggregator", "automanaged")
 }
 
-/// What is said of one that this server answers for.
+/// Returns the condition of a local APIService.
 pub(super) fn available() -> Condition {
     let message = "Local APIServices are always available".to_owned();
     Condition { kind: "Available", holds: true, reason: "Local", message }
 }
 
-/// The group versions that a definition serves.
+/// Returns the group versions that a definition serves.
 fn served(definition: &Object) -> Vec<(String, String)> {
     let group = definition.str_at(&["spec", "group"]).unwrap_or("");
     let versions = definition.at(&["spec", "versions"]).and_then(Value::as_array).into_iter().flatten();

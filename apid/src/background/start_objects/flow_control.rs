@@ -1,10 +1,10 @@
-//! The flow schemas and priority levels that sort requests by how much they matter.
+//! The built-in flow schemas and priority levels of API priority and fairness.
 //!
 //! # Reference
 //!
-//! Four objects are mandatory: whatever is written into them is undone. The others are suggested: the annotation
-//! `autoupdate-spec` of each says whether this server may change them. One without the annotation is the server's as long
-//! as nobody has changed its specification (generation 1); the annotation is then written accordingly.
+//! Four objects are mandatory: changes to them are reverted. The others are suggested: the annotation
+//! `autoupdate-spec` of each says whether apid may change it. An object without the annotation belongs to
+//! apid while its spec is unchanged (generation 1); apid then adds the annotation accordingly.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
@@ -14,17 +14,17 @@ use super::{Wanted, filled, same_spec};
 
 const GROUP: &str = "flowcontrol.apiserver";
 
-/// The annotation without its domain.
+/// Prefix and name of the annotation, without its domain.
 const AUTO_UPDATE: (&str, &str) = ("apf", "autoupdate-spec");
 
-/// Mandatory ones first: they are what everything else falls back to.
+/// Returns all objects; the mandatory ones come first, because they are the fallback of all others.
 pub(super) fn all(names: &Names) -> Vec<Wanted> {
     let mut all = levels(names);
     all.extend(schemas(names));
     all
 }
 
-/// Who must come through, and whether its specification is restored.
+/// Whether an object is mandatory or suggested, which decides how its spec is restored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Mandatory,
@@ -41,9 +41,9 @@ fn wanted(kind: &'static str, name: &str, origin: Origin, spec: Value, names: &N
     })
 }
 
-/// What a suggested object should be: see the file's head.
+/// Returns the state to which a suggested object is restored: see the module documentation.
 fn mend_suggested(current: &Object, wanted: &Object) -> Option<Object> {
-    // The only annotation of what is wanted is this one.
+    // The wanted object has only this annotation.
     let (key, _) = wanted.annotations().next()?;
     let ours = match current.annotation(key) {
         Some("true") => true,
@@ -91,7 +91,7 @@ fn levels(names: &Names) -> Vec<Wanted> {
     ]
 }
 
-/// A flow schema: its name, the level of its requests, its precedence, what tells its flows apart, and its one rule.
+/// A flow schema with one rule: name, priority level, matching precedence, flow distinguisher.
 struct Schema<'a> {
     name: &'a str,
     level: &'a str,
@@ -185,7 +185,7 @@ fn schemas(names: &Names) -> Vec<Wanted> {
             vec![manager.clone(), scheduler.clone(), system_account("*")],
             vec![elect(&coordination, &["leases"])],
         ),
-        // So that these writes are not taken for elections by the next schema.
+        // Must precede the next schema, which would match these writes as leader elections.
         some(
             "endpoint-controller",
             "workload-high",

@@ -1,26 +1,26 @@
-//! The objects that a server has from its start: priority classes, flow schemas and priority levels, an APIService for each
-//! group version, and the API's own Service with what belongs to it.
+//! Objects that exist from the start: priority classes, flow control, APIServices, the API's Service.
 //!
 //! # Contract
 //!
-//! [`run`] makes what is missing, all at once, and then says so. What is there and as it should be is not written again,
-//! so that a restart changes nothing. Some objects are *made once* for each start: who deletes one does without it until
-//! the next. Others are *kept*: deleted, they come back at the next look, at the latest after [`LOOK`].
+//! [`run`] creates all missing objects concurrently and then reports completion. Correct objects are not
+//! written again, so that a restart changes nothing. Some objects are *created once* per start: a deleted one
+//! stays away until the next start. Others are *kept*: a deleted one is restored at the next check, at the
+//! latest after [`LOOK`].
 //!
 //! | objects | deleted | changed |
 //! |---|---|---|
-//! | priority classes | until the next start | left alone |
+//! | priority classes | until the next start | left unchanged |
 //! | APIServices of built-in group versions | until the next start | restored at the start |
-//! | APIServices of custom kinds | come back | restored; see [`definitions`] |
-//! | mandatory flow schemas and priority levels | come back | restored |
-//! | suggested ones | come back | restored unless somebody changed them: see [`flow_control`] |
-//! | Service, ServiceCIDR, IPAddress | come back | left alone |
-//! | Endpoints, EndpointSlice | come back | restored |
+//! | APIServices of custom resource definitions | restored | restored; see [`definitions`] |
+//! | mandatory flow schemas and priority levels | restored | restored |
+//! | suggested flow schemas and priority levels | restored | restored if unchanged, see [`flow_control`] |
+//! | Service, ServiceCIDR, IPAddress | restored | left unchanged |
+//! | Endpoints, EndpointSlice | restored | restored |
 //!
 //! # Invariants
 //!
-//! INVARIANT (ordinary writes): they are written through the verbs as `system:apiserver`, so that audit and admission see
-//! them as any write.
+//! INVARIANT (ordinary writes): the objects are written through the verbs as `system:apiserver`, so that
+//! audit and admission handle them like other writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,27 +45,27 @@ mod priority_classes;
 
 pub use own_service::Published;
 
-/// How often kept objects are looked at. A look reads memory.
+/// Interval of the checks of kept objects. A check reads only memory.
 pub const LOOK: Duration = Duration::from_secs(10);
-/// After a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What to do about an object that is there: what it should be instead, if anything.
+/// Returns the state to which an existing object is restored, or None if it stays as it is.
 type Mend = fn(current: &Object, wanted: &Object) -> Option<Object>;
 
-/// An object that should be there.
+/// An object that must exist.
 struct Wanted {
-    /// Stem of its group and kind.
+    /// Stem of its group, and its kind.
     kind: (&'static str, &'static str),
-    /// With name and namespace.
+    /// The object, with name and namespace.
     object: Object,
     mend: Mend,
-    /// What its status says of it.
+    /// Condition in its status.
     condition: Option<Condition>,
 }
 
 impl Wanted {
-    /// One that is left alone once it is there.
+    /// Creates an object that is left unchanged once it exists.
     fn new(group: &'static str, kind: &'static str, object: Value) -> Self {
         let object = Object::from_value(object).unwrap_or_default();
         Wanted { kind: (group, kind), object, mend: |_, _| None, condition: None }
@@ -80,14 +80,16 @@ impl Wanted {
     }
 }
 
-/// An object of the fields that are not null.
+/// Returns an object of the fields that are not null.
 fn filled<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
     let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
     fields.map(|(field, value)| (field.to_owned(), value)).collect()
 }
 
-/// Makes the objects, calls `made`, and keeps those that are kept, until the process ends. `made` is called after one try
-/// of each: an object that cannot be made, since an admission plugin refuses it, is tried again and holds nothing up.
+/// Creates the objects, calls `made`, and restores the kept ones until the process ends.
+///
+/// `made` is called after one attempt for each object. An object that an admission plugin rejects is retried
+/// and does not delay the start.
 pub async fn run(plane: Arc<Plane>, published: Published, made: impl FnOnce() + Send) {
     let actor = Actor::apiserver(plane.clone());
     let names = &plane.names;
@@ -108,7 +110,9 @@ pub async fn run(plane: Arc<Plane>, published: Published, made: impl FnOnce() + 
     }
 }
 
-/// Looks once for each change of the collections, or of several at once, and again after a failure, until the process ends.
+/// Runs `look` after changes of the collections until the process ends.
+///
+/// Concurrent changes cause one run; a failed run is retried.
 async fn look_at_changes<F: Future<Output = Result<(), Status>> + Send>(
     collections: [&Arc<Items>; 2],
     what: &str,
@@ -127,7 +131,7 @@ async fn look_at_changes<F: Future<Output = Result<(), Status>> + Send>(
         loop {
             changed.notified().await;
             if let Err(status) = look().await {
-                tracing::warn!(reason = %status, "{what} could not be written");
+                tracing::warn!(reason = %status, "updating {what} failed; retrying");
                 tokio::time::sleep(RETRY).await;
                 changed.notify_one();
             }
@@ -136,14 +140,14 @@ async fn look_at_changes<F: Future<Output = Result<(), Status>> + Send>(
     tokio::join!(join_all(followed), looks);
 }
 
-/// Sees to each object; gives those back that could not be made.
+/// Ensures each object; returns those that failed.
 async fn ensure_all<'a>(actor: &Actor, wanted: impl IntoIterator<Item = &'a Wanted>) -> Vec<&'a Wanted> {
     let each = wanted.into_iter().map(async |wanted| (wanted, ensure(actor, wanted).await));
     let mut failed = Vec::new();
     for (wanted, result) in join_all(each).await {
         if let Err(status) = result {
             let (kind, name) = (wanted.kind.1, wanted.object.name());
-            tracing::warn!(kind, name, reason = %status, "an object of the start could not be made");
+            tracing::warn!(kind, name, reason = %status, "creating a start object failed; retrying");
             failed.push(wanted);
         }
     }
@@ -163,7 +167,7 @@ async fn ensure(actor: &Actor, wanted: &Wanted) -> Result<(), Status> {
         },
         None => match actor.create(Target { name: "", ..target }, wanted.object.clone()).await {
             Ok(written) => written.object.object()?,
-            // By somebody else meanwhile: as it is at the next look.
+            // Another client created the object meanwhile; the next check handles it.
             Err(status) if status.reason == Reason::AlreadyExists => return Ok(()),
             Err(status) => return Err(status),
         },
@@ -179,12 +183,12 @@ fn collection<'a>(plane: &'a Plane, (group, kind): (&str, &str)) -> Result<&'a C
     stored::of_kind(plane, group, kind)
 }
 
-/// All objects of a kind, as the cache has them.
+/// Returns all objects of a kind from the watch cache.
 async fn objects(collection: &Collection) -> Result<Vec<Object>, Status> {
     stored::objects(collection, &collection.resource.key_prefix).await
 }
 
-/// An object as the cache has it.
+/// Returns an object from the watch cache.
 async fn current(collection: &Collection, namespace: &str, name: &str) -> Result<Option<Object>, Status> {
     let (item, _) =
         collection.items.get(&collection.resource.key(namespace, name)).await.map_err(stored::unavailable)?;
@@ -193,12 +197,12 @@ async fn current(collection: &Collection, namespace: &str, name: &str) -> Result
     entry.object(item.revision()).map(Some).map_err(Status::internal)
 }
 
-/// The current object with the specification that is wanted, unless it has it.
+/// Returns the current object with the wanted spec, or None if it has it already.
 fn same_spec(current: &Object, wanted: &Object) -> Option<Object> {
     same_fields(current, wanted, &["spec"])
 }
 
-/// The current object with these fields of the one that is wanted, unless it has them.
+/// Returns the current object with these fields of the wanted one, or None if it has them already.
 fn same_fields(current: &Object, wanted: &Object, fields: &[&str]) -> Option<Object> {
     if fields.iter().all(|field| current.get(field) == wanted.get(field)) {
         return None;

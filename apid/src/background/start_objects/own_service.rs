@@ -1,4 +1,4 @@
-//! The API's own Service, as programs in pods look for it: its address, what is behind it, and the range it comes from.
+//! The API's own Service with its endpoints and ServiceCIDR, with which pods find the API server.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -13,20 +13,22 @@ use crate::config::ServiceRange;
 const PORT: u16 = 443;
 const DEFAULT: &str = "default";
 
-/// Where others reach this server.
+/// The address under which clients reach this server.
 #[derive(Clone, Debug)]
 pub struct Published {
-    /// Its address. None when it has none but the loopback: then the Service has nothing behind it.
+    /// The address; None if the server has only the loopback address, so that the Service has no endpoints.
     pub address: Option<IpAddr>,
-    /// Its port.
+    /// The port.
     pub port: u16,
-    /// The addresses of services, the first family first.
+    /// The IP ranges of Services; the first one is that of the primary family.
     pub ranges: Vec<ServiceRange>,
 }
 
 impl Published {
-    /// `asked` is what the command line says; without it, the address that the server is bound to, or that of the host's
-    /// way out when it is bound to all or to the loopback.
+    /// Selects the published address.
+    ///
+    /// `asked` is the address of the command line. Without it, apid publishes the bound address, or that of
+    /// the default route if the server is bound to all addresses or to the loopback.
     pub fn new(asked: Option<IpAddr>, bound: SocketAddr, ranges: Vec<ServiceRange>) -> Self {
         let is_general = |ip: &IpAddr| ip.is_unspecified() || ip.is_loopback();
         let address = asked.or_else(|| match bound.ip() {
@@ -37,14 +39,14 @@ impl Published {
     }
 }
 
-/// The host's address on its way out. A datagram socket that is only connected sends nothing.
+/// Returns the source address of the default route. Connecting a datagram socket sends no packet.
 fn way_out() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// All of them, as they are kept.
+/// Returns all objects of the Service.
 pub(super) fn all(published: &Published, names: &Names) -> Vec<Wanted> {
     let Some(range) = published.ranges.first() else { return Vec::new() };
     let name = names.api_service;

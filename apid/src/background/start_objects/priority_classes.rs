@@ -1,13 +1,13 @@
-//! The two priority classes of what keeps a cluster going.
+//! The two built-in priority classes of critical system pods.
 
 use serde_json::json;
 
 use super::Wanted;
 
-/// What no class of users reaches.
+/// Above the maximum value of user-defined priority classes.
 const CRITICAL: i64 = 2_000_000_000;
 
-/// Both, as they are made.
+/// Returns both priority classes.
 pub(super) fn all() -> Vec<Wanted> {
     let class = |name: &str, value: i64, description: &str| {
         Wanted::new(

@@ -1,8 +1,9 @@
-//! The Protobuf messages of an OpenAPI 2 document, as far as it uses them.
+//! Protobuf messages of an OpenAPI 2 document, limited to the used fields.
 //!
 //! # Reference
 //!
-//! Field numbers of the package `openapi.v2`, file `OpenAPIv2.proto` of gnostic. Maps are lists of named values.
+//! Field numbers of the package `openapi.v2`, file `OpenAPIv2.proto` of gnostic. Maps are lists of named
+//! values.
 
 use prost::{Message, Oneof};
 
@@ -204,7 +205,7 @@ pub(super) struct NamedResponseValue {
     pub(super) value: Option<ResponseValue>,
 }
 
-/// The one form of a response that is used: no reference.
+/// A response. The alternative, a reference, is not used.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ResponseValue {
     #[prost(message, optional, tag = "1")]
@@ -219,7 +220,7 @@ pub(super) struct Response {
     pub(super) schema: Option<SchemaItem>,
 }
 
-/// The one form of a response's schema that is used: not of a file.
+/// The schema of a response. The alternative, a file, is not used.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct SchemaItem {
     #[prost(message, optional, tag = "1")]
@@ -264,7 +265,7 @@ pub(super) struct Schema {
     pub(super) vendor_extension: Vec<NamedAny>,
 }
 
-/// The one form of additional properties that is used: a schema.
+/// Schema of additional properties. The alternative, a boolean, is not used.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct AdditionalProperties {
     #[prost(message, optional, boxed, tag = "1")]
@@ -312,7 +313,7 @@ pub(super) struct NamedSecurityDefinition {
     pub(super) value: Option<SecurityDefinition>,
 }
 
-/// The one form of a definition that is used: a header.
+/// A security definition as an API key in a header; the other forms are not used.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct SecurityDefinition {
     #[prost(message, optional, tag = "2")]

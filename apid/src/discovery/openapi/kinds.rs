@@ -1,9 +1,9 @@
-//! Which types are which kinds, under the names of the preset.
+//! Mapping of schema types to kinds, with the names of the preset.
 //!
 //! # Invariants
 //!
-//! INVARIANT (a kind once): no two types are of one group, version and kind, as clients that look up a type by its kind
-//! refuse documents in which there are two.
+//! INVARIANT (unique kinds): at most one type has a given group, version and kind, because clients reject
+//! documents with two.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::types::WATCH_EVENT;
 
-/// A kind as extensions name it.
+/// A kind, as in OpenAPI extensions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupVersionKind {
     pub(super) group: String,
@@ -32,14 +32,14 @@ impl GroupVersionKind {
     }
 }
 
-/// The kinds of types.
+/// The kinds of schema types.
 pub(super) struct Kinds {
     by_type: BTreeMap<String, BTreeSet<GroupVersionKind>>,
     nothing: BTreeSet<GroupVersionKind>,
 }
 
 impl Kinds {
-    /// All that a registry serves, and those that all groups share.
+    /// Collects the kinds of a registry, and those that all groups share.
     pub(super) fn new(registry: &Registry, names: &Names) -> Self {
         let mut kinds = Kinds { by_type: BTreeMap::new(), nothing: BTreeSet::new() };
         kinds.add("meta/v1.Status", GroupVersionKind::new("", "v1", "Status"));
@@ -73,12 +73,12 @@ impl Kinds {
         self.by_type.entry(type_name.to_owned()).or_default().insert(kind);
     }
 
-    /// The kinds of a type, ordered.
+    /// Returns the kinds of a type, sorted.
     pub(super) fn of_type(&self, type_name: &str) -> &BTreeSet<GroupVersionKind> {
         self.by_type.get(type_name).unwrap_or(&self.nothing)
     }
 
-    /// What can be said of a type that is a kind.
+    /// Returns the description of a type that is a kind.
     pub(super) fn describe(&self, type_name: &str) -> Option<String> {
         let kind = self.of_type(type_name).first()?;
         let place = if kind.group.is_empty() {
@@ -87,9 +87,9 @@ impl Kinds {
             format!("{}/{}", kind.group, kind.version)
         };
         Some(match kind.kind.as_str() {
-            "DeleteOptions" => "How an object is to be deleted.".to_owned(),
-            "WatchEvent" => "A change of an object that is watched.".to_owned(),
-            "Status" => "What became of a request that is not answered with an object.".to_owned(),
+            "DeleteOptions" => "Options of a delete.".to_owned(),
+            "WatchEvent" => "An event of a watch.".to_owned(),
+            "Status" => "Result of a request that does not return an object.".to_owned(),
             name => match name.strip_suffix("List") {
                 Some(item) => format!("A list of {item} objects of {place}."),
                 None => format!("{name} of {place}."),
@@ -98,7 +98,9 @@ impl Kinds {
     }
 }
 
-/// The type of a kind in one of its versions: the stored one's, in the package of that version if there is one.
+/// Returns the type of a kind in a version.
+///
+/// This is the type in the package of that version, or the stored type if there is none.
 pub(super) fn type_of(kind: &Kind, version: &str) -> String {
     let own = kind.schema.split_once('/').and_then(|(package, rest)| {
         let (_, name) = rest.split_once('.')?;
@@ -107,7 +109,7 @@ pub(super) fn type_of(kind: &Kind, version: &str) -> String {
     own.filter(|name| Schema::of(name).is_some()).unwrap_or_else(|| kind.schema.to_owned())
 }
 
-/// Type and kind of the bodies of a subresource.
+/// Returns type and kind of the body of a subresource.
 pub(super) fn of_subresource(
     resource: &Resource,
     version: &str,

@@ -1,18 +1,21 @@
-//! OpenAPI: what every kind looks like and what can be done at every path, for clients that check, explain and merge.
+//! OpenAPI documents: schemas of all kinds and operations of all paths.
+//!
+//! Clients use them to validate, explain and merge objects.
 //!
 //! # Contract
 //!
-//! [`OpenApi`] answers `/openapi/v3`, its document for each group version, and `/openapi/v2` as JSON and as Protobuf. All is
-//! derived from the registry and the table of facts. Nothing is made before it is asked for; then it is kept compressed.
-//! Making takes a part of a second of work: callers run it where blocking is allowed.
+//! [`OpenApi`] returns `/openapi/v3`, its document for each group version, and `/openapi/v2` as JSON and as
+//! Protobuf. All content is derived from the registry and the schema facts. Documents are built on first use
+//! and then kept compressed. Building takes a fraction of a second of CPU time, so callers must run it where
+//! blocking is allowed.
 //!
 //! # Invariants
 //!
-//! INVARIANT (words of our own): descriptions are made from facts.
+//! INVARIANT (own descriptions): descriptions are generated from facts, not copied from the reference.
 //!
 //! # Reference
 //!
-//! Requirements D-EP-47 and D-META-38; OpenAPI 2.0 and 3.0.0. Extensions carry the preset's prefix.
+//! Requirements D-EP-47 and D-META-38; OpenAPI 2.0 and 3.0.0. Extensions carry the prefix of the preset.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -49,13 +52,13 @@ pub struct OpenApi {
     v3: OnceLock<Result<V3, String>>,
 }
 
-/// Version 3: its index, and the documents by `api/v1` or `apis/<group>/<version>`.
+/// OpenAPI 3: the index, and the documents by `api/v1` or `apis/<group>/<version>`.
 struct V3 {
     index: Packed,
     documents: BTreeMap<String, Packed>,
 }
 
-/// A group version and its resources, in the registry's order.
+/// A group version and its resources, in the order of the registry.
 struct GroupVersion {
     /// `api/v1`, `apis/<group>/<version>`
     path: String,
@@ -63,7 +66,7 @@ struct GroupVersion {
     resources: Vec<Arc<Resource>>,
 }
 
-/// Which OpenAPI version a document is of.
+/// The OpenAPI version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dialect {
     V2,
@@ -71,7 +74,7 @@ enum Dialect {
 }
 
 impl Dialect {
-    /// Where definitions stand.
+    /// Returns the reference prefix of definitions.
     fn definitions(self) -> &'static str {
         match self {
             Dialect::V2 => "#/definitions/",
@@ -81,7 +84,7 @@ impl Dialect {
 }
 
 impl OpenApi {
-    /// Over a registry. Makes nothing.
+    /// Creates the documents of a registry; each is built on first use.
     pub fn new(registry: Arc<Registry>, names: Arc<Names>) -> Self {
         OpenApi {
             registry,
@@ -93,43 +96,44 @@ impl OpenApi {
         }
     }
 
-    /// The document of version 2 as JSON.
+    /// Returns the OpenAPI 2 document as JSON.
     ///
     /// # Errors
     ///
-    /// It could not be made; says why.
+    /// The document could not be built, with the reason.
     pub fn v2(&self) -> Result<Packed, String> {
         self.v2.get_or_init(|| v2::json(self).map_err(|error| error.to_string())).clone()
     }
 
-    /// The document of version 2 as Protobuf.
+    /// Returns the OpenAPI 2 document as Protobuf.
     ///
     /// # Errors
     ///
-    /// It could not be made; says why.
+    /// The document could not be built, with the reason.
     pub fn v2_protobuf(&self) -> Result<Packed, String> {
         self.v2_protobuf.get_or_init(|| v2::protobuf(self).map_err(|error| error.to_string())).clone()
     }
 
-    /// The index of version 3: the paths of its documents, with their hashes.
+    /// Returns the index of OpenAPI 3: the paths of the documents with their hashes.
     ///
     /// # Errors
     ///
-    /// It could not be made; says why.
+    /// The document could not be built, with the reason.
     pub fn v3_index(&self) -> Result<Packed, String> {
         Ok(self.v3()?.index.clone())
     }
 
-    /// The document of a group version, given as `api/v1` or `apis/<group>/<version>`. None when it is not served.
+    /// Returns the document of a group version, such as `api/v1` or `apis/<group>/<version>`. None if it is
+    /// not served.
     ///
     /// # Errors
     ///
-    /// It could not be made; says why.
+    /// The document could not be built, with the reason.
     pub fn v3_document(&self, path: &str) -> Result<Option<Packed>, String> {
         Ok(self.v3()?.documents.get(path).cloned())
     }
 
-    /// Where the document of a group version with this hash is served.
+    /// Returns the URL of the document of a group version with this hash.
     pub fn v3_location(path: &str, hash: &str) -> String {
         format!("/openapi/v3/{path}?hash={hash}")
     }
@@ -191,12 +195,12 @@ fn pack(document: &Value) -> io::Result<Packed> {
     packer.finish()
 }
 
-/// How clients say who they are.
+/// Returns the security scheme: a bearer token.
 fn security_scheme() -> Value {
     json!({"type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer token"})
 }
 
-/// The extensions of an operation.
+/// Adds the extensions of an operation.
 fn extensions(operation: &operations::Operation, names: &Names, value: &mut Map<String, Value>) {
     if operation.deprecated {
         value.insert("deprecated".into(), true.into());
@@ -206,7 +210,7 @@ fn extensions(operation: &operations::Operation, names: &Names, value: &mut Map<
     value.insert(format!("{prefix}group-version-kind"), operation.kind.to_value());
 }
 
-/// What a code means.
+/// Returns the reason phrase of a status code.
 fn reason(code: u16) -> &'static str {
     match code {
         200 => "OK",

@@ -1,8 +1,9 @@
-//! The paths of a group version and what can be done at each.
+//! The paths of a group version and their operations.
 //!
 //! # Contract
 //!
-//! [`paths`] derives from the registry alone what is served: verbs, bodies, answers, parameters. The two dialects write it.
+//! [`paths`] derives verbs, bodies, responses and parameters from the registry alone. The modules of the two
+//! OpenAPI versions write them.
 
 use apimachinery::names::Names;
 use kinds::{Resource, Subresource, Verb};
@@ -14,32 +15,32 @@ use super::types::{PATCH, WATCH_EVENT};
 /// A path with its operations.
 pub(super) struct Path {
     pub(super) path: String,
-    /// Of all its operations.
+    /// Parameters common to all operations.
     pub(super) parameters: Vec<Parameter>,
     pub(super) operations: Vec<Operation>,
 }
 
-/// What a request at a path does.
+/// An operation of a path.
 pub(super) struct Operation {
     /// HTTP method, lower case.
     pub(super) method: &'static str,
-    /// What it does, as the extension `action` says.
+    /// The value of the extension `action`.
     pub(super) action: &'static str,
     pub(super) id: String,
     pub(super) description: String,
-    /// Names of general query parameters.
+    /// Names of its general query parameters.
     pub(super) general: &'static [&'static str],
-    /// Its own query parameters.
+    /// Specific query parameters.
     pub(super) own: Vec<Parameter>,
-    /// Type of the body, and whether there must be one.
+    /// Type of the body, and whether the body is required.
     pub(super) body: Option<(String, bool)>,
     /// Media types of the body; empty for any.
     pub(super) consumes: &'static [&'static str],
-    /// Media types of the answer.
+    /// Media types of the response.
     pub(super) produces: Vec<String>,
-    /// Codes of success.
+    /// Success codes.
     pub(super) codes: &'static [u16],
-    /// Type of the answer; None for text.
+    /// Type of the response; None for text.
     pub(super) answer: Option<String>,
     pub(super) kind: GroupVersionKind,
     pub(super) deprecated: bool,
@@ -58,7 +59,7 @@ fn owned(media_types: &[&str]) -> Vec<String> {
     media_types.iter().map(|media_type| (*media_type).to_owned()).collect()
 }
 
-/// All types that operations refer to.
+/// Returns all types that operations refer to.
 pub(super) fn types<'p>(paths: impl IntoIterator<Item = &'p Path>) -> impl Iterator<Item = &'p str> {
     let operations = paths.into_iter().flat_map(|path| &path.operations);
     operations.flat_map(|operation| {
@@ -67,7 +68,7 @@ pub(super) fn types<'p>(paths: impl IntoIterator<Item = &'p Path>) -> impl Itera
     })
 }
 
-/// The paths of a resource in one of its versions.
+/// Returns the paths of a resource in one of its versions.
 pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Path> {
     let group = &resource.group_resource.group;
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
@@ -101,7 +102,7 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
         paths.push(main.path(format!("{watched}/{{name}}"), true, vec![main.watch("", main.scope, "")]));
     }
     if resource.kind.namespaced && verbs(&Verb::List) {
-        // Across all namespaces.
+        // Operations across all namespaces.
         let list = main.operation("get", "list", "List", "ForAllNamespaces", parameters::READ_MANY);
         let list = Operation { id: main.operation_id("list", "", "ForAllNamespaces"), ..main.listing(list) };
         paths.push(Path { path: format!("{root}/{plural}"), parameters: pretty(), operations: vec![list] });
@@ -118,7 +119,7 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
     paths
 }
 
-/// `core_v1`, `rbacAuthorization_v1`: the tag of all operations of a group version.
+/// Returns the tag of all operations of a group version: `core_v1`, `rbacAuthorization_v1`.
 pub(super) fn tag(resource: &Resource, version: &str) -> String {
     format!("{}_{version}", tag_group(resource))
 }
@@ -130,7 +131,7 @@ fn tag_group(resource: &Resource) -> String {
     words.fold(first, |tag, word| tag + &camel(word))
 }
 
-/// `CoreV1` of `core_v1`.
+/// Converts `core_v1` to `CoreV1`.
 fn camel(words: &str) -> String {
     words
         .split('_')
@@ -152,7 +153,7 @@ struct Main<'a> {
     resource: &'a Resource,
     type_name: String,
     kind: GroupVersionKind,
-    /// `CoreV1`
+    /// Prefix of operation ids, such as `CoreV1`.
     id: String,
     scope: &'static str,
     /// The Protobuf media type.
@@ -176,7 +177,7 @@ impl Main<'_> {
         format!("{action}{}{scope}{}{suffix}", self.id, self.resource.kind.kind)
     }
 
-    /// An operation on the kind itself that is answered with it.
+    /// Builds an operation whose response is an object of the kind.
     fn operation(
         &self,
         method: &'static str,
@@ -209,12 +210,12 @@ impl Main<'_> {
         }
     }
 
-    /// Media types of objects.
+    /// Returns the media types of objects.
     fn documents(&self) -> Vec<String> {
         owned(&["application/json", "application/yaml", self.protobuf])
     }
 
-    /// Those of what may be watched, too.
+    /// Returns the media types of objects and of watch streams.
     fn documents_and_streams(&self) -> Vec<String> {
         let streams =
             ["application/json", self.protobuf].map(|media_type| format!("{media_type};stream=watch"));
@@ -289,7 +290,7 @@ impl Main<'_> {
         }
     }
 
-    /// The older paths of watches.
+    /// Builds an operation of the deprecated watch paths.
     fn watch(&self, many: &str, scope: &str, suffix: &str) -> Operation {
         let action = if many.is_empty() { "watch" } else { "watchlist" };
         Operation {
@@ -320,7 +321,7 @@ impl Main<'_> {
                 methods.map(|method| self.connect(method, suffix, &kind, &own)).collect()
             };
             paths.push(self.path(path.clone(), true, connect(&suffix)));
-            // What passes requests on has a path behind its own.
+            // A proxy subresource also has paths below its own.
             if own.iter().any(|parameter| parameter.name == "path") {
                 let mut deeper =
                     self.path(format!("{path}/{{path}}"), true, connect(&format!("{suffix}WithPath")));
@@ -339,7 +340,7 @@ impl Main<'_> {
                 ..self.operation(method, action, subresource.name, &suffix, general)
             };
             Some(match verb {
-                // Only read, and without a schema of its own: text.
+                // A read-only subresource without a kind of its own returns text.
                 Verb::Get if subresource.verbs == [Verb::Get] && subresource.kind == self.kind.kind => {
                     Operation {
                         answer: None,
@@ -384,7 +385,7 @@ impl Main<'_> {
     }
 }
 
-/// The HTTP method of a verb of a subresource that connects.
+/// Returns the HTTP method of a verb of a connect subresource.
 fn connect_method(verb: Verb) -> Option<&'static str> {
     Some(match verb {
         Verb::Create => "post",

@@ -1,8 +1,9 @@
-//! Documents as they are kept: compressed, with a hash.
+//! OpenAPI documents in memory: compressed, with a hash.
 //!
 //! # Concurrency
 //!
-//! The lock of the unpacked document is held while it is unpacked: readers that come meanwhile wait and share it.
+//! The lock of the decompressed document is held during decompression: concurrent readers wait and share the
+//! result.
 
 use std::io::{self, Read as _, Write};
 use std::sync::{Arc, Weak};
@@ -14,21 +15,21 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use parking_lot::Mutex;
 
-/// A document. Cheap to copy.
+/// A compressed document. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Packed {
     gzip: Bytes,
     size: usize,
     hash: String,
-    /// The document itself, as long as an answer with it is being sent.
+    /// The decompressed document, while a response refers to it.
     plain: Arc<Mutex<Weak<Plain>>>,
 }
 
-/// An unpacked document.
+/// A decompressed document.
 #[derive(Debug)]
 struct Plain(Vec<u8>);
 
-/// A part in an unpacked document.
+/// Owner of the `Bytes` of a decompressed document.
 struct PlainOwner(Arc<Plain>);
 
 impl AsRef<[u8]> for PlainOwner {
@@ -46,16 +47,16 @@ impl PartialEq for Packed {
 impl Eq for Packed {}
 
 impl Packed {
-    /// Compressed, as `Content-Encoding: gzip` has it.
+    /// Returns the compressed document, for `Content-Encoding: gzip`.
     pub fn gzip(&self) -> Bytes {
         self.gzip.clone()
     }
 
-    /// The document itself: one buffer for all who hold it, freed by the last. The first unpacks it.
+    /// Returns the decompressed document: one buffer that all readers share and the last one frees.
     ///
     /// # Errors
     ///
-    /// None in practice: what was compressed here can be read.
+    /// None in practice: apid itself compressed the input.
     pub fn plain(&self) -> io::Result<Bytes> {
         let mut held = self.plain.lock();
         let plain = match held.upgrade() {
@@ -71,19 +72,19 @@ impl Packed {
         Ok(Bytes::from_owner(PlainOwner(plain)))
     }
 
-    /// The document itself, if it is unpacked now.
+    /// Returns the decompressed document if a reader holds it now.
     pub fn unpacked(&self) -> Option<Bytes> {
         let plain = self.plain.try_lock()?.upgrade()?;
         Some(Bytes::from_owner(PlainOwner(plain)))
     }
 
-    /// Upper-case hex; changes with the content.
+    /// Returns the hash of the content in upper-case hexadecimal digits.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 }
 
-/// Takes a document piece by piece, so that it never stands in memory as a whole.
+/// Writer that compresses a document chunk by chunk, so that the whole document is never in memory.
 pub(super) struct Packer {
     encoder: GzEncoder<Vec<u8>>,
     digest: digest::Context,

@@ -5,14 +5,14 @@ use serde_json::{Map, Value, json};
 
 use super::Dialect;
 
-/// Where a parameter stands.
+/// Location of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Path,
     Query,
 }
 
-/// One parameter.
+/// A parameter of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct Parameter {
 }
 
 impl Parameter {
-    /// In the words of a dialect.
+    /// Returns the parameter in the syntax of an OpenAPI version.
     pub(super) fn to_value(&self, dialect: Dialect) -> Value {
         let mut value = Map::new();
         value.insert("name".into(), self.name.into());
@@ -42,65 +42,61 @@ impl Parameter {
     }
 }
 
-/// `{name}` of a kind.
+/// Returns the path parameter `{name}` of a kind.
 pub(super) fn name(kind: &str) -> Parameter {
     path("name", format!("Name of the {kind}."))
 }
 
-/// `{namespace}`
+/// Returns the path parameter `{namespace}`.
 pub(super) fn namespace() -> Parameter {
-    path("namespace", "Namespace of the objects.".to_owned())
+    path("namespace", "Namespace of the object.".to_owned())
 }
 
-/// `{path}`, the rest of a path that is passed on.
+/// Returns the path parameter `{path}`, the rest of a proxied path.
 pub(super) fn rest() -> Parameter {
-    path("path", "Path of the request that is passed on.".to_owned())
+    path("path", "Path of the proxied request.".to_owned())
 }
 
 fn path(name: &'static str, description: String) -> Parameter {
     Parameter { name, place: Place::Path, ty: "string", description }
 }
 
-/// Query parameters that mean the same wherever they stand: name, type, description.
+/// General query parameters with the same meaning in all operations: name, type, description.
 const GENERAL: [(&str, &str, &str); 19] = [
-    ("allowWatchBookmarks", "boolean", "Whether a watch may send events that only tell how far it is."),
-    ("continue", "string", "Where a list goes on: the value that its last page gave."),
-    ("dryRun", "string", "`All`: everything is done but storing."),
-    ("fieldManager", "string", "Who owns the fields that the request sets."),
-    ("fieldSelector", "string", "Only objects whose fields have these values."),
+    ("allowWatchBookmarks", "boolean", "Whether a watch sends bookmark events."),
+    ("continue", "string", "Continue token of the previous chunk of a list."),
+    ("dryRun", "string", "`All` runs all stages of the request except storing the result."),
+    ("fieldManager", "string", "Name of the manager of the fields that the request sets."),
+    ("fieldSelector", "string", "Field selector of the returned objects."),
     (
         "fieldValidation",
         "string",
-        "What becomes of unknown and of repeated fields: `Ignore` drops them, `Warn` drops them and warns, `Strict` refuses the request.",
+        "Handling of unknown and duplicate fields: `Ignore` drops them, `Warn` drops them and warns, `Strict` rejects the request.",
     ),
-    ("force", "boolean", "Whether an apply takes fields from other owners."),
-    ("gracePeriodSeconds", "integer", "How long an object has to end, in seconds; 0 deletes at once."),
+    ("force", "boolean", "Whether an apply takes ownership of conflicting fields."),
+    ("gracePeriodSeconds", "integer", "Grace period of the deletion in seconds; 0 deletes at once."),
     (
         "ignoreStoreReadErrorWithClusterBreakingPotential",
         "boolean",
-        "Whether an object that cannot be read from the store is removed all the same.",
+        "Whether an object that cannot be decoded is deleted without its finalizers and preconditions.",
     ),
-    ("labelSelector", "string", "Only objects with these labels."),
-    ("limit", "integer", "Objects of a page, at most."),
+    ("labelSelector", "string", "Label selector of the returned objects."),
+    ("limit", "integer", "Maximum number of objects in a response."),
     (
         "orphanDependents",
         "boolean",
-        "Whether objects that this one owns stay. An older form of `propagationPolicy`.",
+        "Deprecated form of `propagationPolicy`: whether dependents are orphaned.",
     ),
-    ("pretty", "string", "`true`: the answer is indented."),
-    (
-        "propagationPolicy",
-        "string",
-        "What becomes of the objects that this one owns: `Orphan`, `Background` or `Foreground`.",
-    ),
-    ("resourceVersion", "string", "The version that is read, or from which on changes are sent."),
-    ("resourceVersionMatch", "string", "How `resourceVersion` is meant: `Exact` or `NotOlderThan`."),
-    ("sendInitialEvents", "boolean", "Whether a watch first sends what there is."),
-    ("timeoutSeconds", "integer", "After how many seconds a list or watch ends."),
-    ("watch", "boolean", "Changes are sent as they come, in place of a list."),
+    ("pretty", "string", "`true` indents the response."),
+    ("propagationPolicy", "string", "Deletion of dependents: `Orphan`, `Background` or `Foreground`."),
+    ("resourceVersion", "string", "The version to read, or from which a watch starts."),
+    ("resourceVersionMatch", "string", "Constraint on `resourceVersion`: `Exact` or `NotOlderThan`."),
+    ("sendInitialEvents", "boolean", "Whether a watch first sends the existing objects."),
+    ("timeoutSeconds", "integer", "Timeout of a list or watch in seconds."),
+    ("watch", "boolean", "Watch for changes instead of returning a list."),
 ];
 
-/// The general parameters of a list or watch.
+/// General parameters of a list or watch.
 pub(super) const READ_MANY: &[&str] = &[
     "allowWatchBookmarks",
     "continue",
@@ -113,11 +109,11 @@ pub(super) const READ_MANY: &[&str] = &[
     "timeoutSeconds",
     "watch",
 ];
-/// Those of a create or update.
+/// General parameters of a create or update.
 pub(super) const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
-/// Those of a patch.
+/// General parameters of a patch.
 pub(super) const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
-/// Those of a delete.
+/// General parameters of a delete.
 pub(super) const DELETE: &[&str] = &[
     "dryRun",
     "gracePeriodSeconds",
@@ -125,7 +121,7 @@ pub(super) const DELETE: &[&str] = &[
     "orphanDependents",
     "propagationPolicy",
 ];
-/// Those of deleting a collection.
+/// General parameters of a deletecollection.
 pub(super) const DELETE_MANY: &[&str] = &[
     "continue",
     "dryRun",
@@ -142,7 +138,7 @@ pub(super) const DELETE_MANY: &[&str] = &[
     "timeoutSeconds",
 ];
 
-/// All general parameters.
+/// Returns all general parameters.
 pub(super) fn all_general() -> impl Iterator<Item = Parameter> {
     GENERAL.into_iter().map(|(name, ty, description)| Parameter {
         name,
@@ -152,12 +148,12 @@ pub(super) fn all_general() -> impl Iterator<Item = Parameter> {
     })
 }
 
-/// A general parameter by its name.
+/// Returns a general parameter by name.
 pub(super) fn general(name: &str) -> Option<Parameter> {
     all_general().find(|parameter| parameter.name == name)
 }
 
-/// The query parameters that stand for the fields of an options type. Empty when there is no such type.
+/// Returns the query parameters for the fields of an options type; none for an unknown type.
 pub(super) fn of_options(type_name: &str) -> Vec<Parameter> {
     let fields = facts::fields(type_name).unwrap_or_default();
     let parameters = fields.into_iter().filter(|field| !matches!(field.name, "kind" | "apiVersion"));
@@ -166,7 +162,7 @@ pub(super) fn of_options(type_name: &str) -> Vec<Parameter> {
             let ty = match field.shape.target() {
                 Shape::Bool => "boolean",
                 Shape::Int32 | Shape::Int64 => "integer",
-                // A list is given by repeating the parameter.
+                // A list is sent by repeating the parameter.
                 Shape::List(of) if matches!(**of, Shape::Int32 | Shape::Int64) => "integer",
                 _ => "string",
             };

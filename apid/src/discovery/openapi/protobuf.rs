@@ -1,8 +1,8 @@
-//! Parts of an OpenAPI 2 document as Protobuf messages, made from their JSON.
+//! Conversion of OpenAPI 2 JSON to Protobuf messages.
 //!
 //! # Invariants
 //!
-//! INVARIANT (the same document): whatever the JSON holds is in the message; a test reads it back.
+//! INVARIANT (equal documents): the message contains everything in the JSON; a test converts it back.
 
 use serde_json::{Map, Value};
 
@@ -155,13 +155,13 @@ fn schema(value: &Value) -> Schema {
     }
 }
 
-/// The members that begin with `x-`.
+/// Returns the members whose names start with `x-`.
 fn extensions(value: &Value) -> Vec<NamedAny> {
     let members = members(value).filter(|(name, _)| name.starts_with("x-"));
     members.map(|(name, value)| NamedAny { name: name.clone(), value: Some(any(value)) }).collect()
 }
 
-/// JSON is YAML.
+/// Encodes a value as YAML; JSON is valid YAML.
 fn any(value: &Value) -> Any {
     Any { yaml: format!("{value}\n") }
 }

@@ -1,4 +1,4 @@
-//! The documents against the registry and the facts.
+//! Tests of the OpenAPI documents against the registry and the schema facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,14 +18,14 @@ fn read(packed: &Packed) -> Value {
     serde_json::from_slice(&packed.plain().unwrap()).unwrap()
 }
 
-/// All documents of version 3 by their path.
+/// Returns all OpenAPI 3 documents by path.
 fn v3(api: &OpenApi) -> BTreeMap<String, Value> {
     let index = read(&api.v3_index().unwrap());
     let paths = index["paths"].as_object().unwrap().keys();
     paths.map(|path| (path.clone(), read(&api.v3_document(path).unwrap().unwrap()))).collect()
 }
 
-/// Every `$ref` of a document.
+/// Collects every `$ref` of a document.
 fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
     match value {
         Value::Object(map) => {
@@ -37,7 +37,7 @@ fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// That references resolve, kinds are told once, and paths' parameters are those in their braces.
+/// Checks that references resolve, kinds are unique, and path parameters match their placeholders.
 fn check(document: &Value, definitions: &str, prefix: &str) {
     let mut found = BTreeSet::new();
     references(document, &mut found);
@@ -64,7 +64,7 @@ fn check(document: &Value, definitions: &str, prefix: &str) {
             let kind = &operation[format!("{prefix}group-version-kind")];
             assert!(kind["kind"].is_string() && kind["group"].is_string(), "{method} {path}");
             let id = operation["operationId"].as_str().unwrap();
-            assert!(ids.insert(id.to_owned()), "{id} twice");
+            assert!(ids.insert(id.to_owned()), "duplicate operationId {id}");
         }
     }
 }
@@ -101,7 +101,7 @@ fn version_3_is_whole_in_both_presets() {
             let text = format!("{documents:?}").to_lowercase();
             for word in ["kube", "k8s"] {
                 let at = text.find(word).map(|i| &text[i.saturating_sub(60)..i + 30]);
-                // Names of fields and values are the API's.
+                // The names of fields and values are those of the API.
                 assert!(
                     at.is_none_or(|at| at.contains("kubelet")
                         || at.contains("kube-proxy")
@@ -144,7 +144,11 @@ fn verbs_and_parameters_of_a_kind() {
     );
     assert!(core["/api/v1/namespaces/{name}"].is_object());
     let namespaces = methods("/api/v1/namespaces");
-    assert_eq!(namespaces, [pair("get", "list"), pair("post", "post")], "no collection is deleted");
+    assert_eq!(
+        namespaces,
+        [pair("get", "list"), pair("post", "post")],
+        "namespaces have no deletecollection"
+    );
     let media_types = |path: &str| -> Vec<String> {
         let content = core[path]["get"]["responses"]["200"]["content"].as_object().unwrap();
         content.keys().map(|name| name.replace("application/", "")).collect()
@@ -230,7 +234,7 @@ fn schemas_of_version_3_tell_the_facts() {
     let options =
         schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]["x-kubernetes-group-version-kind"]
             .as_array();
-    assert!(options.unwrap().len() > 10, "of every group version");
+    assert!(options.unwrap().len() > 10, "DeleteOptions is a kind of every group version");
 }
 
 #[test]
@@ -265,7 +269,7 @@ fn schemas_of_version_2_tell_what_merges() {
         json!({
             "type": "array",
             "items": {"$ref": "#/definitions/io.k8s.api.core.v1.EnvVar"},
-            "description": "Entries are told apart by `name` and have owners of their own.",
+            "description": "Map list with the key `name`; fields of each entry have their own managers.",
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["name"],
             "x-kubernetes-patch-strategy": "merge",

@@ -1,4 +1,4 @@
-//! Types as schemas: what the table of facts says, in the words of either OpenAPI version.
+//! Schemas of types, generated from the schema facts in the syntax of either OpenAPI version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 use super::Dialect;
 use super::kinds::Kinds;
 
-/// The body of a patch, which is of no type of the table.
+/// The body of a patch, which is not in the schema table.
 pub(super) const PATCH: &str = "meta/v1.Patch";
-/// An event of a watch, which is of no type of the table either.
+/// A watch event, which is not in the schema table.
 pub(super) const WATCH_EVENT: &str = "meta/v1.WatchEvent";
 
-/// Describes types in one dialect.
+/// Generator of schemas in one OpenAPI version.
 pub(super) struct Types<'a> {
     pub(super) dialect: Dialect,
     pub(super) names: &'a Names,
@@ -22,7 +22,7 @@ pub(super) struct Types<'a> {
 }
 
 impl Types<'_> {
-    /// The definitions of types and of all types that they refer to, by name.
+    /// Returns the definitions of types and of all types that they refer to, by name.
     pub(super) fn definitions<'t>(
         &self,
         roots: impl IntoIterator<Item = &'t str>,
@@ -40,7 +40,7 @@ impl Types<'_> {
         definitions
     }
 
-    /// `io.k8s.api.core.v1.ConfigMap` of `core/v1.ConfigMap`.
+    /// Returns the definition name of a type: `io.k8s.api.core.v1.ConfigMap` for `core/v1.ConfigMap`.
     fn definition_name(&self, type_name: &str) -> String {
         match type_name.split_once('.') {
             Some((package, name)) => self.names.definition(package, name),
@@ -56,7 +56,7 @@ impl Types<'_> {
         }
     }
 
-    /// Where the definition of a type stands.
+    /// Returns the reference to the definition of a type.
     pub(super) fn reference(&self, type_name: &str) -> Value {
         json!({"$ref": format!("{}{}", self.dialect.definitions(), self.definition_name(type_name))})
     }
@@ -65,7 +65,7 @@ impl Types<'_> {
         format!("{}{name}", self.names.extension_prefix)
     }
 
-    /// The schema of a type. `refer` hears of each type that it refers to.
+    /// Returns the schema of a type. Calls `refer` for each type that the schema refers to.
     fn definition(&self, type_name: &str, refer: &mut dyn FnMut(&str)) -> Value {
         let mut schema = match type_name {
             "Time" | "MicroTime" => object(json!({"type": "string", "format": "date-time"})),
@@ -86,7 +86,7 @@ impl Types<'_> {
                     "required": ["type", "object"],
                 }))
             }
-            // What is of several types has none: any JSON, a schema or something else.
+            // A value of several JSON types has no `type`: arbitrary JSON, or a schema or another value.
             _ if self.is_any(type_name) => Map::new(),
             _ => self.structure(type_name, refer),
         };
@@ -160,7 +160,7 @@ impl Types<'_> {
         self.shape(&field.shape, facts, refer)
     }
 
-    /// The schema of values, with what is known beside it.
+    /// Returns the schema of a value with additional facts.
     fn shape(&self, shape: &Shape, mut facts: Map<String, Value>, refer: &mut dyn FnMut(&str)) -> Value {
         let scalar = |facts: &mut Map<String, Value>, ty: &str, format: Option<&str>| {
             facts.insert("type".into(), ty.into());
@@ -188,7 +188,7 @@ impl Types<'_> {
                 if facts.is_empty() {
                     return reference;
                 }
-                // In version 3, what stands beside a reference counts for nothing.
+                // OpenAPI 3.0 ignores siblings of a reference.
                 match (self.dialect, reference) {
                     (Dialect::V2, Value::Object(reference)) => facts.extend(reference),
                     (_, reference) => drop(facts.insert("allOf".into(), json!([reference]))),
@@ -207,7 +207,7 @@ impl Types<'_> {
         Value::Object(facts)
     }
 
-    /// The schema of the entries of a list or map.
+    /// Returns the schema of the entries of a list or map.
     fn element(&self, shape: &Shape, refer: &mut dyn FnMut(&str)) -> Value {
         let mut facts = Map::new();
         if self.dialect == Dialect::V3
@@ -219,8 +219,9 @@ impl Types<'_> {
     }
 }
 
-/// The default of a value that is always there: its zero. Structs are, whether they are written or not; what is special in
-/// JSON has none.
+/// Returns the default of a value that is always present: its zero value.
+///
+/// Structs are always present, even if they are not written. Types with a special JSON form have no default.
 fn zero(shape: &Shape, omitted: bool) -> Option<Value> {
     match shape {
         Shape::Named(type_name) => {
@@ -235,18 +236,16 @@ fn zero(shape: &Shape, omitted: bool) -> Option<Value> {
     }
 }
 
-/// What can be said of a field from its name and facts.
+/// Returns the description of a field, generated from its name and facts.
 fn describe(field: &Field) -> Option<String> {
     let mut sentences: Vec<String> = Vec::new();
     let general = match (field.name, field.shape.target()) {
         ("apiVersion", Shape::String("string")) => "Group and version of the kind.",
         ("kind", Shape::String("string")) => "Name of the kind.",
-        ("metadata", Shape::Named("meta/v1.ObjectMeta")) => {
-            "Name, labels and whatever else every object has."
-        }
-        ("metadata", Shape::Named("meta/v1.ListMeta")) => "Version of the list, and where it goes on.",
-        ("spec", Shape::Named(_)) => "What is wanted.",
-        ("status", Shape::Named(_)) => "What is the case.",
+        ("metadata", Shape::Named("meta/v1.ObjectMeta")) => "Standard object metadata.",
+        ("metadata", Shape::Named("meta/v1.ListMeta")) => "Standard list metadata.",
+        ("spec", Shape::Named(_)) => "Desired state.",
+        ("status", Shape::Named(_)) => "Observed state.",
         _ => "",
     };
     if !general.is_empty() {
@@ -255,23 +254,23 @@ fn describe(field: &Field) -> Option<String> {
     match field.list {
         Some("map") => {
             sentences.push(format!(
-                "Entries are told apart by `{}` and have owners of their own.",
+                "Map list with the key `{}`; fields of each entry have their own managers.",
                 field.keys.join("`, `")
             ));
         }
-        Some("set") => sentences.push("Each value is there once and has owners of its own.".to_owned()),
-        Some(_) => sentences.push("Replaced as a whole.".to_owned()),
+        Some("set") => sentences.push("Set of unique values, each with its own managers.".to_owned()),
+        Some(_) => sentences.push("Atomic: replaced as a whole.".to_owned()),
         None => {}
     }
     match field.map {
-        Some("atomic") => sentences.push("Replaced as a whole.".to_owned()),
-        Some(_) => sentences.push("Each key has owners of its own.".to_owned()),
+        Some("atomic") => sentences.push("Atomic: replaced as a whole.".to_owned()),
+        Some(_) => sentences.push("Each key has its own managers.".to_owned()),
         None => {}
     }
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
-/// The map of a literal object.
+/// Returns the map of a JSON object.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,

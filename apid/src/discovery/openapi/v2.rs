@@ -1,9 +1,9 @@
-//! The document of version 2: all that is served in one.
+//! The OpenAPI 2 document, which covers all group versions.
 //!
 //! # Contract
 //!
-//! Its parts, one after another, in either encoding; the whole never stands in memory. Defaults are left out, as clients of
-//! this version do not know them beside references.
+//! The document is written part by part in either encoding, so that the whole is never in memory. It omits
+//! defaults, because OpenAPI 2 clients do not support them beside references.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use super::packed::{Packed, Packer};
 use super::types::Types;
 use super::{Dialect, OpenApi, extensions, gnostic, parameters, protobuf, security_scheme};
 
-/// What stands at the head of the document.
+/// The `swagger` version of the document.
 const VERSION: &str = "2.0";
 
 /// A path and the tag of its operations.
@@ -46,7 +46,7 @@ fn types(api: &OpenApi) -> Types<'_> {
     Types { dialect: Dialect::V2, names: &api.names, kinds: api.kinds() }
 }
 
-/// As JSON.
+/// Builds the document as JSON.
 pub(super) fn json(api: &OpenApi) -> io::Result<Packed> {
     let types = types(api);
     let paths = paths(api);
@@ -84,12 +84,12 @@ fn members<'n>(
     out.write_all(b"}")
 }
 
-/// As a Protobuf message of the type that clients read.
+/// Builds the document as a Protobuf message of gnostic's type.
 pub(super) fn protobuf(api: &OpenApi) -> io::Result<Packed> {
     let types = types(api);
     let paths = paths(api);
     let mut packer = Packer::new();
-    // A message may come in parts, which the reader joins: its fields, and the entries of its lists.
+    // A Protobuf decoder merges concatenated parts: fields, and entries of repeated fields.
     let mut part = |document: gnostic::Document| packer.write_all(&document.encode_to_vec());
     part(gnostic::Document {
         swagger: VERSION.to_owned(),
@@ -120,7 +120,7 @@ fn security() -> Value {
     json!([{"BearerToken": []}])
 }
 
-/// The parameters that operations refer to.
+/// Returns the parameters that operations refer to.
 fn general_parameters() -> Value {
     let all = parameters::all_general();
     all.map(|parameter| (parameter.name.to_owned(), parameter.to_value(Dialect::V2))).collect()

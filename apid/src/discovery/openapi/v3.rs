@@ -1,4 +1,4 @@
-//! A document of version 3: one group version.
+//! The OpenAPI 3 document of one group version.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::parameters;
 use super::types::Types;
 use super::{Dialect, GroupVersion, OpenApi, extensions, security_scheme};
 
-/// The document of a group version.
+/// Builds the document of a group version.
 pub(super) fn document(api: &OpenApi, of: &GroupVersion) -> Value {
     let types = Types { dialect: Dialect::V3, names: &api.names, kinds: api.kinds() };
     let mut paths = Map::new();

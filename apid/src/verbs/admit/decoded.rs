@@ -1,10 +1,10 @@
-//! Objects that were decoded, kept to be read again.
+//! LRU-like cache of decoded objects that admission plugins read.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): whatever the kinds, no more is kept than what takes [`KEPT`] bytes in the store; as trees that is
-//! some five times as much.
-//! INVARIANT (what is read stays): what was read since the younger half last became the older one is not given up.
+//! INVARIANT (bounded memory): the cache holds objects of at most [`KEPT`] stored bytes, over all kinds. The
+//! decoded trees take about five times as much. INVARIANT (recently read objects stay): an object that was
+//! read since the last rotation of the generations is not evicted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,18 +15,20 @@ use storage::Revision;
 
 use crate::plane::Item;
 
-/// The bytes, as stored, of all that is kept: some ten thousand namespaces and service accounts.
+/// Limit of the cached objects in stored bytes: about ten thousand namespaces and service accounts.
 const KEPT: usize = 4 << 20;
 
-/// Decoded objects by key, each as of a revision, in two halves: what is read moves to the younger one. When that is full
-/// it becomes the older one, and what nobody has read meanwhile is given up.
+/// Cache of decoded objects by key and revision, in two generations.
+///
+/// A read moves the object to the young generation. When the young generation is full, it becomes the old
+/// one, and the objects that remained in the old generation are evicted.
 #[derive(Default)]
 pub(super) struct Decoded(Mutex<Halves>);
 
 #[derive(Default)]
 struct Halves {
     young: HashMap<Arc<str>, Kept>,
-    /// The stored bytes of the younger half.
+    /// Stored bytes of the young generation.
     bytes: usize,
     old: HashMap<Arc<str>, Kept>,
 }
@@ -38,7 +40,7 @@ struct Kept {
 }
 
 impl Decoded {
-    /// The object of an item, if it is kept as of the item's revision.
+    /// Returns the cached object of an item, if its revision is that of the item.
     pub(super) fn get(&self, item: &Item) -> Option<Arc<Object>> {
         let mut halves = self.0.lock();
         if let Some(kept) = halves.young.get(item.key()) {
@@ -52,18 +54,18 @@ impl Decoded {
         Some(object)
     }
 
-    /// Keeps the object of an item.
+    /// Caches the object of an item.
     pub(super) fn keep(&self, item: &Item, object: &Arc<Object>) {
         let bytes = item.key().len() + item.value().len();
         let kept = Kept { revision: item.revision(), bytes, object: Arc::clone(object) };
-        // Many trees are dropped when the lock is free again.
+        // Dropping many trees takes time, so the evicted objects are dropped after the lock is released.
         let given_up = self.0.lock().keep(item.key(), kept);
         drop(given_up);
     }
 }
 
 impl Halves {
-    /// Keeps an object in the younger half; what is given up for it.
+    /// Inserts an object into the young generation and returns the evicted objects.
     fn keep(&mut self, key: &Arc<str>, kept: Kept) -> HashMap<Arc<str>, Kept> {
         if kept.bytes > KEPT / 2 {
             return HashMap::new();
@@ -101,8 +103,11 @@ mod tests {
             let bytes = |half: &HashMap<Arc<str>, Kept>| half.values().map(|kept| kept.bytes).sum::<usize>();
             assert_eq!(bytes(&halves.young), halves.bytes);
             assert!(bytes(&halves.young) + bytes(&halves.old) <= KEPT);
-            assert!(halves.young.contains_key("k0"), "it is read all the time");
-            assert!(halves.young.len() + halves.old.len() >= (i + 1).min(10), "not all is given up at once");
+            assert!(halves.young.contains_key("k0"), "k0 is read in every round");
+            assert!(
+                halves.young.len() + halves.old.len() >= (i + 1).min(10),
+                "a rotation evicts only the old generation"
+            );
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where the verbs ask admission, and what admission may read.
+//! Calls of the admission plugins by the verbs, and the objects that plugins may read.
 
 mod decoded;
 mod surroundings;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::Call;
 
-/// A write on its way through admission.
+/// The admission request of a write.
 pub(super) struct Admission<'a> {
     call: &'a Call<'a>,
     operation: Operation,
@@ -21,29 +21,29 @@ pub(super) struct Admission<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A write that the plugins are asked about. `options` are the request's, as an object.
+    /// Builds the admission request of a write. `options` are the request's options as an object.
     pub(super) fn admission(&'a self, operation: Operation, dry_run: bool, options: Value) -> Admission<'a> {
         Admission { call: self, operation, dry_run, options }
     }
 }
 
 impl Admission<'_> {
-    /// Lets the plugins change the object before it is validated.
+    /// Runs the mutating plugins on the object before validation.
     ///
     /// # Errors
     ///
-    /// The first refusal.
+    /// The rejection of the first plugin that rejects the write.
     pub(super) async fn mutate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<(), Status> {
-        // What an earlier turn of a loop had to say is said again.
+        // Discard the warnings and annotations of an earlier iteration of the compare-and-swap loop.
         self.call.notes.begin_anew();
         self.call.plane.admission.mutate(&self.attributes(old), new).await
     }
 
-    /// Asks the plugins about the validated object.
+    /// Runs the validating plugins on the validated object.
     ///
     /// # Errors
     ///
-    /// The first refusal.
+    /// The rejection of the first plugin that rejects the write.
     pub(super) async fn validate(&self, new: Option<&Object>, old: Option<&Object>) -> Result<(), Status> {
         self.call.plane.admission.validate(&self.attributes(old), new).await
     }

@@ -1,9 +1,9 @@
-//! What admission knows of everything but the write: other objects, from the watch cache, and what users may do.
+//! Access of admission plugins to other objects (from the watch cache) and to authorization.
 //!
 //! # Invariants
 //!
-//! INVARIANT (nothing waits for nothing): once a kind is loaded, a read of it is a look into memory; an object that is read
-//! again and has not changed is not decoded again.
+//! INVARIANT (reads do not wait): once a kind is loaded, a read of the kind is a memory lookup. An unchanged
+//! object is decoded once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,10 +23,14 @@ use super::decoded::Decoded;
 use crate::plane::{Cache, Item, Items, Plane};
 use crate::verbs::shown::tree;
 
-/// Objects of a list that is kept decoded; a longer one is read for one decision and forgotten.
+/// Maximum length of a list whose decoded objects are cached.
+///
+/// The objects of longer lists are decoded for each call.
 const KEPT_LIST: usize = 64;
 
-/// The surroundings of a write. Made before the plane, whose part the plugins are, and attached to it after.
+/// Reader and authorizer of the admission plugins.
+///
+/// Created before the server state, which owns the plugins; [`Surroundings::attach`] connects both.
 pub struct Surroundings {
     kinds: HashMap<(&'static str, &'static str), Objects>,
     plane: OnceLock<Weak<Plane>>,
@@ -40,7 +44,7 @@ struct Objects {
 }
 
 impl Surroundings {
-    /// Over the cached objects of every stored kind.
+    /// Creates the reader over the cached objects of every stored kind.
     pub fn new(registry: &Registry, cache: &Cache) -> Self {
         let decoded = Arc::<Decoded>::default();
         let objects = |resource: &Arc<Resource>| Objects {
@@ -52,7 +56,8 @@ impl Surroundings {
         Surroundings { kinds, plane: OnceLock::new() }
     }
 
-    /// Says whose store is read afresh and whose authorization is asked. Until then both are refused.
+    /// Sets the server state whose store and authorizer are used. Fresh reads and decisions fail before this
+    /// call.
     pub fn attach(&self, plane: &Arc<Plane>) {
         let _ = self.plane.set(Arc::downgrade(plane));
     }
@@ -73,12 +78,12 @@ fn unavailable(error: storage::Error) -> Status {
 }
 
 thread_local! {
-    /// Where keys are put together.
+    /// Buffer in which keys are built.
     static KEY: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 impl Objects {
-    /// Calls with the key of an object, or with the scope of all objects when `name` is empty.
+    /// Calls `read` with the key of an object, or with the key prefix of all objects when `name` is empty.
     fn with_key<R>(&self, namespace: &str, name: &str, read: impl FnOnce(&str) -> R) -> R {
         KEY.with_borrow_mut(|key| {
             key.clear();
@@ -157,7 +162,7 @@ impl Reader for Surroundings {
             let row = self.plane()?.store.get(&key, None).await.map_err(unavailable)?;
             let Some(row) = row else { return Ok(None) };
             let object = kinds::entry::decode(&row.value, row.revision).map_err(|error| {
-                tracing::error!(%key, %error, "a stored object cannot be read");
+                tracing::error!(%key, %error, "stored object cannot be decoded; admission fails with 500");
                 Status::internal("a stored object cannot be read")
             })?;
             Ok(Some(Arc::new(object)))

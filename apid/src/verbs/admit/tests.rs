@@ -1,4 +1,4 @@
-//! Plugins read the watch cache: a write that concerns none of them reads nothing from the store.
+//! Tests that admission plugins read the watch cache, and that other writes do not read the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use super::Surroundings;
 use crate::background::AdmissionWrites;
 use crate::plane::Cache;
 
-/// A store that counts how often it is read.
+/// A store that counts its reads.
 struct Counting {
     store: MemoryStore,
     reads: AtomicUsize,
@@ -136,7 +136,7 @@ async fn a_write_that_concerns_no_plugin_reads_nothing_from_the_store() {
     let world = world().await;
     world.create_config_map().await;
     let first = world.store.reads.swap(0, Ordering::SeqCst);
-    assert!(first > 0, "the kinds that plugins look at are loaded once");
+    assert!(first > 0, "the first write loads the kinds that plugins read");
     for _ in 0..100 {
         world.create_config_map().await;
     }
@@ -147,20 +147,25 @@ async fn a_write_that_concerns_no_plugin_reads_nothing_from_the_store() {
 async fn a_kind_that_is_loaded_is_read_at_once_and_an_object_decoded_once() {
     let world = world().await;
     let get = |name: &'static str| world.surroundings.get(ObjectKind::NAMESPACE, "", name);
-    assert!(matches!(get("team"), Eventual::Later(_)), "it has not been read yet");
+    assert!(matches!(get("team"), Eventual::Later(_)), "the kind is not loaded yet");
     let first = get("team").get().await.unwrap().unwrap();
     assert_eq!((first.name(), first.resource_version()), ("team", "1"));
-    let Eventual::Now(Ok(Some(again))) = get("team") else { panic!("it is there at once") };
-    assert!(Arc::ptr_eq(&first, &again), "the same tree");
+    let Eventual::Now(Ok(Some(again))) = get("team") else { panic!("a loaded kind is read without waiting") };
+    assert!(Arc::ptr_eq(&first, &again), "the object is decoded once");
     assert!(matches!(get("gone"), Eventual::Now(Ok(None))));
 
     let everywhere = world.surroundings.list(QUOTA, "").get().await.unwrap();
     assert_eq!(everywhere.len(), 1);
     for (namespace, count) in [("other", 1), ("othe", 0), ("team", 0)] {
-        let Eventual::Now(Ok(listed)) = world.surroundings.list(QUOTA, namespace) else { panic!("at once") };
+        let Eventual::Now(Ok(listed)) = world.surroundings.list(QUOTA, namespace) else {
+            panic!("a loaded kind is listed without waiting")
+        };
         assert_eq!(listed.len(), count, "{namespace}");
     }
-    assert!(world.surroundings.get_fresh(QUOTA, "other", "q").get().await.is_err(), "no plane is attached");
+    assert!(
+        world.surroundings.get_fresh(QUOTA, "other", "q").get().await.is_err(),
+        "no server state is attached"
+    );
     let nothing = ObjectKind::new("", "Nothing");
     assert!(matches!(world.surroundings.get(nothing, "", "x"), Eventual::Now(Err(_))));
 }

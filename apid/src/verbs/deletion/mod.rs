@@ -1,16 +1,17 @@
-//! What a delete does to an object: nothing yet, a mark, or its end. Pure; the verb stores it.
+//! The effect of a delete on an object: none, mark as terminating, or remove. Pure; the verb stores the
+//! result.
 //!
 //! # Contract
 //!
-//! [`step`] decides for one state of the object. Kinds that end gracefully ([`Strategy::grace`]) are marked with the time
-//! that they have, and that only ever shrinks; finalizers, also those that the options ask for, keep an object marked
-//! until they are gone. [`is_over`] says when an update ends what a delete began.
+//! [`step`] decides for one state of the object. Kinds with graceful deletion ([`Strategy::grace`]) are
+//! marked with a grace period, which can only shrink. Finalizers, including those that the options request,
+//! keep an object terminating until they are removed. [`is_over`] says when an update completes a deletion.
 //!
 //! # Reference
 //!
-//! Requirements D-DELOPT and D-DEL; where those are silent the reference: a shortened time is counted from the first
-//! request and never ends in the past, a negative one is a second, a second delete may still change what becomes of
-//! dependents as long as no time runs.
+//! Requirements D-DELOPT and D-DEL, else the reference. A shortened grace period counts from the first
+//! request and never ends in the past. A negative grace period is one second. A second delete may still
+//! change the propagation policy unless a grace period runs.
 
 pub mod options;
 pub(super) mod unreadable;
@@ -26,20 +27,20 @@ use serde_json::Value;
 
 use options::{DeleteOptions, Propagation};
 
-/// The next thing to do.
+/// The next step of a deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Nothing: its end is under way already, and this does not hasten it.
+    /// Nothing: the deletion is under way, and this request does not shorten it.
     Wait,
-    /// It is changed so, and stays.
+    /// Store the object, which stays.
     Mark(Object),
-    /// It is changed so, which watchers see, and then removed.
+    /// Store the object, so that watches see it, then remove it.
     MarkAndRemove(Object),
-    /// It is removed.
+    /// Remove the object.
     Remove,
 }
 
-/// What a delete does to an object that is as `old`.
+/// Returns the effect of a delete on the object `old`.
 pub(super) fn step(old: &Object, options: &DeleteOptions, strategy: &dyn Strategy, now: Timestamp) -> Step {
     if old.is_terminating() && strategy.is_held(old) {
         return Step::Wait;
@@ -71,7 +72,7 @@ pub(super) fn step(old: &Object, options: &DeleteOptions, strategy: &dyn Strateg
     }
 }
 
-/// Whether nothing keeps an object any more whose deletion began: no finalizer, and no time that runs.
+/// Whether a terminating object can be removed: no finalizers and no grace period.
 pub(super) fn is_over(object: &Object, strategy: &dyn Strategy) -> bool {
     object.is_terminating()
         && object.finalizers().next().is_none()
@@ -79,16 +80,17 @@ pub(super) fn is_over(object: &Object, strategy: &dyn Strategy) -> bool {
         && time_left(object) == 0
 }
 
-/// Seconds that an object had to end when they were last set.
+/// Returns the grace period in seconds of a terminating object.
 fn time_left(object: &Object) -> i64 {
     let left = object.meta().and_then(|meta| meta.get("deletionGracePeriodSeconds")).and_then(Value::as_i64);
     left.map_or(0, |seconds| if seconds < 0 { 1 } else { seconds })
 }
 
-/// Its time runs, and nobody shortened it.
+/// The grace period runs, and the request does not shorten it.
 struct Running;
 
-/// Gives the object time to end, or less of it. None: there is nothing to wait for, or its kind does not.
+/// Sets or shortens the grace period. Returns None if the kind has no graceful deletion or the grace period
+/// is over.
 fn graceful(
     new: &mut Object,
     old: &Object,
@@ -112,7 +114,7 @@ fn graceful(
     Ok(Some(seconds))
 }
 
-/// Marks an object that waits for nothing but finalizers.
+/// Marks an object as terminating that waits only for finalizers.
 fn mark(new: &mut Object, old: &Object, now: Timestamp) {
     let ends = time::parse(old.meta_str("deletionTimestamp")).unwrap_or(now);
     set(new, old, ends.min(now), 0);
@@ -130,7 +132,7 @@ fn after(time: Timestamp, seconds: i64) -> Timestamp {
     time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
 }
 
-/// The finalizers that the object has from now on: its own, and the one that says what becomes of dependents.
+/// Returns the finalizers of the terminating object: its own, and the one of the propagation policy.
 fn finalizers(old: &Object, options: &DeleteOptions, strategy: &dyn Strategy) -> Vec<String> {
     let (orphan, foreground) = (metadata::ORPHAN, metadata::FOREGROUND);
     let has = |finalizer: &str| old.finalizers().any(|f| f == finalizer);

@@ -1,4 +1,4 @@
-//! The options of delete and deletecollection, typed, and what must hold of them.
+//! The options of delete and deletecollection, and their validation.
 
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::names::Names;
@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 
 use crate::verbs::options::{dry_run, options_object, refuse};
 
-/// What becomes of the dependents of an object that is deleted.
+/// Propagation policy: what happens to the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They stay and forget their owner.
+    /// The garbage collector removes the owner reference from the dependents, which stay.
     Orphan,
-    /// They end after their owner.
+    /// The garbage collector deletes the dependents after the owner.
     Background,
-    /// They end before their owner.
+    /// The garbage collector deletes the dependents before the owner.
     Foreground,
 }
 
 impl Propagation {
     const ALL: [Propagation; 3] = [Propagation::Foreground, Propagation::Background, Propagation::Orphan];
 
-    /// As clients write it.
+    /// The value of `propagationPolicy`.
     pub fn as_str(self) -> &'static str {
         match self {
             Propagation::Orphan => "Orphan",
@@ -31,34 +31,36 @@ impl Propagation {
     }
 }
 
-/// Conditions on the object that a delete finds.
+/// Preconditions of a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preconditions {
-    /// It has this uid.
+    /// Required uid.
     pub uid: Option<String>,
-    /// It is at this version.
+    /// Required resourceVersion.
     pub resource_version: Option<String>,
 }
 
 /// Options of delete and deletecollection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Do everything but delete.
+    /// Do not store the result.
     pub dry_run: bool,
-    /// Seconds that the object has to end. Only kinds with graceful deletion look at it.
+    /// Grace period in seconds. Only kinds with graceful deletion use it.
     pub grace_period_seconds: Option<i64>,
-    /// What becomes of dependents. None leaves it to the object's finalizers and to its kind.
+    /// Propagation policy. None selects that of the object's finalizers or of its kind.
     pub propagation: Option<Propagation>,
-    /// The older way to say it, and only by itself: orphan them, or let them end after their owner.
+    /// Deprecated form of the propagation policy; excludes `propagation`.
+    ///
+    /// True orphans the dependents, false deletes them in the background.
     pub orphan_dependents: Option<bool>,
-    /// What must hold of the object.
+    /// Preconditions on the object.
     pub preconditions: Preconditions,
-    /// Delete the object also when what is stored of it cannot be read.
+    /// Delete the object also if it cannot be decoded.
     pub ignore_store_read_error: bool,
 }
 
 impl DeleteOptions {
-    /// As an object.
+    /// The options as an object.
     pub fn to_value(&self, names: &Names) -> Value {
         let mut out = options_object("DeleteOptions", names, self.dry_run);
         if let Some(seconds) = self.grace_period_seconds {
@@ -85,13 +87,13 @@ impl DeleteOptions {
         Value::Object(out)
     }
 
-    /// Whether it says what becomes of dependents.
+    /// Whether the options specify a propagation policy.
     pub fn says_propagation(&self) -> bool {
         self.propagation.is_some() || self.orphan_dependents.is_some()
     }
 }
 
-/// Delete options as a client wrote them.
+/// Delete options as sent by the client.
 #[derive(Clone, Debug, Default)]
 pub struct RawDeleteOptions {
     /// All values of `dryRun`.
@@ -108,11 +110,11 @@ pub struct RawDeleteOptions {
     pub ignore_store_read_error: Option<bool>,
 }
 
-/// The option whose name says what it may break.
+/// Name of the option that deletes objects which cannot be decoded.
 pub const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl RawDeleteOptions {
-    /// Checks them.
+    /// Validates the options.
     ///
     /// # Errors
     ///
@@ -150,7 +152,7 @@ impl RawDeleteOptions {
         found
     }
 
-    /// What cannot be read has no state that any other option could be about.
+    /// Rejects options that need the decoded object, which an unreadable object does not have.
     fn refuse_beside_ignore(&self, errors: &mut Vec<FieldError>) {
         let path = FieldPath::new(IGNORE);
         for (option, given) in [

@@ -1,4 +1,4 @@
-//! Tables of what deletes do: one object, one delete after another.
+//! Tables of deletes: one object, consecutive deletes.
 
 use apimachinery::names::{Names, Preset};
 use kinds::Registry;
@@ -34,7 +34,7 @@ fn what_becomes_of_dependents_is_a_finalizer() {
     use Propagation::{Background, Foreground, Orphan};
     let held = "example.com/hold";
     for (kind, before, propagation, orphan, after) in [
-        // A kind whose dependents end after it.
+        // A kind with background propagation by default.
         ("ConfigMap", &[][..], None, None, None),
         ("ConfigMap", &[], Some(Background), None, None),
         ("ConfigMap", &[], None, Some(false), None),
@@ -43,13 +43,13 @@ fn what_becomes_of_dependents_is_a_finalizer() {
         ("ConfigMap", &[], Some(Foreground), None, Some(&["foregroundDeletion"])),
         ("ConfigMap", &[held], None, None, Some(&[held])),
         ("ConfigMap", &[held], Some(Orphan), None, Some(&[held, "orphan"])),
-        // What the finalizers say counts while the options say nothing.
+        // The object's finalizers decide if the options specify no policy.
         ("ConfigMap", &["orphan"], None, None, Some(&["orphan"])),
         ("ConfigMap", &["foregroundDeletion", held], None, None, Some(&["foregroundDeletion", held])),
         ("ConfigMap", &["orphan"], Some(Background), None, None),
         ("ConfigMap", &["orphan", held], Some(Foreground), None, Some(&[held, "foregroundDeletion"])),
         ("ConfigMap", &["foregroundDeletion"], None, Some(true), Some(&["orphan"])),
-        // A kind whose dependents stay.
+        // A kind with orphan propagation by default.
         ("Job", &[], None, None, Some(&["orphan"])),
         ("Job", &[], Some(Background), None, None),
         ("Job", &[], None, Some(false), None),
@@ -107,7 +107,8 @@ fn pods_get_time_that_only_shrinks() {
         assert_eq!(time::parse(new.meta_str("deletionTimestamp")).unwrap(), after(at(NOW), want));
     }
 
-    // One after another, a second apart: (asked, seconds left, end after the first request).
+    // Consecutive deletes, one second apart: (requested seconds, seconds left, end in seconds after the first
+    // request).
     let Step::Mark(mut now) = step(&pod(placed, "Running"), &grace(None), strategy("Pod"), at(NOW)) else {
         panic!("marked")
     };
@@ -117,7 +118,7 @@ fn pods_get_time_that_only_shrinks() {
         (Some(50), None),
         (Some(20), Some((20, 20))),
         (Some(25), None),
-        // Shorter than what has passed: now, never before.
+        // Shorter than the elapsed time: ends now, never in the past.
         (Some(3), Some((3, 6))),
         (Some(-9), Some((1, 7))),
         (Some(0), Some((0, 8))),
@@ -131,7 +132,7 @@ fn pods_get_time_that_only_shrinks() {
             (Step::Mark(new), Some((seconds, end))) if seconds > 0 => {
                 assert_eq!(time_left(&new), seconds);
                 assert_eq!(at(new.meta_str("deletionTimestamp")), after(at(NOW), end), "{asked:?}");
-                assert_eq!(new.generation(), 2, "counted once");
+                assert_eq!(new.generation(), 2, "generation increases once");
                 now = new;
             }
             (Step::MarkAndRemove(new), Some((0, end))) => {
@@ -161,7 +162,7 @@ fn a_second_delete_changes_nothing_or_what_becomes_of_dependents() {
     };
     assert_eq!(orphaning.finalizers().collect::<Vec<_>>(), ["example.com/hold", "orphan"]);
     assert_eq!((orphaning.generation(), orphaning.meta_str("deletionTimestamp")), (4, NOW));
-    // Left without a finalizer and without time, as when the process died between two writes.
+    // Without finalizers and without a grace period, as after a crash between two writes.
     let mut left = marked;
     left.remove_meta("finalizers");
     assert!(is_over(&left, strategy("ReplicaSet")));

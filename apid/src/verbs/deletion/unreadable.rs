@@ -1,5 +1,4 @@
-//! Deleting what cannot be read any more: only where a feature gate allows it, and only by who may (requirements D-DEL-13
-//! to -23).
+//! Deletion of unreadable objects, behind a feature gate and a verb (requirements D-DEL-13 to -23).
 
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::status::Status;
@@ -9,19 +8,20 @@ use super::options::{DeleteOptions, IGNORE};
 use crate::verbs::Call;
 use crate::verbs::options::refuse;
 
-/// The right that it needs beside that to delete.
+/// The additional verb that the user must be allowed.
 const VERB: &str = "unsafe-delete-ignore-read-errors";
 
-/// Whether the option says so and counts.
+/// Whether the option is set and the feature gate is enabled.
 fn is_asked(call: &Call<'_>, options: &DeleteOptions) -> bool {
     options.ignore_store_read_error && call.plane.gates.enabled(Gate::AllowUnsafeMalformedObjectDeletion)
 }
 
-/// Whether the object is to go also if it cannot be read. Without the gate nobody is asked, and it stays.
+/// Whether the object is to be deleted even if it cannot be decoded. False, without authorization, if the
+/// gate is disabled.
 ///
 /// # Errors
 ///
-/// 403: the client may not do that, readable or not.
+/// 403: the user may not use the verb, whether or not the object can be decoded.
 pub(in crate::verbs) async fn may_be_deleted(
     call: &Call<'_>,
     options: &DeleteOptions,
@@ -32,17 +32,17 @@ pub(in crate::verbs) async fn may_be_deleted(
     call.may_also(VERB).await.map(|()| true)
 }
 
-/// Says in the audit log that it was asked for.
+/// Adds the audit annotation of the option.
 pub(in crate::verbs) fn annotate(call: &Call<'_>) {
     let domain = call.plane.names.group("apiserver");
     call.notes.annotate(format!("{domain}/unsafe-delete-ignore-read-error"), "");
 }
 
-/// A collection is listed first, which what cannot be read prevents.
+/// Rejects the option for deletecollection, whose list fails on an object that cannot be decoded.
 ///
 /// # Errors
 ///
-/// 422.
+/// 422 when the option is set and the gate is enabled.
 pub(in crate::verbs) fn refuse_in_collections(
     call: &Call<'_>,
     options: &DeleteOptions,

@@ -1,14 +1,15 @@
-//! Server-side apply: a manager's whole intent, laid over what is there.
+//! Server-side apply: merges the intent of a field manager into the current object.
 //!
 //! # Contract
 //!
-//! [`Intent::read`] reads the body, [`apply`] applies it inside the compare-and-swap loop, or creates the object when
-//! there is none, which also needs the right to create.
+//! [`Intent::read`] reads the body. [`apply`] applies it inside the compare-and-swap loop, or creates a
+//! missing object if the user may also create.
 //!
 //! # Reference
 //!
-//! Requirements D-SSA and appendix (g) 24, 25: the reference answers a body that does not fit its type with 500, whatever
-//! `fieldValidation` says; under the neutral names undeclared fields follow `fieldValidation` and the rest is 400.
+//! Requirements D-SSA and appendix (g) 24, 25: the reference returns 500 for a body that does not fit its
+//! type, whatever `fieldValidation` says. Under the neutral names, undeclared fields follow
+//! `fieldValidation`, and other mismatches return 400.
 
 use apimachinery::codec::{self, Decoded, Limits};
 use apimachinery::field::{ERRORS_MAX, shorten};
@@ -26,24 +27,24 @@ use super::super::ownership::{Ownership, Wanted};
 use super::super::update::{fit_name, other_uid};
 use super::super::{Call, Written};
 
-/// The client tool: the manager as which it applies, unless told otherwise, and the domain of its annotations.
+/// kubectl: its default field manager for apply, and the domain of its annotations.
 const TOOL: &str = "kubectl";
 
-/// The body of an apply.
+/// The body of an apply request.
 #[derive(Clone, Debug)]
 pub(super) struct Intent {
     object: Object,
     duplicates: Vec<String>,
-    /// The limits of the body and of the result.
+    /// The decode limits of the body and of the result.
     limits: Limits,
 }
 
 impl Intent {
-    /// Reads YAML, of which JSON is a part.
+    /// Reads the body as YAML, which includes JSON.
     ///
     /// # Errors
     ///
-    /// 400: neither, or not an object. 413: over the decode budget.
+    /// 400: malformed, or not an object. 413: over the decode limits.
     pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Self, Status> {
         let failed = |why: &str| Status::bad_request(format!("error decoding YAML: {why}"));
         let json = bytes.trim_ascii_start().starts_with(b"{").then(|| codec::json::decode(bytes, limits));
@@ -56,18 +57,18 @@ impl Intent {
             Value::Null => Ok(Intent { object: Object::default(), duplicates, limits }),
             value => match Object::from_value(value) {
                 Ok(object) => Ok(Intent { object, duplicates, limits }),
-                Err(_) => Err(failed("it is not an object")),
+                Err(_) => Err(failed("the body is not an object")),
             },
         }
     }
 
-    /// 413 when the object that the apply makes exceeds the decode budget.
+    /// Returns 413 when the result of the apply exceeds the decode limits.
     pub(super) fn check_result(&self, object: &Object) -> Result<(), Status> {
         let checked = self.limits.check_map(&object.0);
         checked.map_err(|error| undecodable(&error, |why| Status::bad_request(why)))
     }
 
-    /// 400: another type than that of the URL.
+    /// Returns 400 for a type other than that of the URL.
     pub(super) fn check_type(&self, kind: &str, api_version: &str) -> Result<(), Status> {
         let (sent_kind, sent_version) = (self.object.kind(), self.object.api_version());
         if (sent_kind, sent_version) == (kind, api_version) {
@@ -76,7 +77,9 @@ impl Intent {
         Err(Status::bad_request(format!("invalid object type: {}", type_name(sent_version, sent_kind))))
     }
 
-    /// The object and warnings about it: keys that came twice, and, where they do not fail the apply, undeclared fields.
+    /// Returns the object and warnings about duplicate keys and undeclared fields.
+    ///
+    /// Where undeclared fields fail the apply, they cause no warning.
     pub(super) fn validated(
         &self,
         call: &Call<'_>,
@@ -94,12 +97,12 @@ impl Intent {
     }
 }
 
-/// Applies an intent.
+/// Applies an intent to the current object, or creates the object.
 ///
 /// # Errors
 ///
-/// 400 for the body, 403, 404 for a part of a missing object, 409 for a conflict with other managers, with another version
-/// or uid, 422 for what is wrong with the result.
+/// 400 for the body, 403, 404 for a subresource of a missing object, 422 for an invalid result. 409 for a
+/// conflict with other field managers, or for another version or uid.
 pub(super) async fn apply(
     call: &Call<'_>,
     intent: &Intent,
@@ -140,7 +143,7 @@ pub(super) async fn apply(
         served.show(&mut live, names).map_err(Status::internal)?;
         lay(&live)
     };
-    // One more turn when somebody else creates the object just before us.
+    // Retry once if another request creates the object between the two steps.
     for _ in 0..2 {
         match call.modify(options, &over).await? {
             Modified::Done(written) => return Ok(written),
@@ -163,7 +166,7 @@ pub(super) async fn apply(
     Err(Status::not_found(&resource.group_resource, call.name))
 }
 
-/// The Status of an apply that failed.
+/// Returns the Status of a failed apply.
 pub(super) fn refusal(call: &Call<'_>, patch: &Object, error: ApplyError) -> Status {
     let behaviour = &call.plane.names.behaviour;
     match error {
@@ -186,7 +189,7 @@ pub(super) fn refusal(call: &Call<'_>, patch: &Object, error: ApplyError) -> Sta
     }
 }
 
-/// A value that is not of the type of its field, found when the result is brought into stored form.
+/// Returns the Status for a value that does not fit the type of its field in stored form.
 pub(super) fn unfit(call: &Call<'_>, patch: &Object, why: &str) -> Status {
     mistyped(patch, why, call.plane.names.behaviour.undeclared_field_fails_apply)
 }
@@ -201,7 +204,7 @@ fn mistyped(patch: &Object, why: &str, internal: bool) -> Status {
     if internal { Status::failure(Reason::Unknown, text) } else { Status::bad_request(text) }
 }
 
-/// `/v1, Kind=ConfigMap`: an empty group keeps its slash.
+/// Formats a type as `/v1, Kind=ConfigMap`; an empty group keeps its slash.
 fn type_name(api_version: &str, kind: &str) -> String {
     let slash = if api_version.contains('/') || api_version.is_empty() { "" } else { "/" };
     format!("{slash}{}, Kind={}", shorten(api_version), shorten(kind))

@@ -1,13 +1,15 @@
-//! Patches: a change of an object instead of the whole.
+//! The patch verb.
 //!
 //! # Contract
 //!
-//! [`Patch::kind`] knows a patch type by its media type, [`Patch::parse`] reads one, [`patch`] applies it to the current
-//! object inside the compare-and-swap loop. What comes out is treated as the body of an update.
+//! [`Patch::kind`] returns the patch type of a media type. [`Patch::parse`] reads a patch. [`patch`] applies
+//! it to the current object inside the compare-and-swap loop. The result is handled like the body of an
+//! update.
 //!
 //! # Reference
 //!
-//! JSON Patch is RFC 6902, merge patch RFC 7386, strategic merge patch that of the reference; the algorithms are `apply`'s.
+//! JSON Patch is RFC 6902, merge patch RFC 7386, strategic merge patch that of the reference. The crate
+//! `apply` implements the algorithms.
 
 mod apply;
 mod scale;
@@ -35,20 +37,20 @@ pub enum Kind {
     Json,
     /// RFC 7386.
     Merge,
-    /// A merge that knows which lists merge by which key: built-in kinds only.
+    /// Strategic merge patch, which merges lists by keys; built-in kinds only.
     Strategic,
-    /// A manager's whole intent: server-side apply.
+    /// Server-side apply.
     Apply,
 }
 
-/// A patch that was read.
+/// A parsed patch.
 #[derive(Clone, Debug)]
 pub struct Patch {
     document: Document,
-    /// As sent, for messages.
+    /// The patch as sent, cut to [`SHOWN`] bytes, for messages.
     text: String,
     duplicates: Vec<String>,
-    /// The limits of the patch and of the object that it makes.
+    /// The decode limits of the patch and of its result.
     limits: Limits,
 }
 
@@ -68,18 +70,18 @@ const MEDIA_TYPES: [&str; 4] = [
     "application/apply-patch+yaml",
 ];
 
-/// Bytes of a patch that a message can repeat.
+/// Maximum length of a patch in messages, in bytes.
 const SHOWN: usize = 1024;
 
-/// What stands in messages in place of the patch of a Secret.
+/// Replaces the patch of a Secret in messages.
 const REDACTED: &str = "<secret contents redacted>";
 
 impl Patch {
-    /// The type of a patch by its media type.
+    /// Returns the patch type of a media type.
     ///
     /// # Errors
     ///
-    /// 415: none, or another one.
+    /// 415: missing or unknown media type.
     pub fn kind(media_type: Option<&str>) -> Result<Kind, Status> {
         match media_type {
             Some("application/json-patch+json") => Ok(Kind::Json),
@@ -90,12 +92,12 @@ impl Patch {
         }
     }
 
-    /// Reads a patch.
+    /// Parses a patch.
     ///
     /// # Errors
     ///
-    /// 400: not JSON, or not of the form of a patch. 413: too many operations, or over the decode budget. 422: an operation
-    /// that does not exist.
+    /// 400: not JSON, or not a patch of this type. 413: too many operations, or over the decode limits. 422:
+    /// an unknown operation.
     pub fn parse(kind: Kind, bytes: &[u8], limits: Limits) -> Result<Self, Status> {
         let shown = String::from_utf8_lossy(bytes.get(..SHOWN).unwrap_or(bytes)).into_owned();
         if kind == Kind::Apply {
@@ -129,17 +131,18 @@ impl Patch {
                 };
                 strategic::apply(&schema.merge(), object, patch).map(Value::Object).map_err(strategic_failure)
             }
-            // An intent changes nothing without its manager.
+            // An apply needs a field manager; `patch` handles it before.
             Document::Intent(_) => Err(Status::unsupported_media_type(&MEDIA_TYPES)),
         }
     }
 
-    /// What it makes of an object of a kind: one of the same kind, as it is stored. A patch may say that what it makes is of
-    /// another version of the kind. With it come warnings.
+    /// Applies the patch to an object and returns the result in stored form, with warnings.
+    ///
+    /// The patch may convert the result to another version of the kind.
     ///
     /// # Errors
     ///
-    /// 400, 422: it cannot be applied, or what it makes is not of the kind.
+    /// 400, 422: the patch cannot be applied, or the result is not of the kind.
     pub(super) fn change(
         &self,
         call: &Call<'_>,
@@ -162,7 +165,7 @@ impl Patch {
         let unfit = |error: TypeError| self.unfit(&error.to_string(), is_secret);
         let conformed = version.conform(&mut new).map_err(unfit)?;
         let strict_is_invalid = call.plane.names.behaviour.strict_patch_is_invalid;
-        // Requirements, appendix (g) 23.
+        // See requirements, appendix (g) 23.
         let refuse = |why: String| {
             if strict_is_invalid { self.unfit(&why, is_secret) } else { Status::bad_request(why) }
         };
@@ -171,8 +174,9 @@ impl Patch {
         Ok((new, warnings))
     }
 
-    /// 422: what the patch makes is not of the kind. Found at the patch, as the reference has it. The patch of a Secret is
-    /// not shown: Statuses go to the audit log.
+    /// Returns 422 for a result that is not of the kind, with the field `patch`, as in the reference.
+    ///
+    /// The patch of a Secret is redacted, because Statuses are written to the audit log.
     fn unfit(&self, why: &str, is_secret: bool) -> Status {
         let nothing = GroupKind { group: String::new(), kind: String::new() };
         let mut text = String::new();
@@ -188,7 +192,7 @@ impl Patch {
     }
 }
 
-/// As messages of the reference show a strategic merge patch: `map[spec:map[replicas:2]]`.
+/// Formats a strategic merge patch as the reference does in messages: `map[spec:map[replicas:2]]`.
 fn map_in_go(map: &Map<String, Value>, text: &mut String) {
     text.push_str("map[");
     for (i, (name, value)) in map.iter().enumerate() {
@@ -202,7 +206,7 @@ fn map_in_go(map: &Map<String, Value>, text: &mut String) {
 
 fn in_go(value: &Value, text: &mut String) {
     match value {
-        // Cut where messages cut other patches.
+        // Stop at the limit for patches in messages.
         _ if text.len() > SHOWN => {}
         Value::Object(map) => map_in_go(map, text),
         Value::Array(items) => {
@@ -241,11 +245,11 @@ fn strategic_failure(error: strategic::Error) -> Status {
     }
 }
 
-/// Changes an object, or a subresource's part of it.
+/// Patches an object, or the part of it that belongs to a subresource.
 ///
 /// # Errors
 ///
-/// 404; 422 when the patch cannot be applied or its result is wrong; else those of an update.
+/// 404; 422 when the patch cannot be applied or its result is invalid; else those of an update.
 pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Result<Written, Status> {
     match (&patch.document, call.view()) {
         (Document::Intent(intent), Some(view)) => return scale::apply(call, view, intent, options).await,

@@ -1,9 +1,9 @@
-//! Server-side apply of the subresource `scale`.
+//! Server-side apply for the subresource `scale`.
 //!
 //! # Contract
 //!
-//! [`apply`] lays a Scale over that of the object. Owners of the number are owners of the object's own field and keep the
-//! version in which they wrote; who owns it through the subresource says so in its entry.
+//! [`apply`] merges a Scale into that of the object. Owners of the replicas are owners of the object's own
+//! field and keep the version of their write. Entries written through the subresource carry its name.
 
 use ::apply::managers::{Entry, Managed};
 use ::apply::server_side::Apply;
@@ -25,7 +25,7 @@ use super::apply::{Intent, refusal, unfit};
 ///
 /// # Errors
 ///
-/// 400 for the body, 404, 409 for a conflict, 422 for its number.
+/// 400 for the body, 404, 409 for a conflict, 422 for invalid replicas.
 pub(super) async fn apply(
     call: &Call<'_>,
     body: &Resource,
@@ -66,7 +66,7 @@ pub(super) async fn apply(
     write(call, body, options, scaled).await
 }
 
-/// The owners of an object's number as owners of its Scale.
+/// Returns the owners of the object's replicas as owners of its Scale.
 fn of_scale(owners: &Managed, api_version: &str) -> Managed {
     let owning = owners.entries.iter().filter(|entry| entry.fields.contains(&*REPLICAS));
     let entries = owning.map(|entry| Entry {
@@ -77,7 +77,7 @@ fn of_scale(owners: &Managed, api_version: &str) -> Managed {
     Managed { entries: entries.collect() }
 }
 
-/// The owners of an object after those of its Scale changed.
+/// Returns the object's managed fields after the owners of its Scale changed.
 fn of_object(before: Managed, mut owners_of_scale: Managed, api_version: &str) -> Managed {
     owners_of_scale.entries.retain(|entry| entry.fields.contains(&*REPLICAS));
     let same = |a: &Entry, b: &Entry| {

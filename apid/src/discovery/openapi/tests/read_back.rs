@@ -1,4 +1,4 @@
-//! Protobuf messages of an OpenAPI 2 document as JSON.
+//! Conversion of the Protobuf messages of an OpenAPI 2 document to JSON, for tests.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use crate::discovery::openapi::gnostic::{
     ParameterSubSchema, ParametersItem, Schema,
 };
 
-/// An object without the members that are empty.
+/// Returns an object without its empty members.
 fn filled(value: Value) -> Value {
     let Value::Object(map) = value else { return value };
     let empty = |value: &Value| match value {
