@@ -64,7 +64,7 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
             proxies.client(&plane, "back", &[]),
             vec![("x-remote-user", "jane")],
             "request-header",
-            "is not among the names that a proxy may bear",
+            "is not in --requestheader-allowed-names",
         ),
         (
             "a proxy of a stranger",

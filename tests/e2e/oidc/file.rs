@@ -250,11 +250,11 @@ async fn metadata_comes_from_where_the_file_says() {
     assert_eq!(issuer.asked("elsewhere"), ["/meta", "/keys"]);
     for (of, reason) in [
         ("liar", "it is of the issuer `"),
-        ("silent", "it answers 404 Not Found"),
+        ("silent", "unexpected HTTP status 404 Not Found"),
         ("untrusted", "cannot connect: "),
     ] {
         assert_eq!(who(&plane, &token(&issuer.url(of))).await, None, "{of}");
-        logged(&plane, &format!("issuer {}: nothing is known of its issuer yet: ", issuer.url(of))).await;
+        logged(&plane, &format!("issuer {}: the keys of its issuer are not known yet: ", issuer.url(of))).await;
         logged(&plane, reason).await;
     }
 }

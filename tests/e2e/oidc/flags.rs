@@ -141,7 +141,7 @@ async fn the_issuers_certificate_is_vouched_for_by_an_authority_that_is_named() 
     for (flag, reason) in [
         (
             Some(format!("--oidc-ca-file={}", leaf.display())),
-            "no certificate of it is one of an authority (CA:TRUE)",
+            "no CA certificate (CA:TRUE) in the bundle",
         ),
         (None, "invalid peer certificate"),
     ] {

@@ -46,7 +46,7 @@ async fn forged_and_absurd_tokens_are_refused_and_named() {
         (
             "an EC key's name for RSA",
             rs256(r#"{"alg":"RS256","kid":"ec"}"#, &good),
-            "no key of its issuer verifies the signature (it names the key `ec`)",
+            "no key of its issuer verifies the signature (key id `ec`)",
         ),
         ("a key in the header", other.sign_text(&with_jwk(header, &other), &good), "no key of its issuer"),
         (
