@@ -1,9 +1,10 @@
-//! Bootstrap tokens: `<id>.<secret>`, held by a Secret of the system namespace (requirements A-BOOT).
+//! Bootstrap tokens: `<id>.<secret>`, stored in a Secret of the system namespace (requirements A-BOOT).
 //!
 //! # Contract
 //!
-//! The Secret has the type and the name of its token, is not being deleted, and says that the token may authenticate. An
-//! expiration that cannot be read counts as passed; one extra group outside `system:bootstrappers:` refuses the token.
+//! The Secret must have the type and the name of its token, must not be terminating, and must allow
+//! authentication. An unreadable expiration counts as expired. An extra group outside `system:bootstrappers:`
+//! rejects the token.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::mirror::identities::TokenSecret;
 use crate::mirror::{Mirror, NotYet};
 use crate::tokens::bootstrap::{expiration, parts};
 
-/// The group of all bootstrap tokens, and the beginning of the others.
+/// The group of all bootstrap tokens, and the prefix of extra groups.
 const GROUP: &str = "system:bootstrappers";
 
 struct BootstrapTokens {
@@ -99,7 +100,7 @@ fn check(
     Ok((groups(found.text("auth-extra-groups"))?, expires))
 }
 
-/// The groups of a token, sorted, each once.
+/// The groups of a token, sorted and without duplicates.
 fn groups(extra: &str) -> Result<Groups, String> {
     let mut groups = vec![GROUP.to_owned()];
     for group in extra.split(',').map(str::trim).filter(|group| !group.is_empty()) {

@@ -1,14 +1,15 @@
-//! Service-account tokens (requirements A-SA).
+//! The service-account token authenticator (requirements A-SA).
 //!
 //! # Contract
 //!
-//! A token of one of our issuers must be signed by one of our keys, be valid now, and for an audience that is asked for.
-//! With `--service-account-lookup` (the default) the account must exist with the uid that the token names, and what the
-//! token is bound to as well; a token of a Secret must be what that Secret holds.
+//! A token of one of our issuers must be signed with one of our keys, be valid now, and be for a requested
+//! audience. With `--service-account-lookup` (the default) the service account and the bound object must
+//! exist with the uids in the token. A legacy token of a Secret must be the one that the Secret holds.
 //!
 //! # Invariants
 //!
-//! INVARIANT (revoked is gone): an identity rests on the account and on what the token is bound to, and ends with them.
+//! INVARIANT (revocation): an identity depends on the service account and the bound object, and ends with
+//! them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -140,7 +141,7 @@ impl ServiceAccounts {
     }
 }
 
-/// Checks that everything the token names exists, and notes that the identity rests on it.
+/// Checks that all objects in the token exist, and records that the identity depends on them.
 fn rests(
     identities: &Identities,
     claims: &Claims,

@@ -14,7 +14,7 @@ fn mistakes_end_it_with_64_before_anything_is_bound() {
         (&["--no-such-flag"][..], vec!["--no-such-flag"]),
         (&["--authorization-mode=Webhook,Foo", "--names=x"], vec!["`Foo`", "--names"]),
         (&["--authorization-mode=Webhook"], vec!["--authorization-webhook-config-file"]),
-        (&["--authorization-mode=RBAC,RBAC"], vec!["comes twice"]),
+        (&["--authorization-mode=RBAC,RBAC"], vec!["is duplicated"]),
         (
             &["--token-auth-file=/nonexistent", "--client-ca-file=/nonexistent"],
             vec!["--token-auth-file", "--client-ca-file"],
@@ -30,7 +30,7 @@ fn mistakes_end_it_with_64_before_anything_is_bound() {
     assert_eq!(run(&["--help"]).status.code(), Some(0));
     let help = String::from_utf8(run(&["--help"]).stdout).unwrap();
     assert!(help.contains("AlwaysAllow: allows every request; for testing only"), "{help}");
-    assert!(help.contains("AlwaysDeny: refuses every request; for testing only"), "{help}");
+    assert!(help.contains("AlwaysDeny: denies every request; for testing only"), "{help}");
 }
 
 #[tokio::test]

@@ -1,14 +1,14 @@
-//! The claims of a token: read strictly, and those that every token has checked (RFC 7519 section 4.1).
+//! The claims of a token: strict decoding and the checks of registered claims (RFC 7519 section 4.1).
 //!
 //! # Contract
 //!
-//! [`issuer`] reads the one claim that is looked at before the signature is checked, to find whose token it may be.
-//! [`read`] gives all of them, of a payload whose signature holds; [`check`] says when the token ends.
+//! [`issuer`] reads the only claim that is read before signature verification, to select the authenticator.
+//! [`read`] decodes all claims of a verified payload; [`check`] returns the validity of the token.
 //!
 //! # Reference
 //!
-//! As go-oidc has it: no leeway for `exp`, five minutes for `nbf`. Stricter than there: a claim that comes twice is
-//! refused, and so is a token that says it was issued in the future (requirement A-OIDC-5).
+//! As in go-oidc: no leeway for `exp`, five minutes for `nbf`. Stricter than go-oidc: duplicate claims and
+//! tokens issued in the future are rejected (requirement A-OIDC-5).
 
 use apimachinery::codec::{DecodeError, Limits, json};
 use jiff::Timestamp;
@@ -18,30 +18,30 @@ use serde_json::{Map, Value};
 use crate::tokens::claims::{first_valid, time_claim};
 use crate::tokens::jose;
 
-/// What claims may be. A provider's own nest three levels deep.
+/// Limits of the claims. Providers nest claims about three levels deep.
 const LIMITS: Limits = Limits { bytes: jose::LARGEST, depth: 32, ..Limits::BODY };
-/// Seconds that the issuer's clock may be ahead of ours.
+/// Seconds that the issuer's clock may be ahead of the local clock.
 const LEEWAY: f64 = 300.0;
 
-/// The issuer that a payload names, which nobody has vouched for. None: it names none.
+/// Returns the unverified issuer of a payload. None: the payload has no issuer.
 ///
 /// # Errors
 ///
-/// It is no object in JSON, or names several issuers.
+/// The payload is not a JSON object, or has several issuers.
 pub fn issuer(payload: &[u8]) -> Result<Option<String>, String> {
     #[derive(Deserialize)]
     struct Issuer {
         iss: Option<String>,
     }
-    // The parser bounds the nesting.
+    // The parser limits the nesting.
     serde_json::from_slice::<Issuer>(payload).map(|named| named.iss).map_err(|error| error.to_string())
 }
 
-/// All claims.
+/// Decodes all claims.
 ///
 /// # Errors
 ///
-/// They are no object, nest too deep, or one comes twice.
+/// The claims are not an object, nest too deeply, or a claim is duplicated.
 pub fn read(payload: &[u8]) -> Result<Map<String, Value>, String> {
     let decoded = json::decode(payload, LIMITS).map_err(|error| match error {
         DecodeError::TooDeep(depth) => format!("its claims nest deeper than {depth} levels"),
@@ -57,20 +57,20 @@ pub fn read(payload: &[u8]) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// When a token is valid.
+/// The validity period of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// The first moment at which the token is valid; None when no claim bounds it.
+    /// The first moment at which the token is valid; None if no claim sets one.
     pub not_before: Option<Timestamp>,
-    /// When the token ends.
+    /// When the token expires.
     pub expires: Timestamp,
 }
 
-/// Checks issuer, audience and time; gives the time in which the token is valid.
+/// Checks issuer, audience and time, and returns the validity period.
 ///
 /// # Errors
 ///
-/// Which check failed.
+/// The check that failed.
 pub fn check(
     claims: &Map<String, Value>,
     issuer: &str,
@@ -102,7 +102,7 @@ pub fn check(
             return Err(format!("by its claim `{name}` it will be {says} only in {ahead} s"));
         }
     }
-    // A conversion from a float saturates; what ends after the last date ends on it.
+    // The float conversion saturates; an expiry after the last date becomes the last date.
     let expires = Timestamp::from_second(ends as i64).unwrap_or(Timestamp::MAX);
     Ok(Validity { not_before: first_valid(starts, LEEWAY), expires })
 }

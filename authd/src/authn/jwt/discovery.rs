@@ -1,4 +1,4 @@
-//! The metadata of an issuer (OpenID Connect Discovery 1.0): where it is, and what we read of it.
+//! Issuer metadata (OpenID Connect Discovery 1.0): its URL and the JWKS URL in it.
 
 use apimachinery::codec::json;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::checked::Issuer;
 use crate::tokens::jwk::LIMITS;
 
-/// Where an issuer's metadata is (requirements A-OIDC-16, A-JWT-18, A-JWT-19).
+/// The metadata URL of an issuer (requirements A-OIDC-16, A-JWT-18, A-JWT-19).
 pub(super) fn url(issuer: &Issuer) -> String {
     if issuer.discovery_url.is_empty() {
         format!("{}/.well-known/openid-configuration", issuer.url.strip_suffix('/').unwrap_or(&issuer.url))
@@ -15,11 +15,12 @@ pub(super) fn url(issuer: &Issuer) -> String {
     }
 }
 
-/// The place of the keys, of untrusted metadata.
+/// Returns the JWKS URL of untrusted metadata.
 ///
 /// # Errors
 ///
-/// It is no metadata, is another issuer's (requirement A-JWT-22), or its keys are not served over TLS.
+/// The document is not metadata, belongs to another issuer (requirement A-JWT-22), or its JWKS URL is not
+/// https.
 pub fn keys_url(document: &[u8], issuer: &str) -> Result<String, String> {
     let decoded = json::decode(document, LIMITS).map_err(|error| error.to_string())?;
     if let Some(twice) = decoded.duplicates.iter().find(|path| matches!(path.as_str(), "issuer" | "jwks_uri"))
