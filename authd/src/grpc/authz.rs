@@ -1,4 +1,4 @@
-//! `Authz`: questions about rules rather than about one request.
+//! `Authz`: requests about rules instead of one API request.
 
 use std::future::ready;
 

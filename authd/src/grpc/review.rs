@@ -1,4 +1,4 @@
-//! `Review`: the review resources.
+//! `Review`: the review resources of the API.
 
 use authproto::auth::{self, review_response::Outcome};
 use tonic::{Request, Response, Status};
