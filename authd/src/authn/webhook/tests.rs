@@ -110,11 +110,11 @@ async fn the_status_makes_the_user_or_the_reason() {
                 .to_string(),
             Err(other),
         ),
-        (200, review(V1BETA1, jane()).to_string(), Err("answer has the apiVersion")),
+        (200, review(V1BETA1, jane()).to_string(), Err("response has the apiVersion")),
         (
             200,
             json!({"apiVersion": V1, "kind": "Pod", "status": jane()}).to_string(),
-            Err("answer has the kind"),
+            Err("response has the kind"),
         ),
         (
             200,
@@ -131,12 +131,12 @@ async fn the_status_makes_the_user_or_the_reason() {
             review(V1, json!({"authenticated": true, "user": {"username": "j", "groups": "a"}})).to_string(),
             Err("has a groups of another type"),
         ),
-        (200, "hunter2".to_owned(), Err("what it answered is no JSON")),
-        (200, String::new(), Err("what it answered is no JSON")),
-        (200, "[".repeat(100_000), Err("what it answered is no JSON")),
+        (200, "hunter2".to_owned(), Err("the response is not JSON")),
+        (200, String::new(), Err("the response is not JSON")),
+        (200, "[".repeat(100_000), Err("the response is not JSON")),
         (200, format!("\"{}\"", "x".repeat(1 << 20)), Err("the answer is larger than 1048576 bytes")),
-        (403, review(V1, jane()).to_string(), Err("it answered 403")),
-        (302, review(V1, jane()).to_string(), Err("it answered 302")),
+        (403, review(V1, jane()).to_string(), Err("HTTP status 403")),
+        (302, review(V1, jane()).to_string(), Err("HTTP status 302")),
     ] {
         mock.says(status, &body);
         let got = short(method.authenticate("t", &[]).await);
