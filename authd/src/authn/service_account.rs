@@ -106,7 +106,7 @@ impl ServiceAccounts {
             tracing::info!(
                 user = accepted.user.name,
                 warn_after = warn,
-                "an extended token is used past its time"
+                "extended token used after its requested expiry"
             );
         }
         Ok(Ok(accepted))
@@ -154,7 +154,7 @@ fn rests(
     let namespace = private.namespace.as_str();
     let mut on = |resource: &str, namespace: &str, named: &Named, anchor: Option<&Anchor>| {
         let found = anchor.filter(|anchor| anchor.holds(&named.uid, now)).ok_or_else(|| {
-            format!("{resource} `{}` of uid `{}` is not there, or not any more", named.name, named.uid)
+            format!("{resource} `{}` of uid `{}` does not exist or was deleted", named.name, named.uid)
         })?;
         if let Some(until) = found.until {
             accepted.expires_at = Some(accepted.expires_at.map_or(until, |ends| ends.min(until)));
@@ -176,14 +176,14 @@ fn rests(
         on("nodes", "", node, identities.node(&node.name))?;
     }
     let Some(named) = &private.secret else { return Ok(()) };
-    let secret = identities.secret(namespace, &named.name).ok_or("its Secret is not there any more")?;
+    let secret = identities.secret(namespace, &named.name).ok_or("the Secret no longer exists")?;
     if claims.legacy {
         let held = secret.data.get("token").map(Vec::as_slice).unwrap_or_default();
         if !bool::from(held.ct_eq(token.as_bytes())) {
-            return Err("its Secret holds another token".to_owned());
+            return Err("the Secret has another token".to_owned());
         }
         if secret.annotations.contains_key(invalid) {
-            return Err(format!("its Secret is marked `{invalid}`: the token lay unused for long"));
+            return Err(format!("the Secret is marked `{invalid}`: the token was unused for long"));
         }
         let named = Named { uid: secret.anchor.uid.to_string(), ..named.clone() };
         return on("secrets", namespace, &named, Some(&secret.anchor));

@@ -170,7 +170,7 @@ fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, String> {
                     continue;
                 }
                 if quoted || c == '"' {
-                    return Err(format!("line {line}: a quote stands inside a column"));
+                    return Err(format!("line {line}: a quote inside an unquoted column"));
                 }
                 field.push(c);
             }
@@ -236,8 +236,8 @@ mod tests {
             ("t1,jane,1\nt2", "line 2: at least 3 columns are needed (token, user, uid), found 1"),
             ("t1,,u", "line 1: the user has no name"),
             ("t1,\"jane,u\nx", "line 1: a quote is not closed"),
-            ("t1,ja\"ne,u", "line 1: a quote stands inside a column"),
-            ("t1,\"jane\"x,u", "line 1: a quote stands inside a column"),
+            ("t1,ja\"ne,u", "line 1: a quote inside an unquoted column"),
+            ("t1,\"jane\"x,u", "line 1: a quote inside an unquoted column"),
         ] {
             assert_eq!(file(text).err().as_deref(), Some(want), "{text:?}");
         }

@@ -153,7 +153,7 @@ fn connection(fields: &mut Fields<'_>) -> Option<String> {
     let path = fields.path().child("kubeConfigFile");
     match (kind.as_deref(), file) {
         (Some("InClusterConfig"), file) => {
-            let text = "InClusterConfig is not allowed: this server would ask itself whether it may answer";
+            let text = "InClusterConfig is not allowed: the server cannot be its own webhook";
             faults.note(&FieldError::invalid(&fields.path().child("type"), "InClusterConfig", text));
             if let Some(file) = file {
                 let text = "can only be set when type=KubeConfigFile";

@@ -277,8 +277,8 @@ struct Asked {
 impl Asked {
     fn of(ask: auth::AuthorizeRequest) -> Result<Self, &'static str> {
         let at_least = floor(ask.at_least.as_ref());
-        let user = ask.user.ok_or("it names no user")?.into();
-        let attributes = ask.attributes.ok_or("it has no attributes")?.into();
+        let user = ask.user.ok_or("the request has no user")?.into();
+        let attributes = ask.attributes.ok_or("the request has no attributes")?.into();
         Ok(Asked { user, attributes, at_least, explain: ask.explain })
     }
 }

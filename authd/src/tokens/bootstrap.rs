@@ -23,7 +23,7 @@ pub fn expiration(text: &str, now: Timestamp) -> Result<Option<Timestamp>, Strin
     match text.parse::<Timestamp>() {
         Ok(at) if now < at => Ok(Some(at)),
         Ok(_) => Err("the token has expired".to_owned()),
-        Err(_) => Err("its expiration is not a time of RFC 3339".to_owned()),
+        Err(_) => Err("the expiration is not an RFC 3339 time".to_owned()),
     }
 }
 

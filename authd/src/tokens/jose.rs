@@ -93,22 +93,22 @@ impl std::fmt::Display for Algorithm {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The token does not have three parts.
-    #[error("it is not a signed token of three parts")]
+    #[error("not a signed token of three parts")]
     NotCompact,
     /// The token is longer than [`LARGEST`], or its header than 8 KiB.
-    #[error("it is too long")]
+    #[error("the token is too long")]
     TooLong,
     /// A part is not base64url without padding.
-    #[error("its {0} is not base64url without padding")]
+    #[error("the {0} is not base64url without padding")]
     Base64(&'static str),
     /// The header is not valid JSON of the required form.
-    #[error("its header cannot be read: {0}")]
+    #[error("the header cannot be read: {0}")]
     Header(String),
     /// The algorithm is not supported.
-    #[error("its algorithm `{0}` is not accepted")]
+    #[error("the algorithm `{0}` is not supported")]
     Algorithm(String),
     /// The header has critical parameters.
-    #[error("it has critical header parameters")]
+    #[error("unsupported critical header parameters")]
     Critical,
 }
 
@@ -228,32 +228,32 @@ mod tests {
     #[test]
     fn what_is_not_a_signed_token_is_told_apart() {
         for (text, want) in [
-            ("", "it is not a signed token of three parts"),
-            ("a.b", "it is not a signed token of three parts"),
-            ("a.b.c.d", "it is not a signed token of three parts"),
-            ("!.e30.e30", "its header is not base64url without padding"),
-            ("e30=.e30.e30", "its header is not base64url without padding"),
+            ("", "not a signed token of three parts"),
+            ("a.b", "not a signed token of three parts"),
+            ("a.b.c.d", "not a signed token of three parts"),
+            ("!.e30.e30", "the header is not base64url without padding"),
+            ("e30=.e30.e30", "the header is not base64url without padding"),
         ] {
             assert_eq!(refusal(text), want, "{text}");
         }
         for (header, want) in [
-            (r#"{"alg":"none"}"#, "its algorithm `none` is not accepted"),
-            (r#"{"alg":"None"}"#, "its algorithm `None` is not accepted"),
-            (r#"{"alg":"HS256"}"#, "its algorithm `HS256` is not accepted"),
-            (r#"{"alg":"EdDSA"}"#, "its algorithm `EdDSA` is not accepted"),
-            (r#"{"alg":"rs256"}"#, "its algorithm `rs256` is not accepted"),
-            (r#"{"alg":"RS256","crit":["exp"]}"#, "it has critical header parameters"),
-            (r#"{"alg":"RS256","b64":false}"#, "it has critical header parameters"),
+            (r#"{"alg":"none"}"#, "the algorithm `none` is not supported"),
+            (r#"{"alg":"None"}"#, "the algorithm `None` is not supported"),
+            (r#"{"alg":"HS256"}"#, "the algorithm `HS256` is not supported"),
+            (r#"{"alg":"EdDSA"}"#, "the algorithm `EdDSA` is not supported"),
+            (r#"{"alg":"rs256"}"#, "the algorithm `rs256` is not supported"),
+            (r#"{"alg":"RS256","crit":["exp"]}"#, "unsupported critical header parameters"),
+            (r#"{"alg":"RS256","b64":false}"#, "unsupported critical header parameters"),
         ] {
             assert_eq!(refusal(&token(header)), want, "{header}");
         }
         for header in [r#"{"alg":"RS256","alg":"none"}"#, r#"{}"#, "[]", "{", r#"{"alg":1}"#] {
-            assert!(refusal(&token(header)).starts_with("its header cannot be read"), "{header}");
+            assert!(refusal(&token(header)).starts_with("the header cannot be read"), "{header}");
         }
-        assert_eq!(refusal(&"a".repeat(LARGEST + 1)), "it is too long");
+        assert_eq!(refusal(&"a".repeat(LARGEST + 1)), "the token is too long");
         assert_eq!(refusal(""), Malformed::NotCompact.to_string());
         let long = format!(r#"{{"alg":"RS256","x":"{}"}}"#, "a".repeat(LARGEST_HEADER));
-        assert_eq!(refusal(&token(&long)), "it is too long");
+        assert_eq!(refusal(&token(&long)), "the token is too long");
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl KeySet {
     /// The document is not a JWKS.
     pub fn parse(document: &[u8]) -> Result<Self, String> {
         let decoded = json::decode(document, LIMITS).map_err(|error| error.to_string())?;
-        let keys = decoded.value.get("keys").and_then(Value::as_array).ok_or("it has no list `keys`")?;
+        let keys = decoded.value.get("keys").and_then(Value::as_array).ok_or("no list `keys`")?;
         let digest = digest::digest(&digest::SHA256, document);
         let mut set = KeySet {
             hash: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -70,7 +70,7 @@ impl KeySet {
             let read = match key.as_object() {
                 _ if set.keys.len() >= MOST_KEYS => Err(format!("there are more than {MOST_KEYS}")),
                 Some(key) => web_key(key),
-                None => Err("it is no object".to_owned()),
+                None => Err("not an object".to_owned()),
             };
             match read {
                 Ok(key) => set.keys.push(key),
@@ -115,15 +115,15 @@ fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
     let text = |member: &str| match jwk.get(member) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str())),
-        Some(_) => Err(format!("`{member}` is not a text")),
+        Some(_) => Err(format!("`{member}` is not a string")),
     };
     if let Some(other) = text("use")?.filter(|usage| *usage != "sig") {
-        return Err(format!("its use is `{}`", short(other)));
+        return Err(format!("unsupported use `{}`", short(other)));
     }
     let algorithm = match text("alg")? {
         None => None,
         Some(name) => {
-            Some(Algorithm::parse(name).ok_or_else(|| format!("its algorithm is `{}`", short(name)))?)
+            Some(Algorithm::parse(name).ok_or_else(|| format!("unsupported algorithm `{}`", short(name)))?)
         }
     };
     let bytes = |member: &str| {
@@ -137,15 +137,15 @@ fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
                 Some("P-256") => (P256, 32),
                 Some("P-384") => (P384, 48),
                 Some("P-521") => (P521, 66),
-                other => return Err(format!("its curve is `{}`", short(other.unwrap_or_default()))),
+                other => return Err(format!("unsupported curve `{}`", short(other.unwrap_or_default()))),
             };
             let (x, y) = (bytes("x")?, bytes("y")?);
             if x.len() != length || y.len() != length {
-                return Err("its point has another length than its curve".to_owned());
+                return Err("the point does not fit the curve".to_owned());
             }
             ec(curve, &x, &y)
         }
-        other => return Err(format!("its type is `{}`", short(other.unwrap_or_default()))),
+        other => return Err(format!("unsupported type `{}`", short(other.unwrap_or_default()))),
     };
     let key = VerifyingKey::of(&spki)?;
     Ok(WebKey { name: text("kid")?.map(str::to_owned), algorithm, key })
@@ -279,21 +279,21 @@ mod tests {
         };
         let short_rsa = json!({"kty": "RSA", "n": URL_SAFE_NO_PAD.encode([0xff; 128]), "e": "AQAB"});
         for (key, want) in [
-            (with("use", "enc".into()), "its use is `enc`"),
-            (with("alg", "HS256".into()), "its algorithm is `HS256`"),
-            (with("alg", "ECDH-ES".into()), "its algorithm is `ECDH-ES`"),
-            (with("kty", "OKP".into()), "its type is `OKP`"),
-            (with("crv", "secp256k1".into()), "its curve is `secp256k1`"),
-            (with("crv", "P-384".into()), "its point has another length than its curve"),
-            (with("x", "AAAA".into()), "its point has another length than its curve"),
+            (with("use", "enc".into()), "unsupported use `enc`"),
+            (with("alg", "HS256".into()), "unsupported algorithm `HS256`"),
+            (with("alg", "ECDH-ES".into()), "unsupported algorithm `ECDH-ES`"),
+            (with("kty", "OKP".into()), "unsupported type `OKP`"),
+            (with("crv", "secp256k1".into()), "unsupported curve `secp256k1`"),
+            (with("crv", "P-384".into()), "the point does not fit the curve"),
+            (with("x", "AAAA".into()), "the point does not fit the curve"),
             (with("x", "!".into()), "`x` is not base64url without padding"),
             (with("x", Value::Null), "`x` is missing"),
             (with("x", URL_SAFE_NO_PAD.encode([1; 32]).into()), "the public key is not accepted"),
-            (with("kid", 1.into()), "`kid` is not a text"),
+            (with("kid", 1.into()), "`kid` is not a string"),
             (short_rsa, "an RSA key of 1024 bits is not accepted"),
             (json!({"kty": "RSA", "n": "", "e": ""}), ""),
-            (json!({"kty": "oct", "k": "AAAA"}), "its type is `oct`"),
-            (json!([]), "it is no object"),
+            (json!({"kty": "oct", "k": "AAAA"}), "unsupported type `oct`"),
+            (json!([]), "not an object"),
         ] {
             let set = set(&[key.clone(), good.clone()]);
             assert_eq!(set.len(), 1, "{key}");

@@ -99,7 +99,7 @@ async fn a_revoked_certificate_is_refused_within_a_second_whoever_it_names() {
     let impostor = tempfile::tempdir().expect("a folder");
     fs::write(&file, Ca::new(impostor.path(), "ca").revoke(&[8])).expect("the list");
     eventually("the fault is told", || async {
-        plane.log().contains("is not signed by the authority of that name").then_some(())
+        plane.log().contains("is not signed by the CA of that name").then_some(())
     })
     .await;
     assert_eq!((name(&plane, &root).await, name(&plane, &jane).await.as_deref()), (None, Some("jane")));

@@ -102,7 +102,8 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
         assert!(!id.is_empty(), "{what}");
         let log = crate::harness::eventually("the log", || async {
             let log = plane.log();
-            let mut lines = log.lines().filter(|line| line.contains(&id) && line.contains("credential rejected"));
+            let mut lines =
+                log.lines().filter(|line| line.contains(&id) && line.contains("credential rejected"));
             lines.next().map(|_| log.clone())
         })
         .await;

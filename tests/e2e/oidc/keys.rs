@@ -71,7 +71,7 @@ async fn the_server_starts_without_its_issuer_and_knows_it_when_it_comes() {
     let plane = plane(dir.path(), &file(&issuer, &[("one", "")])).await;
     let token = |sub: &str| key.sign("ES256", &issuer.claims("one", json!({"sub": sub})));
     assert_eq!(who(&plane, &token("early")).await, None);
-    logged(&plane, "the keys of its issuer are not known yet: ").await;
+    logged(&plane, "the keys of the issuer are not known yet: ").await;
     logged(&plane, "unexpected HTTP status 503 Service Unavailable").await;
     assert_eq!(plane.admin().get("/api/v1/namespaces").await.status, 200);
     issuer.away(false);

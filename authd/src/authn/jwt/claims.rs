@@ -44,16 +44,16 @@ pub fn issuer(payload: &[u8]) -> Result<Option<String>, String> {
 /// The claims are not an object, nest too deeply, or a claim is duplicated.
 pub fn read(payload: &[u8]) -> Result<Map<String, Value>, String> {
     let decoded = json::decode(payload, LIMITS).map_err(|error| match error {
-        DecodeError::TooDeep(depth) => format!("its claims nest deeper than {depth} levels"),
-        other => format!("its claims cannot be read: {other}"),
+        DecodeError::TooDeep(depth) => format!("the claims nest deeper than {depth} levels"),
+        other => format!("the claims cannot be read: {other}"),
     })?;
     if let Some(path) = decoded.duplicates.first() {
         let path: String = path.chars().take(100).collect();
-        return Err(format!("its claim `{path}` comes twice"));
+        return Err(format!("duplicate claim `{path}`"));
     }
     match decoded.value {
         Value::Object(claims) => Ok(claims),
-        _ => Err("its claims are no object".to_owned()),
+        _ => Err("the claims are not an object".to_owned()),
     }
 }
 
@@ -78,7 +78,7 @@ pub fn check(
     now: Timestamp,
 ) -> Result<Validity, String> {
     if claims.get("iss").and_then(Value::as_str) != Some(issuer) {
-        return Err("it is of another issuer".to_owned());
+        return Err("the token has another issuer".to_owned());
     }
     let for_us =
         |audience: &Value| audience.as_str().is_some_and(|text| audiences.iter().any(|own| own == text));
@@ -88,18 +88,18 @@ pub fn check(
         Some(one) => for_us(one),
     };
     if !meant {
-        return Err(format!("it is for another audience than {}", audiences.join(", ")));
+        return Err(format!("the token has none of the audiences {}", audiences.join(", ")));
     }
     let ends = time_claim(claims, "exp")?.ok_or("the claim `exp` is missing")?;
     let at = now.as_millisecond() as f64 / 1000.0;
     if at >= ends {
-        return Err(format!("it has expired {} s ago", (at - ends).min(1e12) as i64));
+        return Err(format!("the token expired {} s ago", (at - ends).min(1e12) as i64));
     }
     let starts = [time_claim(claims, "nbf")?, time_claim(claims, "iat")?];
     for ((name, says), start) in [("nbf", "valid"), ("iat", "issued")].into_iter().zip(starts) {
         if let Some(from) = start.filter(|from| *from > at + LEEWAY) {
             let ahead = (from - at).min(1e12) as i64;
-            return Err(format!("by its claim `{name}` it will be {says} only in {ahead} s"));
+            return Err(format!("the token will be {says} in {ahead} s (claim `{name}`)"));
         }
     }
     // The float conversion saturates; an expiry after the last date becomes the last date.
@@ -117,16 +117,16 @@ mod tests {
     fn claims_are_read_strictly() {
         for (payload, want) in [
             (r#"{"a":1}"#.to_owned(), ""),
-            (r#"{"a":1,"a":2}"#.to_owned(), "its claim `a` comes twice"),
-            (r#"{"x":{"b":1,"b":1}}"#.to_owned(), "its claim `x.b` comes twice"),
-            ("[]".to_owned(), "its claims are no object"),
-            ("{".to_owned(), "its claims cannot be read: "),
-            (String::new(), "its claims cannot be read: "),
+            (r#"{"a":1,"a":2}"#.to_owned(), "duplicate claim `a`"),
+            (r#"{"x":{"b":1,"b":1}}"#.to_owned(), "duplicate claim `x.b`"),
+            ("[]".to_owned(), "the claims are not an object"),
+            ("{".to_owned(), "the claims cannot be read: "),
+            (String::new(), "the claims cannot be read: "),
             (
                 format!("{{\"a\":{}}}", "[".repeat(40) + &"]".repeat(40)),
-                "its claims nest deeper than 32 levels",
+                "the claims nest deeper than 32 levels",
             ),
-            (format!("{{\"a\":{}", "[".repeat(100_000)), "its claims nest deeper than 32 levels"),
+            (format!("{{\"a\":{}", "[".repeat(100_000)), "the claims nest deeper than 32 levels"),
         ] {
             let got = read(payload.as_bytes()).err().unwrap_or_default();
             assert!(
@@ -161,20 +161,20 @@ mod tests {
             (json!({"iat": 999_000, "nbf": 999_000}), Ok(1_000_001)),
             (json!({"iat": 1_000_300, "nbf": 1_000_300}), Ok(1_000_001)),
             (json!({"exp": 1e300}), Ok(Timestamp::MAX.as_second())),
-            (json!({"iss": "https://b"}), Err("it is of another issuer")),
-            (json!({"iss": null}), Err("it is of another issuer")),
+            (json!({"iss": "https://b"}), Err("the token has another issuer")),
+            (json!({"iss": null}), Err("the token has another issuer")),
             (json!({"aud": null}), Err("the claim `aud` is missing")),
-            (json!({"aud": "z"}), Err("it is for another audience than x, y")),
-            (json!({"aud": []}), Err("it is for another audience than x, y")),
-            (json!({"aud": [["x"]]}), Err("it is for another audience than x, y")),
-            (json!({"aud": 1}), Err("it is for another audience than x, y")),
+            (json!({"aud": "z"}), Err("the token has none of the audiences x, y")),
+            (json!({"aud": []}), Err("the token has none of the audiences x, y")),
+            (json!({"aud": [["x"]]}), Err("the token has none of the audiences x, y")),
+            (json!({"aud": 1}), Err("the token has none of the audiences x, y")),
             (json!({"exp": null}), Err("the claim `exp` is missing")),
             (json!({"exp": "1000001"}), Err("the claim `exp` is not a number of seconds")),
-            (json!({"exp": 1_000_000}), Err("it has expired 0 s ago")),
-            (json!({"exp": 999_000}), Err("it has expired 1000 s ago")),
-            (json!({"exp": -1e300}), Err("it has expired 1000000000000 s ago")),
-            (json!({"nbf": 1_000_301}), Err("by its claim `nbf` it will be valid only in 301 s")),
-            (json!({"iat": 1_003_600}), Err("by its claim `iat` it will be issued only in 3600 s")),
+            (json!({"exp": 1_000_000}), Err("the token expired 0 s ago")),
+            (json!({"exp": 999_000}), Err("the token expired 1000 s ago")),
+            (json!({"exp": -1e300}), Err("the token expired 1000000000000 s ago")),
+            (json!({"nbf": 1_000_301}), Err("the token will be valid in 301 s (claim `nbf`)")),
+            (json!({"iat": 1_003_600}), Err("the token will be issued in 3600 s (claim `iat`)")),
             (json!({"iat": "now"}), Err("the claim `iat` is not a number of seconds")),
         ] {
             let mut claims = good.as_object().cloned().unwrap();
@@ -188,7 +188,7 @@ mod tests {
             claims.remove(name);
             check(&claims, "https://a", &["x".to_owned()], now).unwrap_err()
         };
-        assert_eq!(missing("iss"), "it is of another issuer");
+        assert_eq!(missing("iss"), "the token has another issuer");
         assert_eq!(missing("aud"), "the claim `aud` is missing");
         assert_eq!(missing("exp"), "the claim `exp` is missing");
     }

@@ -127,7 +127,7 @@ impl<'c> Mapping<'c> {
     fn text_claim(&self, what: &str, claim: &str) -> Result<&'c str, String> {
         let value =
             self.claims.get(claim).ok_or_else(|| format!("{what}: the claim `{claim}` is missing"))?;
-        value.as_str().ok_or_else(|| format!("{what}: the claim `{claim}` is not a text"))
+        value.as_str().ok_or_else(|| format!("{what}: the claim `{claim}` is not a string"))
     }
 
     fn username(&self, source: &'c Source) -> Result<String, String> {
@@ -153,7 +153,7 @@ impl<'c> Mapping<'c> {
                 if value.is_empty() { String::new() } else { format!("{prefix}{value}") }
             }
         };
-        if name.is_empty() { Err("username: it is empty".to_owned()) } else { Ok(name) }
+        if name.is_empty() { Err("username: empty".to_owned()) } else { Ok(name) }
     }
 
     fn groups(&self, source: Option<&'c Source>) -> Result<Vec<String>, String> {
@@ -163,7 +163,8 @@ impl<'c> Mapping<'c> {
                 self.texts(expression).map_err(|problem| format!("groups: `{expression:?}`: {problem}"))
             }
             Some(Source::Claim { claim, prefix }) => {
-                let wrong = || format!("groups: the claim `{claim}` is neither a text nor a list of texts");
+                let wrong =
+                    || format!("groups: the claim `{claim}` is neither a string nor a list of strings");
                 let prefixed =
                     |value: &Value| value.as_str().map(|text| format!("{prefix}{text}")).ok_or_else(wrong);
                 match self.claims.get(claim) {
@@ -182,7 +183,7 @@ impl<'c> Mapping<'c> {
         match self.claims.get("_claim_names").and_then(|names| names.get(claim)) {
             None => Ok(()),
             Some(_) => {
-                Err(format!("groups: the claim `{claim}` is at another source, and those are not asked"))
+                Err(format!("groups: the claim `{claim}` is a distributed claim, which is not supported"))
             }
         }
     }
@@ -203,9 +204,9 @@ impl<'c> Mapping<'c> {
                 None => Err(format!("the required claim `{claim}` is missing")),
                 Some(Value::String(held)) if held == value => Ok(()),
                 Some(Value::String(_)) => {
-                    Err(format!("the claim `{claim}` has another value than the required one"))
+                    Err(format!("the claim `{claim}` does not have the required value"))
                 }
-                Some(_) => Err(format!("the required claim `{claim}` is not a text")),
+                Some(_) => Err(format!("the required claim `{claim}` is not a string")),
             },
             ClaimRule::Expression(rule) => {
                 let value = Cel::object(self.claims, self.ty);

@@ -133,14 +133,14 @@ impl Jwts {
         let payload =
             jose::unverified_payload(token).ok_or_else(|| jose::Malformed::Base64("payload").to_string())?;
         let issuer =
-            claims::issuer(&payload).map_err(|error| format!("its claims cannot be read: {error}"))?;
-        let Some(issuer) = issuer else { return Err("it names no issuer".to_owned()) };
+            claims::issuer(&payload).map_err(|error| format!("the claims cannot be read: {error}"))?;
+        let Some(issuer) = issuer else { return Err("the token has no issuer".to_owned()) };
         match self.authenticators.get(&issuer) {
             Some(one) => Ok(Some(one)),
             None if self.others.contains(&issuer) => Ok(None),
             None => {
                 let shown: String = issuer.chars().take(SHOWN).collect();
-                Err(format!("no authenticator is for its issuer `{shown}`"))
+                Err(format!("no authenticator for the issuer `{shown}`"))
             }
         }
     }
@@ -155,14 +155,14 @@ impl Jwts {
         let signed = Signed::parse(credentials.token).map_err(|error| error.to_string())?;
         declared(signed.typ.as_deref())?;
         if !checked.algorithms.contains(&signed.algorithm) {
-            return Err(format!("its algorithm `{}` is not among those accepted", signed.algorithm));
+            return Err(format!("the algorithm `{}` is not accepted", signed.algorithm));
         }
         let payload = provider.verify(&signed).await?;
         let claims = claims::read(payload)?;
         let valid = claims::check(&claims, &checked.issuer.url, &checked.issuer.audiences, now)?;
         // A token of an external issuer is valid for the API server as a whole.
         let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
-            .ok_or("it is not for the audiences that were asked for")?;
+            .ok_or("the token is not valid for the requested audiences")?;
         let user = identity::identify(checked, &claims, &self.names, &self.types)?;
         Ok(Accepted {
             user,
@@ -182,7 +182,7 @@ fn declared(typ: Option<&str>) -> Result<(), String> {
         "jwt" => Ok(()),
         _ => {
             let shown: String = typ.chars().take(32).collect();
-            Err(format!("its type is `{shown}`, not `JWT`"))
+            Err(format!("the type is `{shown}`, not `JWT`"))
         }
     }
 }

@@ -168,13 +168,13 @@ impl Provider {
         let known = self.known.load();
         if known.keys_url.is_none() {
             let problem = known.problem.as_deref().unwrap_or("no response yet");
-            return Err(format!("the keys of its issuer are not known yet: {problem}"));
+            return Err(format!("the keys of the issuer are not known yet: {problem}"));
         }
         let named = match &signed.kid {
             Some(kid) => format!(" (key id `{}`)", kid.chars().take(100).collect::<String>()),
             None => String::new(),
         };
-        Err(format!("no key of its issuer verifies the signature{named}"))
+        Err(format!("no key of the issuer verifies the signature{named}"))
     }
 
     /// Fetches the keys once more if the rate limit allows; true if the known keys differ from `tried`.

@@ -68,8 +68,7 @@ impl Authorities {
             let anchor = webpki::anchor_from_trusted_cert(&certificate)
                 .map_err(|error| wrong(error.to_string()))?
                 .to_owned();
-            let (from, until) =
-                validity(&certificate).ok_or_else(|| wrong("it cannot be parsed".to_owned()))?;
+            let (from, until) = validity(&certificate).ok_or_else(|| wrong("cannot be parsed".to_owned()))?;
             found.push(Authority { anchor, from, until });
         }
         if found.is_empty() { Err("no certificate in the file".to_owned()) } else { Ok(Authorities(found)) }

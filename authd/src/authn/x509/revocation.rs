@@ -114,7 +114,7 @@ impl Lists {
                     "the list of `{shown}` is not of a trusted CA: it applies to intermediates only"
                 ));
             } else if !of_name.any(|authority| list.is_by(authority.public_key)) {
-                return Err(format!("the list of `{shown}` is not signed by the authority of that name"));
+                return Err(format!("the list of `{shown}` is not signed by the CA of that name"));
             }
             // After a CA key rotation: the list of the new key does not cover certificates of the old key.
             for authority in authorities.iter().filter(|authority| authority.subject == issuer.as_slice()) {
@@ -149,7 +149,7 @@ impl Lists {
         let kept: Vec<Arc<List>> = in_force.0.iter().filter(|old| is_kept(old)).cloned().collect();
         let remark = |list: &Arc<List>| {
             format!(
-                "the new list of `{}` is expired, of the future or older than the list in force: what was revoked \
+                "the new list of `{}` is expired, of the future or older than the active list: what was revoked \
                  stays revoked until a valid list comes",
                 list.shown
             )

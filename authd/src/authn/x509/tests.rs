@@ -133,7 +133,7 @@ fn time_purpose_and_issuer_are_checked() {
         ("too early", with(|_| ()), 0, "CertNotValidYet"),
         ("too late", with(|_| ()), 11, "CertExpired"),
         (
-            "the authority has ended",
+            "the CA has expired",
             with(|p| p.not_after = authority("x", 0, 300).not_after),
             150,
             "UnknownIssuer",
@@ -145,7 +145,7 @@ fn time_purpose_and_issuer_are_checked() {
             "RequiredEku",
         ),
         (
-            "an authority itself",
+            "a CA certificate",
             with(|p| p.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)),
             5,
             "CaUsedAsEndEntity",
@@ -161,7 +161,7 @@ fn time_purpose_and_issuer_are_checked() {
             5,
             "UnsupportedCriticalExtension",
         ),
-        ("another authority of the same name", sign(good(), &other), 5, "InvalidSignature"),
+        ("another CA of the same name", sign(good(), &other), 5, "InvalidSignature"),
     ] {
         match (method(&[&root]).verify(&[leaf], day(at)), want) {
             (Ok(_), "") => (),
@@ -289,7 +289,7 @@ fn a_list_counts_only_with_its_issuers_signature() {
     let (root, impostor) = (root("ca"), self::root("ca"));
     let forged = list(&impostor, &[7], 20);
     let mistakes = with_lists(&root.pem(), Some(forged.as_bytes())).err().unwrap();
-    assert!(mistakes[0].contains("is not signed by the authority of that name"), "{mistakes:?}");
+    assert!(mistakes[0].contains("is not signed by the CA of that name"), "{mistakes:?}");
     // Two CAs with one name, as during a CA rotation: each has its own list.
     let both = with_lists(&(root.pem() + &impostor.pem()), Some(forged.as_bytes())).unwrap();
     let numbered = |issuer: &Issuer| {
@@ -328,7 +328,7 @@ fn files_are_put_in_force_together_or_not_at_all() {
     std::fs::write(&ca, new.pem()).unwrap();
     std::fs::write(&lists, "half a li").unwrap();
     assert_eq!(trust.reload(day(5)).unwrap_err().len(), 1);
-    assert!(accepts(&old) && !accepts(&new), "the old files stay in force");
+    assert!(accepts(&old) && !accepts(&new), "the old files stay active");
     std::fs::write(&lists, list(&new, &[1], 20)).unwrap();
     trust.reload(day(5)).unwrap();
     assert!(!accepts(&old) && accepts(&new));
@@ -435,7 +435,7 @@ fn revoked_certificate_stays_revoked_until_a_valid_list_replaces_the_list() {
     assert!(revoked(7) && !revoked(8) && !trust.keeps_lists());
     for (what, serials, this, next, want, keeps) in [
         ("expired", vec![8], 3, 4, [true, true, false], true),
-        ("older than the list in force", vec![9], 2, 20, [true, true, true], true),
+        ("older than the active list", vec![9], 2, 20, [true, true, true], true),
         ("of the future", vec![10], 6, 20, [true, true, true], true),
         ("valid", vec![9], 5, 20, [false, false, true], false),
         ("the same list again", vec![9], 5, 20, [false, false, true], false),

@@ -126,7 +126,7 @@ impl Trust {
         now: Timestamp,
     ) -> Result<Verified<'c>, String> {
         let picture = self.current.load();
-        let authorities = picture.of(party).ok_or("no authority is configured")?;
+        let authorities = picture.of(party).ok_or("no CA is configured")?;
         authorities.verify(chain, &picture.revoked, now)
     }
 }
