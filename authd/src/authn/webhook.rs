@@ -152,7 +152,7 @@ impl TokenWebhook {
             known
         } else {
             let Ok(_place) = self.waiting.try_acquire() else {
-                return Outcome::Undecided(format!("{MOST_WAITING} logins wait for the webhook already"));
+                return Outcome::Undecided(format!("{MOST_WAITING} requests already wait for the webhook"));
             };
             self.said.get(&digest, || self.ask(token, wanted)).await
         };

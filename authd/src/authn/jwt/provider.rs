@@ -8,7 +8,7 @@
 //!
 //! - From start until the first success the fetch is retried; the server does not wait for it. A token waits
 //!   for the first attempt only, at most [`FIRST_ATTEMPT`].
-//! - Known keys stay valid while the issuer is unavailable.
+//! - Cached keys stay valid while the issuer is unavailable.
 //! - Keys are fetched again every [`REFRESH`], or as the issuer's cache headers say within [`SOONEST`] and
 //!   [`LATEST`]. A removed key verifies no more tokens, and results cached under it become invalid.
 //! - An unknown key triggers a fetch, with bursts of [`BURST`] and one per [`PAUSE`] on average, so that
@@ -214,7 +214,7 @@ impl Provider {
                     "JWKS fetch failed; using the previous keys, if any"
                 );
                 self.surroundings.fetched(&self.issuer.url, "failure");
-                // Known keys stay valid: a failed fetch does not mean that the keys changed.
+                // Cached keys stay valid: a failed fetch does not mean that the keys changed.
                 if before.keys_url.is_none() {
                     let problem = Some(problem.clone());
                     self.known.store(Arc::new(Known { keys_url: None, keys: KeySet::default(), problem }));

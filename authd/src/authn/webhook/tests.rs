@@ -267,10 +267,10 @@ async fn a_service_that_hangs_is_waited_for_by_so_many_and_no_more() {
         tokio::task::yield_now().await;
     }
     let Outcome::Undecided(why) = method.authenticate("more", &[]).await else {
-        panic!("no refusal: nobody was asked")
+        panic!("expected an undecided outcome")
     };
-    assert_eq!(why, "1024 logins wait for the webhook already");
-    assert!(short(method.authenticate("known", &[]).await).is_ok(), "what is kept counts on");
+    assert_eq!(why, "1024 requests already wait for the webhook");
+    assert!(short(method.authenticate("known", &[]).await).is_ok(), "cached responses stay usable");
     waiting.into_iter().for_each(|login| login.abort());
     while method.waiting.available_permits() < MOST_WAITING {
         tokio::task::yield_now().await;

@@ -149,8 +149,8 @@ impl Lists {
         let kept: Vec<Arc<List>> = in_force.0.iter().filter(|old| is_kept(old)).cloned().collect();
         let remark = |list: &Arc<List>| {
             format!(
-                "the new list of `{}` is expired, of the future or older than the active list: what was revoked \
-                 stays revoked until a valid list comes",
+                "the new list of `{}` is expired, of the future or older than the active list: revoked certificates \
+                 stay revoked until a valid list arrives",
                 list.shown
             )
         };

@@ -183,8 +183,8 @@ impl Picture {
             && clients.overlap(proxies)
         {
             tracing::warn!(
-                "--requestheader-client-ca-file holds an authority of --client-ca-file and --requestheader-allowed-names is \
-                 empty: whoever has a client certificate may speak for everybody"
+                "--requestheader-client-ca-file contains a CA of --client-ca-file and --requestheader-allowed-names is \
+                 empty: any client certificate holder can impersonate any user"
             );
         }
         if files.revoked.is_some() {

@@ -106,16 +106,16 @@ impl Source {
             let gone = missing(&first, &modes);
             if !gone.is_empty() {
                 return Err(vec![format!(
-                    "{}: authorizers: the modes that the server started with must stay, and {} is missing: add it, \
-                     or start the server anew",
+                    "{}: authorizers: a reload cannot remove the authorizer types of the start, and {} is missing: add it, \
+                     or restart the server",
                     path.display(),
                     gone.join(", ")
                 )]);
             }
             if self.anonymous_follows && modes.allow_everything() && !first.allow_everything() {
                 return Err(vec![format!(
-                    "{}: authorizers: AlwaysAllow would allow everything to anonymous requests: set --anonymous-auth, or \
-                     start the server anew, which then has none",
+                    "{}: authorizers: AlwaysAllow would allow anonymous requests everything: set --anonymous-auth, or \
+                     restart the server, which then turns anonymous access off",
                     path.display()
                 )]);
             }
