@@ -1,5 +1,5 @@
-//! Duration of an RBAC decision and memory per binding: `cargo bench -p authd`. As a test it runs each path
-//! once.
+//! Duration of an RBAC decision and memory per binding: `cargo bench -p authd`.
+//! As a test it runs each path once.
 //!
 //! The policy: 100,000 bindings of other users in 1,000 namespaces, and 100 cluster-wide bindings of the
 //! tested user, each to a role of its own.
@@ -52,8 +52,9 @@ fn request(resource: &str) -> Attributes {
     }
 }
 
-/// CPU time of this process, which is independent of other load. In hundredths of a second, from fields 14
-/// and 15 of `stat`, counted after the closing parenthesis of the command.
+/// CPU time of this process, which is independent of other load.
+/// In hundredths of a second, from fields 14 and 15 of `stat`, counted after the closing parenthesis of the
+/// command.
 fn spent() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);

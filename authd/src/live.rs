@@ -26,7 +26,8 @@ use tokio::sync::watch;
 
 use crate::{authn, authz};
 
-/// The note for files whose change is rejected. Readiness is public, so only the log contains the details.
+/// The note for files whose change is rejected.
+/// Readiness is public, so only the log contains the details.
 pub const NOT_TAKEN: &str = "change rejected, the last-known-good configuration stays active; see the log";
 
 /// The authenticators and authorizers of one generation.
@@ -52,8 +53,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Activates the first configuration as generation 1. `instance` names the process; `warnings` stay notes
-    /// for ever.
+    /// Activates the first configuration as generation 1.
+    /// `instance` names the process; `warnings` stay notes for ever.
     pub fn new(
         instance: String,
         authn: authn::Union,

@@ -77,8 +77,9 @@ where
         self.kept.get(key).filter(|(_, end)| now < *end).map(|(answer, end)| (answer, end - now))
     }
 
-    /// Returns the response for a key. `ask` fetches it with its TTL, which counts from the start of the
-    /// fetch, because the moment at which the response was true is unknown.
+    /// Returns the response for a key.
+    /// `ask` fetches it with its TTL, which counts from the start of the fetch, because the moment at which
+    /// the response was true is unknown.
     pub(crate) async fn get<Asked>(&self, key: &K, ask: impl FnOnce() -> Asked) -> (V, Duration)
     where
         Asked: Future<Output = (V, Duration)>,

@@ -74,7 +74,8 @@ impl std::fmt::Debug for Ground {
     }
 }
 
-/// The problem of a webhook's server URL where the preset requires plain https, since tokens are sent to it.
+/// The problem of a webhook's server URL.
+/// Some presets require plain https, since tokens are sent to the server.
 pub fn wrong_server(names: &Names, server: &str) -> Option<&'static str> {
     if !names.behaviour.webhook_server_must_be_plain_https {
         None

@@ -1,5 +1,6 @@
-//! Fuzz targets for the decoders of untrusted documents: configuration files, key sets, metadata and tokens.
-//! Nothing panics, and accepted input keeps its guarantees.
+//! Fuzz targets for the decoders of untrusted documents.
+//! These are configuration files, key sets, metadata and tokens. Nothing panics, and accepted input keeps its
+//! guarantees.
 //!
 //! Each target runs for `FUZZ_SECONDS` (default 2), from `FUZZ_SEED` (default: fixed, so that a run is
 //! repeatable up to its number of rounds). A failure prints seed, round and input.
@@ -49,7 +50,8 @@ fn configuration(data: &[u8]) {
     }
 }
 
-/// An accepted key set is within its limits and decodes the same again; it verifies no random signature.
+/// An accepted key set is within its limits and decodes the same again.
+/// It verifies no random signature.
 fn key_set(data: &[u8]) {
     let Ok(set) = KeySet::parse(data) else { return };
     assert!(set.len() <= MOST_KEYS && set.passed_over.len() <= MOST_KEYS);

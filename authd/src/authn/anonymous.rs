@@ -7,8 +7,8 @@ use super::Accepted;
 /// The authenticator name in the log and the metrics.
 pub(super) const NAME: &str = "anonymous";
 
-/// Anonymous access: the flag `--anonymous-auth`, or the section `anonymous` of the authentication
-/// configuration.
+/// Anonymous access.
+/// The flag `--anonymous-auth` or the section `anonymous` of the authentication configuration sets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anonymous {
     /// Whether anonymous access is on.

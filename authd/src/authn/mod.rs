@@ -106,11 +106,11 @@ pub enum Outcome {
     NotMine,
     /// A credential failed a check, which is named for the log.
     Rejected(String),
-    /// Like `Rejected`, and the rejection is valid for this time at most: a remote service made it or was
-    /// unavailable.
+    /// Like `Rejected`, with a TTL.
+    /// A remote service rejected the credential or was unavailable.
     RejectedFor(String, Duration),
-    /// The authenticator cannot decide now; the reason is for the log. The same credential may be accepted a
-    /// moment later.
+    /// The authenticator cannot decide now; the reason is for the log.
+    /// The same credential may be accepted a moment later.
     Undecided(String),
 }
 
@@ -239,8 +239,8 @@ impl Union {
         METHODS.iter().map(|(name, _)| *name).chain([anonymous::NAME])
     }
 
-    /// Identifies the user of credentials and the accepting authenticator; else says why they are
-    /// [`Unknown`].
+    /// Identifies the user of credentials and the accepting authenticator.
+    /// The inner error is [`Unknown`].
     ///
     /// # Errors
     ///
@@ -307,8 +307,8 @@ impl std::fmt::Debug for Union {
     }
 }
 
-/// Returns the audiences for which a credential without audiences is valid: the requested ones that the API
-/// server has. None if audiences are requested and none matches.
+/// Returns the valid audiences of a credential without audiences.
+/// These are the requested ones that the API server has. None if audiences are requested and none matches.
 fn agnostic_audiences(asked: &[String], own: &[String]) -> Option<Vec<String>> {
     let common: Vec<String> = asked.iter().filter(|audience| own.contains(audience)).cloned().collect();
     (asked.is_empty() || !common.is_empty()).then_some(common)

@@ -1,5 +1,5 @@
-//! The request-header authenticator: an authenticating proxy names the user in headers (requirements
-//! A-PROXY).
+//! The request-header authenticator (requirements A-PROXY).
+//! An authenticating proxy names the user in headers.
 //!
 //! # Contract
 //!

@@ -182,8 +182,8 @@ impl TokenWebhook {
         }
     }
 
-    /// The cache key of a token and its audiences. Lengths are part of the digest, so different lists never
-    /// collide.
+    /// The cache key of a token and its audiences.
+    /// Lengths are part of the digest, so different lists never collide.
     fn digest(&self, token: &str, audiences: &[String]) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&self.key);
         for part in std::iter::once(token).chain(audiences.iter().map(String::as_str)) {

@@ -34,8 +34,8 @@ pub fn spec(user: &UserInfo, attributes: &Attributes, version: Version) -> Map<S
     spec
 }
 
-/// The request as match conditions read it: strings, lists and maps are always present, and so are the
-/// attributes of the applicable kind.
+/// The request as match conditions read it.
+/// Strings, lists and maps are always present, and so are the attributes of the applicable kind.
 pub fn readable(user: &UserInfo, attributes: &Attributes) -> Map<String, Value> {
     let mut spec = Map::new();
     let asker = [
@@ -80,8 +80,8 @@ fn non_resource(attributes: &Attributes) -> Map<String, Value> {
     texts.into_iter().map(|(field, text)| (field.to_owned(), text.as_str().into())).collect()
 }
 
-/// The requirements of a selector; None if it selects everything or cannot be parsed: it then does not
-/// restrict.
+/// The requirements of a selector.
+/// None if it selects everything or cannot be parsed: it then does not restrict.
 fn requirements(selector: &ParsedSelector) -> Option<Vec<Value>> {
     let ParsedSelector::Requirements(requirements) = selector else { return None };
     let shown = requirements.iter().map(|requirement| {

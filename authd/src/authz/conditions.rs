@@ -55,8 +55,8 @@ fn request_type() -> Type {
     object("SubjectAccessReviewSpec", request)
 }
 
-/// An object type whose fields have the same names in expressions as in the review, including `namespace`,
-/// which schemas escape.
+/// An object type whose fields have the same names in expressions as in the review.
+/// This includes `namespace`, which schemas escape.
 fn object(name: &str, fields: Vec<(String, Type)>) -> Type {
     let fields = fields.into_iter().map(|(name, ty)| (name.clone(), Field { name, ty })).collect();
     Type::Object(Arc::new(ObjectType { name: format!("kubernetes.{name}"), fields }))

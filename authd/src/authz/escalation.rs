@@ -1,5 +1,6 @@
-//! Escalation check: a user may write a role or binding only with rights the user holds, or with the verbs
-//! `escalate` and `bind` (requirements A-RBAC-56 to A-RBAC-64).
+//! The escalation check of roles and bindings (requirements A-RBAC-56 to A-RBAC-64).
+//! A user may write a role or binding only with rights the user holds, or with the verbs `escalate` and
+//! `bind`.
 //!
 //! # Contract
 //!
@@ -182,8 +183,8 @@ mod tests {
         assert_eq!(joined_within(5, &lines), "(and 3 more)");
     }
 
-    /// Alice may edit pods in `a`, escalate the role `big` there and bind the ClusterRole `all`. The
-    /// ClusterRole `all` allows everything; the Role `pods` in `a` allows the rights that alice holds.
+    /// Alice may edit pods in `a`, escalate the role `big` there and bind the ClusterRole `all`.
+    /// The ClusterRole `all` allows everything; the Role `pods` in `a` allows the rights that alice holds.
     fn mirror() -> (Arc<Mirror>, crate::mirror::Feed) {
         let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
         let mut feed = mirror.begin();

@@ -67,8 +67,8 @@ pub struct Answer {
     pub any_name: bool,
     /// The nearest misses of a denial, if an explanation was requested.
     pub explanation: Vec<String>,
-    /// The cache TTL of a decision by a remote service; None: the decision holds until its dependencies
-    /// change.
+    /// The cache TTL of a decision by a remote service.
+    /// None: the decision holds until its dependencies change.
     pub ttl: Option<Duration>,
 }
 
@@ -96,8 +96,8 @@ pub struct Settings {
     pub webhooks: Webhooks,
 }
 
-/// A configured authorizer. One that decides from memory returns without waiting; one with a remote service
-/// waits for it.
+/// A configured authorizer.
+/// One that decides from memory returns without waiting; one with a remote service waits for it.
 #[async_trait]
 trait Authorizer: Send + Sync {
     async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet>;

@@ -1,5 +1,5 @@
-//! The authorization configuration file: `apiserver.config.<d>/v1`, kind `AuthorizationConfiguration`
-//! (requirements A-AZC).
+//! The authorization configuration file (requirements A-AZC).
+//! Group and version are `apiserver.config.<d>/v1`, the kind is `AuthorizationConfiguration`.
 //!
 //! # Contract
 //!

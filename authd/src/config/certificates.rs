@@ -44,8 +44,8 @@ pub struct Flags {
     pub requestheader_extra_headers_prefix: Vec<String>,
 }
 
-/// Reads the files after it takes the snapshot. `uids`: whether the feature gate `RemoteRequestHeaderUID` is
-/// on.
+/// Reads the files after it takes the snapshot.
+/// `uids`: whether the feature gate `RemoteRequestHeaderUID` is on.
 pub(super) fn check(
     flags: Flags,
     uids: bool,

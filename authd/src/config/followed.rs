@@ -55,7 +55,8 @@ pub fn follow(followed: Followed, authn: &Settings, live: &Arc<Live>, clock: &Ar
     watches
 }
 
-/// Reports the gaps of the revocation lists: in the log, and without names in the public `/readyz?verbose`.
+/// Reports the gaps of the revocation lists.
+/// The log contains the names; the public `/readyz?verbose` does not.
 fn remark(trust: &Trust, live: &Live) {
     let remarks = trust.remarks();
     if let Some(remarks) = &remarks {

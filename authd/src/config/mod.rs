@@ -1,5 +1,5 @@
-//! The command line: flags with the names of kube-apiserver where they exist, all checked before any socket
-//! is bound.
+//! The command line.
+//! Flags have the names of kube-apiserver where they exist, and all are checked before any socket is bound.
 //!
 //! # Contract
 //!
@@ -56,8 +56,8 @@ pub struct Flags {
     /// Client certificates and authenticating proxies.
     #[command(flatten)]
     pub certificates: certificates::Flags,
-    /// Whether requests without credentials are allowed as system:anonymous. Default: true, and false if the
-    /// mode is AlwaysAllow.
+    /// Whether requests without credentials are allowed as system:anonymous.
+    /// Default: true, and false if the mode is AlwaysAllow.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
     pub anonymous_auth: Option<bool>,
     /// The authorization modes.

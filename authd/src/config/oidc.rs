@@ -34,7 +34,8 @@ pub struct Flags {
     /// Claim of the username. Default: `sub`.
     #[arg(long, value_name = "CLAIM")]
     pub oidc_username_claim: Option<String>,
-    /// Prefix of usernames; `-` for none. Default: the issuer's URL and `#`, and none for the claim `email`.
+    /// Prefix of usernames; `-` for none.
+    /// Default: the issuer's URL and `#`, and none for the claim `email`.
     #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
     pub oidc_username_prefix: Option<String>,
     /// Claim of the groups, a list or one string.

@@ -1,4 +1,5 @@
-//! Hot reload of files: one configuration file ([`watch`]), or a group that belongs together ([`follow`]).
+//! Hot reload of files.
+//! [`watch`] reloads one configuration file, and [`follow`] a group that belongs together.
 //!
 //! # Contract
 //!
@@ -22,8 +23,9 @@ use serving::reload::{Snapshot, Watch};
 
 use crate::live::{Live, NOT_TAKEN};
 
-/// Polling interval of a file: well below the second within which a change must be active, and far more often
-/// than the required minute without change notification.
+/// Polling interval of a file.
+/// The interval is well below the second within which a change must be active, and far shorter than the
+/// required minute without change notification.
 const EVERY: Duration = Duration::from_millis(200);
 /// How long a changed file must be stable.
 const SETTLED: Duration = Duration::from_millis(100);
@@ -80,8 +82,9 @@ pub fn read(path: &std::path::Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{shown}: {error}"))
 }
 
-/// Watches the file until the returned [`Watch`] is dropped. `snapshot` was taken before the first read.
-/// `apply` gets the content of a changed file and activates it as a whole, or returns all faults.
+/// Watches the file until the returned [`Watch`] is dropped.
+/// `snapshot` was taken before the first read. `apply` gets the content of a changed file and activates it as
+/// a whole, or returns all faults.
 pub fn watch(
     file: File,
     snapshot: Snapshot,
@@ -108,9 +111,9 @@ pub fn watch(
     })
 }
 
-/// Watches a group of files until the returned [`Watch`] is dropped. `apply` reads and activates them as a
-/// whole, or returns all faults. After a failure the group is offered again, since another file may complete
-/// it; repeated faults are logged once.
+/// Watches a group of files until the returned [`Watch`] is dropped.
+/// `apply` reads and activates them as a whole, or returns all faults. After a failure the group is offered
+/// again, since another file may complete it; repeated faults are logged once.
 pub fn follow(
     subject: &'static str,
     paths: Vec<PathBuf>,

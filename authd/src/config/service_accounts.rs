@@ -29,12 +29,12 @@ const LONGEST: Duration = Duration::from_secs(1 << 32);
 /// The flags as written.
 #[derive(Debug, Default, clap::Args)]
 pub struct Flags {
-    /// PEM file of keys that verify service-account tokens, private or public; repeatable. Default: the
-    /// serving key.
+    /// PEM file of keys that verify service-account tokens, private or public; repeatable.
+    /// Default: the serving key.
     #[arg(long, value_name = "FILE")]
     pub service_account_key_file: Vec<PathBuf>,
-    /// PEM file of the private key that signs service-account tokens. Default: the first private verifying
-    /// key.
+    /// PEM file of the private key that signs service-account tokens.
+    /// Default: the first private verifying key.
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
     /// Issuer of service-account tokens; repeatable: new tokens name the first, all are accepted.
@@ -53,11 +53,10 @@ pub struct Flags {
     /// JWKS URL in the discovery document. Default: the address of apid.
     #[arg(long, value_name = "URL")]
     pub service_account_jwks_uri: Option<String>,
-    /// Key of the serving certificate: verifies and signs service-account tokens if no other key is
-    /// configured. File of the generated key for service-account tokens, if no other key is configured.
+    /// Key of the serving certificate: verifies and signs service-account tokens if no other key is set.
     #[arg(long, value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Where a key for service-account tokens is made, and found again, when no other is named.
+    /// File of the generated key for service-account tokens, if no other key is set.
     #[arg(long, value_name = "FILE")]
     pub generated_key_file: Option<PathBuf>,
 }
@@ -132,8 +131,9 @@ impl KeyFiles {
     }
 }
 
-/// The issuer of the flags, its key files, and a snapshot taken before they were read. The issuer is None if
-/// no key is configured. `audiences` are those of the API server; empty means the first issuer.
+/// The issuer of the flags, its key files, and a snapshot taken before they were read.
+/// The issuer is None if no key is configured. `audiences` are those of the API server; empty means the first
+/// issuer.
 pub(super) fn check(
     flags: &Flags,
     audiences: &[String],

@@ -28,8 +28,8 @@ pub(super) struct Batches<T> {
 }
 
 impl<T> Batches<T> {
-    /// Creates the state before the snapshot. Ids follow `base`: two groups on one stream must have different
-    /// ids.
+    /// Creates the state before the snapshot.
+    /// Ids follow `base`: two groups on one stream must have different ids.
     pub(super) fn new(base: u64) -> Self {
         Batches {
             synced: false,

@@ -75,8 +75,8 @@ impl Controllers {
         }
     }
 
-    /// The time at which [`Controllers::next`] may return a batch that it does not return now; None if only
-    /// an event changes that.
+    /// The time of the next batch that only time delays.
+    /// None if only an event makes [`Controllers::next`] return a batch.
     pub fn wake_at(&self) -> Option<Duration> {
         self.batches.retry_at().filter(|_| self.may_want())
     }

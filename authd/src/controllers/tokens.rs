@@ -121,8 +121,9 @@ impl TokenControllers {
         retry.into_iter().chain(end).min()
     }
 
-    /// Returns the writes to request now. `now` is the monotonic clock. `used` are the token Secrets used
-    /// since the last returned writes, as `namespace/name`.
+    /// Returns the writes to request now.
+    /// `now` is the monotonic clock. `used` are the token Secrets used since the last returned writes, as
+    /// `namespace/name`.
     pub fn compare(
         &mut self,
         now: Duration,
@@ -157,8 +158,8 @@ impl TokenControllers {
         Some(wanted)
     }
 
-    /// Builds the batch of a controller's writes. None: there are no writes because no token could be signed,
-    /// which counts as a failure.
+    /// Builds the batch of a controller's writes.
+    /// None: there are no writes because no token could be signed, which counts as a failure.
     pub fn ask(
         &mut self,
         now: Duration,

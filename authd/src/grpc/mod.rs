@@ -100,8 +100,8 @@ pub fn services(parts: &Parts) -> Routes {
     routes.routes()
 }
 
-/// The minimum mirror revision for a request: the greatest of the vector, since one stream carries all
-/// components in one order.
+/// The minimum mirror revision for a request.
+/// It is the greatest of the vector, since one stream carries all components in one order.
 fn floor(revisions: Option<&auth::Revisions>) -> u64 {
     let Some(revisions) = revisions else { return 0 };
     let named = revisions.rbac_namespace.values().chain(revisions.graph_node.values()).copied();

@@ -69,7 +69,7 @@ async fn call(
     if decisions {
         return answering.await;
     }
-    // Aborts when this future is dropped because the caller is gone.
+    // Dropping this future, as when apid cancels the call, aborts the task.
     let mut task = JoinSet::new();
     task.spawn(answering);
     match task.join_next().await {

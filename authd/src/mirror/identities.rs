@@ -1,4 +1,5 @@
-//! The mirrored objects of identities: service accounts, token Secrets, pods, nodes, and `cluster-info`.
+//! The mirrored objects of identities.
+//! These are service accounts, token Secrets, pods, nodes, and `cluster-info`.
 //!
 //! # Contract
 //!

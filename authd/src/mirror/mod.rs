@@ -129,8 +129,8 @@ impl Mirror {
         })
     }
 
-    /// Returns the policy, at least as new as `revision`. Holds the mirror's lock: do not keep it across an
-    /// await.
+    /// Returns the policy, at least as new as `revision`.
+    /// Holds the mirror's lock: do not keep it across an await.
     ///
     /// # Errors
     ///

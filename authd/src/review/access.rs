@@ -1,5 +1,5 @@
-//! SelfSubjectAccessReview, SubjectAccessReview and LocalSubjectAccessReview (requirements A-REV-5 to
-//! A-REV-19).
+//! The access reviews (requirements A-REV-5 to A-REV-19).
+//! The kinds are SelfSubjectAccessReview, SubjectAccessReview and LocalSubjectAccessReview.
 
 use apimachinery::decision::Verdict;
 use apimachinery::field::{FieldError, FieldPath};

@@ -1,4 +1,5 @@
-//! SelfSubjectRulesReview: the rules of the requesting user in a namespace (requirements A-REV-14, A-REV-20).
+//! SelfSubjectRulesReview (requirements A-REV-14, A-REV-20).
+//! Lists the rules of the requesting user in a namespace.
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;

@@ -1,5 +1,6 @@
-//! Aggregated ClusterRoles: their effective rules are the union of the ClusterRoles that their selectors
-//! match, updated on each change (requirements A-RBAC-53 to A-RBAC-55, A-DEF-30 to A-DEF-33).
+//! Aggregated ClusterRoles (requirements A-RBAC-53 to A-RBAC-55, A-DEF-30 to A-DEF-33).
+//! Their effective rules are the union of the ClusterRoles that their selectors match, updated on each
+//! change.
 //!
 //! # Invariants
 //!
@@ -100,8 +101,8 @@ impl Policy {
         self.set_effective(id, found.into_boxed_slice());
     }
 
-    /// Recomputes every role that aggregates one of these label sets, directly or through other aggregated
-    /// roles.
+    /// Recomputes every role that aggregates one of these label sets.
+    /// This includes roles that do so through other aggregated roles.
     pub(super) fn follow<'a>(&mut self, labels: impl Iterator<Item = &'a BTreeMap<String, String>>) {
         let mut open: Vec<BTreeMap<String, String>> = labels.cloned().collect();
         let mut stale: BTreeSet<RoleId> = BTreeSet::new();

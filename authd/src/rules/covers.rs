@@ -1,5 +1,5 @@
-//! Whether one set of rules covers another: the escalation check of roles and bindings (requirements
-//! A-RBAC-56 to A-RBAC-64), and the compact form of missing rules.
+//! Whether one set of rules covers another, and the compact form of missing rules.
+//! The escalation check of roles and bindings uses both (requirements A-RBAC-56 to A-RBAC-64).
 //!
 //! # Reference
 //!
@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::rule::{PolicyRule, Words, has, has_or_star, path_covers};
 
-/// Limit of comparisons of an atom with a held rule per check; beyond it, a requested rule counts as missing
-/// entirely.
+/// Limit of comparisons of an atom with a held rule per check.
+/// Beyond it, a requested rule counts as missing entirely.
 pub const COMPARISONS: usize = 1_000_000;
 /// The maximum number of missing atoms that one check reports.
 pub const MAX_LACKING: usize = 10_000;

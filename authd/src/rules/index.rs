@@ -1,5 +1,6 @@
-//! A hash index without stored keys: 64-bit hashes lead to candidates, and the caller compares the fields of
-//! each candidate. An entry takes 25 bytes plus the free space of the table, for names of any length.
+//! A hash index without stored keys.
+//! 64-bit hashes lead to candidates, and the caller compares the fields of each candidate. An entry takes 25
+//! bytes plus the free space of the table, for names of any length.
 //!
 //! # Contract
 //!

@@ -188,7 +188,8 @@ pub struct Binding {
     pub(super) role: RoleId,
 }
 
-/// The entry of one subject for one binding. It contains the role, so that a filter needs no further look-up.
+/// The entry of one subject for one binding.
+/// It contains the role, so that a filter needs no further look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) binding: u32,
@@ -481,8 +482,9 @@ impl Policy {
 }
 
 impl Subject {
-    /// Calls `call` with the index key of this subject for a binding in `namespace`; service accounts are
-    /// indexed as users. A subject that can never match has no key, so `call` does not run.
+    /// Calls `call` with the index key of this subject for a binding in `namespace`.
+    /// Service accounts are indexed as users. A subject that can never match has no key, so `call` does not
+    /// run.
     fn with_key(&self, namespace: &str, call: impl FnOnce((&str, SubjectKind, &str))) {
         match self.kind {
             SubjectKind::User | SubjectKind::Group => call((namespace, self.kind, &self.name)),

@@ -1,5 +1,5 @@
-//! Reconciles default policy with the stored objects and returns the required writes (requirements A-DEF-1 to
-//! A-DEF-9).
+//! Reconciles default policy with the stored objects (requirements A-DEF-1 to A-DEF-9).
+//! The result is the list of required writes.
 //!
 //! # Contract
 //!

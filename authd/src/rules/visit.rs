@@ -106,8 +106,8 @@ impl Policy {
         Judgement::NotAllowed(Refusal { reason, any_name: request.resource_request && !names_mattered })
     }
 
-    /// Returns the rules of the user in the namespace (or in the cluster, if empty), and the errors: bindings
-    /// with a missing role.
+    /// Returns the rules of the user in the namespace (or in the cluster, if empty).
+    /// The second list contains errors: bindings with a missing role.
     pub fn rules_of(&self, user: &UserInfo, namespace: &str) -> (Vec<Arc<PolicyRule>>, Vec<String>) {
         let mut rules = Vec::new();
         let mut missing = Vec::new();
@@ -218,7 +218,8 @@ impl Subject {
         }
     }
 
-    /// Whether the index stores the subject under this kind and name: service accounts are indexed as users.
+    /// Whether the index stores the subject under this kind and name.
+    /// Service accounts are indexed as users.
     fn found_as(&self, kind: SubjectKind, name: &str) -> bool {
         match self.kind {
             SubjectKind::Group => kind == SubjectKind::Group && *self.name == *name,

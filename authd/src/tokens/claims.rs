@@ -93,7 +93,8 @@ pub fn time_claim(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>
     }
 }
 
-/// The first moment at which a token is valid by its claims `nbf` and `iat`, minus the leeway of their check.
+/// The first moment at which a token is valid.
+/// The claims `nbf` and `iat`, minus the leeway of their check, determine it.
 pub fn first_valid(starts: [Option<f64>; 2], leeway: f64) -> Option<Timestamp> {
     let latest = starts.into_iter().flatten().reduce(f64::max)?;
     // The float conversion saturates.

@@ -1,4 +1,5 @@
-//! JSON Web Signatures in compact form (RFC 7515), with the nine asymmetric algorithms of RFC 7518 only.
+//! JSON Web Signatures in compact form (RFC 7515).
+//! Only the nine asymmetric algorithms of RFC 7518 are supported.
 //!
 //! # Contract
 //!

@@ -36,8 +36,8 @@ impl Keyring {
         self.keys.iter().map(|key| &**key)
     }
 
-    /// The keys that may have signed a token: the one with its key id, or all. A token may have no key id, or
-    /// one that another server assigned to the same key.
+    /// The keys that may have signed a token: the one with its key id, or all.
+    /// A token may have no key id, or one that another server assigned to the same key.
     pub(super) fn candidates(&self, name: Option<&str>) -> impl Iterator<Item = &VerifyingKey> {
         let named = name.and_then(|name| self.keys.get(*self.places.get(name)?));
         named.into_iter().chain(self.keys.iter().filter(move |_| named.is_none())).map(|key| &**key)

@@ -295,8 +295,8 @@ impl Issuer {
         json!({"keys": self.ring.load().keys().map(|key| key.jwk()).collect::<Vec<_>>()})
     }
 
-    /// `/.well-known/openid-configuration`. None if the issuer is not an https URL. `address` is that of
-    /// apid, for the default JWKS URL.
+    /// `/.well-known/openid-configuration`.
+    /// None if the issuer is not an https URL. `address` is that of apid, for the default JWKS URL.
     pub fn discovery(&self, address: &str) -> Option<Value> {
         let issuer = self.options.issuers.first().filter(|issuer| issuer.starts_with("https://"))?;
         let ring = self.ring.load();

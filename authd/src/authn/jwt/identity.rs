@@ -177,8 +177,8 @@ impl<'c> Mapping<'c> {
         }
     }
 
-    /// Rejects a distributed claim (OpenID Connect Core, section 5.6.2): ignoring the claim would drop groups
-    /// of the user.
+    /// Rejects a distributed claim (OpenID Connect Core, section 5.6.2).
+    /// Ignoring the claim would drop groups of the user.
     fn elsewhere(&self, claim: &str) -> Result<(), String> {
         match self.claims.get("_claim_names").and_then(|names| names.get(claim)) {
             None => Ok(()),

@@ -121,8 +121,8 @@ impl Authenticator for Jwts {
 }
 
 impl Jwts {
-    /// Selects the authenticator of a token. None: the token is not a JWT, or belongs to another
-    /// authenticator.
+    /// Selects the authenticator of a token.
+    /// None: the token is not a JWT, or belongs to another authenticator.
     fn route(&self, token: &str) -> Result<Option<&One>, String> {
         if token.bytes().filter(|byte| *byte == b'.').take(3).count() != 2 {
             return Ok(None);

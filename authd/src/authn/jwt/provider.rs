@@ -196,8 +196,8 @@ impl Provider {
         self.fetch(tried.keys_url.is_none()).await.is_ok() && is_other(&self.known.load())
     }
 
-    /// Fetches the keys, and first the metadata if `discover` is set or the JWKS URL is unknown. Returns the
-    /// pause until the next fetch.
+    /// Fetches the keys, and first the metadata if `discover` is set or the JWKS URL is unknown.
+    /// Returns the pause until the next fetch.
     async fn fetch(&self, discover: bool) -> Result<Duration, String> {
         let before = self.known.load_full();
         let fetched = self.ask(before.keys_url.as_deref().filter(|_| !discover)).await;
@@ -324,8 +324,8 @@ fn client(authorities: &str) -> Result<Client, String> {
     Client::new(&settings).map_err(|error| error.to_string())
 }
 
-/// The certificates that are CAs; a server's own certificate is not one, not even for itself (requirement
-/// A-OIDC-13).
+/// The CA certificates of a bundle.
+/// A server's own certificate is not a CA, not even for itself (requirement A-OIDC-13).
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(pem.as_bytes()).collect();

@@ -22,8 +22,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::revocation::{IssuerKey, Lists, inside};
 
-/// Limit of certificates in a chain. In the worst case webpki tries some thousand paths through 8
-/// certificates.
+/// Limit of certificates in a chain.
+/// In the worst case webpki tries some thousand paths through 8 certificates.
 pub(super) const MOST_CERTIFICATES: usize = 8;
 /// Limit in bytes of a chain.
 pub(super) const MOST_BYTES: usize = 128 * 1024;

@@ -44,8 +44,8 @@ struct List {
     next_update: Option<i64>,
     serials: HashSet<Vec<u8>>,
     signed: Signed,
-    /// Public keys checked so far, and whether each verifies the signature. A list may be long, so repeated
-    /// use of a revoked certificate must not verify the signature again.
+    /// Public keys checked so far, and whether each verifies the signature.
+    /// A list may be long, so repeated use of a revoked certificate must not verify the signature again.
     keys: Mutex<Vec<(Vec<u8>, bool)>>,
 }
 
@@ -97,8 +97,8 @@ impl Lists {
         if lists.is_empty() { Err("no revocation list in the file".to_owned()) } else { Ok(Lists(lists)) }
     }
 
-    /// Checks that each list with the name of a CA is signed by that CA, and returns remarks for operators on
-    /// the others.
+    /// Checks that each list with the name of a CA is signed by that CA.
+    /// Returns remarks for operators on the other lists.
     ///
     /// # Errors
     ///
@@ -134,8 +134,9 @@ impl Lists {
         Ok(remarks)
     }
 
-    /// Keeps each active list whose issuer has an outdated list here: past its next update, of the future, or
-    /// older than a valid active list. Returns a remark for operators on each.
+    /// Keeps each active list whose issuer has an outdated list here.
+    /// Outdated means past its next update, of the future, or older than a valid active list. Returns a
+    /// remark for operators on each.
     pub(super) fn keep_from(&mut self, in_force: &Lists, now: Timestamp) -> Vec<String> {
         let is_older = |list: &List, old: &List| {
             old.issuer == list.issuer && list.this_update < old.this_update && !old.is_outdated(now)

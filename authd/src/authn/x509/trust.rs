@@ -69,8 +69,8 @@ struct Picture {
 }
 
 impl Trust {
-    /// Reads the files. `any_proxy`: proxy names are not restricted. `now` determines which lists are
-    /// outdated.
+    /// Reads the files.
+    /// `any_proxy`: proxy names are not restricted. `now` determines which lists are outdated.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The Node authorizer: kubelets read their own Node, their pods and the objects of those pods (requirements
-//! A-NODE).
+//! The Node authorizer (requirements A-NODE).
+//! Kubelets access their own Node, their pods and the objects of those pods.
 //!
 //! # Contract
 //!
@@ -243,8 +243,8 @@ impl Case<'_> {
         self.own("can only access CSINode with the same name as the requesting node")
     }
 
-    /// Allows objects with the name of the node. On create the name is unknown here; NodeRestriction checks
-    /// it.
+    /// Allows objects with the name of the node.
+    /// On create the name is unknown here; NodeRestriction checks it.
     fn own(&self, reason: &str) -> Judgement {
         if self.asked.verb == "create" {
             return Judgement::allow();

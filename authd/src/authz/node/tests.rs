@@ -7,6 +7,7 @@ use authproto::auth::{
     MirrorObject, MirrorPlaced, MirrorPod, MirrorPut, MirrorVolume, Named, mirror_object::Kind,
 };
 
+/// A mirror with two nodes.
 /// In namespace `a`, pod `mine` on `n1` refers to one object of each kind (`used…`), and pod `theirs` on `n2`
 /// refers to `other`. Volume `pv` has the claim `used` and the Secret `b/mount`.
 fn mirror() -> (Arc<Mirror>, crate::mirror::Feed) {

@@ -1,5 +1,5 @@
-//! The authentication configuration: JWT authenticators and anonymous access, from a file or the `oidc-*`
-//! flags.
+//! The authentication configuration: JWT authenticators and anonymous access.
+//! A file or the `oidc-*` flags set it.
 //!
 //! # Contract
 //!

@@ -114,8 +114,8 @@ impl Source {
         Ok(Read { authenticators: jwt, anonymous: self.anonymous(anonymous) })
     }
 
-    /// Starts fetching issuer keys, and watches the file until the returned value is dropped. Needs a
-    /// runtime.
+    /// Starts fetching issuer keys, and watches the file until the returned value is dropped.
+    /// Needs a runtime.
     pub fn follow(
         mut self,
         settings: &Settings,

@@ -27,7 +27,8 @@ const MATCH_ANY: &str = "MatchAny";
 /// The message for two exclusive fields.
 const NOT_BOTH: &str = "claim and expression can't both be set";
 
-/// Validates authenticators with these algorithms. The result is complete only if no fault was recorded.
+/// Validates authenticators with these algorithms.
+/// The result is complete only if no fault was recorded.
 pub fn validate(
     authenticators: &[JwtAuthenticator],
     algorithms: &[Algorithm],
@@ -123,8 +124,9 @@ enum Wanted {
 }
 
 impl Wanted {
-    /// Whether values of a type may be of the required type. As in kube-apiserver, only a condition must have
-    /// a known type; the type of an attribute may be dynamic.
+    /// Whether values of a type may be of the required type.
+    /// As in kube-apiserver, only a condition must have a known type; the type of an attribute may be
+    /// dynamic.
     fn fits(self, ty: &Type) -> bool {
         match (self, ty) {
             (Wanted::Bool, ty) => *ty == Type::Bool,

@@ -85,8 +85,8 @@ impl Source {
         read.map_err(|faults| faults.iter().map(|fault| format!("{}: {fault}", path.display())).collect())
     }
 
-    /// Watches the file until the returned value is dropped. Needs a runtime. `first` are the authorizers of
-    /// the start.
+    /// Watches the file until the returned value is dropped.
+    /// Needs a runtime. `first` are the authorizers of the start.
     pub fn follow(
         mut self,
         first: &Modes,

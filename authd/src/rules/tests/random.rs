@@ -1,6 +1,6 @@
-//! Property test of the indexed policy against a reference model, on random policies with random changes:
-//! decisions, listed rules and explanations. `PAIRS` sets the number of pairs of policy and request (default
-//! 72,000); `SEED` repeats a run.
+//! Property test of the indexed policy against a reference model.
+//! Random policies with random changes compare decisions, listed rules and explanations. `PAIRS` sets the
+//! number of pairs of policy and request (default 72,000); `SEED` repeats a run.
 
 use std::collections::BTreeMap;
 
