@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! The chain must lead to a CA of `--client-ca-file`, and no certificate of it may be on a revocation list of
-//! `--client-crl-file`, whichever user it names ([`chain`], [`revocation`], [`trust`]). The last common name
-//! of the subject is the user, each organization a group, the attribute 1.3.6.1.4.1.57683.2 the uid
+//! The chain must lead to a CA of `--client-ca-file` ([`chain`], [`trust`]). No certificate of the chain may
+//! be on a revocation list of `--client-crl-file`, whichever user it names ([`revocation`]). The last common
+//! name of the subject is the user, each organization a group, the attribute 1.3.6.1.4.1.57683.2 the uid
 //! ([`subject`]). The extra key `credential-id` identifies the certificate by its SHA-256.
 //!
 //! # Reference

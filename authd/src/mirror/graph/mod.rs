@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! [`Graph::look_up`] returns whether a path leads from an object to a node. A Secret, ConfigMap, claim,
-//! resource claim or service account leads there over a pod that names it, a volume over its claim, and a
-//! Secret of a volume over the volume. A path ends with its pod. The cost of a look-up is the same for an
-//! object that all pods name.
+//! resource claim or service account leads there over a pod that names it. A volume leads there over its
+//! claim, and a Secret of a volume over the volume. A path ends with its pod. The cost of a look-up is the
+//! same for an object that all pods name.
 //!
 //! # Invariants
 //!
