@@ -1,7 +1,8 @@
-//! How long an RBAC decision takes and what a binding costs: `cargo bench -p authd`. As a test it runs each path once.
+//! Duration of an RBAC decision and memory per binding: `cargo bench -p authd`.
+//! As a test it runs each path once.
 //!
-//! The policy: 100,000 bindings of others in 1,000 namespaces and 100 of the caller, cluster-wide, each to a role of
-//! its own.
+//! The policy: 100,000 bindings of other users in 1,000 namespaces, and 100 cluster-wide bindings of the
+//! tested user, each to a role of its own.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -51,8 +52,9 @@ fn request(resource: &str) -> Attributes {
     }
 }
 
-/// CPU time of this process: its time on a quiet machine, on any machine. In hundredths of a second, fields 14 and 15 of
-/// `stat`, counted after the command's closing parenthesis.
+/// CPU time of this process, which is independent of other load.
+/// In hundredths of a second, from fields 14 and 15 of `stat`, counted after the closing parenthesis of the
+/// command.
 fn spent() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);

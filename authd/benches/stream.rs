@@ -1,5 +1,5 @@
-//! How long a decision takes over the socket, and how many a stream carries: `cargo bench -p authd`. As a test it asks
-//! a few questions.
+//! Duration of a decision over the socket, and throughput of a stream: `cargo bench -p authd`.
+//! As a test it makes a few requests.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

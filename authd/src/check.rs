@@ -1,11 +1,12 @@
-//! `authd check FILE…`: whether configuration files would be taken, without a server and without asking anybody.
+//! `authd check FILE…`: validates configuration files without a server and without network access.
 //!
 //! # Contract
 //!
-//! The `kind` of a file says what it is; [`KINDS`] lists what is known. Each fault is a line `FILE:LINE: FIELD: REASON`
-//! on standard error; a file without faults is a line on standard output. Ends with 0 when all files are good, with 1
-//! when one is not, and with 64 when the command line is wrong. Modes are made as the server would make them, with the
-//! files that they need. What only running can tell is not checked: whether an issuer or a webhook answers.
+//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. Each fault is a line `FILE:LINE:
+//! FIELD: REASON` on standard error; a valid file is a line on standard output. The exit code is 0 if all
+//! files are valid, 1 if one is not, and 64 if the command line is wrong. The check builds authorizers as the
+//! server does, with the files they need. The check does not cover what needs a running server: whether an
+//! issuer or a webhook responds.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -48,16 +49,16 @@ struct Flags {
     authorization_policy_file: Option<PathBuf>,
 }
 
-/// What the command line says of the server that will read the files.
+/// Settings of the server that will read the files, from the command line.
 struct Given {
     authentication: authentication::Context,
     policy_file: Option<PathBuf>,
 }
 
-/// Checks a file: what is in it, in words.
+/// Checks a file and returns a summary of its contents.
 type Check = fn(&Document, &Given) -> Result<String, Vec<Fault>>;
 
-/// What is known, by `kind`.
+/// The known checks by `kind`.
 const KINDS: &[(&str, Check)] = &[
     (authentication::KIND, |document, given| {
         let configuration = authentication::check(document, &given.authentication)?;
@@ -65,11 +66,11 @@ const KINDS: &[(&str, Check)] = &[
     }),
     (authorization::KIND, |document, given| {
         let modes = authorization::read(document, &given.authentication.names)?;
-        make(&modes, given).map(|()| "its modes can be made".to_owned())
+        make(&modes, given).map(|()| "authorizers can be built".to_owned())
     }),
 ];
 
-/// Makes the modes as the server would, over nothing.
+/// Builds the authorizers as the server would, over an empty mirror.
 fn make(modes: &authz::Modes, given: &Given) -> Result<(), Vec<Fault>> {
     let names = Arc::clone(&given.authentication.names);
     let ground = Ground {
@@ -89,7 +90,7 @@ fn make(modes: &authz::Modes, given: &Given) -> Result<(), Vec<Fault>> {
     made.map(drop).map_err(faults)
 }
 
-/// Checks the files that the words after `authd check` name.
+/// Checks the files that the arguments after `authd check` name.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let flags = match Flags::try_parse_from(std::iter::once("authd check".into()).chain(words)) {
         Ok(flags) => flags,

@@ -1,20 +1,22 @@
-//! authd: who makes a request of apid, and may they.
+//! authd: the authentication and authorization sidecar of apid.
 //!
 //! # Contract
 //!
-//! [`run`] is the whole process. apid dials; authd never calls apid. What authd knows of stored objects comes over the
-//! mirror's stream, and what it wants written it asks for there.
+//! [`run`] is the whole process. apid opens the connections; authd never calls apid. authd receives stored
+//! objects over the mirror stream and requests its writes over the same stream.
 //!
 //! # Code map
 //!
-//! `grpc` (the wire) asks `review` (the review resources), `authn` (one file a method) and `authz` (one file a mode);
-//! those stand on `rules` (roles and bindings), `tokens` (signed ones) and `mirror` (the feed from apid). `controllers` say what
-//! authd wants written. `config` is the command line and the files it names, which `check` reads alone; `live` is what is in force of it.
+//! `grpc` (the wire) calls `review` (the review resources), `authn` (one file per authenticator) and `authz`
+//! (one file per authorizer). Those use `rules` (roles and bindings), `tokens` (signed tokens) and `mirror`
+//! (the policy mirror fed by apid). `controllers` produce the writes of authd. `config` is the command line
+//! and its files, which `check` also reads without a server. `live` holds the active configuration.
 //!
 //! # Invariants
 //!
-//! INVARIANT (fail closed): no answer allows unless a mode allowed it on policy that is as new as the question demands.
-//! INVARIANT (no way back): nothing here knows an address of apid.
+//! INVARIANT (fail closed): a response allows only if an authorizer allowed on policy at least as new as the
+//! request demands.
+//! INVARIANT (no call back): authd holds no address of apid.
 
 pub mod authn;
 pub mod authz;
@@ -48,14 +50,14 @@ use live::Live;
 use meters::Meters;
 use mirror::Mirror;
 
-/// The command line is wrong (`EX_USAGE` of sysexits).
+/// Exit code for an invalid command line (`EX_USAGE` of sysexits).
 const USAGE: u8 = 64;
-/// Threads of the runtime: a stream is served by one task, and there are few streams.
+/// Worker threads of the runtime: one task serves a stream, and there are few streams.
 const THREADS: usize = 2;
-/// How long answers that are under way may take after the end is asked for.
+/// Time that requests in progress may take after the shutdown signal.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// Runs the process until it is told to end. `words` is the command line with the program's name.
+/// Runs the process until shutdown. `words` is the command line with the program name.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = words.into_iter().collect();
     if words.get(1).is_some_and(|word| word == "check") {
@@ -71,7 +73,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let clock = Arc::new(SystemClock::new());
     if serving::log::init(flags.verbosity, flags.logging_format, clock).is_err() {
-        eprintln!("authd: logging is set up already");
+        eprintln!("authd: logging is already initialized");
     }
     let (config, built) = match configure(flags) {
         Ok(configured) => configured,
@@ -89,29 +91,29 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let ended = match runtime {
         Ok(runtime) => {
             let ended = runtime.block_on(serve(config, built)).map_err(|error| error.to_string());
-            // Reading standard input cannot be interrupted, and nobody waits for it.
+            // A read of standard input cannot be interrupted; the runtime does not wait for it.
             runtime.shutdown_background();
             ended
         }
-        Err(error) => Err(format!("the runtime cannot start: {error}")),
+        Err(error) => Err(format!("cannot start the tokio runtime: {error}")),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error, "authd ends");
+            tracing::error!(error, "authd failed; exiting");
             ExitCode::FAILURE
         }
     }
 }
 
-/// What the checked command line makes.
+/// The parts built from the checked command line.
 struct Built {
     mirror: Arc<Mirror>,
     meters: Arc<Meters>,
     live: Arc<Live>,
 }
 
-/// Checks everything that can be checked before something is bound.
+/// Checks the whole configuration before the process binds a socket.
 fn configure(flags: Flags) -> Result<(Config, Built), Vec<String>> {
     let config = Config::check(flags, &SystemClock::new())?;
     let mirror = Mirror::new(Arc::clone(&config.names));
@@ -159,23 +161,24 @@ async fn serve(config: Config, built: Built) -> Result<(), Box<dyn std::error::E
     let in_force = parts.live.now();
     tracing::info!(
         socket = %config.socket.display(), names = %config.names.preset(),
-        authentication = ?in_force.authn, authorization = ?in_force.authz, "authd serves"
+        authentication = ?in_force.authn, authorization = ?in_force.authz, "authd is serving"
     );
     drop(in_force);
     let (reason, drain) = tokio::select! {
         never = grpc::serve(listener, grpc::services(&parts)) => match never {},
         _ = terminate.recv() => ("SIGTERM", DRAIN),
         _ = interrupt.recv() => ("SIGINT", DRAIN),
-        () = end_of_stdin(), if config.exit_on_stdin_eof => ("the parent is gone", Duration::ZERO),
+        () = end_of_stdin(), if config.exit_on_stdin_eof => ("standard input closed by the parent process", Duration::ZERO),
     };
-    tracing::info!(reason, "authd ends");
+    tracing::info!(reason, "authd is shutting down");
     let _ = std::fs::remove_file(&config.socket);
-    // Streams never end by themselves: what was asked is given a moment, then the connections go with the process.
+    // Streams have no end of their own: requests in progress get `drain`, then the connections end with the
+    // process.
     tokio::time::sleep(drain).await;
     Ok(())
 }
 
-/// Until the other end of standard input is closed.
+/// Returns when the other end of standard input is closed.
 async fn end_of_stdin() {
     let mut stdin = tokio::io::stdin();
     let mut nothing = [0; 256];

@@ -1,19 +1,20 @@
-//! What is in force: the methods and modes that answer, replaced as a whole when a configuration changes.
+//! The active configuration: authenticators and authorizers, replaced as a whole by a hot reload.
 //!
 //! # Contract
 //!
-//! A question takes [`Live::now`] once for each attempt to answer it and uses nothing else, so that no answer is made of
-//! half of two configurations; the answer carries the epoch it was made under. Every replacement raises the epoch's
-//! generation by one. apid is told over the mirror and with each answer, drops what it kept of earlier generations and
-//! asks again for its open watches; those end when the methods were replaced, so that their clients come again with their
-//! credentials.
+//! A request calls [`Live::now`] once for each attempt and uses nothing else, so that a response never mixes
+//! two configurations. The response carries the epoch of its configuration. Each replacement raises the
+//! generation of the epoch by one. apid learns the epoch over the mirror and with each response. apid then
+//! drops cached results of earlier generations and re-authorizes its open watches. If authenticators were
+//! replaced, apid ends those watches, so that clients reconnect with their credentials.
 //!
-//! What is wrong with a configuration file is a note under the file's subject: [`Live::notes`] is what
-//! `/readyz?verbose` shows of a server that is ready all the same.
+//! A problem of a configuration file is a note under the subject of the file. `/readyz?verbose` shows
+//! [`Live::notes`] of a server that is otherwise ready.
 //!
 //! # Invariants
 //!
-//! INVARIANT (generations rise): two replacements never share a generation, and the later has the greater.
+//! INVARIANT (generations rise): two replacements never share a generation, and the later one has the
+//! greater.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,34 +26,35 @@ use tokio::sync::watch;
 
 use crate::{authn, authz};
 
-/// The note on files whose change is not taken. Everybody may read the readiness: what is wrong with them stands in the
-/// log alone.
-pub const NOT_TAKEN: &str = "a change is not taken, what was good last stays in force; the log says why";
+/// The note for files whose change is rejected.
+/// Readiness is public, so only the log contains the details.
+pub const NOT_TAKEN: &str = "change rejected, the last-known-good configuration stays active; see the log";
 
-/// What answers, under one generation.
+/// The authenticators and authorizers of one generation.
 #[derive(Debug)]
 pub struct InForce {
-    /// Who.
+    /// The authenticators.
     pub authn: Arc<authn::Union>,
-    /// May they.
+    /// The authorizers.
     pub authz: Arc<authz::Union>,
-    /// This process, and how often its configuration changed.
+    /// The process instance and the number of its configuration changes.
     pub epoch: Epoch,
 }
 
-/// The present [`InForce`], and how it changes.
+/// The current [`InForce`] and its replacement.
 #[derive(Debug)]
 pub struct Live {
     current: ArcSwap<InForce>,
-    /// By subject. Also what makes replacements one after the other.
+    /// By subject. The lock also serializes replacements.
     notes: Mutex<BTreeMap<&'static str, String>>,
-    /// What is said from the start on.
+    /// Warnings from the start of the process.
     warnings: Vec<String>,
     news: watch::Sender<()>,
 }
 
 impl Live {
-    /// In force from now on, under generation 1. `instance` names the process; `warnings` stay notes for ever.
+    /// Activates the first configuration as generation 1.
+    /// `instance` names the process; `warnings` stay notes for ever.
     pub fn new(
         instance: String,
         authn: authn::Union,
@@ -72,30 +74,30 @@ impl Live {
         })
     }
 
-    /// What is in force now.
+    /// Returns the active configuration.
     pub fn now(&self) -> Arc<InForce> {
         self.current.load_full()
     }
 
-    /// Puts other methods in force.
+    /// Activates other authenticators.
     pub fn replace_authn(&self, authn: authn::Union) {
         let authn = Arc::new(authn);
         self.replace(true, |old| (Arc::clone(&authn), Arc::clone(&old.authz)));
     }
 
-    /// Puts other modes in force.
+    /// Activates other authorizers.
     pub fn replace_authz(&self, authz: authz::Union) {
         let authz = Arc::new(authz);
         self.replace(false, |old| (Arc::clone(&old.authn), Arc::clone(&authz)));
     }
 
-    /// Something that a method reads by itself has changed (a key, a list of revoked certificates): what was answered
-    /// before is void.
+    /// Starts a new generation because data behind an authenticator changed (a key, a revocation list):
+    /// cached results of earlier generations become invalid.
     pub fn renew(&self) {
         self.replace(true, |old| (Arc::clone(&old.authn), Arc::clone(&old.authz)));
     }
 
-    /// `identities`: a credential may stand for somebody else now, or for nobody.
+    /// `identities`: a credential may map to another user now, or to none.
     fn replace(&self, identities: bool, parts: impl Fn(&InForce) -> (Arc<authn::Union>, Arc<authz::Union>)) {
         let _one_at_a_time = self.notes.lock();
         let old = self.now();
@@ -103,12 +105,12 @@ impl Live {
         let Epoch { instance, generation, identities: counted } = old.epoch.clone();
         let epoch =
             Epoch { instance, generation: generation + 1, identities: counted + u64::from(identities) };
-        tracing::info!(generation = epoch.generation, ?authn, ?authz, "another configuration is in force");
+        tracing::info!(generation = epoch.generation, ?authn, ?authz, "configuration replaced");
         self.current.store(Arc::new(InForce { authn, authz, epoch }));
         self.news.send_replace(());
     }
 
-    /// Notes what is wrong with a subject, or that nothing is.
+    /// Sets the note of a subject; None removes it.
     pub fn note(&self, subject: &'static str, problem: Option<String>) {
         let mut notes = self.notes.lock();
         let changed = match problem {
@@ -121,19 +123,19 @@ impl Live {
         }
     }
 
-    /// What a reader of the readiness should know: the warnings of the start, then what is wrong now.
+    /// Returns the notes for readiness output: start warnings first, then current problems.
     pub fn notes(&self) -> Vec<String> {
         let notes = self.notes.lock();
         let problems = notes.iter().map(|(subject, problem)| format!("{subject}: {problem}"));
         self.warnings.iter().cloned().chain(problems).collect()
     }
 
-    /// Tells of news that is not kept here: a reload was counted.
+    /// Notifies subscribers of a change that is not stored here: a reload was counted.
     pub fn announce(&self) {
         self.news.send_replace(());
     }
 
-    /// Tells of replacements and of notes.
+    /// Subscribes to replacements and to changes of notes.
     pub fn news(&self) -> watch::Receiver<()> {
         self.news.subscribe()
     }
@@ -167,7 +169,7 @@ mod tests {
             news.mark_unchanged();
             assert_eq!(live.now().epoch, Epoch { instance: "one".into(), generation, identities });
         }
-        assert_eq!(first.epoch.generation, 1, "what an answer took stays what it was");
+        assert_eq!(first.epoch.generation, 1, "a configuration already in use does not change");
         assert!(
             !Arc::ptr_eq(&first.authn, &live.now().authn) && !Arc::ptr_eq(&first.authz, &live.now().authz)
         );

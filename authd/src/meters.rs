@@ -1,9 +1,9 @@
-//! What is counted: the names and labels of all metrics, in one place.
+//! Names and labels of all metrics, in one place.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): labels are methods, modes and results, never users or objects. Counters are looked up once, at
-//! start; counting is one atomic addition.
+//! INVARIANT (limited cardinality): labels are authenticators, authorizers and results, never users or
+//! objects. Counters are looked up once, at start; counting is one atomic addition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,66 +18,66 @@ use serving::metrics::{Counter, Counters, Definition, Gauge, Histogram, Histogra
 /// Label names with their values.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-/// The labels of [`DECISIONS`]; names come from a configuration file.
+/// The labels of [`DECISIONS`]; authorizer names come from a configuration file.
 type DecisionLabels = [(&'static str, String); 3];
-/// Type and name of a mode.
+/// Type and name of an authorizer.
 type ModeLabels = [(&'static str, String); 2];
 
 const AUTHENTICATIONS: Definition = Definition::new(
     "authentication_attempts_total",
     Stability::Alpha,
-    "Requests identified, by the method that accepted them; `failure` when none did.",
+    "Authenticated requests, by the accepting method; `failure` if none accepted.",
 );
 const AUTHORIZATIONS: Definition =
-    Definition::new("authorization_attempts_total", Stability::Alpha, "Questions decided, by result.");
+    Definition::new("authorization_attempts_total", Stability::Alpha, "Authorized requests, by result.");
 const DECISIONS: Definition = Definition::new(
     "apiserver_authorization_decisions_total",
     Stability::Alpha,
-    "Decisions made by a mode, by its type and name and the decision.",
+    "Decisions of an authorizer, by its type, its name and the decision.",
 );
 const EXCLUSIONS: Definition = Definition::new(
     "apiserver_authorization_match_condition_exclusions_total",
     Stability::Alpha,
-    "Questions that a mode was not asked since a match condition was false, by its type and name.",
+    "Requests that skipped an authorizer because a match condition was false, by its type and name.",
 );
 const CONDITION_ERRORS: Definition = Definition::new(
     "apiserver_authorization_match_condition_evaluation_errors_total",
     Stability::Alpha,
-    "Questions whose match conditions failed, by type and name of the mode.",
+    "Requests whose match conditions failed to evaluate, by type and name of the authorizer.",
 );
 const CONDITION_SECONDS: Definition = Definition::new(
     "apiserver_authorization_match_condition_evaluation_seconds",
     Stability::Alpha,
-    "Seconds to evaluate the match conditions of a mode, by its type and name.",
+    "Duration in seconds of match-condition evaluation, by type and name of the authorizer.",
 );
 const WEBHOOK_EVALUATIONS: Definition = Definition::new(
     "apiserver_authorization_webhook_evaluations_total",
     Stability::Beta,
-    "Questions that were sent to a webhook, by its name and the result: success, timeout or error.",
+    "Requests sent to an authorization webhook, by its name and the result: success, timeout or error.",
 );
 const WEBHOOK_DURATION: Definition = Definition::new(
     "apiserver_authorization_webhook_duration_seconds",
     Stability::Beta,
-    "Seconds until a webhook answered or was given up, all attempts together, by its name and the result.",
+    "Duration in seconds of authorization webhook calls, all attempts together, by name and result.",
 );
 const WEBHOOK_FAIL_OPEN: Definition = Definition::new(
     "apiserver_authorization_webhook_evaluations_fail_open_total",
     Stability::Beta,
-    "Questions that a webhook failed to answer and the next mode decided, by its name and the result.",
+    "Failed authorization webhook calls whose decision fell to the next authorizer, by name and result.",
 );
 const TOKEN_WEBHOOK_REQUESTS: Definition = Definition::new(
     "authd_token_webhook_requests_total",
     Stability::Alpha,
-    "Tokens that were sent to the token webhook, by result: success, refused, timeout or error.",
+    "Tokens sent to the token webhook, by result: success, refused, timeout or error.",
 );
 const TOKEN_WEBHOOK_DURATION: Definition = Definition::new(
     "authd_token_webhook_duration_seconds",
     Stability::Alpha,
-    "Seconds until the token webhook answered or was given up, all attempts together, by result.",
+    "Duration in seconds of token webhook calls, all attempts together, by result.",
 );
-/// Upper bounds of the seconds that another service takes.
+/// Histogram bucket limits of remote-service durations, in seconds.
 const SERVICE_SECONDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-/// Upper bounds of [`CONDITION_SECONDS`].
+/// Histogram bucket limits of [`CONDITION_SECONDS`].
 const CONDITION_BOUNDS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
 const ROLES: Definition =
     Definition::new("authd_mirror_roles", Stability::Alpha, "Roles and ClusterRoles in the mirror.");
@@ -91,7 +91,7 @@ const REVISION: Definition =
 const SYNCED: Definition = Definition::new(
     "authd_mirror_synced",
     Stability::Alpha,
-    "1 while a feed from apid lives and is complete.",
+    "1 while the feed from apid is connected and complete.",
 );
 
 const AUTHN_RELOADS: Definition = Definition::new(
@@ -102,7 +102,7 @@ const AUTHN_RELOADS: Definition = Definition::new(
 const AUTHN_RELOADED: Definition = Definition::new(
     "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds",
     Stability::Alpha,
-    "When the authentication configuration was reloaded last, by status and server.",
+    "Unix time in seconds of the last authentication configuration reload, by status and server.",
 );
 const AUTHZ_RELOADS: Definition = Definition::new(
     "apiserver_authorization_config_controller_automatic_reloads_total",
@@ -112,20 +112,20 @@ const AUTHZ_RELOADS: Definition = Definition::new(
 const AUTHZ_RELOADED: Definition = Definition::new(
     "apiserver_authorization_config_controller_automatic_reload_last_timestamp_seconds",
     Stability::Alpha,
-    "When the authorization configuration was reloaded last, by status and server.",
+    "Unix time in seconds of the last authorization configuration reload, by status and server.",
 );
 
 const JWT_LATENCY: Definition = Definition::new(
     "apiserver_authentication_jwt_authenticator_latency_seconds",
     Stability::Alpha,
-    "Seconds to authenticate a token of a configured issuer, by result and issuer; what apid remembers is not counted.",
+    "Duration in seconds of JWT authentication, by result and issuer; cache hits in apid are not counted.",
 );
 const JWKS_FETCHED: Definition = Definition::new(
     "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds",
     Stability::Alpha,
-    "When the keys of an issuer were asked for last, by result, issuer and server.",
+    "Unix time in seconds of the last JWKS fetch, by result, issuer and server.",
 );
-/// Upper bounds of [`JWT_LATENCY`], in seconds.
+/// Histogram bucket limits of [`JWT_LATENCY`], in seconds.
 const JWT_LATENCIES: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// All metrics of the process.
@@ -149,7 +149,7 @@ pub struct Meters {
     pub authn_reloads: ReloadMeters,
     /// Reloads of the authorization configuration.
     pub authz_reloads: ReloadMeters,
-    /// Tokens of issuers, and their keys.
+    /// JWT authenticators and their issuer keys.
     pub jwt: JwtMeters,
     mirror: MirrorGauges,
 }
@@ -162,7 +162,7 @@ struct MirrorGauges {
     synced: Gauge,
 }
 
-/// The counters of one mode.
+/// The counters of one authorizer.
 #[derive(Clone, Debug)]
 pub struct ModeCounters {
     allowed: Counter,
@@ -172,7 +172,7 @@ pub struct ModeCounters {
     condition_seconds: Histogram,
 }
 
-/// The mirror as the metrics show it.
+/// The state of the mirror for metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct MirrorState {
     /// Roles and ClusterRoles.
@@ -181,17 +181,17 @@ pub struct MirrorState {
     pub bindings: usize,
     /// See [`crate::mirror::Progress`].
     pub revision: u64,
-    /// The same.
+    /// See [`crate::mirror::Progress`].
     pub synced: bool,
 }
 
 impl Meters {
-    /// All at zero. `methods` are the authentication methods that can accept.
+    /// Creates all metrics at zero. `methods` are the authenticators that can accept.
     pub fn new(methods: impl IntoIterator<Item = &'static str>) -> Arc<Self> {
         Meters::in_registry(Metrics::new(), methods)
     }
 
-    /// The same in a registry that may show what is hidden.
+    /// Like [`Meters::new`], in a registry that may show hidden metrics.
     pub fn in_registry(metrics: Metrics, methods: impl IntoIterator<Item = &'static str>) -> Arc<Self> {
         let attempts = metrics.counter::<Labels<2>>(&AUTHENTICATIONS);
         let of = |method: &'static str, result: &'static str| {
@@ -253,7 +253,7 @@ impl Meters {
         })
     }
 
-    /// The counters of a mode; its name is its type unless a configuration file names it.
+    /// Returns the counters of an authorizer; its name is its type unless a configuration file names it.
     pub fn mode(&self, kind: &str, name: &str) -> ModeCounters {
         let of = |decision: &str| {
             let labels = [("type", kind), ("name", name), ("decision", decision)];
@@ -269,7 +269,7 @@ impl Meters {
         }
     }
 
-    /// A login: the method that accepted, or none.
+    /// Counts an authentication: the authenticator that accepted, or none.
     pub fn authenticated(&self, method: Option<&str>) {
         let method = method.unwrap_or(FAILURE);
         if let Some((_, counter)) = self.authentications.iter().find(|(name, _)| *name == method) {
@@ -277,7 +277,7 @@ impl Meters {
         }
     }
 
-    /// A decision of all modes.
+    /// Counts a decision of all authorizers together.
     pub fn authorized(&self, verdict: Verdict) {
         match verdict {
             Verdict::Allow => self.allowed.inc(),
@@ -286,12 +286,12 @@ impl Meters {
         };
     }
 
-    /// A question that ended without a decision.
+    /// Counts a request that ended without a decision.
     pub fn not_decided(&self) {
         self.not_decided.inc();
     }
 
-    /// The counters of configuration reloads in the text format.
+    /// Returns the counters of configuration reloads in the text format.
     pub fn reload_text(&self) -> String {
         let names = [AUTHN_RELOADS, AUTHN_RELOADED, AUTHZ_RELOADS, AUTHZ_RELOADED].map(|metric| metric.name);
         let is_reload = |line: &&str| {
@@ -304,7 +304,7 @@ impl Meters {
         self.metrics.text().lines().filter(is_reload).flat_map(|line| [line, "\n"]).collect()
     }
 
-    /// Everything in the text format.
+    /// Returns all metrics in the text format.
     pub fn text(&self, state: MirrorState) -> String {
         let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         self.mirror.roles.set(number(state.roles));
@@ -316,22 +316,22 @@ impl Meters {
 }
 
 impl ModeCounters {
-    /// A match condition was false.
+    /// Counts a match condition that was false.
     pub fn excluded(&self) {
         self.excluded.inc();
     }
 
-    /// Match conditions were evaluated.
+    /// Records the duration of a match-condition evaluation.
     pub fn matched(&self, took: Duration) {
         self.condition_seconds.observe(took.as_secs_f64());
     }
 
-    /// Match conditions failed.
+    /// Counts match conditions that failed.
     pub fn condition_failed(&self) {
         self.condition_failed.inc();
     }
 
-    /// A mode decided.
+    /// Counts the decision of an authorizer.
     pub fn count(&self, verdict: Verdict) {
         match verdict {
             Verdict::Allow => {

@@ -1,4 +1,4 @@
-//! The small HTTP listener for health and metrics, on loopback and off by default.
+//! The HTTP listener for health and metrics, on loopback and off by default.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serving::server::{ConnectionInfo, ServerOptions};
 use crate::meters::{Meters, MirrorState};
 use crate::mirror::Mirror;
 
-/// What the listener shows.
+/// The state that the listener serves.
 #[derive(Clone)]
 struct Shown {
     mirror: Arc<Mirror>,
@@ -22,7 +22,7 @@ struct Shown {
     ready: Checks,
 }
 
-/// Binds, and serves in the background.
+/// Binds the address and serves in the background.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub(crate) async fn serve(
     meters: Arc<Meters>,
 ) -> std::io::Result<()> {
     let listener = Listener::tcp(address.ip(), address.port()).await?;
-    tracing::info!(address = %listener.address().unwrap_or(address), "metrics and health are served");
+    tracing::info!(address = %listener.address().unwrap_or(address), "serving metrics and health");
     let live = Checks::new().with("ping", || Ok(()));
     let feed = Arc::clone(&mirror);
     let ready = live.clone().with("mirror", move || {

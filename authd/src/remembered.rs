@@ -1,21 +1,22 @@
-//! Answers of other services: each kept for as long as it may be, and asked for once by all who wait for it.
+//! Single-flight cache for the responses of remote services, with a TTL per response.
 //!
 //! # Contract
 //!
-//! [`Remembered::get`] gives what is kept, or what is asked for now, and how much longer it may be kept. What has no time
-//! to live is not kept. Questions of one key are asked one after the other: whoever comes while one is under way waits for
-//! it, and takes its answer where that still lives when it is there; else one more question is asked, for all who came
-//! meanwhile, failures among its answers too. So nobody waits for more than two answers, and however many come, the
-//! service has one question of theirs at a time.
+//! [`Remembered::get`] returns the cached or the newly fetched response and its remaining TTL. A response
+//! without a TTL is not cached. Fetches of one key run one after the other. A waiter that arrives during a
+//! fetch takes its response if the TTL has not expired on arrival. Otherwise one more fetch runs for all
+//! waiters that arrived meanwhile, and they also share a failure. So a waiter waits for at most two fetches,
+//! and the service has at most one fetch per key at a time.
 //!
 //! # Invariants
 //!
-//! INVARIANT (never past its time): an answer serves those who came before its question began; others only while its time
-//! to live, which counts from then, is not over. Who asks to be let in after a right was taken away is not let in by a
-//! question from before, but as far as the time to live allows it.
-//! INVARIANT (no separators): keys are whole values and compared whole; nothing is joined into a text first.
-//! INVARIANT (bounded): what is kept weighs no more than [`MOST`], and a key that weighs more than [`LARGEST`] is not
-//! kept at all. Questions go with the last who waits for them.
+//! INVARIANT (never past its TTL): a response serves waiters that arrived before its fetch began, and others
+//! only within its TTL. The TTL counts from the start of the fetch. So a request made after the removal of a
+//! right is not allowed by an earlier fetch, except within the TTL.
+//! INVARIANT (no separators): keys are whole values and compared whole; they are never joined into one
+//! string.
+//! INVARIANT (memory limit): cached entries weigh at most [`MOST`], and a key that weighs more than
+//! [`LARGEST`] is not cached. A pending fetch is dropped with its last waiter.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -27,28 +28,28 @@ use std::time::Duration;
 use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 
-/// Bytes that all keys together may have.
+/// Limit in bytes for all keys together.
 const MOST: u64 = 16 * 1024 * 1024;
-/// Bytes of one key: nobody honest asks such questions twice.
+/// Limit in bytes for one key: legitimate requests of that size do not repeat.
 const LARGEST: usize = 10_000;
-/// What an answer weighs besides its key.
+/// Weight of a response besides its key, in bytes.
 const ANSWER: usize = 256;
 
-/// An answer, and the moment of the monotonic clock at which it ends.
+/// A response and the moment of the monotonic clock at which it expires.
 type Ending<V> = (V, Duration);
 
-/// The questions of one key, one after the other.
+/// The fetches of one key, one after the other.
 struct Questions<V> {
-    /// How many began.
+    /// Number of fetches started.
     begun: AtomicU64,
-    /// The number of the last that was answered, with the answer. Whoever holds this asks.
+    /// The number of the last completed fetch, with its response. The lock holder runs the fetch.
     last: tokio::sync::Mutex<Option<(u64, Ending<V>)>>,
 }
 
-/// By key, with how many wait for them.
+/// Pending fetches by key, with the number of their waiters.
 type Asking<K, V> = Mutex<HashMap<K, (usize, Arc<Questions<V>>)>>;
 
-/// Answers by question.
+/// Responses by key.
 pub(crate) struct Remembered<K, V> {
     kept: moka::sync::Cache<K, Ending<V>>,
     asking: Asking<K, V>,
@@ -61,23 +62,24 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Nothing. `longest` is the longest time to live; `weigh` tells the bytes of a key.
+    /// Creates an empty cache. `longest` is the longest TTL; `weigh` returns the bytes of a key.
     pub(crate) fn new(longest: Duration, weigh: fn(&K) -> usize, clock: Arc<dyn Clock>) -> Self {
         let weight = move |key: &K, _: &Ending<V>| u32::try_from(weigh(key) + ANSWER).unwrap_or(u32::MAX);
-        // The cache's own clock only frees memory; a century is for ever, and as much as it can hold.
+        // The clock of the moka cache only frees memory; 100 years is unlimited and fits its range.
         let longest = longest.min(Duration::from_secs(100 * 365 * 24 * 3600));
         let kept = moka::sync::Cache::builder().weigher(weight).max_capacity(MOST).time_to_live(longest);
         Remembered { kept: kept.build(), asking: Mutex::default(), weigh, clock }
     }
 
-    /// What is kept, and how much longer it may be.
+    /// Returns the cached response and its remaining TTL.
     pub(crate) fn known(&self, key: &K) -> Option<(V, Duration)> {
         let now = self.clock.monotonic();
         self.kept.get(key).filter(|(_, end)| now < *end).map(|(answer, end)| (answer, end - now))
     }
 
-    /// The answer to a question. `ask` gives it with its time to live, which counts from when it is called: nobody can
-    /// tell when on its way the answer was true.
+    /// Returns the response for a key.
+    /// `ask` fetches it with its TTL, which counts from the start of the fetch, because the moment at which
+    /// the response was true is unknown.
     pub(crate) async fn get<Asked>(&self, key: &K, ask: impl FnOnce() -> Asked) -> (V, Duration)
     where
         Asked: Future<Output = (V, Duration)>,
@@ -106,7 +108,7 @@ where
     }
 }
 
-/// Somebody who asks or waits; with the last one the questions go.
+/// A waiter of a key; the last one to drop removes the entry.
 struct Here<'a, K: Eq + Hash, V> {
     of: &'a Asking<K, V>,
     key: &'a K,
@@ -183,15 +185,19 @@ mod tests {
             (9, Duration::from_secs(10))
         };
         let key = "slow".to_owned();
-        assert_eq!(bench.answers.get(&key, slow).await, (9, Duration::from_secs(6)), "from the question on");
+        assert_eq!(
+            bench.answers.get(&key, slow).await,
+            (9, Duration::from_secs(6)),
+            "the TTL counts from the start of the fetch"
+        );
         let large = "x".repeat(LARGEST + 1);
         bench.get(&large, 10).await;
-        assert_eq!(bench.get(&large, 10).await.0, 6, "too large to be kept");
+        assert_eq!(bench.get(&large, 10).await.0, 6, "too large to be cached");
     }
 
     #[tokio::test]
     async fn those_who_wait_share_the_answer_while_it_lives_and_else_one_more_question() {
-        // Seconds to live and on the way; the answers of the first and of the others.
+        // TTL and fetch duration in seconds; then the response number of the first and of the other waiters.
         for (ttl, on_the_way, others) in [(10, 0, 0), (10, 9, 0), (10, 10, 1), (0, 0, 1), (0, 9, 1)] {
             let bench = bench();
             let key = "k".to_owned();
@@ -205,7 +211,7 @@ mod tests {
             let answers: Vec<usize> = all.into_iter().map(|(answer, _)| answer).collect();
             let mut want = vec![others; 50];
             want[0] = 0;
-            assert_eq!(answers, want, "{ttl} s, {on_the_way} s on the way");
+            assert_eq!(answers, want, "TTL {ttl} s, fetch {on_the_way} s");
             assert!(bench.answers.asking.lock().is_empty());
         }
     }
@@ -218,7 +224,7 @@ mod tests {
         assert!((&mut first).now_or_never().is_none());
         assert!((&mut second).now_or_never().is_none());
         assert_eq!(first.await.0, 0);
-        assert!((&mut second).now_or_never().is_none(), "it asks");
+        assert!((&mut second).now_or_never().is_none(), "the second waiter fetches");
         let mut third = Box::pin(bench.get("k", 0));
         assert!((&mut third).now_or_never().is_none());
         assert_eq!((second.await.0, third.await.0), (1, 2));

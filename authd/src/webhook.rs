@@ -1,11 +1,11 @@
-//! Asking another service with a review: what token webhooks and authorization webhooks have in common.
+//! Webhook client for reviews: the common part of token webhooks and authorization webhooks.
 //!
 //! # Contract
 //!
-//! A [`Webhook`] posts a review to the server of a client configuration file and gives the `status` of what comes back,
-//! which must be of the version and kind that was sent, or name none. Failures that may pass are tried again
-//! ([`Backoff::WEBHOOK`]), all of it within [`WHOLE`] or the time of one call, whichever is longer. A failure says what
-//! happened in words fit for the log: never a token, never a body.
+//! A [`Webhook`] posts a review to the server of a client configuration file and returns the `status` of the
+//! response. The response must have the version and kind of the request, or none. Transient failures are
+//! retried ([`Backoff::WEBHOOK`]), all attempts within [`WHOLE`] or the timeout of one call, whichever is
+//! longer. Errors are fit for the log: never a token, never a body.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use serving::client::retry::Backoff;
 use serving::client::{CallError, Limits, Remote};
 use serving::client_config::ClientConfig;
 
-/// All attempts together, unless one call alone may take longer. apid asks for no longer than 10 s unless it is told to.
+/// Limit of all attempts together, unless one call alone may take longer. apid waits 10 s by default.
 pub const WHOLE: Duration = Duration::from_secs(9);
-/// The most bytes of an answer.
+/// Limit in bytes of a response.
 const LARGEST: usize = 1024 * 1024;
-/// Characters of another service's words in the log.
+/// Limit in characters of remote text in the log.
 const SHOWN: usize = 500;
 
-/// The versions in which other services are asked.
+/// The versions of the review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// `v1`.
@@ -36,10 +36,10 @@ pub enum Version {
 }
 
 impl Version {
-    /// Both, as they are written; the newer first.
+    /// Both names, the newer first.
     pub const NAMES: [&'static str; 2] = ["v1", "v1beta1"];
 
-    /// The version of a name.
+    /// Parses the name of a version.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "v1" => Some(Version::V1),
@@ -48,7 +48,7 @@ impl Version {
         }
     }
 
-    /// Its name.
+    /// The name of the version.
     pub fn as_str(self) -> &'static str {
         match self {
             Version::V1 => "v1",
@@ -57,14 +57,14 @@ impl Version {
     }
 }
 
-/// What webhooks stand on: time, chance and the names preset.
+/// Dependencies of webhooks: names preset, clock and random source.
 #[derive(Clone)]
 pub struct Ground {
     /// The names preset.
     pub names: Arc<Names>,
-    /// Ends of what is kept.
+    /// The clock of cache expiry.
     pub clock: Arc<dyn Clock>,
-    /// Jitter of pauses.
+    /// The random source of back-off jitter.
     pub chance: Arc<dyn Chance>,
 }
 
@@ -74,7 +74,8 @@ impl std::fmt::Debug for Ground {
     }
 }
 
-/// What is wrong with the server of a webhook where the preset says that it must be plain https: tokens are sent to it.
+/// The problem of a webhook's server URL.
+/// Some presets require plain https, since tokens are sent to the server.
 pub fn wrong_server(names: &Names, server: &str) -> Option<&'static str> {
     if !names.behaviour.webhook_server_must_be_plain_https {
         None
@@ -87,23 +88,23 @@ pub fn wrong_server(names: &Names, server: &str) -> Option<&'static str> {
     }
 }
 
-/// Why there is no status.
+/// Why a review has no status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// It took too long.
+    /// The call timed out.
     pub timed_out: bool,
-    /// What happened, for the log.
+    /// The problem, for the log.
     pub problem: String,
 }
 
 impl Failure {
-    /// The word that metrics have for it.
+    /// The value of the metric label `result`.
     pub fn result(&self) -> &'static str {
         if self.timed_out { "timeout" } else { "error" }
     }
 }
 
-/// A service that reviews.
+/// A client of a review service.
 pub struct Webhook {
     remote: Remote,
     backoff: Backoff,
@@ -118,11 +119,11 @@ impl std::fmt::Debug for Webhook {
 }
 
 impl Webhook {
-    /// Reads the client configuration and asks nobody yet. `within` bounds one call.
+    /// Reads the client configuration without calling the service. `within` is the timeout of one call.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with the file and the files that it names.
+    /// All problems of the file and of the files that it names.
     pub fn open(file: &Path, within: Duration, ground: &Ground) -> Result<Self, String> {
         let config = ClientConfig::load(file).map_err(|e| e.to_string())?;
         for warning in &config.warnings {
@@ -143,14 +144,14 @@ impl Webhook {
         })
     }
 
-    /// The same with other pauses, for tests.
+    /// The client with another back-off, for tests.
     #[cfg(test)]
     pub(crate) fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// Sends a review and gives the status of the answer.
+    /// Sends a review and returns the status of the response.
     ///
     /// # Errors
     ///
@@ -180,11 +181,11 @@ impl Webhook {
         })?;
         if !answer.status.is_success() {
             return Err(
-                self.failure(false, &format!("it answered {}{}", answer.status.as_u16(), times(made)))
+                self.failure(false, &format!("HTTP status {}{}", answer.status.as_u16(), times(made)))
             );
         }
-        // What a parser says may quote the answer.
-        let value = answer.json().map_err(|_| self.failure(false, "what it answered is no JSON"))?;
+        // Parser errors may quote the response.
+        let value = answer.json().map_err(|_| self.failure(false, "the response is not JSON"))?;
         read(value, api_version, kind).map_err(|problem| self.failure(false, &problem))
     }
 
@@ -197,9 +198,9 @@ fn times(made: u32) -> String {
     if made > 1 { format!(" ({made} attempts)") } else { String::new() }
 }
 
-/// The status of an answer.
+/// Extracts the status of a response.
 fn read(value: Value, api_version: &str, kind: &str) -> Result<Map<String, Value>, String> {
-    let Value::Object(mut answer) = value else { return Err("what it answered is no object".to_owned()) };
+    let Value::Object(mut answer) = value else { return Err("the response is not an object".to_owned()) };
     for (field, want) in [("apiVersion", api_version), ("kind", kind)] {
         match answer.get(field) {
             None => {}
@@ -207,27 +208,27 @@ fn read(value: Value, api_version: &str, kind: &str) -> Result<Map<String, Value
             Some(got) => {
                 let got =
                     got.as_str().map_or_else(|| "no text".to_owned(), |got| format!("`{}`", words(got)));
-                return Err(format!("its answer has the {field} {got} and not `{want}`"));
+                return Err(format!("the response has the {field} {got}, not `{want}`"));
             }
         }
     }
     match answer.remove("status") {
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(status)) => Ok(status),
-        Some(_) => Err("its answer has a status that is no object".to_owned()),
+        Some(_) => Err("the response has a status that is not an object".to_owned()),
     }
 }
 
-/// Another service's words, fit for a line of the log.
+/// Remote text, shortened and on one line for the log.
 pub fn words(text: &str) -> String {
     text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A field of a status: absent and null are the default.
+/// A field of a status; absent and null give None.
 ///
 /// # Errors
 ///
-/// It is of another type; the name is told, the value is not.
+/// The field has another type; the error contains the name, not the value.
 pub fn field<'s, T>(
     status: &'s Map<String, Value>,
     name: &str,
@@ -236,12 +237,12 @@ pub fn field<'s, T>(
     match status.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => {
-            read(value).map(Some).ok_or_else(|| format!("its answer has a {name} of another type"))
+            read(value).map(Some).ok_or_else(|| format!("the response has a {name} of another type"))
         }
     }
 }
 
-/// A list of texts.
+/// A list of strings.
 pub fn texts(value: &Value) -> Option<Vec<String>> {
     value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
 }
@@ -266,15 +267,15 @@ mod tests {
             (json!({}), Ok(json!({}))),
             (
                 json!({"apiVersion": "g.test/v1beta1", "kind": kind, "status": good}),
-                Err("its answer has the apiVersion `g.test/v1beta1` and not `g.test/v1`"),
+                Err("the response has the apiVersion `g.test/v1beta1`, not `g.test/v1`"),
             ),
             (
                 json!({"apiVersion": version, "kind": "Status", "status": "Failure"}),
-                Err("its answer has the kind `Status` and not `TokenReview`"),
+                Err("the response has the kind `Status`, not `TokenReview`"),
             ),
-            (json!({"kind": 5}), Err("its answer has the kind no text and not `TokenReview`")),
-            (json!({"status": []}), Err("its answer has a status that is no object")),
-            (json!([]), Err("what it answered is no object")),
+            (json!({"kind": 5}), Err("the response has the kind no text, not `TokenReview`")),
+            (json!({"status": []}), Err("the response has a status that is not an object")),
+            (json!([]), Err("the response is not an object")),
         ] {
             let got = read(answer.clone(), version, kind).map(Value::Object);
             assert_eq!(got, want.map_err(str::to_owned), "{answer}");

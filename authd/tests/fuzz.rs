@@ -1,8 +1,9 @@
-//! Random and mutated bytes into what reads strangers' documents: configuration files, key sets, metadata and tokens.
-//! Nothing panics, and what is accepted keeps its promises.
+//! Fuzz targets for the decoders of untrusted documents.
+//! These are configuration files, key sets, metadata and tokens. Nothing panics, and accepted input keeps its
+//! guarantees.
 //!
-//! Each target runs for `FUZZ_SECONDS` (default 2), from `FUZZ_SEED` (default: fixed, so that a plain run is repeatable
-//! up to how far it gets). A failure prints seed, round and input.
+//! Each target runs for `FUZZ_SECONDS` (default 2), from `FUZZ_SEED` (default: fixed, so that a run is
+//! repeatable up to its number of rounds). A failure prints seed, round and input.
 
 #![expect(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,7 +27,7 @@ static CONTEXT: LazyLock<Context> = LazyLock::new(|| Context {
     anonymous_conditions: true,
 });
 
-/// A configuration that is accepted has what every authenticator needs; a fault has a text, and a line of the file.
+/// An accepted configuration has all required fields; a fault has a text, and a line of the file.
 fn configuration(data: &[u8]) {
     let lines = data.split(|byte| *byte == b'\n').count();
     match authentication::read(data, &CONTEXT) {
@@ -49,7 +50,8 @@ fn configuration(data: &[u8]) {
     }
 }
 
-/// A key set that is accepted is bounded, and read again the same; no garbage is signed by it.
+/// An accepted key set is within its limits and decodes the same again.
+/// It verifies no random signature.
 fn key_set(data: &[u8]) {
     let Ok(set) = KeySet::parse(data) else { return };
     assert!(set.len() <= MOST_KEYS && set.passed_over.len() <= MOST_KEYS);
@@ -63,7 +65,7 @@ fn key_set(data: &[u8]) {
     }
 }
 
-/// Metadata that is accepted is the issuer's own, and its keys are served over TLS.
+/// Accepted metadata is the issuer's own, and its JWKS URL is https.
 fn metadata(data: &[u8]) {
     if let Ok(url) = discovery::keys_url(data, "https://a.test") {
         assert!(url.to_lowercase().starts_with("https://"));
@@ -71,7 +73,7 @@ fn metadata(data: &[u8]) {
     }
 }
 
-/// A token is taken apart the same way by both readers; claims that are accepted hold what was checked.
+/// Both decoders split a token in the same way; accepted claims have the checked values.
 fn token(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let payload = jose::unverified_payload(&text);
@@ -109,7 +111,7 @@ const TOKENS: &[&str] = &[
     r#"{"iss":"https://a.test","aud":"x","exp":19e8,"a":{"b":[1,{"c":null}]}}"#,
 ];
 
-/// A mutated seed, two seeds spliced, or noise.
+/// A mutated seed, two spliced seeds, or noise.
 fn input(chance: &SeededChance, seeds: &[&str]) -> Vec<u8> {
     const SPECIAL: &[u8] = b"{}[]()\"'\\:,-?&*!|>%.=<+/ \n0195ueEx_~;#@\0\xc3\xa9";
     let pick = |n: usize| usize::try_from(chance.bits() % (n.max(1) as u128)).unwrap_or(0);

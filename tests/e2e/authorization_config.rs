@@ -149,7 +149,9 @@ async fn a_changed_file_counts_without_a_restart_and_a_bad_one_does_not() {
         })
         .await;
     }
-    assert!(plane.log().contains("the modes that the server started with must stay, and RBAC is missing"));
+    assert!(
+        plane.log().contains("a reload cannot remove the authorizer types of the start, and RBAC is missing")
+    );
     let reloads = |metrics: String| {
         let lines = metrics.lines().filter(|line| line.contains("config_controller_automatic_reload"));
         lines.map(str::to_owned).collect::<Vec<_>>()

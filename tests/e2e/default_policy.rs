@@ -359,7 +359,7 @@ async fn more_is_logged_at_a_higher_level() {
             plane
                 .log()
                 .lines()
-                .filter(|line| line.contains("RBAC: no rule allows it") && line.contains("carol"))
+                .filter(|line| line.contains("RBAC: no rule allows the request") && line.contains("carol"))
                 .count(),
         );
     }

@@ -111,7 +111,7 @@ async fn what_is_wrong_with_modes_ends_the_start() {
         ("ABAC", None, "--authorization-policy-file"),
         ("RBAC,ABAC", Some(file.as_str()), "line 4"),
         ("RBAC", Some(file.as_str()), "--authorization-policy-file"),
-        ("RBAC,RBAC", None, "`RBAC` comes twice"),
+        ("RBAC,RBAC", None, "`RBAC` is duplicated"),
         ("Foo", None, "unknown mode `Foo`"),
     ] {
         let dir = tempfile::tempdir().expect("a temporary directory");

@@ -1,9 +1,10 @@
-//! Bootstrap tokens: `<id>.<secret>`, held by a Secret of the system namespace (requirements A-BOOT).
+//! Bootstrap tokens: `<id>.<secret>`, stored in a Secret of the system namespace (requirements A-BOOT).
 //!
 //! # Contract
 //!
-//! The Secret has the type and the name of its token, is not being deleted, and says that the token may authenticate. An
-//! expiration that cannot be read counts as passed; one extra group outside `system:bootstrappers:` refuses the token.
+//! The Secret must have the type and the name of its token, must not be terminating, and must allow
+//! authentication. An unreadable expiration counts as expired. An extra group outside `system:bootstrappers:`
+//! rejects the token.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::mirror::identities::TokenSecret;
 use crate::mirror::{Mirror, NotYet};
 use crate::tokens::bootstrap::{expiration, parts};
 
-/// The group of all bootstrap tokens, and the beginning of the others.
+/// The group of all bootstrap tokens, and the prefix of extra groups.
 const GROUP: &str = "system:bootstrappers";
 
 struct BootstrapTokens {
@@ -80,26 +81,26 @@ fn check(
     now: Timestamp,
 ) -> Result<(Groups, Option<Timestamp>), String> {
     if found.kind != kind {
-        return Err(format!("its Secret is not of type `{kind}`"));
+        return Err(format!("the Secret is not of type `{kind}`"));
     }
     if found.terminating {
-        return Err("its Secret is being deleted".to_owned());
+        return Err("the Secret is terminating".to_owned());
     }
     let held = found.data.get("token-secret").map(Vec::as_slice).unwrap_or_default();
     if !bool::from(held.ct_eq(secret.as_bytes())) {
-        return Err("its Secret holds another secret, or none".to_owned());
+        return Err("the Secret has another or no token secret".to_owned());
     }
     if found.text("token-id") != id {
-        return Err("its Secret holds another id, or none".to_owned());
+        return Err("the Secret has another or no token id".to_owned());
     }
     let expires = expiration(found.text("expiration"), now)?;
     if found.text("usage-bootstrap-authentication") != "true" {
-        return Err("its Secret does not allow authentication".to_owned());
+        return Err("the Secret does not allow authentication".to_owned());
     }
     Ok((groups(found.text("auth-extra-groups"))?, expires))
 }
 
-/// The groups of a token, sorted, each once.
+/// The groups of a token, sorted and without duplicates.
 fn groups(extra: &str) -> Result<Groups, String> {
     let mut groups = vec![GROUP.to_owned()];
     for group in extra.split(',').map(str::trim).filter(|group| !group.is_empty()) {
@@ -161,15 +162,15 @@ mod tests {
             (vec![("description", "for tests")], Ok("system:bootstrappers")),
             (vec![("expiration", "2100-01-01T00:00:00Z")], Ok("system:bootstrappers")),
             (vec![("expiration", "2001-01-01T00:00:00Z")], Err("the token has expired")),
-            (vec![("expiration", "next tuesday")], Err("its expiration is not a time of RFC 3339")),
-            (vec![("token-id", "zzzzzz")], Err("its Secret holds another id, or none")),
-            (vec![("token-id", "-")], Err("its Secret holds another id, or none")),
-            (vec![("token-secret", "-")], Err("its Secret holds another secret, or none")),
-            (vec![("token-secret", "0123456789abcdee")], Err("its Secret holds another secret, or none")),
-            (vec![("usage-bootstrap-authentication", "-")], Err("its Secret does not allow authentication")),
+            (vec![("expiration", "next tuesday")], Err("the expiration is not an RFC 3339 time")),
+            (vec![("token-id", "zzzzzz")], Err("the Secret has another or no token id")),
+            (vec![("token-id", "-")], Err("the Secret has another or no token id")),
+            (vec![("token-secret", "-")], Err("the Secret has another or no token secret")),
+            (vec![("token-secret", "0123456789abcdee")], Err("the Secret has another or no token secret")),
+            (vec![("usage-bootstrap-authentication", "-")], Err("the Secret does not allow authentication")),
             (
                 vec![("usage-bootstrap-authentication", "false")],
-                Err("its Secret does not allow authentication"),
+                Err("the Secret does not allow authentication"),
             ),
             (
                 vec![("auth-extra-groups", "system:bootstrappers:z, system:bootstrappers:a-b:c")],

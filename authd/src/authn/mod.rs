@@ -1,17 +1,19 @@
-//! Who makes a request: every configured method is tried, one file a method.
+//! Authentication: a union of all configured authenticators, one file per authenticator.
 //!
 //! # Contract
 //!
-//! [`Union::authenticate`] gives an identity or a [`Refused`] that says, for the log, which method refused and why; the
-//! client learns nothing but 401. The first method that accepts decides. Anonymous access is granted only when no
-//! method rejected what it was shown (requirements A-PRIN-12, A-PRIN-13, A-PRIN-20, A-PRIN-21). Where a method cannot say
-//! now and no other accepts it is [`Unknown::Undecided`]: the client gets 503, and nothing of it is kept.
+//! [`Union::authenticate`] returns an identity, or a [`Refused`] that names the rejecting authenticators and
+//! reasons for the log. The client receives only 401. The first authenticator that accepts decides. Anonymous
+//! access is granted only if no authenticator rejected a credential (requirements A-PRIN-12, A-PRIN-13,
+//! A-PRIN-20, A-PRIN-21). If an authenticator cannot decide and no other accepts, the result is
+//! [`Unknown::Undecided`]: the client gets 503, and nothing is cached.
 //!
 //! # Invariants
 //!
-//! INVARIANT (a bad credential is not anonymous): a bearer token that no method accepts is rejected, even when no
-//! method takes tokens.
-//! INVARIANT (authenticated group): every accepted user but the anonymous one, whoever names it, is in `system:authenticated`.
+//! INVARIANT (a bad credential is not anonymous): a bearer token that no authenticator accepts is rejected,
+//! even when no authenticator takes tokens.
+//! INVARIANT (authenticated group): every accepted user except the anonymous user, from any authenticator, is
+//! in `system:authenticated`.
 
 mod anonymous;
 mod bootstrap_token;
@@ -40,110 +42,112 @@ pub use x509::trust::{Trust, TrustFiles};
 use crate::mirror::{Mirror, NotYet};
 use crate::tokens::service_account::Issuer;
 
-/// What the methods are configured with.
+/// The configuration of the authenticators.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The names preset.
     pub names: Arc<Names>,
-    /// The authorities of client certificates and of proxies, and what is revoked.
+    /// The CA bundles for client certificates and for proxies, and the revocation lists.
     pub trust: Arc<Trust>,
-    /// How proxies say who is meant.
+    /// Settings of the request-header authenticator.
     pub proxy: ProxySettings,
     /// The content of `--token-auth-file`, read once.
     pub token_file: Option<Arc<TokenFile>>,
     /// Whether certificates may name a uid (gate `AllowParsingUserUIDFromCertAuth`).
     pub certificate_uids: bool,
-    /// Which requests without credentials are the anonymous user's.
+    /// The requests without credentials that are made as the anonymous user.
     pub anonymous: Anonymous,
     /// OpenID Connect and other JWT authenticators.
     pub jwt: JwtSettings,
-    /// The service that reviews tokens.
+    /// The token review webhook.
     pub token_webhook: Option<Arc<webhook::TokenWebhook>>,
-    /// The audiences of the API itself: a token without an audience of its own is valid for these.
+    /// The audiences of the API server: a token without an audience of its own is valid for these.
     pub api_audiences: Vec<String>,
-    /// Issues and reads service-account tokens. None: there are no keys.
+    /// Issues and verifies service-account tokens. None: no keys are configured.
     pub issuer: Option<Arc<Issuer>>,
-    /// Whether tokens of deleted accounts are void (`--service-account-lookup`).
+    /// Whether tokens of deleted service accounts are rejected (`--service-account-lookup`).
     pub lookup: bool,
     /// `--enable-bootstrap-token-auth`.
     pub bootstrap_tokens: bool,
 }
 
-/// What a request shows. Holds secrets: no `Debug`.
+/// The credentials of a request. Contains secrets: no `Debug`.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
-    /// DER, leaf first. The peer holds the leaf's key; nothing else is known.
+    /// DER, leaf first. The peer has proved possession of the leaf's key; nothing else is verified.
     pub certificates: &'a [Vec<u8>],
     /// The bearer token; empty when there is none.
     pub token: &'a str,
     /// Headers that an authenticating proxy may have set, names in lower case.
     pub proxy_headers: &'a [Header],
-    /// What is wrong with a credential that was sent and cannot be read; empty when there is none such.
+    /// The problem with a credential that was sent and cannot be parsed; empty if there is none.
     pub unreadable: &'a str,
-    /// Audiences that the credential must be valid for; empty means the API's own.
+    /// Audiences that the credential must be valid for; empty means those of the API server.
     pub audiences: &'a [String],
-    /// The path that is asked for: not everything may be asked without credentials.
+    /// The path of the request: anonymous access may be limited to some paths.
     pub path: &'a str,
 }
 
-/// When a question is asked.
+/// The time and the minimum revision of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// The wall clock.
     pub now: Timestamp,
-    /// The least revision of the mirror at which it may be answered.
+    /// The minimum mirror revision at which the request may be decided.
     pub at_least: u64,
 }
 
-/// What one method says.
+/// The result of one authenticator.
 #[derive(Debug)]
 pub enum Outcome {
-    /// This is who it is.
+    /// The credential belongs to this identity.
     Accepted(Box<Accepted>),
-    /// Nothing was shown that concerns this method.
+    /// The request has no credential for this authenticator.
     NotMine,
-    /// Something was shown and a check failed: which one, for the log.
+    /// A credential failed a check, which is named for the log.
     Rejected(String),
-    /// The same, and the refusal holds for no longer than this: another service said so, or could not be asked.
+    /// Like `Rejected`, with a TTL.
+    /// A remote service rejected the credential or was unavailable.
     RejectedFor(String, Duration),
-    /// It cannot be said now; why, for the log. The same credentials may be good a moment later.
+    /// The authenticator cannot decide now; the reason is for the log.
+    /// The same credential may be accepted a moment later.
     Undecided(String),
 }
 
 /// An identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// Who.
+    /// The user.
     pub user: UserInfo,
-    /// The audiences for which the credential holds, of those asked for.
+    /// The requested audiences for which the credential is valid.
     pub audiences: Vec<String>,
     /// The first moment at which the credential is valid.
     pub not_before: Option<Timestamp>,
-    /// When the credential ends by itself.
+    /// When the credential expires.
     pub expires_at: Option<Timestamp>,
-    /// Nobody in particular.
+    /// The user is the anonymous user.
     pub anonymous: bool,
-    /// The stored objects with which it ends.
+    /// The stored objects whose deletion ends the identity.
     pub rests_on: Vec<ObjectRef>,
-    /// How long it may be kept, where nothing tells when it ends (another service vouched for it).
+    /// The TTL of an identity without an end of its own (vouched for by a remote service).
     pub ttl: Option<Duration>,
 }
 
-/// Nobody accepted the credentials.
+/// The error when no authenticator accepts the credentials.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// They are nobody's.
+    /// The credentials are rejected.
     Refused(Refused),
-    /// They may be somebody's: these methods could not say now, each with the reason.
+    /// The credentials may be valid: these authenticators could not decide, each with the reason.
     Undecided(Vec<(&'static str, String)>),
 }
 
-/// The credentials are nobody's.
+/// The rejection of credentials.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Method and failed check, one each; empty when no credentials were shown.
+    /// Authenticator and failed check, one each; empty if there were no credentials.
     pub checks: Vec<(&'static str, String)>,
-    /// How long the refusal may be kept; None: until something changes.
+    /// How long the rejection may be cached; None: until something changes.
     pub ttl: Option<Duration>,
 }
 
@@ -156,25 +160,25 @@ impl std::fmt::Display for Refused {
     }
 }
 
-/// What methods say, in one line.
+/// Formats the messages of authenticators in one line.
 pub(crate) fn listed(said: &[(&'static str, String)]) -> String {
     let said: Vec<String> = said.iter().map(|(method, text)| format!("{method}: {text}")).collect();
     said.join("; ")
 }
 
-/// A configured method.
+/// A configured authenticator.
 #[async_trait]
 trait Authenticator: Send + Sync {
     /// # Errors
     ///
-    /// The mirror is not as new as the moment asks for.
+    /// The mirror is older than the minimum revision.
     async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet>;
 }
 
-/// Makes a method from the settings: None when it is not configured, an error that names the flag when it cannot work.
+/// Builds an authenticator: None if it is not configured, an error naming the flag if it cannot work.
 type Build = fn(&Settings, &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, String>;
 
-/// The methods in the order they are tried.
+/// The authenticators in order.
 const METHODS: &[(&str, Build)] = &[
     ("request-header", request_header::build),
     ("x509", x509::build),
@@ -185,7 +189,7 @@ const METHODS: &[(&str, Build)] = &[
     ("webhook", webhook::build),
 ];
 
-/// All configured methods.
+/// All configured authenticators.
 pub struct Union {
     methods: Vec<(&'static str, Box<dyn Authenticator>)>,
     anonymous: Anonymous,
@@ -193,11 +197,11 @@ pub struct Union {
 }
 
 impl Union {
-    /// Reads the files that the settings name. Methods that rest on stored objects ask the mirror.
+    /// Reads the files that the settings name. Authenticators of stored objects use the mirror.
     ///
     /// # Errors
     ///
-    /// Every mistake, each with the flag it comes from.
+    /// All mistakes, each with its flag.
     pub fn build(settings: &Settings, mirror: &Arc<Mirror>) -> Result<Self, Vec<String>> {
         let mut methods = Vec::new();
         let mut mistakes = Vec::new();
@@ -219,27 +223,28 @@ impl Union {
         }
     }
 
-    /// No method, and nobody is anonymous.
+    /// No authenticator, and no anonymous access.
     #[cfg(test)]
     pub(crate) fn nothing() -> Self {
         Union { methods: Vec::new(), anonymous: Anonymous::default(), api_audiences: Vec::new() }
     }
 
-    /// The audiences of the API itself.
+    /// The audiences of the API server.
     pub fn api_audiences(&self) -> &[String] {
         &self.api_audiences
     }
 
-    /// The names of all methods that can accept.
+    /// The names of all authenticators that can accept.
     pub fn methods() -> impl Iterator<Item = &'static str> {
         METHODS.iter().map(|(name, _)| *name).chain([anonymous::NAME])
     }
 
-    /// Who shows these credentials, and the method that accepted them; or why that is [`Unknown`].
+    /// Identifies the user of credentials and the accepting authenticator.
+    /// The inner error is [`Unknown`].
     ///
     /// # Errors
     ///
-    /// The mirror is not as new as the moment asks for, and a method rests on it.
+    /// The mirror is older than the minimum revision, and an authenticator needs it.
     pub async fn authenticate(
         &self,
         credentials: Credentials<'_>,
@@ -252,7 +257,7 @@ impl Union {
                 Outcome::Accepted(mut accepted) => {
                     let groups = &mut accepted.user.groups;
                     let known = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-                    // A proxy may pass on that it does not know somebody.
+                    // A proxy may forward an anonymous user.
                     if accepted.user.name != ANONYMOUS && !groups.iter().any(known) {
                         groups.push(AUTHENTICATED.to_owned());
                     }
@@ -274,14 +279,14 @@ impl Union {
             checks.push(("bearer", credentials.unreadable.to_owned()));
         }
         if checks.is_empty() && !credentials.token.is_empty() {
-            checks.push(("bearer", "no configured method knows such a token".to_owned()));
+            checks.push(("bearer", "no configured authenticator accepts the token".to_owned()));
         }
         let identified =
             if checks.is_empty() { self.nobody(credentials.path) } else { Err(Refused { checks, ttl }) };
         Ok(identified.map_err(Unknown::Refused))
     }
 
-    /// Who asks for a path and shows no credentials at all.
+    /// Identifies a request for a path without any credentials.
     ///
     /// # Errors
     ///
@@ -302,8 +307,8 @@ impl std::fmt::Debug for Union {
     }
 }
 
-/// The audiences for which a credential that names none is valid: those asked for that are the API's own. None when
-/// some are asked for and none is.
+/// Returns the valid audiences of a credential without audiences.
+/// These are the requested ones that the API server has. None if audiences are requested and none matches.
 fn agnostic_audiences(asked: &[String], own: &[String]) -> Option<Vec<String>> {
     let common: Vec<String> = asked.iter().filter(|audience| own.contains(audience)).cloned().collect();
     (asked.is_empty() || !common.is_empty()).then_some(common)
@@ -350,7 +355,7 @@ mod tests {
             (vec![skip, skip], "", true, Ok("system:anonymous")),
             (vec![], "", true, Ok("system:anonymous")),
             (vec![skip], "", false, Err("no credentials, and anonymous access is off")),
-            (vec![skip], "t", true, Err("bearer: no configured method knows such a token")),
+            (vec![skip], "t", true, Err("bearer: no configured authenticator accepts the token")),
             (vec![busy, accept], "t", true, Ok("jane")),
             (vec![busy, reject], "t", true, Err("undecided: m: busy")),
             (vec![reject, busy, skip, busy], "t", true, Err("undecided: m: busy; m: busy")),

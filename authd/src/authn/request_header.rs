@@ -1,19 +1,20 @@
-//! Authenticating proxies: who is meant stands in headers, if the one who sent them may speak for others (requirements
-//! A-PROXY).
+//! The request-header authenticator (requirements A-PROXY).
+//! An authenticating proxy names the user in headers.
 //!
 //! # Contract
 //!
-//! Headers count only from a peer whose certificate leads to an authority of `--requestheader-client-ca-file` and bears a
-//! common name of `--requestheader-allowed-names`, or any where there are none. The first header of
-//! `--requestheader-username-headers` with a value is the user; without one this method says nothing, and the next are
-//! tried. All values of all group headers are groups. What follows an extra prefix, in lower case and percent-decoded, is
-//! an extra key, its values the values.
+//! Headers count only from a peer whose certificate chains to a CA of `--requestheader-client-ca-file` and
+//! has a common name of `--requestheader-allowed-names`; an empty list allows any name. The first header of
+//! `--requestheader-username-headers` with a value is the user. Without one, this authenticator does not
+//! apply and the next ones are tried. All values of all group headers are groups. The rest of a header name
+//! after an extra prefix, in lower case and percent-decoded, is an extra key; the header values are its
+//! values.
 //!
 //! # Invariants
 //!
-//! INVARIANT (proxies first): this method comes before that of client certificates, so that a proxy whose certificate
-//! would also make it a client is never taken for the user.
-//! INVARIANT (trust before reading): no header is looked at beyond its name before the certificate is verified.
+//! INVARIANT (proxies first): this authenticator runs before that of client certificates. A proxy whose
+//! certificate is also a valid client certificate is therefore never taken for the user.
+//! INVARIANT (trust before reading): only header names are read before the certificate is verified.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use super::x509::trust::{Party, Trust};
 use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings};
 use crate::mirror::{Mirror, NotYet};
 
-/// The flags of the method. Header names and prefixes are in lower case.
+/// The flags of the authenticator. Header names and prefixes are in lower case.
 #[derive(Clone, Debug, Default)]
 pub struct ProxySettings {
     /// `--requestheader-allowed-names`.
@@ -66,7 +67,7 @@ impl Authenticator for RequestHeaders {
             let name = Subject::read(verified.leaf)?.common_name;
             let allowed = &self.settings.allowed_names;
             if !allowed.is_empty() && !allowed.contains(&name) {
-                return Err(format!("`{name}` is not among the names that a proxy may bear"));
+                return Err(format!("the common name `{name}` is not in --requestheader-allowed-names"));
             }
             Ok((verified.starts, verified.ends))
         });
@@ -85,7 +86,7 @@ impl Authenticator for RequestHeaders {
 }
 
 impl ProxySettings {
-    /// The user that headers of a trusted proxy name. None: they name nobody.
+    /// The user that the headers of a trusted proxy name. None: the headers name no user.
     fn user(&self, headers: &[Header]) -> Result<Option<UserInfo>, String> {
         let Some(name) = first(&self.username, headers)? else { return Ok(None) };
         let mut user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
@@ -109,7 +110,7 @@ impl ProxySettings {
     }
 }
 
-/// The first value of the first of some headers that has one.
+/// Returns the first value of the first listed header that has one.
 fn first<'h>(names: &[String], headers: &'h [Header]) -> Result<Option<&'h str>, String> {
     for name in names {
         let Some(header) = headers.iter().find(|header| header.name == *name) else { continue };
@@ -125,7 +126,7 @@ fn text(header: &Header) -> Result<&str, String> {
     std::str::from_utf8(&header.value).map_err(|_| format!("the header `{}` is not UTF-8", header.name))
 }
 
-/// With its percent-encoding undone; as it stands where that is none.
+/// Decodes percent-encoding; returns an invalid encoding unchanged.
 fn decoded(key: &str) -> String {
     let mut out = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -203,7 +204,7 @@ mod tests {
         ] {
             assert_eq!(read(&headers), Ok(want.map(str::to_owned)), "{headers:?}");
         }
-        assert!(read(&[("x-remote-user", b"\xff")]).is_err(), "what is not text names nobody");
+        assert!(read(&[("x-remote-user", b"\xff")]).is_err(), "a username that is not UTF-8 is rejected");
         assert!(read(&[("x-remote-user", b"jane"), ("x-group", b"\xff")]).is_err());
     }
 }

@@ -1,14 +1,15 @@
-//! Service-account tokens (requirements A-SA).
+//! The service-account token authenticator (requirements A-SA).
 //!
 //! # Contract
 //!
-//! A token of one of our issuers must be signed by one of our keys, be valid now, and for an audience that is asked for.
-//! With `--service-account-lookup` (the default) the account must exist with the uid that the token names, and what the
-//! token is bound to as well; a token of a Secret must be what that Secret holds.
+//! A token of one of our issuers must be signed with one of our keys, be valid now, and be for a requested
+//! audience. With `--service-account-lookup` (the default) the service account and the bound object must
+//! exist with the uids in the token. A legacy token of a Secret must be the one that the Secret holds.
 //!
 //! # Invariants
 //!
-//! INVARIANT (revoked is gone): an identity rests on the account and on what the token is bound to, and ends with them.
+//! INVARIANT (revocation): an identity depends on the service account and the bound object, and ends with
+//! them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -105,7 +106,7 @@ impl ServiceAccounts {
             tracing::info!(
                 user = accepted.user.name,
                 warn_after = warn,
-                "an extended token is used past its time"
+                "extended token used after its requested expiry"
             );
         }
         Ok(Ok(accepted))
@@ -140,7 +141,7 @@ impl ServiceAccounts {
     }
 }
 
-/// Checks that everything the token names exists, and notes that the identity rests on it.
+/// Checks that all objects in the token exist, and records that the identity depends on them.
 fn rests(
     identities: &Identities,
     claims: &Claims,
@@ -153,7 +154,7 @@ fn rests(
     let namespace = private.namespace.as_str();
     let mut on = |resource: &str, namespace: &str, named: &Named, anchor: Option<&Anchor>| {
         let found = anchor.filter(|anchor| anchor.holds(&named.uid, now)).ok_or_else(|| {
-            format!("{resource} `{}` of uid `{}` is not there, or not any more", named.name, named.uid)
+            format!("{resource} `{}` of uid `{}` does not exist or was deleted", named.name, named.uid)
         })?;
         if let Some(until) = found.until {
             accepted.expires_at = Some(accepted.expires_at.map_or(until, |ends| ends.min(until)));
@@ -175,14 +176,14 @@ fn rests(
         on("nodes", "", node, identities.node(&node.name))?;
     }
     let Some(named) = &private.secret else { return Ok(()) };
-    let secret = identities.secret(namespace, &named.name).ok_or("its Secret is not there any more")?;
+    let secret = identities.secret(namespace, &named.name).ok_or("the Secret no longer exists")?;
     if claims.legacy {
         let held = secret.data.get("token").map(Vec::as_slice).unwrap_or_default();
         if !bool::from(held.ct_eq(token.as_bytes())) {
-            return Err("its Secret holds another token".to_owned());
+            return Err("the Secret has another token".to_owned());
         }
         if secret.annotations.contains_key(invalid) {
-            return Err(format!("its Secret is marked `{invalid}`: the token lay unused for long"));
+            return Err(format!("the Secret is marked `{invalid}`: the token was unused for long"));
         }
         let named = Named { uid: secret.anchor.uid.to_string(), ..named.clone() };
         return on("secrets", namespace, &named, Some(&secret.anchor));

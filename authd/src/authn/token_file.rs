@@ -1,15 +1,15 @@
-//! Static tokens from a CSV file, read once at start and never again (requirements A-TOKF).
+//! Static tokens from a CSV file, read once at start (requirements A-TOKF).
 //!
 //! # Contract
 //!
-//! A line is `token,user,uid` and then groups: either one quoted column with commas inside, as Kubernetes has it, or a
-//! column each. Quoting is RFC 4180's. A line without a token is passed over with a warning; of two lines with the same
-//! token the last counts, with a warning.
+//! A line is `token,user,uid` and then groups: either one quoted column with commas inside, as in Kubernetes,
+//! or one column each. Quoting follows RFC 4180. A line without a token is skipped with a warning. Of two
+//! lines with the same token the last counts, with a warning.
 //!
 //! # Invariants
 //!
-//! INVARIANT (tokens are not kept): memory holds a keyed digest of each token. A look-up compares digests in constant
-//! time, and the key is random for each process, so that the time of a look-up says nothing about a token.
+//! INVARIANT (tokens are not stored): memory holds a keyed digest of each token. A look-up compares digests
+//! in constant time under a random per-process key, so that its duration reveals nothing about a token.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn load(path: &Path, api_audiences: Vec<String>) -> Result<TokenFile, String> {
             ));
         };
         if token.is_empty() {
-            tracing::warn!(line, "token file: a line without a token is passed over");
+            tracing::warn!(line, "static token file: line without a token skipped");
             continue;
         }
         if name.is_empty() {
@@ -72,7 +72,7 @@ fn load(path: &Path, api_audiences: Vec<String>) -> Result<TokenFile, String> {
             ..UserInfo::default()
         };
         if file.insert(token, user) {
-            tracing::warn!(line, "token file: the token of an earlier line comes again and replaces it");
+            tracing::warn!(line, "static token file: duplicate token; the later line replaces the earlier");
         }
     }
     Ok(file)
@@ -83,14 +83,14 @@ impl TokenFile {
     ///
     /// # Errors
     ///
-    /// The flag, the file, and the line that is wrong and how.
+    /// The flag, the file, and the invalid line with the reason.
     pub fn read(path: &Path, api_audiences: Vec<String>) -> Result<Arc<Self>, String> {
         let file = load(path, api_audiences)
             .map_err(|mistake| format!("--token-auth-file: {}: {mistake}", path.display()))?;
         Ok(Arc::new(file))
     }
 
-    /// True when the token was there.
+    /// Returns true if the token was present.
     fn insert(&mut self, token: &str, user: UserInfo) -> bool {
         let (place, digest) = self.digest(token);
         let list = self.users.entry(place).or_default();
@@ -141,7 +141,7 @@ impl TokenFile {
     }
 }
 
-/// The records of a CSV text with their line numbers; empty lines are passed over.
+/// The records of a CSV text with their line numbers; empty lines are skipped.
 fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, String> {
     let mut records = Vec::new();
     let mut chars = text.chars().peekable();
@@ -170,7 +170,7 @@ fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, String> {
                     continue;
                 }
                 if quoted || c == '"' {
-                    return Err(format!("line {line}: a quote stands inside a column"));
+                    return Err(format!("line {line}: a quote inside an unquoted column"));
                 }
                 field.push(c);
             }
@@ -236,8 +236,8 @@ mod tests {
             ("t1,jane,1\nt2", "line 2: at least 3 columns are needed (token, user, uid), found 1"),
             ("t1,,u", "line 1: the user has no name"),
             ("t1,\"jane,u\nx", "line 1: a quote is not closed"),
-            ("t1,ja\"ne,u", "line 1: a quote stands inside a column"),
-            ("t1,\"jane\"x,u", "line 1: a quote stands inside a column"),
+            ("t1,ja\"ne,u", "line 1: a quote inside an unquoted column"),
+            ("t1,\"jane\"x,u", "line 1: a quote inside an unquoted column"),
         ] {
             assert_eq!(file(text).err().as_deref(), Some(want), "{text:?}");
         }

@@ -1,18 +1,20 @@
-//! Bearer tokens that another service reviews (requirements A-TWH).
+//! The token webhook authenticator: a remote service reviews bearer tokens (requirements A-TWH).
 //!
 //! # Contract
 //!
-//! A token that earlier methods did not accept is posted as a TokenReview with the audiences it must be valid for: those
-//! asked for, else the API's own. What the service vouches for is kept for [`Settings::ttl`]; what it refuses and what
-//! fails is not. An answer without audiences holds for the API's own; one with audiences must name one of those asked
-//! for. `status.error` counts only when the token was not accepted, and goes to the log.
+//! A token that earlier authenticators did not accept is sent as a TokenReview with the required audiences:
+//! the requested ones, else those of the API server. An acceptance is cached for [`Settings::ttl`];
+//! rejections and failures are not cached. A response without audiences is valid for those of the API server;
+//! one with audiences must name a requested one. `status.error` counts only if the token was not accepted,
+//! and goes to the log.
 //!
 //! # Invariants
 //!
-//! INVARIANT (tokens are not kept): memory holds a keyed digest of each token with its audiences.
-//! INVARIANT (fail closed): whatever is not a well-formed acceptance of a named user is a refusal.
-//! INVARIANT (a hanging service shuts out nobody else): at most [`MOST_WAITING`] logins wait for it, fewer than may be
-//! verified at a time; of more it cannot be said now whose they are, and what is kept of its answers counts on.
+//! INVARIANT (tokens are not stored): memory holds a keyed digest of each token with its audiences.
+//! INVARIANT (fail closed): everything but a well-formed acceptance with a username is a rejection.
+//! INVARIANT (isolation of a hanging service): at most [`MOST_WAITING`] authentications wait for the service,
+//! fewer than the limit of concurrent verifications. Further ones are undecided, and cached responses stay
+//! usable.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,26 +33,26 @@ use crate::mirror::{Mirror, NotYet};
 use crate::remembered::Remembered;
 use crate::webhook::{Failure, Ground, Version, WHOLE, Webhook, field, texts, words};
 
-/// Logins that may wait for the service at a time.
+/// Limit of authentications that wait for the service at a time.
 const MOST_WAITING: usize = 1024;
 
-/// How the service is asked.
+/// Configuration of the token webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `--authentication-token-webhook-config-file`
     pub client_config: PathBuf,
     /// `--authentication-token-webhook-version`
     pub version: Version,
-    /// `--authentication-token-webhook-cache-ttl`; zero: nothing is kept.
+    /// `--authentication-token-webhook-cache-ttl`; zero disables the cache.
     pub ttl: Duration,
-    /// The audiences of the API itself.
+    /// The audiences of the API server.
     pub api_audiences: Vec<String>,
 }
 
-/// Label of the metrics: what came of a question.
+/// Metric label: the result of a call.
 pub type Labels = [(&'static str, &'static str); 1];
 
-/// Counts of questions that were sent.
+/// Metrics of calls to the service.
 #[derive(Clone, Debug)]
 pub struct TokenWebhookMeters {
     /// By result.
@@ -59,18 +61,18 @@ pub struct TokenWebhookMeters {
     pub duration: Histograms<Labels>,
 }
 
-/// What the service says of a token.
+/// The response of the service on a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
-    /// It is this user's, for these audiences; none named: the API's own.
+    /// The token belongs to this user, for these audiences; none means those of the API server.
     Accepted(Arc<UserInfo>, Vec<String>),
-    /// It is nobody's; why, for the log.
+    /// The token is rejected; the reason is for the log.
     Refused(String),
-    /// Nothing that can be believed; why, for the log.
+    /// The call failed; the reason is for the log.
     Failed(String),
 }
 
-/// The service with what it said. Outlives changes of other methods' configuration.
+/// The service and its cached responses. Survives configuration changes of other authenticators.
 pub struct TokenWebhook {
     settings: Settings,
     api_version: String,
@@ -109,11 +111,11 @@ impl Authenticator for Reviewed {
 }
 
 impl TokenWebhook {
-    /// Reads the client configuration and asks nobody yet.
+    /// Reads the client configuration without calling the service.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, with the flag.
+    /// The problem of the client configuration, with the flag.
     pub fn open(settings: Settings, ground: &Ground) -> Result<Arc<Self>, String> {
         let flag = |problem| format!("--authentication-token-webhook-config-file: {problem}");
         let webhook = Webhook::open(&settings.client_config, WHOLE, ground).map_err(flag)?;
@@ -136,9 +138,9 @@ impl TokenWebhook {
         }))
     }
 
-    /// Counts from now on.
+    /// Sets the metrics.
     pub fn measure(&self, meters: TokenWebhookMeters) {
-        // A second registry would be a second process.
+        // The process has one registry, so a second call never happens.
         let _ = self.meters.set(meters);
     }
 
@@ -150,7 +152,7 @@ impl TokenWebhook {
             known
         } else {
             let Ok(_place) = self.waiting.try_acquire() else {
-                return Outcome::Undecided(format!("{MOST_WAITING} logins wait for the webhook already"));
+                return Outcome::Undecided(format!("{MOST_WAITING} requests already wait for the webhook"));
             };
             self.said.get(&digest, || self.ask(token, wanted)).await
         };
@@ -174,13 +176,14 @@ impl TokenWebhook {
                     ..Accepted::default()
                 }))
             }
-            // Who is let in later shall not wait longer than who is thrown out.
+            // The client of a rejected token waits as long as that of an accepted one.
             Said::Refused(check) => Outcome::RejectedFor(check, self.settings.ttl),
             Said::Failed(check) => Outcome::RejectedFor(check, Duration::ZERO),
         }
     }
 
-    /// What stands for a token with the audiences it must be for. Lengths go in too: no two lists are one text.
+    /// The cache key of a token and its audiences.
+    /// Lengths are part of the digest, so different lists never collide.
     fn digest(&self, token: &str, audiences: &[String]) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&self.key);
         for part in std::iter::once(token).chain(audiences.iter().map(String::as_str)) {
@@ -217,11 +220,11 @@ impl TokenWebhook {
     }
 }
 
-/// Reads a status.
+/// Decodes a status.
 ///
 /// # Errors
 ///
-/// A field of another type.
+/// A field has another type.
 fn read(status: &Map<String, Value>, token: &str) -> Result<Said, String> {
     let accepted = field(status, "authenticated", Value::as_bool)?.unwrap_or(false);
     let error = field(status, "error", Value::as_str)?.unwrap_or_default();

@@ -1,16 +1,17 @@
-//! X.509 client certificates (requirements A-X509).
+//! The X.509 client certificate authenticator (requirements A-X509).
 //!
 //! # Contract
 //!
-//! The chain must lead to an authority of `--client-ca-file`, and no certificate of it may be on a list of
-//! `--client-crl-file`, whoever it names ([`chain`], [`revocation`], [`trust`]). The subject's last common name is the
-//! user, each organization a group, the attribute 1.3.6.1.4.1.57683.2 the uid ([`subject`]); the extra key
-//! `credential-id` names the certificate by its SHA-256.
+//! The chain must lead to a CA of `--client-ca-file` ([`chain`], [`trust`]). No certificate of the chain may
+//! be on a revocation list of `--client-crl-file`, whichever user it names ([`revocation`]). The last common
+//! name of the subject is the user, each organization a group, the attribute 1.3.6.1.4.1.57683.2 the uid
+//! ([`subject`]). The extra key `credential-id` identifies the certificate by its SHA-256.
 //!
 //! # Reference
 //!
-//! As Kubernetes, but: a certificate without a common name is rejected (there it is ignored, and the request may be
-//! anonymous); X.509 version 1 certificates are not accepted, nor is `anyExtendedKeyUsage` in place of clientAuth.
+//! As Kubernetes, with two differences. A certificate without a common name is rejected; Kubernetes ignores
+//! it, and the request may be anonymous. X.509 version 1 certificates are not accepted, nor is
+//! `anyExtendedKeyUsage` in place of clientAuth.
 
 pub(super) mod chain;
 mod revocation;
@@ -67,7 +68,7 @@ impl ClientCertificates {
         Ok(Accepted { user, not_before: verified.starts, expires_at: verified.ends, ..Accepted::default() })
     }
 
-    /// The user that a verified certificate names.
+    /// The user of a verified certificate.
     fn user(&self, leaf: &[u8]) -> Result<UserInfo, String> {
         let Subject { common_name, organizations, mut uids } = Subject::read(leaf)?;
         if common_name.is_empty() {

@@ -1,19 +1,20 @@
-//! Attribute policies from a file (requirements A-MODE-5 to A-MODE-7).
+//! The ABAC authorizer: attribute policies from a file (requirements A-MODE-5 to A-MODE-7).
 //!
 //! # Contract
 //!
-//! The file has one JSON object a line, each a `Policy` of `abac.authorization.<d>/v1beta1` (under Kubernetes' names also
-//! by the domain that it has there); empty lines and lines that
-//! begin with `#` are passed over. A request is allowed by the first policy that matches it and is otherwise left to later
-//! modes. The file is read when the mode is made; every line that is wrong is told, by its number.
+//! The file has one JSON object per line, each a `Policy` of `abac.authorization.<d>/v1beta1`. Under the
+//! `kubernetes` names the group of Kubernetes is accepted too. Empty lines and lines that begin with `#` are
+//! skipped. The first matching policy allows; without one the authorizer has no opinion. The file is read
+//! when the authorizer is built; each invalid line is reported with its number.
 //!
-//! A policy matches when all of these do: the `user` and the `group` it names, one of which it must (`*` in either is every
-//! authenticated user); a reading verb, unless `readonly` is false; and either, for resources, `namespace`, `resource` and
-//! `apiGroup`, each equal or `*`, or, for paths, `nonResourcePath`, equal, `*`, or the beginning before a `*` at its end.
+//! A policy matches if all of these match. First, the `user` and the `group`, of which the policy must set at
+//! least one (`*` in either is every authenticated user). Second, a read-only verb, unless `readonly` is
+//! false. Third, for resources `namespace`, `resource` and `apiGroup`, each equal or `*`; for paths
+//! `nonResourcePath`, equal, `*`, or a prefix before a final `*`.
 //!
 //! # Reference
 //!
-//! As Kubernetes; lines of the form without a version, which it still reads with a warning, are mistakes.
+//! As Kubernetes, but lines in the unversioned format, which Kubernetes reads with a warning, are errors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use crate::mirror::{Mirror, NotYet};
 use crate::rules::PolicyRule;
 use crate::rules::rule::{path_covers, words};
 
-/// Every authenticated user is in it.
+/// The group of all authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
 
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub(super) fn build(settings: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<B
     Ok(Box::new(Abac { policies: read(file, &settings.names)? }))
 }
 
-/// The policies of a file.
+/// Reads the policies of a file.
 fn read(file: &Path, names: &Names) -> Result<Vec<Policy>, String> {
     let of_file = |mistake: String| format!("--authorization-policy-file: `{}`: {mistake}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| of_file(error.to_string()))?;
@@ -54,7 +55,7 @@ fn read(file: &Path, names: &Names) -> Result<Vec<Policy>, String> {
 }
 
 fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<String>> {
-    // Kubernetes calls this one group by the domain of its labels.
+    // Kubernetes names this group by its label domain.
     let api_versions = [
         names.label_sub_key("abac.authorization", "v1beta1"),
         names.group("abac.authorization") + "/v1beta1",
@@ -100,7 +101,7 @@ struct Line {
     spec: Policy,
 }
 
-/// One policy. A field that is not set is empty and matches what is empty.
+/// One policy. An unset field is empty and matches empty attributes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Policy {
@@ -137,7 +138,7 @@ impl Policy {
         }
     }
 
-    /// As rules on resources and on paths.
+    /// Converts the policy to rules on resources and on paths.
     fn rules(&self) -> [PolicyRule; 2] {
         let verbs = || if self.readonly { words(&["get", "list", "watch"]) } else { words(&["*"]) };
         let resources = PolicyRule {

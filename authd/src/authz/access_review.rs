@@ -1,4 +1,4 @@
-//! A question as the `spec` of a SubjectAccessReview: what another service is asked, and what match conditions read.
+//! A request as the `spec` of a SubjectAccessReview, for webhooks and match conditions.
 //!
 //! # Reference
 //!
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::webhook::Version;
 
-/// The question, as it goes over the wire: what is empty is left out.
+/// The request as sent to a webhook: empty fields are left out.
 pub fn spec(user: &UserInfo, attributes: &Attributes, version: Version) -> Map<String, Value> {
     let groups = match version {
         Version::V1 => "groups",
@@ -34,8 +34,8 @@ pub fn spec(user: &UserInfo, attributes: &Attributes, version: Version) -> Map<S
     spec
 }
 
-/// The question, as match conditions read it: texts, lists and maps are always there, and of the two kinds of attributes
-/// the one that applies.
+/// The request as match conditions read it.
+/// Strings, lists and maps are always present, and so are the attributes of the applicable kind.
 pub fn readable(user: &UserInfo, attributes: &Attributes) -> Map<String, Value> {
     let mut spec = Map::new();
     let asker = [
@@ -80,7 +80,8 @@ fn non_resource(attributes: &Attributes) -> Map<String, Value> {
     texts.into_iter().map(|(field, text)| (field.to_owned(), text.as_str().into())).collect()
 }
 
-/// None for a selector that selects everything, and for one that cannot be read: it does not restrict.
+/// The requirements of a selector.
+/// None if it selects everything or cannot be parsed: it then does not restrict.
 fn requirements(selector: &ParsedSelector) -> Option<Vec<Value>> {
     let ParsedSelector::Requirements(requirements) = selector else { return None };
     let shown = requirements.iter().map(|requirement| {
@@ -155,7 +156,7 @@ mod tests {
             "nonResourceAttributes": {"verb": "get", "path": "/healthz"}});
         assert_eq!(read, want);
         let read = readable(&user, &pods);
-        assert_eq!(read["resourceAttributes"]["namespace"], "", "what is not named is there and empty");
+        assert_eq!(read["resourceAttributes"]["namespace"], "", "unset fields are present and empty");
         assert!(!read.contains_key("nonResourceAttributes"));
     }
 }

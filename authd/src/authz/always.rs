@@ -1,4 +1,4 @@
-//! The modes for tests: everything, and nothing (requirements A-MODE-1 to A-MODE-4).
+//! The authorizers AlwaysAllow and AlwaysDeny, for tests (requirements A-MODE-1 to A-MODE-4).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) fn allow(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn 
     Ok(Box::new(Always { verdict: Verdict::Allow, reason: "" }))
 }
 
-/// Has no opinion rather than denying, as in Kubernetes: a later mode may allow.
+/// Has no opinion instead of denying, as in Kubernetes: a later authorizer may allow.
 pub(super) fn deny(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
     Ok(Box::new(Always { verdict: Verdict::NoOpinion, reason: "Everything is forbidden." }))
 }

@@ -1,10 +1,11 @@
-//! Match conditions of a webhook: whether it is asked at all (access control, "Authorization configuration file").
+//! Match conditions of an authorization webhook (access control, "Authorization configuration file").
 //!
 //! # Contract
 //!
-//! Boolean expressions over `request`, the `spec` of a SubjectAccessReview of v1. If one is false the webhook is
-//! skipped, whatever the others say; if some fail and none is false, the failure policy decides; if all are true, or
-//! there are none, the webhook is asked. Each is metered, with the limits of the data API.
+//! Boolean CEL expressions over `request`, the `spec` of a v1 SubjectAccessReview. If one is false, the
+//! webhook is skipped regardless of the others. If some fail and none is false, the failure policy decides.
+//! If all are true, or there are none, the webhook is called. Each evaluation has the cost limits of the data
+//! API.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,13 +15,13 @@ use expressions::{Cost, Environment, Field, ObjectType, Program, Type, Value, li
 
 use super::access_review;
 
-/// The most conditions of one webhook.
+/// Limit of conditions per webhook.
 pub const MOST: usize = 64;
 
-/// The one variable.
+/// The variable of the expressions.
 const REQUEST: &str = "request";
 
-/// Its type, and the environment that declares it.
+/// The type of the variable, and the environment that declares it.
 static DECLARED: LazyLock<(Type, Environment)> = LazyLock::new(|| {
     let request = request_type();
     let environment = Environment::new().variable(REQUEST, request.clone());
@@ -54,7 +55,8 @@ fn request_type() -> Type {
     object("SubjectAccessReviewSpec", request)
 }
 
-/// An object whose fields are called in expressions as in the review: `namespace` too, which schemas escape.
+/// An object type whose fields have the same names in expressions as in the review.
+/// This includes `namespace`, which schemas escape.
 fn object(name: &str, fields: Vec<(String, Type)>) -> Type {
     let fields = fields.into_iter().map(|(name, ty)| (name.clone(), Field { name, ty })).collect();
     Type::Object(Arc::new(ObjectType { name: format!("kubernetes.{name}"), fields }))
@@ -69,23 +71,23 @@ struct Condition {
     program: Program,
 }
 
-/// What conditions say of a question.
+/// The result of the conditions for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
     /// All are true.
     Matches,
     /// One is false.
     Skipped,
-    /// None is false, and these failed.
+    /// None is false, and these conditions failed.
     Failed(String),
 }
 
 impl Conditions {
-    /// Compiles one expression and adds it.
+    /// Compiles an expression and adds it.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, for the person who wrote it.
+    /// The compile error, for the author of the expression.
     pub fn add(&mut self, source: &str) -> Result<(), String> {
         let program = DECLARED.1.compile(source).map_err(|error| format!("compilation failed: {error}"))?;
         if *program.result_type() != Type::Bool {
@@ -95,12 +97,12 @@ impl Conditions {
         Ok(())
     }
 
-    /// Whether there are none.
+    /// Whether there are no conditions.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a question is one of those that the webhook is asked.
+    /// Evaluates the conditions for a request.
     pub fn check(&self, user: &UserInfo, attributes: &Attributes) -> Match {
         if self.is_empty() {
             return Match::Matches;

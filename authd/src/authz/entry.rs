@@ -1,4 +1,4 @@
-//! One of the ordered modes, as flags or a configuration file name it.
+//! One entry of the ordered authorizers, from flags or a configuration file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,57 +9,57 @@ use apimachinery::decision::Verdict;
 use super::conditions::Conditions;
 use crate::webhook::Version;
 
-/// A mode with its name and, for a webhook, how it is asked.
+/// An authorizer with its name and, for a webhook, its settings.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The type, as it is written: `RBAC`.
+    /// The type as written: `RBAC`.
     pub kind: &'static str,
-    /// The name, for metrics: the type, unless a configuration file says another.
+    /// The name for metrics: the type, unless a configuration file sets another.
     pub name: String,
-    /// How it is asked; for the type `Webhook` alone.
+    /// Webhook settings; for the type `Webhook` only.
     pub webhook: Option<Webhook>,
 }
 
 impl Entry {
-    /// A mode that is named by its type.
+    /// Creates an entry named by its type.
     pub fn of(kind: &'static str) -> Self {
         Entry { kind, name: kind.to_owned(), webhook: None }
     }
 }
 
-/// How a webhook is asked.
+/// Settings of an authorization webhook.
 #[derive(Clone, Debug)]
 pub struct Webhook {
-    /// The client configuration file that says where it is and with which credentials.
+    /// The client configuration file with the URL and the credentials of the webhook.
     pub client_config: PathBuf,
-    /// The version in which it is asked.
+    /// The version of the SubjectAccessReview.
     pub version: Version,
-    /// How long an allow is kept; zero: it is not.
+    /// How long an allow is cached; zero disables the cache.
     pub authorized_ttl: Duration,
-    /// How long any other answer is kept; zero: it is not.
+    /// How long other responses are cached; zero disables the cache.
     pub unauthorized_ttl: Duration,
-    /// How long one call may take.
+    /// The timeout of one call.
     pub timeout: Duration,
-    /// What is decided when it does not answer, answers nonsense, or a condition fails.
+    /// The decision when a call fails, a response is invalid, or a match condition fails.
     pub on_failure: OnFailure,
-    /// Which questions it is asked.
+    /// The match conditions of the webhook.
     pub conditions: Arc<Conditions>,
 }
 
-/// What a failure decides.
+/// The failure policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// The next mode is asked.
+    /// The next authorizer decides.
     NoOpinion,
-    /// The request is refused.
+    /// The request is denied.
     Deny,
 }
 
 impl OnFailure {
-    /// Both, as they are written.
+    /// Both names, as in the configuration.
     pub const NAMES: [&'static str; 2] = ["Deny", "NoOpinion"];
 
-    /// The policy of a name.
+    /// Parses the name of a failure policy.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "NoOpinion" => Some(OnFailure::NoOpinion),
@@ -68,7 +68,7 @@ impl OnFailure {
         }
     }
 
-    /// What it decides.
+    /// The verdict on failure.
     pub fn verdict(self) -> Verdict {
         match self {
             OnFailure::NoOpinion => Verdict::NoOpinion,

@@ -1,10 +1,11 @@
-//! Whether somebody may write a role or a binding: only with rights they hold themselves, or with the verbs `escalate`
-//! and `bind` (requirements A-RBAC-56 to A-RBAC-64).
+//! The escalation check of roles and bindings (requirements A-RBAC-56 to A-RBAC-64).
+//! A user may write a role or binding only with rights the user holds, or with the verbs `escalate` and
+//! `bind`.
 //!
 //! # Contract
 //!
-//! The verbs are asked of all modes, the rights of RBAC alone, as in Kubernetes. A write by POST has no name for the
-//! `escalate` verb: apid leaves the name empty then, so that `resourceNames` never allow it.
+//! All authorizers decide the verbs, RBAC alone the held rights, as in Kubernetes. A POST has no name for the
+//! `escalate` verb: apid leaves the name empty, so that `resourceNames` never allow a POST.
 
 use apimachinery::attributes::Attributes;
 use apimachinery::field::quote;
@@ -17,26 +18,26 @@ use crate::rules::covers::{compact, lacking, quoted, show};
 use crate::rules::rule::words;
 use crate::rules::{PolicyRule, RoleKind};
 
-/// The answer to an escalation check.
+/// The result of an escalation check.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Coverage {
-    /// The write may go on.
+    /// The write is allowed.
     Held,
-    /// The role that a binding refers to does not exist; the sentence of a 404.
+    /// The role of a binding does not exist; contains the message of the 404.
     RoleNotFound(String),
-    /// The user lacks rights; the sentence of a 403 after `is forbidden: `, and the rights.
+    /// The user lacks rights; contains the message of the 403 after `is forbidden: `, and the rights.
     Lacking(String, Vec<PolicyRule>),
 }
 
-/// The maximum size in bytes of the rules that a refusal lists.
+/// Limit in bytes of the rules that a denial lists.
 const MAX_SHOWN_BYTES: usize = 64 * 1024;
 
 /// Why a check cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckError {
-    /// The mirror is not there.
+    /// The mirror is not up to date.
     NotYet(NotYet),
-    /// The question makes no sense.
+    /// The request is malformed.
     Malformed(&'static str),
 }
 
@@ -127,7 +128,7 @@ fn refuse(user: &UserInfo, missing: Vec<PolicyRule>, problems: &[String]) -> Cov
     Coverage::Lacking(sentence, missing)
 }
 
-/// Joins lines until they exceed a size in bytes; the last line then says how many were left out.
+/// Joins lines up to a limit in bytes; the last line then says how many were left out.
 fn joined_within(max: usize, lines: &[String]) -> String {
     let mut text = String::new();
     for (at, line) in lines.iter().enumerate() {
@@ -143,7 +144,7 @@ fn joined_within(max: usize, lines: &[String]) -> String {
     text
 }
 
-/// What a writer of an aggregation rule must hold: the rule can gather anything.
+/// The rights that a writer of an aggregation rule must hold, since the rule can aggregate any role.
 fn everything() -> Vec<PolicyRule> {
     let star = || words(&["*"]);
     vec![
@@ -182,8 +183,8 @@ mod tests {
         assert_eq!(joined_within(5, &lines), "(and 3 more)");
     }
 
-    /// Alice may edit pods in `a`, escalate the role `big` there and bind the ClusterRole `all`; the ClusterRole `all`
-    /// allows everything, the Role `pods` in `a` what alice holds.
+    /// Alice may edit pods in `a`, escalate the role `big` there and bind the ClusterRole `all`.
+    /// The ClusterRole `all` allows everything; the Role `pods` in `a` allows the rights that alice holds.
     fn mirror() -> (Arc<Mirror>, crate::mirror::Feed) {
         let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
         let mut feed = mirror.begin();
@@ -238,7 +239,7 @@ mod tests {
         };
         check(&modes, &mirror, GROUP, &user, &request, 1)
             .now_or_never()
-            .expect("it waits for nobody")
+            .expect("the check does not wait")
             .unwrap()
     }
 

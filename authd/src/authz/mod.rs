@@ -1,16 +1,18 @@
-//! May they: the configured modes are asked in order, one file a mode.
+//! Authorization: the configured authorizers run in order, one file per authorizer.
 //!
 //! # Contract
 //!
-//! The group `system:masters` is allowed before any mode is asked (requirements A-AZD-43 to A-AZD-45). Then the first
-//! mode that allows or denies decides; when none has an opinion the request is refused (A-AZD-3 to A-AZD-8). An answer
-//! names the components of the policy vector it depended on, exactly: those that a mode read which was asked.
+//! The group `system:masters` is allowed before any authorizer runs (requirements A-AZD-43 to A-AZD-45). Then
+//! the first authorizer that allows or denies decides; if none has an opinion, the request is forbidden
+//! (A-AZD-3 to A-AZD-8). A decision lists exactly the components of the policy vector that the consulted
+//! authorizers read.
 //!
 //! # Invariants
 //!
-//! INVARIANT (fresh policy): a mode reads the mirror only through [`Mirror::policy`] with the question's revision; when
-//! the mirror is not there the whole question is [`NotYet`], and no partial answer exists.
-//! INVARIANT (any name): an answer holds for other names only when every mode that was asked says so.
+//! INVARIANT (fresh policy): an authorizer reads the mirror only through [`Mirror::policy`] with the minimum
+//! revision of the request. If the mirror is behind, the whole request is [`NotYet`]; there is no partial
+//! decision.
+//! INVARIANT (any name): a decision holds for other names only if every consulted authorizer says so.
 
 mod abac;
 pub mod access_review;
@@ -41,109 +43,110 @@ use conditions::{Conditions, Match};
 use entry::{Entry, OnFailure, Webhook};
 use webhook::Webhooks;
 
-/// One question.
+/// One authorization request.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// Who asks.
+    /// The user.
     pub user: &'a UserInfo,
-    /// What for.
+    /// The attributes of the request.
     pub attributes: &'a Attributes,
-    /// The policy must be at least of this revision.
+    /// The minimum revision of the policy.
     pub at_least: u64,
-    /// Explain a refusal.
+    /// Whether to explain a denial.
     pub explain: bool,
 }
 
-/// One mode's answer, and the answer of all.
+/// The decision of one authorizer, or of all together.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// The zero value refuses.
+    /// The zero value forbids.
     pub decision: Decision,
-    /// What it depended on.
+    /// The policy components that the decision depends on.
     pub depends_on: Dependencies,
-    /// It holds for every name of the same resource and namespace.
+    /// The decision holds for every name of the same resource and namespace.
     pub any_name: bool,
-    /// The nearest misses of a refusal, when asked for.
+    /// The nearest misses of a denial, if an explanation was requested.
     pub explanation: Vec<String>,
-    /// How long it may be kept, where nothing tells when it ends (an answer of another service); None: until what it
-    /// depends on changes.
+    /// The cache TTL of a decision by a remote service.
+    /// None: the decision holds until its dependencies change.
     pub ttl: Option<Duration>,
 }
 
-/// What a user may do in a namespace, as far as the modes can list it.
+/// The rules of a user in a namespace, as far as the authorizers can list them.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Rules on resources and on paths.
     pub rules: Vec<PolicyRule>,
-    /// A mode cannot list its rules.
+    /// An authorizer cannot list its rules.
     pub incomplete: bool,
-    /// Problems on the way.
+    /// Errors during rule resolution.
     pub problems: Vec<String>,
 }
 
-/// What the modes are configured with by flags.
+/// Settings of the authorizers, from flags.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The names preset.
     pub names: Arc<Names>,
-    /// Gate `AuthorizeNodeWithSelectors`: nodes read their own Node and pods alone.
+    /// Gate `AuthorizeNodeWithSelectors`: nodes read their own Node and pods only.
     pub nodes_by_selectors: bool,
-    /// The policies of mode ABAC.
+    /// The policy file of mode ABAC.
     pub policy_file: Option<PathBuf>,
-    /// What webhooks stand on.
+    /// State that all webhooks share.
     pub webhooks: Webhooks,
 }
 
-/// A configured mode. One that decides from memory answers without waiting; one that asks another service waits for it.
+/// A configured authorizer.
+/// One that decides from memory returns without waiting; one with a remote service waits for it.
 #[async_trait]
 trait Authorizer: Send + Sync {
     async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet>;
     fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, NotYet>;
 }
 
-/// Makes a mode, or says which flag or file is wrong.
+/// Builds an authorizer, or names the invalid flag or file.
 type Build = fn(&Settings, &Entry, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String>;
 
-/// The modes by name, with what `--help` says of them.
+/// The authorizers by type, with their `--help` text.
 const MODES: &[(&str, &str, Build)] = &[
     ("AlwaysAllow", "allows every request; for testing only", always::allow),
-    ("AlwaysDeny", "refuses every request; for testing only", always::deny),
+    ("AlwaysDeny", "denies every request; for testing only", always::deny),
     ("RBAC", "roles and bindings", rbac::build),
-    ("Node", "what node agents need of the pods on their nodes", node::build),
+    ("Node", "Nodes and pods of node agents, and the objects of those pods", node::build),
     ("ABAC", "attribute policies from a file", abac::build),
-    ("Webhook", "asks a remote service", webhook::build),
+    ("Webhook", "calls a remote service", webhook::build),
 ];
 
-/// The modes for `--help`: a line each.
+/// The authorizers for `--help`, one entry each.
 pub fn help() -> String {
     let lines = MODES.iter().map(|(name, about, _)| format!("{name}: {about}"));
     lines.collect::<Vec<_>>().join("; ")
 }
 
-/// The mode of a type, as [`Entry`] holds it; None when no mode is called so.
+/// The static name of an authorizer type, as [`Entry`] stores it; None if the type is unknown.
 pub fn kind(name: &str) -> Option<&'static str> {
     MODES.iter().find(|(known, ..)| *known == name).map(|(known, ..)| *known)
 }
 
-/// The types of all modes.
+/// The types of all authorizers.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
     MODES.iter().map(|(name, ..)| *name)
 }
 
-/// A checked list of modes.
+/// A checked list of authorizers.
 #[derive(Clone, Debug)]
 pub struct Modes {
     entries: Vec<Entry>,
-    /// What the log should say at start.
+    /// Warnings for the start-up log.
     pub warnings: Vec<String>,
 }
 
 impl Modes {
-    /// Checks `--authorization-mode`; None is the flag left out, which allows everything.
+    /// Parses `--authorization-mode`; None is the unset flag, which allows everything.
     ///
     /// # Errors
     ///
-    /// Every mistake.
+    /// All mistakes.
     pub fn parse(flag: Option<&str>) -> Result<Self, Vec<String>> {
         let Some(flag) = flag else {
             let warning = "no --authorization-mode: every request is allowed (AlwaysAllow)".to_owned();
@@ -158,7 +161,7 @@ impl Modes {
                     kinds().collect::<Vec<_>>().join(", ")
                 )),
                 Some(kind) if entries.iter().any(|entry| entry.kind == kind) => {
-                    mistakes.push(format!("--authorization-mode: `{kind}` comes twice"));
+                    mistakes.push(format!("--authorization-mode: `{kind}` is duplicated"));
                 }
                 Some(kind) => entries.push(Entry::of(kind)),
             }
@@ -166,14 +169,14 @@ impl Modes {
         if mistakes.is_empty() { Ok(Modes::of(entries)) } else { Err(mistakes) }
     }
 
-    /// These modes in this order.
+    /// Creates the list from ordered entries.
     pub fn of(entries: Vec<Entry>) -> Self {
         let allows = entries.iter().any(|entry| entry.kind == "AlwaysAllow");
         let warning = || "authorization mode AlwaysAllow: every request is allowed".to_owned();
         Modes { entries, warnings: allows.then(warning).into_iter().collect() }
     }
 
-    /// Webhooks that a flag names and nobody has told yet how they are asked are asked so.
+    /// Sets the webhook settings of entries that a flag names without settings.
     #[must_use]
     pub fn with_webhook(mut self, how: Option<Webhook>) -> Self {
         for entry in
@@ -184,23 +187,23 @@ impl Modes {
         self
     }
 
-    /// The modes in order.
+    /// The entries in order.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Whether every request is allowed by some mode: anonymous access is then off unless it is asked for.
+    /// Whether an authorizer allows every request: anonymous access is then off by default.
     pub fn allow_everything(&self) -> bool {
         self.has("AlwaysAllow")
     }
 
-    /// Whether a mode of this type is among them.
+    /// Whether an authorizer of this type is configured.
     pub fn has(&self, kind: &str) -> bool {
         self.entries.iter().any(|entry| entry.kind == kind)
     }
 }
 
-/// The configured modes in order.
+/// The configured authorizers in order.
 pub struct Union {
     modes: Vec<Mode>,
     /// See [`Union::asks_others`].
@@ -210,7 +213,7 @@ pub struct Union {
 struct Mode {
     name: String,
     authorizer: Box<dyn Authorizer>,
-    /// Which questions it is asked, and what is decided when that cannot be told; of a webhook.
+    /// The match conditions of a webhook, and the verdict when they fail.
     conditions: Option<(Arc<Conditions>, OnFailure)>,
     counters: ModeCounters,
     clock: Arc<dyn Clock>,
@@ -233,7 +236,7 @@ impl Mode {
             }
             Match::Failed(problem) => {
                 self.counters.condition_failed();
-                tracing::warn!(mode = self.name, problem, "match conditions of an authorizer failed");
+                tracing::warn!(mode = self.name, problem, "authorizer match conditions failed");
                 skipped.decision.verdict = on_failure.verdict();
                 skipped.decision.evaluation_error = format!("{}: match conditions: {problem}", self.name);
             }
@@ -243,11 +246,11 @@ impl Mode {
 }
 
 impl Union {
-    /// The modes over a mirror.
+    /// Builds the authorizers over a mirror.
     ///
     /// # Errors
     ///
-    /// Every mode that cannot be made, a line each.
+    /// Every authorizer that cannot be built, a line each.
     pub fn build(
         modes: &Modes,
         settings: &Settings,
@@ -279,13 +282,13 @@ impl Union {
         if mistakes.is_empty() { Ok(Union { modes: built, asks_others }) } else { Err(mistakes) }
     }
 
-    /// No mode: nothing is allowed but to `system:masters`.
+    /// No authorizer: only `system:masters` is allowed.
     #[cfg(test)]
     pub(crate) fn nothing() -> Self {
         Union { modes: Vec::new(), asks_others: false }
     }
 
-    /// The modes of a flag, over a mirror.
+    /// The authorizers of a flag, over a mirror.
     #[cfg(test)]
     pub(crate) fn of(flag: &str, mirror: &Arc<Mirror>) -> Self {
         let modes = Modes::parse(Some(flag)).expect("a good flag");
@@ -302,16 +305,16 @@ impl Union {
         Union::build(&modes, &settings, mirror, &Meters::new([])).expect("modes that can be made")
     }
 
-    /// Whether another service may take part in a decision.
+    /// Whether a decision may involve a remote service.
     pub fn asks_others(&self) -> bool {
         self.asks_others
     }
 
-    /// Decides one question.
+    /// Decides one request.
     ///
     /// # Errors
     ///
-    /// [`NotYet`]: ask again when the mirror is there.
+    /// [`NotYet`]: retry when the mirror has caught up.
     pub async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
         if question.user.in_group(MASTERS) {
             let decision = Decision { verdict: Verdict::Allow, ..Decision::default() };
@@ -341,7 +344,7 @@ impl Union {
         Ok(all)
     }
 
-    /// Everything the user may do in a namespace.
+    /// Returns the rules of the user in a namespace.
     ///
     /// # Errors
     ///
@@ -439,7 +442,7 @@ mod tests {
         ] {
             let union = Union::of(modes, &mirror);
             let decide =
-                |question| union.authorize(question).now_or_never().expect("it waits for nobody").unwrap();
+                |question| union.authorize(question).now_or_never().expect("it does not wait").unwrap();
             let ask = |user| Question { user, attributes: &attributes, at_least: 1, explain: false };
             let answer = decide(ask(&user));
             assert_eq!((answer.decision.verdict, answer.decision.reason.as_str()), (want, reason), "{modes}");

@@ -1,9 +1,9 @@
-//! Roles and bindings (requirements A-RBAC).
+//! The RBAC authorizer: roles and bindings (requirements A-RBAC).
 //!
 //! # Invariants
 //!
-//! INVARIANT (exact dependencies): an allow through a cluster-wide binding depends on the cluster's roles and bindings
-//! alone; everything else also on those of the namespace asked for.
+//! INVARIANT (exact dependencies): an allow through a ClusterRoleBinding depends on cluster-wide roles and
+//! bindings only. Every other decision also depends on those of the request's namespace.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{Answer, Authorizer, Question, Rules, Settings};
 use crate::mirror::{Mirror, NotYet};
 use crate::rules::Judgement;
 
-/// Lines of an explanation.
+/// Limit of lines in an explanation.
 const MOST_LINES: usize = 5;
 
 struct Rbac {
@@ -54,7 +54,7 @@ impl Authorizer for Rbac {
                     name = attributes.name,
                     path = attributes.path,
                     reason = refusal.reason,
-                    "RBAC: no rule allows it"
+                    "RBAC: no rule allows the request"
                 );
                 (Verdict::NoOpinion, refusal.reason, refusal.any_name, false)
             }

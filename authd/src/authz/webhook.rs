@@ -1,14 +1,15 @@
-//! Mode Webhook: another service decides (requirements A-AZW, A-AZC).
+//! The webhook authorizer: a remote service decides (requirements A-AZW, A-AZC).
 //!
 //! # Contract
 //!
-//! A question is posted as a SubjectAccessReview. An allow is kept for one time, every other answer for another, and what
-//! fails for none: then the failure policy decides. An answer tells how much longer it holds, so that apid keeps it no
-//! longer. `allowed` and `denied` together refuse. Nobody can list what such a service allows.
+//! A request is sent as a SubjectAccessReview. Allows are cached with one TTL and other responses with
+//! another. Failures are not cached; the failure policy decides them. A decision carries its remaining TTL,
+//! so that apid caches it no longer. `allowed` together with `denied` is a denial. The rules of such a
+//! service cannot be listed.
 //!
 //! # Invariants
 //!
-//! INVARIANT (the whole question): two questions share an answer only when user, groups in their order, extra, and every
+//! INVARIANT (whole key): two requests share a cached decision only if user, ordered groups, extra, and every
 //! attribute with its selectors are equal.
 
 use std::sync::{Arc, OnceLock};
@@ -28,42 +29,42 @@ use crate::mirror::{Mirror, NotYet};
 use crate::remembered::Remembered;
 use crate::webhook::{Ground, Webhook, field, words};
 
-/// Name of the mode, and what came of a question.
+/// Name of the authorizer, and the result of a call.
 pub type Labels = [(&'static str, String); 2];
 
-/// Counts of questions that were sent.
+/// Metrics of calls to the service.
 #[derive(Clone, Debug)]
 pub struct WebhookMeters {
     /// By name and result.
     pub evaluations: Counters<Labels>,
     /// Seconds, all attempts together, by name and result.
     pub duration: Histograms<Labels>,
-    /// Failures that left the decision to the next mode, by name and result.
+    /// Failures that left the decision to the next authorizer, by name and result.
     pub fail_open: Counters<Labels>,
 }
 
-/// What all webhooks of the process share.
+/// State that all webhooks of the process share.
 #[derive(Clone, Debug)]
 pub struct Webhooks {
-    /// What they stand on.
+    /// Names, clock and random source.
     pub ground: Ground,
     meters: Arc<OnceLock<WebhookMeters>>,
 }
 
 impl Webhooks {
-    /// Nothing is counted yet.
+    /// Creates the state without metrics.
     pub fn new(ground: Ground) -> Self {
         Webhooks { ground, meters: Arc::default() }
     }
 
-    /// Counts from now on.
+    /// Sets the metrics.
     pub fn measure(&self, meters: WebhookMeters) {
-        // A second registry would be a second process.
+        // The process has one registry, so a second call never happens.
         let _ = self.meters.set(meters);
     }
 }
 
-/// The service with what it said.
+/// The service and its cached responses.
 struct Remote {
     name: String,
     how: How,
@@ -79,7 +80,7 @@ struct Asked {
     attributes: Attributes,
 }
 
-/// A decision, or what failed.
+/// A decision, or the failure.
 type Said = Result<Arc<Decision>, Arc<str>>;
 
 pub(super) fn build(
@@ -146,7 +147,7 @@ impl Remote {
             }
         };
         if let Err(problem) = &said {
-            tracing::warn!(mode = self.name, %problem, "an authorization webhook failed");
+            tracing::warn!(mode = self.name, %problem, "authorization webhook failed; applying the failure policy");
         }
         if let Some(meters) = self.webhooks.meters.get() {
             let labels = [("name", self.name.clone()), ("result", result.to_owned())];
@@ -165,11 +166,11 @@ impl Remote {
     }
 }
 
-/// Reads a status.
+/// Decodes a status.
 ///
 /// # Errors
 ///
-/// A field of another type.
+/// A field has another type.
 fn read(status: &Map<String, Value>) -> Result<Decision, String> {
     let flag = |name| field(status, name, Value::as_bool).map(Option::unwrap_or_default);
     let text = |name| field(status, name, Value::as_str).map(|text| text.map(words).unwrap_or_default());
@@ -188,7 +189,7 @@ fn read(status: &Map<String, Value>) -> Result<Decision, String> {
 }
 
 impl Asked {
-    /// About what it takes in memory.
+    /// The approximate size in memory, in bytes.
     fn bytes(&self) -> usize {
         let Asked { user, attributes: a } = self;
         let list = |list: &[String]| list.iter().map(|text| text.len() + 24).sum::<usize>();

@@ -1,13 +1,14 @@
-//! The authorization configuration file: `apiserver.config.<d>/v1`, kind `AuthorizationConfiguration` (requirements
-//! A-AZC).
+//! The authorization configuration file (requirements A-AZC).
+//! Group and version are `apiserver.config.<d>/v1`, the kind is `AuthorizationConfiguration`.
 //!
 //! # Contract
 //!
-//! [`read`] gives the ordered modes, or every fault with its line. Nothing is asked of anybody: a webhook that does not
-//! answer is no fault of the file. Every type of mode may stand in it; only `Webhook` may come twice.
+//! [`read`] returns the ordered authorizers, or all faults with their lines. It makes no network calls: an
+//! unavailable webhook is not a fault of the file. Every authorizer type is allowed; only `Webhook` may be
+//! repeated.
 //!
-//! A file that replaces one in force must keep its modes, [`missing`]: dropping all access by a slip of an editor is no
-//! way to change it. Webhooks may come, go and change.
+//! A file that replaces an active one must keep its authorizer types, [`missing`]: an editing mistake must
+//! not remove all access. Webhooks may be added, removed and changed.
 
 pub mod source;
 
@@ -28,18 +29,18 @@ use crate::webhook::Version;
 /// The kind of the document.
 pub const KIND: &str = "AuthorizationConfiguration";
 
-/// The longest that a webhook may take.
+/// The maximum webhook timeout.
 const LONGEST_CALL: Duration = Duration::from_secs(30);
-/// How long an allow is kept unless the file says otherwise.
+/// Default TTL of an allow.
 pub const AUTHORIZED_TTL: Duration = Duration::from_secs(300);
-/// How long any other answer is kept unless the file says otherwise.
+/// Default TTL of other responses.
 pub const UNAUTHORIZED_TTL: Duration = Duration::from_secs(30);
 
 /// Reads the file.
 ///
 /// # Errors
 ///
-/// Every fault, by its line.
+/// All faults, sorted by line.
 pub fn read(document: &Document, names: &Names) -> Result<Modes, Vec<Fault>> {
     let versions =
         ["v1", "v1beta1", "v1alpha1"].map(|version| format!("{}/{version}", names.group("apiserver.config")));
@@ -61,13 +62,13 @@ pub fn read(document: &Document, names: &Names) -> Result<Modes, Vec<Fault>> {
     Ok(Modes::of(entries))
 }
 
-/// The types of modes that a file in force has and the one that should replace it has not; webhooks do not count.
+/// The authorizer types of the active file that the new one lacks; webhooks do not count.
 pub fn missing(in_force: &Modes, next: &Modes) -> Vec<&'static str> {
     let kept = |entry: &&Entry| entry.kind != "Webhook" && !next.has(entry.kind);
     in_force.entries().iter().filter(kept).map(|entry| entry.kind).collect()
 }
 
-/// One authorizer, None when its type is not known.
+/// Decodes one authorizer; None if its type is unknown.
 fn authorizer(fields: &mut Fields<'_>, before: &[Entry]) -> Option<Entry> {
     let (written, name) = (fields.text("type"), fields.text("name"));
     let webhook = fields.object("webhook", webhook);
@@ -138,7 +139,7 @@ fn webhook(fields: &mut Fields<'_>) -> Webhook {
         authorized_ttl: authorized_ttl.unwrap_or(AUTHORIZED_TTL),
         unauthorized_ttl: unauthorized_ttl.unwrap_or(UNAUTHORIZED_TTL),
         timeout: timeout.unwrap_or(LONGEST_CALL),
-        // A webhook with a fault is never asked.
+        // A webhook with a fault is never called.
         on_failure: on_failure.unwrap_or(OnFailure::Deny),
         conditions: Arc::new(match_conditions(fields)),
     }
@@ -152,7 +153,7 @@ fn connection(fields: &mut Fields<'_>) -> Option<String> {
     let path = fields.path().child("kubeConfigFile");
     match (kind.as_deref(), file) {
         (Some("InClusterConfig"), file) => {
-            let text = "InClusterConfig is not allowed: this server would ask itself whether it may answer";
+            let text = "InClusterConfig is not allowed: the server cannot be its own webhook";
             faults.note(&FieldError::invalid(&fields.path().child("type"), "InClusterConfig", text));
             if let Some(file) = file {
                 let text = "can only be set when type=KubeConfigFile";
@@ -209,7 +210,7 @@ fn match_conditions(fields: &mut Fields<'_>) -> Conditions {
     conditions
 }
 
-/// A required word out of a few; None, and a fault, when it is not one of them.
+/// A required value of a fixed set; any other value gives None and records a fault.
 fn word(fields: &mut Fields<'_>, name: &'static str, known: &[&str]) -> Option<String> {
     let text = fields.text(name);
     let path = fields.path().child(name);
@@ -224,7 +225,7 @@ fn word(fields: &mut Fields<'_>, name: &'static str, known: &[&str]) -> Option<S
     Some(text)
 }
 
-/// A duration; None when it is left out, or is none.
+/// A duration; None if absent or invalid.
 fn duration(fields: &mut Fields<'_>, name: &'static str) -> Option<Duration> {
     let text = fields.optional_text(name)?;
     match serving::flags::duration(&text) {

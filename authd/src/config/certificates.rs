@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A proxy is trusted when `--requestheader-client-ca-file` and `--requestheader-username-headers` are both given; one
-//! without the other trusts nobody and leaves a warning (requirements A-PROXY-2, A-PROXY-18). Header names mean the same
-//! in any case.
+//! A proxy is trusted if `--requestheader-client-ca-file` and `--requestheader-username-headers` are both
+//! set; one without the other trusts no proxy and logs a warning (requirements A-PROXY-2, A-PROXY-18). Header
+//! names are case-insensitive.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use serving::reload::Snapshot;
 
 use crate::authn::{ProxySettings, Trust, TrustFiles};
 
-/// The flags as they are written.
+/// The flags as written.
 #[derive(Debug, Default, clap::Args)]
 pub struct Flags {
-    /// PEM file of the authorities that sign client certificates. Read again when it changes.
+    /// PEM file of the CAs that sign client certificates. Reloaded when it changes.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// PEM or DER file of revocation lists of those authorities: a certificate that is on one is refused, whoever it
-    /// names. Read again when it changes.
+    /// PEM or DER file of revocation lists of those CAs: a certificate on a list is rejected, whichever user
+    /// it names. Reloaded when it changes.
     #[arg(long, value_name = "FILE")]
     pub client_crl_file: Option<PathBuf>,
-    /// PEM file of the authorities that sign the certificates of authenticating proxies. Read again when it changes.
+    /// PEM file of the CAs that sign the certificates of authenticating proxies. Reloaded when it changes.
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names that a proxy's certificate may bear. Default: any.
+    /// Common names that a proxy certificate may have. Default: any.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub requestheader_allowed_names: Vec<String>,
     /// Headers in which a proxy names the user; the first with a value counts. Suggested: X-Remote-User.
@@ -44,7 +44,8 @@ pub struct Flags {
     pub requestheader_extra_headers_prefix: Vec<String>,
 }
 
-/// Reads the files; the snapshot is of just before. `uids`: whether the gate `RemoteRequestHeaderUID` is open.
+/// Reads the files after it takes the snapshot.
+/// `uids`: whether the feature gate `RemoteRequestHeaderUID` is on.
 pub(super) fn check(
     flags: Flags,
     uids: bool,
@@ -57,7 +58,7 @@ pub(super) fn check(
         && flags.requestheader_client_ca_file.is_none()
     {
         mistakes.push(
-            "--client-crl-file: there is no --client-ca-file whose certificates it could revoke".to_owned(),
+            "--client-crl-file: requires --client-ca-file or --requestheader-client-ca-file".to_owned(),
         );
     }
     if !flags.requestheader_uid_headers.is_empty() && !uids {
@@ -72,7 +73,7 @@ pub(super) fn check(
     for (flag, names) in headers {
         let bad = names.iter().filter(|name| http::HeaderName::from_bytes(name.trim().as_bytes()).is_err());
         mistakes
-            .extend(bad.map(|name| format!("--requestheader-{flag}: `{name}` is not the name of a header")));
+            .extend(bad.map(|name| format!("--requestheader-{flag}: `{name}` is not a valid header name")));
     }
     let (authority, user) =
         (flags.requestheader_client_ca_file.is_some(), !flags.requestheader_username_headers.is_empty());
@@ -128,7 +129,7 @@ mod tests {
             warnings,
             ["no authenticating proxy is trusted: --requestheader-client-ca-file is missing"]
         );
-        assert_eq!(proxy.username, ["x-remote-user", "x-user"], "any case");
+        assert_eq!(proxy.username, ["x-remote-user", "x-user"], "header names are case-insensitive");
         let (mistakes, ..) = told(headers(), false);
         assert_eq!(mistakes, ["--requestheader-uid-headers needs the feature gate RemoteRequestHeaderUID"]);
         let bad =
@@ -139,8 +140,8 @@ mod tests {
             client_ca_file: Some("/nope".into()),
             ..Flags::default()
         };
-        assert_eq!(told(missing, true).0.len(), 2, "every file is named");
+        assert_eq!(told(missing, true).0.len(), 2, "each missing file is reported");
         let alone = Flags { client_crl_file: Some("/nope".into()), ..Flags::default() };
-        assert_eq!(told(alone, true).0.len(), 2, "nothing to revoke, and no such file");
+        assert_eq!(told(alone, true).0.len(), 2, "no CA file, and a missing file");
     }
 }

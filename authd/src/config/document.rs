@@ -1,15 +1,15 @@
-//! Configuration files as documents: YAML or JSON, read strictly, every fault with its path and line.
+//! Configuration files as documents: YAML or JSON, strictly decoded, each fault with its path and line.
 //!
 //! # Contract
 //!
-//! [`Document::read`] gives the tree of the first document. [`Fields`] reads an object field by field into a type and
-//! notes what has the wrong type, what no field is called, and what came twice; reading goes on, so that a person learns
-//! all faults at once. What a field must hold beyond its type is the reader's to check, with [`Faults::note`].
+//! [`Document::read`] parses the first document into a tree. [`Fields`] decodes an object field by field and
+//! records wrong types, unknown fields and duplicate fields. Decoding continues after a fault, so that one
+//! run reports all faults. The reader validates values beyond their type, with [`Faults::note`].
 //!
 //! # Invariants
 //!
-//! INVARIANT (strict): a field that nobody asked for is a fault, and so is one that comes twice (as kube-apiserver's
-//! strict decoding has it).
+//! INVARIANT (strict): a field that no reader consumes is a fault, and so is a duplicate field (as in strict
+//! decoding of kube-apiserver).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,17 +19,17 @@ use apimachinery::codec::{DecodeError, Limits};
 use apimachinery::field::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 
-/// What a file may hold: more than any person writes.
+/// Limits of a file, well beyond any legitimate configuration.
 pub const LIMITS: Limits = Limits { depth: 32, ..Limits::BODY };
-/// Faults that are kept: a file that is wrong all over is told once.
+/// Limit of recorded faults per file.
 const MOST_FAULTS: usize = 100;
 
-/// Something wrong with a file.
+/// A fault of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
-    /// The line, from 1, where it is known.
+    /// The line, from 1, if known.
     pub line: Option<usize>,
-    /// The field, and what is wrong with it.
+    /// The field and its problem.
     pub text: String,
 }
 
@@ -42,13 +42,13 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The faults of a file as one text, for a log line.
+/// Formats the faults of a file in one line, for the log.
 pub fn in_one_line(faults: &[Fault]) -> String {
     let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
     texts.join("; ")
 }
 
-/// The faults found so far.
+/// The faults recorded so far.
 #[derive(Debug, Default)]
 pub struct Faults {
     lines: Lines,
@@ -56,7 +56,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Notes a fault of a field.
+    /// Records a fault of a field.
     pub fn note(&self, error: &FieldError) {
         let line = self.lines.at(error.path.as_str());
         self.push(Fault { line, text: format!("{}: {}", error.path, error.body()) });
@@ -69,12 +69,12 @@ impl Faults {
         }
     }
 
-    /// Whether nothing was wrong so far.
+    /// Whether no fault is recorded.
     pub fn is_empty(&self) -> bool {
         self.list.borrow().is_empty()
     }
 
-    /// All of them, by their lines.
+    /// Returns all faults, sorted by line.
     pub fn into_list(self) -> Vec<Fault> {
         let mut list = self.list.into_inner();
         list.sort();
@@ -96,7 +96,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// It is no YAML, or too large or nested too deeply.
+    /// The file is not YAML, too large, or nested too deeply.
     pub fn read(bytes: &[u8]) -> Result<Self, Fault> {
         let decoded = yaml::decode(bytes, LIMITS).map_err(|error| Fault {
             line: match &error {
@@ -111,7 +111,7 @@ impl Document {
         Ok(Document { value: decoded.value, lines, duplicates: decoded.duplicates })
     }
 
-    /// The `kind`; `""` when there is none.
+    /// The `kind`; `""` if absent.
     pub fn kind(&self) -> &str {
         self.value.get("kind").and_then(Value::as_str).unwrap_or_default()
     }
@@ -121,11 +121,11 @@ impl Document {
         self.lines.at(path)
     }
 
-    /// Reads the document as an object of a kind, of one of these versions.
+    /// Decodes the document as an object of a kind in one of these versions.
     ///
     /// # Errors
     ///
-    /// All faults: those that `decode` notes, and those of the form.
+    /// All faults: those that `decode` records, and those of the document form.
     pub fn decode<T>(
         &self,
         kind: &str,
@@ -160,7 +160,7 @@ impl Document {
     }
 }
 
-/// An object that is read field by field. Null is as if the field were left out.
+/// An object that is decoded field by field. Null equals an absent field.
 #[derive(Debug)]
 pub struct Fields<'d> {
     object: &'d Map<String, Value>,
@@ -174,12 +174,12 @@ impl<'d> Fields<'d> {
         Fields { object, path, faults, known: Vec::new() }
     }
 
-    /// Where the object is.
+    /// The path of the object.
     pub fn path(&self) -> &FieldPath {
         &self.path
     }
 
-    /// Where faults are noted.
+    /// The list that records faults.
     pub fn faults(&self) -> &'d Faults {
         self.faults
     }
@@ -189,7 +189,7 @@ impl<'d> Fields<'d> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
-    /// A field of one type; None, and a fault, when it has another.
+    /// A field of one type; a wrong type gives None and records a fault.
     fn typed<T>(
         &mut self,
         name: &'static str,
@@ -216,22 +216,22 @@ impl<'d> Fields<'d> {
         self.faults.note(&FieldError::type_invalid(path, shown, &format!("must be {what}")));
     }
 
-    /// A text; None when it is left out.
+    /// A string; None if absent.
     pub fn optional_text(&mut self, name: &'static str) -> Option<String> {
         self.typed(name, "a string", |value| value.as_str().map(str::to_owned))
     }
 
-    /// A text; `""` when it is left out.
+    /// A string; `""` if absent.
     pub fn text(&mut self, name: &'static str) -> String {
         self.optional_text(name).unwrap_or_default()
     }
 
-    /// A truth value; None when it is left out.
+    /// A boolean; None if absent.
     pub fn boolean(&mut self, name: &'static str) -> Option<bool> {
         self.typed(name, "true or false", Value::as_bool)
     }
 
-    /// A list of texts; empty when it is left out.
+    /// A list of strings; empty if absent.
     pub fn texts(&mut self, name: &'static str) -> Vec<String> {
         let Some(items) = self.typed(name, "a list of strings", Value::as_array) else { return Vec::new() };
         let mut texts = Vec::with_capacity(items.len());
@@ -244,7 +244,7 @@ impl<'d> Fields<'d> {
         texts
     }
 
-    /// An object; None when it is left out.
+    /// An object; None if absent.
     pub fn object<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Fields<'d>) -> T) -> Option<T> {
         let object = self.typed(name, "an object", Value::as_object)?;
         let mut fields = Fields::new(object, self.path.child(name), self.faults);
@@ -253,7 +253,7 @@ impl<'d> Fields<'d> {
         Some(decoded)
     }
 
-    /// A list of objects; empty when it is left out.
+    /// A list of objects; empty if absent.
     pub fn objects<T>(&mut self, name: &'static str, mut read: impl FnMut(&mut Fields<'d>) -> T) -> Vec<T> {
         let Some(items) = self.typed(name, "a list of objects", Value::as_array) else { return Vec::new() };
         let mut decoded = Vec::with_capacity(items.len());
@@ -271,7 +271,7 @@ impl<'d> Fields<'d> {
         decoded
     }
 
-    /// Notes the fields that nobody asked for.
+    /// Records the unknown fields.
     fn finish(&self) {
         for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
             let path = self.path.child(name);

@@ -1,11 +1,11 @@
-//! Files of keys, authorities and revoked certificates: read again when they change.
+//! Hot-reloaded files of keys, CAs and revocation lists.
 //!
 //! # Contract
 //!
-//! [`follow`] puts changed files in force together, within half a second of the change, and drops what was answered on
-//! the old ones: an identity that rested on a key or an authority that is gone ends, and so do its open watches. Files
-//! that cannot be used leave the old in force, and are named in the log and in `/readyz?verbose`; so is what lists of revoked
-//! certificates leave out. The static token file is not among them: it is read once (requirements A-TOKF-8).
+//! [`follow`] activates changed files together, within half a second, and invalidates results cached under
+//! the old ones. An identity that depends on a removed key or CA ends, and so do its open watches. Invalid
+//! files leave the old ones active; the log and `/readyz?verbose` name them, and also the gaps of the
+//! revocation lists. The static token file is not reloaded: it is read once (requirements A-TOKF-8).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use super::{KeyFiles, reloaded};
 use crate::authn::{Settings, Trust};
 use crate::live::Live;
 
-/// The subject of notes on what is revoked.
+/// The subject of notes on revocation lists.
 const LISTS: &str = "lists of revoked certificates";
-/// The subject of the note that an outdated list does not replace the one in force.
+/// The subject of the note that an outdated list does not replace the active one.
 const KEPT_LISTS: &str = "outdated list of revoked certificates";
 
-/// The files as they were just before they were first read.
+/// Snapshots of the files, taken before their first read.
 #[derive(Debug)]
 pub struct Followed {
-    /// Authorities and lists of revoked certificates.
+    /// CA bundles and revocation lists.
     pub certificates: Snapshot,
     /// Keys of service-account tokens.
     pub keys: Snapshot,
-    /// Where those are.
+    /// The key files.
     pub key_files: KeyFiles,
 }
 
-/// Follows the files until the answer is dropped.
+/// Watches the files until the returned watches are dropped.
 pub fn follow(followed: Followed, authn: &Settings, live: &Arc<Live>, clock: &Arc<dyn Clock>) -> Vec<Watch> {
     let Followed { certificates, keys, key_files } = followed;
     let mut watches = Vec::new();
@@ -55,19 +55,20 @@ pub fn follow(followed: Followed, authn: &Settings, live: &Arc<Live>, clock: &Ar
     watches
 }
 
-/// Says what the lists leave out: in the log, and without names for `/readyz?verbose`, which anybody may read.
+/// Reports the gaps of the revocation lists.
+/// The log contains the names; the public `/readyz?verbose` does not.
 fn remark(trust: &Trust, live: &Live) {
     let remarks = trust.remarks();
     if let Some(remarks) = &remarks {
-        tracing::warn!(subject = LISTS, remarks, "not everybody can be revoked");
+        tracing::warn!(subject = LISTS, remarks, "some certificates cannot be revoked");
     }
     let kept =
-        "it does not replace the list in force: what was revoked stays revoked until a valid list comes";
+        "it does not replace the active list; revoked certificates stay revoked until a valid list arrives";
     live.note(KEPT_LISTS, trust.keeps_lists().then(|| kept.to_owned()));
-    live.note(LISTS, remarks.map(|_| "not everybody can be revoked: the log says who and why".to_owned()));
+    live.note(LISTS, remarks.map(|_| "some certificates cannot be revoked; see the log".to_owned()));
 }
 
-/// One group of files.
+/// Starts watching one group of files.
 fn begin(
     subject: &'static str,
     before: Snapshot,

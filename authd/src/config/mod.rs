@@ -1,9 +1,10 @@
-//! The command line: flags under kube-apiserver's names where it has them, checked whole before anything is bound.
+//! The command line.
+//! Flags have the names of kube-apiserver where they exist, and all are checked before any socket is bound.
 //!
 //! # Contract
 //!
-//! [`Config::check`] reports every mistake at once. A flag whose work comes with a later issue is accepted and leaves a
-//! line in [`Config::warnings`]; an unknown flag, and a mode that is not built, are mistakes.
+//! [`Config::check`] reports all mistakes at once. A flag without effect in this version is accepted with a
+//! line in [`Config::warnings`]. An unknown flag and an unsupported mode are mistakes.
 
 pub mod authentication;
 pub mod authorization;
@@ -36,11 +37,11 @@ use authentication::source::{Read, Source};
 use followed::Followed;
 pub use service_accounts::KeyFiles;
 
-/// The flags as they are written.
+/// The flags as written.
 #[derive(Debug, Parser)]
 #[command(name = "authd", version, about = "Identifies and authorizes every request of apid.", after_help = after_help())]
 pub struct Flags {
-    /// Unix socket to serve apid on; made with mode 0600.
+    /// Unix socket for apid; created with mode 0600.
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
     /// Names preset: `svc` or `kubernetes`.
@@ -55,14 +56,14 @@ pub struct Flags {
     /// Client certificates and authenticating proxies.
     #[command(flatten)]
     pub certificates: certificates::Flags,
-    /// Whether requests without credentials are let through as system:anonymous. Default: true, and false when the
-    /// mode is AlwaysAllow.
+    /// Whether requests without credentials are allowed as system:anonymous.
+    /// Default: true, and false if the mode is AlwaysAllow.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
     pub anonymous_auth: Option<bool>,
     /// The authorization modes.
     #[command(flatten)]
     pub authorization: authorization::source::Flags,
-    /// The policies of mode ABAC: one JSON object a line. Read at start.
+    /// The policy file of mode ABAC: one JSON object per line. Read at start.
     #[arg(long, value_name = "FILE")]
     pub authorization_policy_file: Option<PathBuf>,
     /// Audiences that a token must be valid for. Default: the issuer.
@@ -71,7 +72,7 @@ pub struct Flags {
     /// OpenID Connect and other JWT authenticators.
     #[command(flatten)]
     pub authentication: authentication::source::Flags,
-    /// Services that are asked.
+    /// Webhooks.
     #[command(flatten)]
     pub webhooks: webhooks::Flags,
     /// Service-account tokens.
@@ -87,13 +88,13 @@ pub struct Flags {
     /// Feature gates: Gate=true,...
     #[arg(long)]
     pub feature_gates: Vec<String>,
-    /// Address of the listener for /metrics and health; loopback only; left out, there is none.
+    /// Address of the listener for /metrics and health; loopback only. Default: no listener.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_address: Option<String>,
-    /// Also show the metrics that were hidden since this version: the one before the present.
+    /// Also show the metrics hidden since this version, which must be the previous one.
     #[arg(long, value_name = "VERSION", default_value = "")]
     pub show_hidden_metrics_for_version: String,
-    /// End when standard input ends: a parent that holds the other end of a pipe leaves no orphan.
+    /// Exit at end of file of standard input, so that the process ends with its parent.
     #[arg(long)]
     pub exit_on_stdin_eof: bool,
     /// Log verbosity.
@@ -114,31 +115,31 @@ fn after_help() -> String {
 /// A checked command line.
 #[derive(Debug)]
 pub struct Config {
-    /// Where apid finds us.
+    /// The socket path.
     pub socket: PathBuf,
     /// The names preset.
     pub names: Arc<Names>,
-    /// What the authentication methods need.
+    /// Settings of the authenticators.
     pub authn: Settings,
-    /// Where the authorization modes come from.
+    /// The source of the authorizers.
     pub authorization: authorization::source::Source,
-    /// The authorization modes.
+    /// The configured authorizers.
     pub modes: Modes,
-    /// What the authorization modes need.
+    /// Settings of the authorizers.
     pub authz: authz::Settings,
-    /// Where the authentication configuration comes from.
+    /// The source of the authentication configuration.
     pub authentication: Source,
-    /// The files that are read again when they change.
+    /// The files that are reloaded when they change.
     pub followed: Followed,
-    /// Which controllers of tokens run.
+    /// The enabled token controllers.
     pub token_controllers: Enabled,
-    /// The listener for metrics and health.
+    /// The address of the listener for metrics and health.
     pub metrics_address: Option<SocketAddr>,
     /// `--show-hidden-metrics-for-version`.
     pub hidden_metrics: String,
-    /// End at the end of standard input.
+    /// `--exit-on-stdin-eof`.
     pub exit_on_stdin_eof: bool,
-    /// What the log says at start.
+    /// Warnings for the start-up log.
     pub warnings: Vec<String>,
 }
 
@@ -147,7 +148,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Every mistake, a line each.
+    /// All mistakes, a line each.
     pub fn check(flags: Flags, clock: &dyn Clock) -> Result<Self, Vec<String>> {
         let mut mistakes = Vec::new();
         let mut warnings = Vec::new();
@@ -155,7 +156,8 @@ impl Config {
             |preset| Names::new(preset, &flags.api_domain).map_err(|m| format!("--api-domain: {m}")),
         );
         let names = names.map_err(|mistake| mistakes.push(mistake)).ok();
-        // Under wrong names the rest is checked under others: all mistakes are told at once.
+        // After invalid names the other checks run with default names, so that all mistakes are reported at
+        // once.
         let others = || Names::new(Preset::Svc, DEFAULT_API_DOMAIN).ok();
         let Some(names) = names.or_else(others).map(Arc::new) else { return Err(mistakes) };
         let (authorization, modes) = authorization::source::Source::open(
@@ -206,9 +208,9 @@ impl Config {
         };
 
         match (modes.has("ABAC"), &flags.authorization_policy_file) {
-            (true, None) => mistakes.push("--authorization-policy-file: mode ABAC needs it".to_owned()),
+            (true, None) => mistakes.push("--authorization-policy-file: required by mode ABAC".to_owned()),
             (false, Some(_)) => mistakes.push(
-                "--authorization-policy-file: ABAC is not among the modes, which alone reads it".to_owned(),
+                "--authorization-policy-file: only used by mode ABAC, which is not configured".to_owned(),
             ),
             _ => (),
         }
@@ -247,7 +249,7 @@ impl Config {
         let (authentication, Read { authenticators, anonymous }) =
             Source::open(flags.authentication, structured, anonymous, context, &mut mistakes);
         if anonymous.enabled && modes.allow_everything() {
-            warnings.push("--anonymous-auth: everybody may do everything".to_owned());
+            warnings.push("--anonymous-auth: anonymous requests are allowed everything".to_owned());
         }
         mistakes.extend(controllers::names::mistakes(&flags.controllers));
         if !mistakes.is_empty() {
@@ -298,7 +300,7 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
         Ok(address)
     } else {
         Err(format!(
-            "--metrics-address: `{text}` is not a loopback address, and the listener asks nobody who they are"
+            "--metrics-address: `{text}` is not a loopback address, and the listener has no authentication"
         ))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`Flags::read`] makes the same authenticator of the flags that a file would name, through the same checks; a fault
-//! names the flag (requirements A-OIDC-14 to A-OIDC-46). Unlike a file, flags accept RS256 alone unless told otherwise.
+//! [`Flags::read`] builds the same authenticator as a file would, through the same checks; a fault names the
+//! flag (requirements A-OIDC-14 to A-OIDC-46). Unlike a file, flags accept RS256 only by default.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,45 +17,45 @@ use super::document::Faults;
 use crate::authn::jwt::checked::{Checked, Issuer};
 use crate::tokens::jose::Algorithm;
 
-/// The claim whose values need no prefix to be unlike other users.
+/// The claim whose username prefix is empty by default.
 const EMAIL: &str = "email";
-/// The value of `--oidc-username-prefix` that means none.
+/// The value of `--oidc-username-prefix` for no prefix.
 const NO_PREFIX: &str = "-";
 
-/// The flags as they are written.
+/// The flags as written.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Flags {
-    /// https URL of the OpenID Connect issuer, as its tokens name it.
+    /// https URL of the OpenID Connect issuer, as in the `iss` claim of its tokens.
     #[arg(long, value_name = "URL")]
     pub oidc_issuer_url: Option<String>,
-    /// Audience that the tokens must be for.
+    /// Audience of the tokens.
     #[arg(long, value_name = "ID")]
     pub oidc_client_id: Option<String>,
-    /// Claim that is the username. Default: `sub`.
+    /// Claim of the username. Default: `sub`.
     #[arg(long, value_name = "CLAIM")]
     pub oidc_username_claim: Option<String>,
-    /// What stands before usernames; `-` for nothing. Default: the issuer's URL and `#`, and nothing for the claim
-    /// `email`.
+    /// Prefix of usernames; `-` for none.
+    /// Default: the issuer's URL and `#`, and none for the claim `email`.
     #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
     pub oidc_username_prefix: Option<String>,
-    /// Claim that holds the groups, a list or one text.
+    /// Claim of the groups, a list or one string.
     #[arg(long, value_name = "CLAIM")]
     pub oidc_groups_claim: Option<String>,
-    /// What stands before groups.
+    /// Prefix of groups.
     #[arg(long, value_name = "PREFIX")]
     pub oidc_groups_prefix: Option<String>,
-    /// Claim that a token must have, with its value; may come several times.
+    /// Required claim with its value; repeatable.
     #[arg(long, value_name = "CLAIM=VALUE,...", value_delimiter = ',')]
     pub oidc_required_claim: Vec<String>,
-    /// PEM file of the authorities of the issuer's certificate. Default: those of this machine.
+    /// PEM file of the CAs of the issuer's certificate. Default: those of the system.
     #[arg(long, value_name = "FILE")]
     pub oidc_ca_file: Option<PathBuf>,
-    /// Signature algorithms that are accepted. Default: RS256.
+    /// Accepted signature algorithms. Default: RS256.
     #[arg(long, value_name = "ALGORITHM,...", value_delimiter = ',')]
     pub oidc_signing_algs: Vec<String>,
 }
 
-/// The flags that fields of the authenticator come from, for faults.
+/// The flag of each authenticator field, for faults.
 const FLAGS: &[(&str, &str)] = &[
     ("oidc[0].issuer.url", "--oidc-issuer-url"),
     ("oidc[0].issuer.audiences", "--oidc-client-id"),
@@ -66,7 +66,7 @@ const FLAGS: &[(&str, &str)] = &[
 ];
 
 impl Flags {
-    /// Whether any of them is set.
+    /// Whether a flag is set.
     pub fn any(&self) -> bool {
         let texts = [
             &self.oidc_issuer_url,
@@ -82,7 +82,7 @@ impl Flags {
             || !self.oidc_signing_algs.is_empty()
     }
 
-    /// The authenticator; None when no flag is set, or there are mistakes, which are added.
+    /// Builds the authenticator; None if no flag is set, or if mistakes were added.
     pub fn read(&self, context: &Context, mistakes: &mut Vec<String>) -> Option<Arc<Checked>> {
         if !self.any() {
             return None;
@@ -138,7 +138,7 @@ impl Flags {
         let read = std::fs::read_to_string(path);
         let mistake = match read {
             Ok(text) if !text.trim().is_empty() => return text,
-            // An empty text would mean the authorities of this machine.
+            // An empty text would select the CAs of the system.
             Ok(_) => "the file is empty".to_owned(),
             Err(error) => error.to_string(),
         };
@@ -146,7 +146,7 @@ impl Flags {
         String::new()
     }
 
-    /// Of a claim that is named twice the last value counts, as a map would have it.
+    /// Of a claim that is named twice the last value counts, as in a map.
     fn required_claims(&self, mistakes: &mut Vec<String>) -> Vec<ClaimValidationRule> {
         let mut rules: Vec<ClaimValidationRule> = Vec::new();
         for pair in &self.oidc_required_claim {
@@ -173,7 +173,10 @@ impl Flags {
                 Some(algorithm) => algorithms.push(algorithm),
                 None => {
                     let all: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.as_str()).collect();
-                    mistakes.push(format!("--oidc-signing-algs: `{name}` is none of {}", all.join(", ")));
+                    mistakes.push(format!(
+                        "--oidc-signing-algs: `{name}` is not supported: use {}",
+                        all.join(", ")
+                    ));
                 }
             }
         }
@@ -181,7 +184,7 @@ impl Flags {
     }
 }
 
-/// A fault of a field as one of its flag.
+/// Renames a fault of a field to its flag.
 fn named(fault: &str) -> String {
     let of_flag = FLAGS.iter().find_map(|(field, flag)| {
         let rest = fault.strip_prefix(field)?;
@@ -300,7 +303,10 @@ mod tests {
         for bad in ["HS256", "none", "EdDSA", "rs256"] {
             let flag = format!("--oidc-signing-algs=RS256,{bad}");
             let mistakes = read(&[&WHOLE[..], &[&flag]].concat()).unwrap_err();
-            assert!(mistakes[0].starts_with(&format!("--oidc-signing-algs: `{bad}` is none of RS256, ")));
+            assert!(
+                mistakes[0]
+                    .starts_with(&format!("--oidc-signing-algs: `{bad}` is not supported: use RS256, "))
+            );
         }
     }
 

@@ -1,16 +1,17 @@
-//! Files that are read again when they change: a configuration file ([`watch`]), or a group that belongs together
-//! ([`follow`]).
+//! Hot reload of files.
+//! [`watch`] reloads one configuration file, and [`follow`] a group that belongs together.
 //!
 //! # Contract
 //!
-//! Files are followed for as long as the answer lives. A change is taken up when they have stood still for [`SETTLED`], so
-//! that a file that is being written in place is not read half. What is good is applied; what is not leaves the old configuration in force, is named in
-//! the log with every fault, counted, and noted for `/readyz?verbose` until a good file comes. Content decides: a touched
-//! file is no change, a swapped symbolic link is one (requirements A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
+//! A file is watched while the returned [`Watch`] exists. A change is applied after the file was stable for
+//! [`SETTLED`], so that a file under rewrite is not read half. A valid file is activated. An invalid one
+//! leaves the last-known-good configuration active; authd logs each fault, counts the failure, and adds a
+//! note to `/readyz?verbose` until a valid file arrives. Only content counts: a touched file is no change, a
+//! swapped symbolic link is one (requirements A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
 //!
 //! # Invariants
 //!
-//! INVARIANT (all or nothing): a file is applied whole or not at all.
+//! INVARIANT (all or nothing): a file is activated as a whole or not at all.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,32 +23,33 @@ use serving::reload::{Snapshot, Watch};
 
 use crate::live::{Live, NOT_TAKEN};
 
-/// How often a file is looked at. Well under the second within which a change must be in force, and far more often than
-/// the minute that is asked for where nothing tells of changes.
+/// Polling interval of a file.
+/// The interval is well below the second within which a change must be active, and far shorter than the
+/// required minute without change notification.
 const EVERY: Duration = Duration::from_millis(200);
-/// How long a changed file must stand still.
+/// How long a changed file must be stable.
 const SETTLED: Duration = Duration::from_millis(100);
-/// Looks at a file that never stands still.
+/// Limit of checks of a file that is never stable.
 const MOST_LOOKS: usize = 20;
-/// Bytes of a configuration file; more is a fault.
+/// Limit in bytes of a configuration file.
 const LARGEST: u64 = 16 * 1024 * 1024;
 
 /// Labels of the reload metrics.
 pub type ReloadLabels = [(&'static str, &'static str); 2];
 
-/// Counts reloads of one file.
+/// Metrics of the reloads of one file.
 #[derive(Clone, Debug)]
 pub struct ReloadMeters {
     /// By status.
     pub total: Counters<ReloadLabels>,
-    /// Seconds since 1970 of the last, by status.
+    /// Unix time in seconds of the last reload, by status.
     pub last: FloatGauges<ReloadLabels>,
 }
 
 impl ReloadMeters {
     /// Counts one reload.
     pub(crate) fn count(&self, status: &'static str, clock: &dyn Clock) {
-        // One server stands for itself: the hash of its id tells nothing from nothing.
+        // A single server has no id to hash.
         let labels = [("apiserver_id_hash", ""), ("status", status)];
         self.total.get_or_create(&labels).inc();
         let now = clock.now();
@@ -58,30 +60,31 @@ impl ReloadMeters {
 /// One watched file.
 #[derive(Debug)]
 pub struct File {
-    /// What it is, for the log and the notes: `authentication configuration`.
+    /// The name for the log and the notes: `authentication configuration`.
     pub subject: &'static str,
-    /// Where.
+    /// The path.
     pub path: PathBuf,
-    /// Counts of its reloads.
+    /// Metrics of its reloads.
     pub meters: ReloadMeters,
 }
 
-/// Reads a file whole.
+/// Reads a whole file.
 ///
 /// # Errors
 ///
-/// It cannot be read, or is larger than any configuration is.
+/// The file cannot be read, or exceeds the size limit.
 pub fn read(path: &std::path::Path) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let size = std::fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?.len();
     if size > LARGEST {
-        return Err(format!("{shown}: {size} bytes are more than a configuration may have ({LARGEST})"));
+        return Err(format!("{shown}: {size} bytes exceed the limit of {LARGEST} for a configuration file"));
     }
     std::fs::read(path).map_err(|error| format!("{shown}: {error}"))
 }
 
-/// Follows the file until the answer is dropped. `snapshot` was made before the file was read for the first time.
-/// `apply` is given the content of a file that changed: it puts it in force whole, or says every fault.
+/// Watches the file until the returned [`Watch`] is dropped.
+/// `snapshot` was taken before the first read. `apply` gets the content of a changed file and activates it as
+/// a whole, or returns all faults.
 pub fn watch(
     file: File,
     snapshot: Snapshot,
@@ -97,7 +100,7 @@ pub fn watch(
         let outcome =
             content.as_ref().map_err(|fault| vec![fault.clone()]).and_then(|content| apply(content));
         let status = if outcome.is_ok() { "success" } else { "failure" };
-        // The same content offered again with the same end is no other reload.
+        // The same content with the same outcome is not another reload.
         let attempt = Some((content, status));
         if counted != attempt {
             meters.count(status, &*clock);
@@ -108,9 +111,9 @@ pub fn watch(
     })
 }
 
-/// Follows files that belong together until the answer is dropped. `apply` reads them and puts them in force whole, or
-/// says every fault: then they are offered again, since what was missing may come with another file, and faults that are
-/// told already are not told again.
+/// Watches a group of files until the returned [`Watch`] is dropped.
+/// `apply` reads and activates them as a whole, or returns all faults. After a failure the group is offered
+/// again, since another file may complete it; repeated faults are logged once.
 pub fn follow(
     subject: &'static str,
     paths: Vec<PathBuf>,
@@ -125,12 +128,12 @@ pub fn follow(
             Ok(()) => {
                 told.clear();
                 live.note(subject, None);
-                tracing::info!(subject, files = ?paths, "changed files are in force");
+                tracing::info!(subject, files = ?paths, "files reloaded");
                 true
             }
             Err(faults) => {
                 for fault in faults.iter().filter(|fault| !told.contains(fault)) {
-                    tracing::error!(subject, files = ?paths, fault, "changed files are not taken");
+                    tracing::error!(subject, files = ?paths, fault, "file reload failed; keeping the last-known-good files");
                 }
                 told = faults;
                 live.note(subject, Some(NOT_TAKEN.to_owned()));
@@ -140,7 +143,7 @@ pub fn follow(
     })
 }
 
-/// Until nothing has changed for [`SETTLED`]: files that belong together are seldom written at once.
+/// Waits until no file has changed for [`SETTLED`]: files of a group are rarely written at once.
 fn stand_still(paths: &[PathBuf]) {
     let mut last = Snapshot::new(paths.iter().cloned());
     for _ in 0..MOST_LOOKS {
@@ -214,7 +217,7 @@ mod tests {
             let want = if good { Vec::new() } else { vec![format!("the file: {NOT_TAKEN}")] };
             let count =
                 |status| meters.total.get_or_create(&[("apiserver_id_hash", ""), ("status", status)]).get();
-            // Counts and notes follow the attempt.
+            // Counters and notes change after the reload attempt.
             let told = async {
                 while live.notes() != want || (count("success"), count("failure")) != (taken, left) {
                     tokio::time::sleep(Duration::from_millis(2)).await;

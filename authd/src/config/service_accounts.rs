@@ -1,12 +1,13 @@
-//! The flags of service-account tokens, and the keys they name.
+//! The flags of service-account tokens, and their keys.
 //!
 //! # Contract
 //!
-//! Keys that verify are those of `--service-account-key-file`, or the serving key when there is no such flag; the key
-//! that signs is that of `--service-account-signing-key-file`, or the first private one of those that verify
-//! (requirements A-SA-2 to -7, A-SA-23). Where no key is named one is made in `--generated-key-file`, and kept: tokens
-//! outlive a restart. The first issuer is named by new tokens, all are accepted; left out, it is the
-//! address of the API's own Service. The files are read again when they change: a ring of keys is put in force whole.
+//! The verifying keys are those of `--service-account-key-file`, or the serving key without the flag. The
+//! signing key is that of `--service-account-signing-key-file`, or the first private verifying key
+//! (requirements A-SA-2 to -7, A-SA-23). Without any key flag authd generates a key in `--generated-key-file`
+//! and keeps it, so that tokens survive a restart. New tokens name the first issuer, and tokens of all
+//! issuers are accepted; the default issuer is the URL of the API's own Service. Changed key files are
+//! reloaded, and a new keyring is activated as a whole.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,55 +21,57 @@ use crate::tokens::keyring::Keyring;
 use crate::tokens::keys::{self, Key};
 use crate::tokens::service_account::{Issuer, Options};
 
-/// The shortest `--service-account-max-token-expiration`.
+/// The minimum of `--service-account-max-token-expiration`.
 const SHORTEST: Duration = Duration::from_secs(3600);
-/// The longest.
+/// The maximum of `--service-account-max-token-expiration`.
 const LONGEST: Duration = Duration::from_secs(1 << 32);
 
-/// The flags as they are written.
+/// The flags as written.
 #[derive(Debug, Default, clap::Args)]
 pub struct Flags {
-    /// PEM file of keys that verify service-account tokens, private or public; may come several times. Default: the
-    /// serving key.
+    /// PEM file of keys that verify service-account tokens, private or public; repeatable.
+    /// Default: the serving key.
     #[arg(long, value_name = "FILE")]
     pub service_account_key_file: Vec<PathBuf>,
-    /// PEM file of the private key that signs service-account tokens. Default: the first private key of those that verify.
+    /// PEM file of the private key that signs service-account tokens.
+    /// Default: the first private verifying key.
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// Issuer of service-account tokens; of several the first is named by new tokens, all are accepted.
+    /// Issuer of service-account tokens; repeatable: new tokens name the first, all are accepted.
     #[arg(long, value_name = "ISSUER")]
     pub service_account_issuer: Vec<String>,
-    /// Whether tokens are void when their account, pod, Secret or node is deleted. Default: true.
+    /// Whether tokens become invalid when their service account, pod, Secret or node is deleted. Default:
+    /// true.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
     pub service_account_lookup: Option<bool>,
-    /// The longest life of a token, from 1h to 2^32 seconds; a request for more gets this.
+    /// The maximum lifetime of a token, from 1h to 2^32 seconds; longer requests get this lifetime.
     #[arg(long, value_name = "DURATION", value_parser = flags::duration)]
     pub service_account_max_token_expiration: Option<Duration>,
-    /// Whether tokens that clients of old mount (3607 seconds) last a year. Default: true.
+    /// Whether tokens that old clients mount (3607 seconds) last a year. Default: true.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
     pub service_account_extend_token_expiration: Option<bool>,
-    /// Where the discovery document says the keys are. Default: apid's own address.
+    /// JWKS URL in the discovery document. Default: the address of apid.
     #[arg(long, value_name = "URL")]
     pub service_account_jwks_uri: Option<String>,
-    /// Key of the serving certificate: verifies and signs service-account tokens where no other key is named.
+    /// Key of the serving certificate: verifies and signs service-account tokens if no other key is set.
     #[arg(long, value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Where a key for service-account tokens is made, and found again, when no other is named.
+    /// File of the generated key for service-account tokens, if no other key is set.
     #[arg(long, value_name = "FILE")]
     pub generated_key_file: Option<PathBuf>,
 }
 
-/// The files that hold keys.
+/// The key files.
 #[derive(Clone, Debug, Default)]
 pub struct KeyFiles {
-    /// Each with the flag that names it.
+    /// Each with its flag.
     verifying: Vec<(&'static str, PathBuf)>,
     /// `--service-account-signing-key-file`.
     signing: Option<PathBuf>,
 }
 
 impl KeyFiles {
-    /// As the flags name them; makes the key that is to be made.
+    /// Collects the files of the flags; generates the key if necessary.
     fn of(flags: &Flags, mistakes: &mut Vec<String>) -> Self {
         let named = !flags.service_account_key_file.is_empty()
             || flags.service_account_signing_key_file.is_some()
@@ -92,7 +95,7 @@ impl KeyFiles {
     ///
     /// # Errors
     ///
-    /// Every mistake, each with its flag and file.
+    /// All mistakes, each with its flag and file.
     pub fn read(&self) -> Result<Keyring, Vec<String>> {
         let mut mistakes = Vec::new();
         let verifying: Vec<Key> =
@@ -122,14 +125,15 @@ impl KeyFiles {
         Ok(Keyring::new(signing, &public))
     }
 
-    /// The files.
+    /// All key files.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.verifying.iter().map(|(_, path)| path).chain(&self.signing).cloned().collect()
     }
 }
 
-/// The issuer that the flags make, the files of its keys, and those as they were just before they were read. None: they name no key. `audiences` are the API's own; empty
-/// means the first issuer.
+/// The issuer of the flags, its key files, and a snapshot taken before they were read.
+/// The issuer is None if no key is configured. `audiences` are those of the API server; empty means the first
+/// issuer.
 pub(super) fn check(
     flags: &Flags,
     audiences: &[String],
@@ -151,8 +155,9 @@ pub(super) fn check(
     }
     for issuer in &flags.service_account_issuer {
         if issuer.is_empty() || (issuer.contains(':') && !issuer.contains("://")) {
-            mistakes
-                .push(format!("--service-account-issuer: `{issuer}` has a colon and is no URL, or is empty"));
+            mistakes.push(format!(
+                "--service-account-issuer: `{issuer}` is empty, or has a colon and is not a URL"
+            ));
         }
     }
     if let Some(uri) = &flags.service_account_jwks_uri
@@ -173,7 +178,7 @@ pub(super) fn check(
     (Some(Arc::new(Issuer::new(options, ring, names))), files, before_read)
 }
 
-/// The keys of a file; none, and a mistake, when they cannot be read.
+/// Reads the keys of a file; an unreadable file gives no keys and a mistake.
 fn read(flag: &str, path: &Path, mistakes: &mut Vec<String>) -> Vec<Key> {
     let keys = std::fs::read(path).map_err(|error| error.to_string()).and_then(|pem| keys::read(&pem));
     keys.unwrap_or_else(|mistake| {
@@ -182,7 +187,7 @@ fn read(flag: &str, path: &Path, mistakes: &mut Vec<String>) -> Vec<Key> {
     })
 }
 
-/// The issuers: those of the flag, or the API's own Service.
+/// The issuers of the flag, or the URL of the API's own Service.
 pub(super) fn issuers(flags: &Flags, names: &Names) -> Vec<String> {
     if flags.service_account_issuer.is_empty() {
         vec![format!("https://{}.default.svc", names.api_service)]
@@ -225,7 +230,7 @@ mod tests {
         assert_eq!(check(generated()), "signs");
         let first = std::fs::read(&made).unwrap();
         assert_eq!(check(generated()), "signs");
-        assert_eq!(std::fs::read(&made).unwrap(), first, "kept");
+        assert_eq!(std::fs::read(&made).unwrap(), first, "the generated key is kept");
         assert_eq!(check(Flags { tls_private_key_file: Some(private.clone()), ..Flags::default() }), "signs");
         assert_eq!(
             check(Flags { service_account_key_file: vec![private.clone()], ..Flags::default() }),
@@ -251,7 +256,7 @@ mod tests {
                 "--service-account-key-file: ",
             ),
             (
-                // Every file is named at once.
+                // All missing files are reported at once.
                 Flags { service_account_key_file: vec!["/nope".into()], ..Flags::default() },
                 "--service-account-key-file: /nope: ",
             ),

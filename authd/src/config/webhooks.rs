@@ -1,4 +1,4 @@
-//! The flags of webhooks: of the one that reviews tokens, and of the one that authorizes when no file says otherwise.
+//! The flags of the token webhook and of the authorization webhook.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,37 +14,37 @@ use crate::authz::entry::{OnFailure, Webhook};
 use crate::webhook::WHOLE;
 use crate::webhook::{Version, wrong_server};
 
-/// How long an accepted token is kept unless the flag says otherwise.
+/// Default TTL of accepted tokens.
 const TOKEN_TTL: Duration = Duration::from_secs(120);
 
-/// The flags as they are written.
+/// The flags as written.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Flags {
-    /// Client configuration file of a service that reviews bearer tokens.
+    /// Client configuration file of the token review webhook.
     #[arg(long, value_name = "FILE")]
     pub authentication_token_webhook_config_file: Option<PathBuf>,
-    /// How long its acceptances are kept; 0 for not at all. Default: 2m0s.
+    /// TTL of cached acceptances; 0 disables the cache. Default: 2m0s.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub authentication_token_webhook_cache_ttl: Option<Duration>,
-    /// Version of the TokenReview that it is sent, `v1` or `v1beta1`. Default: `v1beta1`.
+    /// Version of the TokenReview, `v1` or `v1beta1`. Default: `v1beta1`.
     #[arg(long, value_name = "VERSION")]
     pub authentication_token_webhook_version: Option<String>,
-    /// Client configuration file of the service that mode Webhook asks.
+    /// Client configuration file of the authorization webhook.
     #[arg(long, value_name = "FILE")]
     pub authorization_webhook_config_file: Option<PathBuf>,
-    /// How long what it allows is kept; 0 for not at all. Default: 5m0s.
+    /// TTL of cached allows; 0 disables the cache. Default: 5m0s.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub authorization_webhook_cache_authorized_ttl: Option<Duration>,
-    /// How long its other answers are kept; 0 for not at all. Default: 30s.
+    /// TTL of other cached responses; 0 disables the cache. Default: 30s.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
-    /// Version of the SubjectAccessReview that it is sent, `v1` or `v1beta1`. Default: `v1beta1`.
+    /// Version of the SubjectAccessReview, `v1` or `v1beta1`. Default: `v1beta1`.
     #[arg(long, value_name = "VERSION")]
     pub authorization_webhook_version: Option<String>,
 }
 
 impl Flags {
-    /// Whether mode Webhook is configured by flags: a file that configures it excludes them.
+    /// Whether flags configure mode Webhook: they exclude a configuration file.
     pub fn any_of_authorization(&self) -> bool {
         self.authorization_webhook_config_file.is_some()
             || self.authorization_webhook_cache_authorized_ttl.is_some()
@@ -52,7 +52,7 @@ impl Flags {
             || self.authorization_webhook_version.is_some()
     }
 
-    /// How tokens are reviewed; None: they are not.
+    /// Settings of the token webhook; None if it is not configured.
     pub fn tokens(&self, api_audiences: &[String], mistakes: &mut Vec<String>) -> Option<Settings> {
         let version = version(
             self.authentication_token_webhook_version.as_deref(),
@@ -67,7 +67,7 @@ impl Flags {
         })
     }
 
-    /// How mode Webhook asks. `used` tells whether it is among the modes of the flag.
+    /// Settings of the authorization webhook. `used`: whether the flag lists mode Webhook.
     pub fn authorization(&self, used: bool, names: &Names, mistakes: &mut Vec<String>) -> Option<Webhook> {
         const FILE: &str = "--authorization-webhook-config-file";
         let version = version(
@@ -78,11 +78,13 @@ impl Flags {
         let file = match (&self.authorization_webhook_config_file, used) {
             (Some(file), true) => file.clone(),
             (Some(_), false) => {
-                mistakes.push(format!("{FILE}: Webhook is not among the modes, which alone reads it"));
+                mistakes.push(format!(
+                    "{FILE}: only used by mode Webhook, which --authorization-mode does not list"
+                ));
                 return None;
             }
             (None, true) => {
-                mistakes.push(format!("{FILE}: mode Webhook needs it"));
+                mistakes.push(format!("{FILE}: required by mode Webhook"));
                 return None;
             }
             (None, false) => return None,
@@ -107,7 +109,7 @@ impl Flags {
 fn version(written: Option<&str>, flag: &str, mistakes: &mut Vec<String>) -> Version {
     let Some(written) = written else { return Version::V1Beta1 };
     Version::parse(written).unwrap_or_else(|| {
-        mistakes.push(format!("{flag}: `{written}` is not known: `v1` or `v1beta1`"));
+        mistakes.push(format!("{flag}: unknown version `{written}`: use `v1` or `v1beta1`"));
         Version::V1Beta1
     })
 }
@@ -178,18 +180,18 @@ mod tests {
         let svc = Names::new(Preset::Svc, "example.test").unwrap();
         let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
         for (words, used, names, want) in [
-            (vec![], true, &svc, "--authorization-webhook-config-file: mode Webhook needs it"),
+            (vec![], true, &svc, "--authorization-webhook-config-file: required by mode Webhook"),
             (
                 vec!["--authorization-webhook-config-file=/f"],
                 false,
                 &svc,
-                "--authorization-webhook-config-file: Webhook is not among the modes",
+                "--authorization-webhook-config-file: only used by mode Webhook",
             ),
             (
                 vec!["--authorization-webhook-version=v2"],
                 false,
                 &svc,
-                "--authorization-webhook-version: `v2` is not known",
+                "--authorization-webhook-version: unknown version `v2`",
             ),
             (vec![plain.as_str()], true, &svc, "server must begin with https://"),
             (vec![query.as_str()], true, &svc, "server must have no parameters"),
@@ -205,7 +207,7 @@ mod tests {
         let _ = flags(&["--authentication-token-webhook-version=v3"]).tokens(&[], &mut mistakes);
         assert_eq!(
             mistakes,
-            ["--authentication-token-webhook-version: `v3` is not known: `v1` or `v1beta1`"]
+            ["--authentication-token-webhook-version: unknown version `v3`: use `v1` or `v1beta1`"]
         );
         assert!(Line::try_parse_from(["x", "--authentication-token-webhook-cache-ttl=soon"]).is_err());
     }

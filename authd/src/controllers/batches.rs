@@ -1,33 +1,35 @@
-//! The batches of one group of controllers: which is open, and when the next may be asked for.
+//! The write batches of one group of controllers: the open batch, and the time of the next.
 //!
 //! # Invariants
 //!
-//! INVARIANT (one at a time): one batch is open at most; the next is computed from a mirror that has seen its writes.
+//! INVARIANT (one at a time): at most one batch is open; the next is computed from a mirror that has seen its
+//! writes.
 
 use std::time::Duration;
 
 use authproto::auth;
 
-/// The first pause after a failure; it doubles up to [`LONGEST_PAUSE`].
+/// The first back-off after a failure; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// See the module. `T` is what a group remembers of its open batch.
+/// The batch state. `T` is the data that a group keeps for its open batch.
 #[derive(Debug)]
 pub(super) struct Batches<T> {
     synced: bool,
     open: Option<(u64, T)>,
-    /// The id of the last one.
+    /// The id of the last batch.
     last: u64,
-    /// Nothing is asked for before this time.
+    /// No batch opens before this time.
     not_before: Duration,
     failures: u32,
-    /// Nothing is computed before the mirror is here: it must see the last batch's writes.
+    /// No batch opens before the mirror reaches this revision: it must have seen the last batch's writes.
     not_below: u64,
 }
 
 impl<T> Batches<T> {
-    /// Before the snapshot. The ids follow `base`: those of two groups on one stream must differ.
+    /// Creates the state before the snapshot.
+    /// Ids follow `base`: two groups on one stream must have different ids.
     pub(super) fn new(base: u64) -> Self {
         Batches {
             synced: false,
@@ -39,27 +41,27 @@ impl<T> Batches<T> {
         }
     }
 
-    /// The snapshot is complete.
+    /// Marks the snapshot as complete.
     pub(super) fn synced(&mut self) {
         self.synced = true;
     }
 
-    /// Whether it is.
+    /// Whether the snapshot is complete.
     pub(super) fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// Whether only time and the mirror's revision stand between now and the next batch.
+    /// Whether the next batch waits only for time or the mirror's revision.
     pub(super) fn is_idle(&self) -> bool {
         self.synced && self.open.is_none()
     }
 
-    /// Whether a batch may be opened now, at this revision of the mirror.
+    /// Whether a batch may open now, at this revision of the mirror.
     pub(super) fn may_open(&self, now: Duration, revision: u64) -> bool {
         self.is_idle() && now >= self.not_before && revision >= self.not_below
     }
 
-    /// The end of the pause after a failure; None when the last batch did not fail.
+    /// The end of the back-off; None if the last batch did not fail.
     pub(super) fn retry_at(&self) -> Option<Duration> {
         (self.failures > 0).then_some(self.not_before)
     }
@@ -77,19 +79,19 @@ impl<T> Batches<T> {
         auth::WriteBatch { id: self.last, controller: controller.to_owned(), system, writes }
     }
 
-    /// Closes the batch of this result. None: it is of no open batch.
+    /// Closes the batch of this result. None: no open batch has this id.
     pub(super) fn close(&mut self, result: &auth::WriteResult) -> Option<T> {
         let (_, note) = self.open.take_if(|(id, _)| *id == result.id)?;
         self.not_below = result.revision;
         Some(note)
     }
 
-    /// What was asked for is done.
+    /// Records a success.
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// It failed: the next waits, longer each time.
+    /// Records a failure and extends the back-off.
     pub(super) fn failed(&mut self, now: Duration) {
         let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
         self.failures += 1;

@@ -1,9 +1,9 @@
-//! What authd wants written, asked for on the mirror's stream and performed by apid.
+//! Controllers: the writes of authd, requested on the mirror stream and performed by apid.
 //!
 //! # Contract
 //!
-//! One file a group of controllers. Each compares what is mirrored with what should be there and answers with a batch of
-//! writes; none does I/O, and none remembers what the mirror could tell.
+//! One file per group of controllers. Each compares mirrored objects with the desired state and returns a
+//! batch of writes. Controllers do no I/O and store nothing that the mirror contains.
 
 mod batches;
 pub mod names;

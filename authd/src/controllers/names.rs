@@ -1,16 +1,16 @@
-//! The names that `--controllers` takes.
+//! The names that `--controllers` accepts.
 //!
 //! # Contract
 //!
-//! Every controller of Kubernetes' controller manager can be named, for command lines that come from there; those that this
-//! program has not got change nothing. What is no controller anywhere is a mistake: a word misspelt would leave on what was
-//! to be off.
+//! All controllers of kube-controller-manager are accepted, for command lines written for it; controllers
+//! that authd does not implement have no effect. Any other name is an error: a misspelt name would leave on a
+//! controller that should be off.
 //!
 //! # Reference
 //!
-//! The controllers of Kubernetes 1.33, each with the short name that it had before 1.28 where there was one.
+//! The controllers of Kubernetes 1.33, each with its short name before 1.28 if it had one.
 
-/// Name, and the name that it had before.
+/// Name, and former name.
 const KNOWN: &[(&str, &str)] = &[
     ("bootstrap-signer-controller", "bootstrapsigner"),
     ("certificatesigningrequest-approving-controller", "csrapproving"),
@@ -63,7 +63,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("volumeattributesclass-protection-controller", ""),
 ];
 
-/// What is wrong with each word that names nothing.
+/// Returns an error for each unknown name.
 pub fn mistakes(words: &[String]) -> Vec<String> {
     let known = |word: &str| {
         let name = word.strip_prefix('-').unwrap_or(word);

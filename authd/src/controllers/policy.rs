@@ -1,14 +1,14 @@
-//! What authd wants written: default policy at the start, and the written rules of aggregated roles ever after.
+//! Controllers of policy: default policy at start, then the written rules of aggregated roles.
 //!
 //! # Contract
 //!
-//! A [`Controllers`] belongs to one feed. It does no I/O: [`Controllers::next`] says what to send now, after anything
-//! happened (the snapshot, a change, a result, the passing of time), and [`Controllers::wake_at`] when to ask again.
+//! A [`Controllers`] belongs to one feed and does no I/O. After each event (snapshot, change, result, timer)
+//! [`Controllers::next`] returns the next batch, and [`Controllers::wake_at`] the time of the next timer.
 //!
 //! # Invariants
 //!
-//! INVARIANT (default policy first): authd is not ready before a batch of default policy came back without an error, or
-//! none was needed. Aggregated roles are written after that, since default policy changes them.
+//! INVARIANT (default policy first): authd is not ready before a batch of default policy succeeded, or none
+//! was needed. Aggregated roles are written later, since default policy changes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use super::batches::Batches;
 use crate::rules::reconcile::{self, Step, Write};
 use crate::rules::{Policy, RoleKind};
 
-/// See the module.
+/// The policy controllers of one feed. See the module.
 #[derive(Debug)]
 pub struct Controllers {
     names: Arc<Names>,
     batches: Batches<Open>,
     bootstrapped: bool,
-    /// ClusterRoles changed since projections were compared.
+    /// ClusterRoles changed since the last comparison of projections.
     roles_changed: bool,
     /// The last failure, for readiness.
     problem: String,
@@ -38,13 +38,13 @@ pub struct Controllers {
 #[derive(Debug)]
 struct Open {
     bootstrap: bool,
-    /// When it succeeds nothing is left to do.
+    /// No writes remain if it succeeds.
     last: bool,
     verbs: Vec<(Verb, String)>,
 }
 
 impl Controllers {
-    /// Before the snapshot.
+    /// Creates the controllers before the snapshot.
     pub fn new(names: Arc<Names>) -> Self {
         Controllers {
             names,
@@ -55,17 +55,17 @@ impl Controllers {
         }
     }
 
-    /// The snapshot is complete.
+    /// Marks the snapshot as complete.
     pub fn synced(&mut self) {
         self.batches.synced();
     }
 
-    /// A ClusterRole changed.
+    /// Records a change of a ClusterRole.
     pub fn cluster_role_changed(&mut self) {
         self.roles_changed = true;
     }
 
-    /// Whether default policy is in place; if not, why.
+    /// Whether default policy is complete; if not, why.
     pub fn ready(&self) -> Result<(), String> {
         match (self.batches.is_synced(), self.bootstrapped, self.problem.as_str()) {
             (false, ..) => Err("the mirror's snapshot is not complete".to_owned()),
@@ -75,18 +75,18 @@ impl Controllers {
         }
     }
 
-    /// The time at which [`Controllers::next`] has something to say that it does not say now; None when only an event
-    /// changes that.
+    /// The time of the next batch that only time delays.
+    /// None if only an event makes [`Controllers::next`] return a batch.
     pub fn wake_at(&self) -> Option<Duration> {
         self.batches.retry_at().filter(|_| self.may_want())
     }
 
-    /// False: [`Controllers::next`] has nothing to say, whatever the time and the policy are.
+    /// Whether [`Controllers::next`] may return a batch; false is independent of time and policy.
     pub fn may_want(&self) -> bool {
         self.batches.is_idle() && (!self.bootstrapped || self.roles_changed)
     }
 
-    /// The batch to ask for now. `now` is the monotonic clock.
+    /// Returns the batch to request now. `now` is the monotonic clock.
     pub fn next(&mut self, now: Duration, revision: u64, policy: &Policy) -> Option<auth::WriteBatch> {
         if !self.batches.may_open(now, revision) {
             return None;
@@ -94,8 +94,8 @@ impl Controllers {
         if !self.bootstrapped {
             let defaults: DefaultPolicy = bootstrap::default_policy(&self.names);
             let mut writes = reconcile::missing(policy, &defaults, &self.names);
-            // The writes of a batch may be performed in any order: what is to be created anew is deleted first, and
-            // the next batch creates it.
+            // The writes of a batch run in any order: objects to recreate are deleted first, and the next
+            // batch creates them.
             let deleted: Vec<Write> =
                 writes.iter().filter(|write| write.step == Step::Delete).cloned().collect();
             writes.retain(|write| {
@@ -130,15 +130,15 @@ impl Controllers {
         Some(self.batch(false, true, writes))
     }
 
-    /// The result of a batch. A result of no open batch is ignored.
+    /// Handles the result of a batch. A result without an open batch is ignored.
     pub fn result(&mut self, now: Duration, result: &auth::WriteResult) {
         let Some(open) = self.batches.close(result) else { return };
         let mut problems = open.verbs.iter().zip(&result.results).filter_map(|((verb, what), answer)| {
             let fine = match (verb, answer.code) {
                 (_, 200..=299) => true,
-                // Somebody else was faster.
+                // Another writer was faster.
                 (Verb::Create, 409) | (Verb::Delete, 404) => true,
-                // An aggregated role that is gone needs no rules; default policy creates it anew.
+                // A deleted aggregated role needs no rules; default policy recreates it.
                 (Verb::Patch, 404) => !open.bootstrap,
                 (Verb::Create | Verb::Update | Verb::Patch | Verb::Delete, _) => false,
             };
@@ -148,7 +148,7 @@ impl Controllers {
         let problem = match (problems.next(), missing) {
             (Some(problem), _) => Some((problem, problems.count())),
             (None, 0) => None,
-            (None, missing) => Some((format!("{missing} writes without a result"), 0)),
+            (None, missing) => Some((format!("{missing} writes have no result"), 0)),
         };
         match problem {
             None => {
@@ -161,7 +161,7 @@ impl Controllers {
                 self.batches.failed(now);
                 self.roles_changed = true;
                 let controller = if open.bootstrap { BOOTSTRAP } else { AGGREGATION };
-                tracing::warn!(controller, problem = self.problem, "writes failed and will be tried again");
+                tracing::warn!(controller, problem = self.problem, "controller writes failed; retrying");
             }
         }
     }
@@ -205,7 +205,7 @@ mod tests {
         Arc::new(Names::new(Preset::Svc, "svc.internal").unwrap())
     }
 
-    /// Does what a batch asks for, as apid would.
+    /// Performs a batch as apid would.
     fn perform(policy: &mut Policy, names: &Names, batch: &auth::WriteBatch) -> auth::WriteResult {
         for write in &batch.writes {
             let body = || Object::from_value(serde_json::from_slice(&write.body).unwrap()).unwrap();
@@ -240,7 +240,7 @@ mod tests {
             batch.writes.len() > 100
                 && batch.writes.iter().all(|w| w.group == "rbac.authorization.svc.internal")
         );
-        assert!(c.next(Duration::ZERO, 1, &policy).is_none(), "one at a time");
+        assert!(c.next(Duration::ZERO, 1, &policy).is_none(), "one open batch at a time");
         let result = perform(&mut policy, &names, &batch);
         assert!(c.ready().is_err());
         c.result(Duration::ZERO, &result);

@@ -1,17 +1,18 @@
-//! What authd wants written about tokens: Secrets that go, Secrets that are filled, and the signatures of `cluster-info`.
+//! Controllers of tokens: delete and fill token Secrets, and sign `cluster-info`.
 //!
 //! # Contract
 //!
-//! A [`TokenControllers`] belongs to one feed and does no I/O, like its sibling for policy. [`TokenControllers::compare`]
-//! says under the mirror's lock what is wanted, [`Wanted::writes`] signs outside of it, [`TokenControllers::ask`] makes
-//! the batch to send, and [`TokenControllers::wake_in`] says when to compare again though nothing happened. It compares
-//! what is mirrored with what should be there, so that it needs no memory of its own and survives every restart:
+//! A [`TokenControllers`] belongs to one feed and does no I/O, like the policy controllers.
+//! [`TokenControllers::compare`] computes the required writes under the mirror's lock, [`Wanted::writes`]
+//! signs outside of the lock, and [`TokenControllers::ask`] builds the batch. [`TokenControllers::wake_in`]
+//! returns when to compare again without an event. The controllers compare mirrored objects with the desired
+//! state, so they need no state of their own and survive restarts:
 //!
-//! - `tokens-controller` (on by default): a service-account token Secret goes with its account, and is filled with a token
-//!   when it has none (requirements A-SA-25); the day of a token's last use is noted in a label;
-//! - `tokencleaner` (on request): an expired bootstrap token goes (A-BOOT-9, A-BOOT-23);
-//! - `bootstrapsigner` (on request): `cluster-info` carries a detached signature for each bootstrap token that may sign
-//!   (A-SIGN).
+//! - `tokens-controller` (on by default): deletes a service-account token Secret with its account, and fills
+//!   one without a token (requirements A-SA-25). It records the day of a token's last use in a label;
+//! - `tokencleaner` (optional): deletes expired bootstrap tokens (A-BOOT-9, A-BOOT-23);
+//! - `bootstrapsigner` (optional): keeps a detached signature in `cluster-info` for each bootstrap token that
+//!   may sign (A-SIGN).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,11 +31,11 @@ use crate::mirror::identities::{Identities, TokenSecret};
 use crate::tokens::bootstrap;
 use crate::tokens::service_account::{Issuer, Named};
 
-/// The ids of these batches begin here; those of policy count up from 1 and stay far below.
+/// The first id of these batches; those of policy count up from 1 and stay far below.
 const FIRST_BATCH: u64 = 1 << 32;
-/// Writes of a batch; the rest comes with the next.
+/// Limit of writes per batch; the rest follows in the next batch.
 const MOST_WRITES: usize = 500;
-/// Tokens signed for a batch, each some milliseconds in which the stream waits.
+/// Limit of tokens signed per batch, at some milliseconds each, during which the stream waits.
 const MOST_TOKENS: usize = 32;
 
 const TOKENS: &str = "tokens-controller";
@@ -44,7 +45,7 @@ const SIGNER: &str = "bootstrap-signer";
 /// The prefix of signatures in `cluster-info`.
 const SIGNATURE: &str = "jws-kubeconfig-";
 
-/// Which of them run.
+/// The enabled controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enabled {
     /// `serviceaccount-token`
@@ -56,7 +57,7 @@ pub struct Enabled {
 }
 
 impl Enabled {
-    /// As `--controllers` says: `*` is what is on by default, a name one more, `-name` one less.
+    /// Parses `--controllers`: `*` enables the defaults, `name` enables one more, `-name` disables one.
     pub fn parse(words: &[String]) -> Self {
         let has = |word: &str| words.iter().any(|given| given.trim() == word);
         let on = |names: &[&str], by_default: bool| {
@@ -71,7 +72,7 @@ impl Enabled {
     }
 }
 
-/// See the module.
+/// The token controllers of one feed. See the module.
 #[derive(Debug)]
 pub struct TokenControllers {
     names: Arc<Names>,
@@ -79,12 +80,12 @@ pub struct TokenControllers {
     enabled: Enabled,
     batches: Batches<()>,
     changed: bool,
-    /// When the next bootstrap token ends.
+    /// The next expiry of a bootstrap token.
     next_end: Option<Timestamp>,
 }
 
 impl TokenControllers {
-    /// Before the snapshot.
+    /// Creates the controllers before the snapshot.
     pub fn new(names: Arc<Names>, issuer: Option<Arc<Issuer>>, enabled: Enabled) -> Self {
         TokenControllers {
             names,
@@ -96,17 +97,17 @@ impl TokenControllers {
         }
     }
 
-    /// The snapshot is complete.
+    /// Marks the snapshot as complete.
     pub fn synced(&mut self) {
         self.batches.synced();
     }
 
-    /// A Secret, an account or `cluster-info` changed, or a token was used.
+    /// Records a change of a Secret, an account or `cluster-info`, or a use of a token.
     pub fn changed(&mut self) {
         self.changed = true;
     }
 
-    /// How long until [`TokenControllers::compare`] has something to say though nothing happens; None: for ever.
+    /// The time until [`TokenControllers::compare`] may return writes without an event; None: never.
     pub fn wake_in(&self, now: Duration, wall: Timestamp) -> Option<Duration> {
         if !self.batches.is_idle() {
             return None;
@@ -120,8 +121,9 @@ impl TokenControllers {
         retry.into_iter().chain(end).min()
     }
 
-    /// What to ask for now. `now` is the monotonic clock; `used` are the token Secrets used since this last had
-    /// something to do, each as `namespace/name`.
+    /// Returns the writes to request now.
+    /// `now` is the monotonic clock. `used` are the token Secrets used since the last returned writes, as
+    /// `namespace/name`.
     pub fn compare(
         &mut self,
         now: Duration,
@@ -130,7 +132,7 @@ impl TokenControllers {
         identities: &Identities,
         used: &mut BTreeSet<String>,
     ) -> Option<Wanted> {
-        // Most uses are not the first of their day: those need no look at all Secrets.
+        // Most uses are not the first of the day; those need no scan of all Secrets.
         let (label, today) = (self.last_used(), day(wall));
         used.retain(|key| {
             let secret = key.split_once('/').and_then(|(namespace, name)| identities.secret(namespace, name));
@@ -151,13 +153,13 @@ impl TokenControllers {
             .fill(&today, identities, &used)
             .or_else(|| self.clean(wall, identities))
             .or_else(|| self.sign(wall, identities))?;
-        // What the others want is computed again after this batch.
+        // The other controllers are computed again after this batch.
         self.changed = true;
         Some(wanted)
     }
 
-    /// The batch of these writes of a controller. None: there are none, since no token could be signed, which is a
-    /// failure.
+    /// Builds the batch of a controller's writes.
+    /// None: there are no writes because no token could be signed, which counts as a failure.
     pub fn ask(
         &mut self,
         now: Duration,
@@ -171,19 +173,19 @@ impl TokenControllers {
         Some(self.batches.open((), controller, false, writes))
     }
 
-    /// The result of a batch. A result of no open batch is ignored.
+    /// Handles the result of a batch. A result without an open batch is ignored.
     pub fn result(&mut self, now: Duration, result: &auth::WriteResult) {
         if self.batches.close(result).is_none() {
             return;
         }
-        // Somebody else was faster, or it is gone: the next comparison knows.
+        // 404 and 409 are no failures: another writer was faster, and the next comparison sees the change.
         let bad = result.results.iter().find(|answer| !matches!(answer.code, 200..=299 | 404 | 409));
         match bad {
             None => self.batches.succeeded(),
             Some(problem) => {
                 self.batches.failed(now);
                 let (code, message) = (problem.code, &problem.message);
-                tracing::warn!(code, message, "a write about tokens failed and will be tried again");
+                tracing::warn!(code, message, "token controller write failed; retrying");
             }
         }
     }
@@ -193,7 +195,7 @@ impl TokenControllers {
         self.names.label_key("legacy-token-last-used")
     }
 
-    /// Secrets of accounts that are gone, Secrets without a token, and tokens that were used today.
+    /// Secrets of deleted accounts, Secrets without a token, and tokens used today.
     fn fill(&self, today: &str, identities: &Identities, used: &BTreeSet<String>) -> Option<Wanted> {
         if !self.enabled.tokens {
             return None;
@@ -305,23 +307,23 @@ impl TokenControllers {
     }
 }
 
-/// What one controller wants written; the tokens among it are not signed yet.
+/// The required writes of one controller, with unsigned tokens.
 #[derive(Debug)]
 pub struct Wanted {
-    /// Its name.
+    /// The name of the controller.
     pub controller: &'static str,
     writes: Vec<auth::ObjectWrite>,
     fills: Vec<Fill>,
 }
 
-/// What a token Secret lacks.
+/// The missing data of a token Secret.
 #[derive(Debug)]
 struct Fill {
     namespace: String,
     name: String,
     metadata: Map<String, Value>,
     data: Map<String, Value>,
-    /// Whose token is to be signed, and by whom.
+    /// The issuer that signs the token, and the service account.
     token: Option<(Arc<Issuer>, Named)>,
 }
 
@@ -330,7 +332,7 @@ impl Wanted {
         (!self.writes.is_empty() || !self.fills.is_empty()).then_some(self)
     }
 
-    /// Signs the tokens, and says all writes. Takes some milliseconds a token.
+    /// Signs the tokens and returns all writes. Takes some milliseconds per token.
     pub fn writes(self) -> Vec<auth::ObjectWrite> {
         self.writes.into_iter().chain(self.fills.into_iter().filter_map(Fill::write)).collect()
     }
@@ -342,7 +344,7 @@ impl Fill {
         if let Some((issuer, account)) = &self.token {
             match issuer.issue_for_secret(namespace, account, name) {
                 Ok(token) => drop(self.data.insert("token".to_owned(), STANDARD.encode(token).into())),
-                Err(why) => tracing::warn!(namespace, name, why, "a token Secret cannot be filled"),
+                Err(why) => tracing::warn!(namespace, name, why, "signing a token for a Secret failed"),
             }
         }
         let parts = [("metadata", self.metadata), ("data", self.data)].into_iter();
@@ -366,12 +368,12 @@ fn write(verb: Verb, resource: &str, namespace: &str, name: &str, body: Value) -
     }
 }
 
-/// As labels have it.
+/// Formats the day for the label.
 fn day(wall: Timestamp) -> String {
     wall.strftime("%Y-%m-%d").to_string()
 }
 
-/// A detached JSON Web Signature (RFC 7515 appendix F) with the whole token as its secret.
+/// A detached JSON Web Signature (RFC 7515 appendix F) with the whole token as the HMAC key.
 fn detached(payload: &str, id: &str, token: &str) -> String {
     let header = URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"HS256","kid":"{id}"}}"#));
     let key = hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes());

@@ -1,4 +1,4 @@
-//! `Authn`: tokens that we issue, and the keys that verify them.
+//! `Authn`: issues service-account tokens, and serves the keys that verify them.
 
 use apimachinery::review::MAX_AUDIENCES;
 use authproto::auth::{self, issue_token_response::Outcome};

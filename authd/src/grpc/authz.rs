@@ -1,4 +1,4 @@
-//! `Authz`: questions about rules rather than about one request.
+//! `Authz`: requests about rules instead of one API request.
 
 use std::future::ready;
 
@@ -18,7 +18,7 @@ impl auth::authz_server::Authz for Service {
     ) -> Result<Response<auth::RulesResponse>, Status> {
         let request = request.into_inner();
         let at_least = floor(request.at_least.as_ref());
-        let user = request.user.ok_or_else(|| status::incomplete("it names no user"))?.into();
+        let user = request.user.ok_or_else(|| status::incomplete("the request has no user"))?.into();
         let parts = &self.0;
         let rules = parts
             .patiently(at_least, || ready(parts.live.now().authz.rules(&user, &request.namespace, at_least)))
@@ -37,7 +37,7 @@ impl auth::authz_server::Authz for Service {
     ) -> Result<Response<auth::CoversResponse>, Status> {
         let request = request.into_inner();
         let at_least = floor(request.at_least.as_ref());
-        let user = request.user.clone().ok_or_else(|| status::incomplete("it names no user"))?.into();
+        let user = request.user.clone().ok_or_else(|| status::incomplete("the request has no user"))?.into();
         let parts = &self.0;
         let group = parts.names.group("rbac.authorization");
         let ask = || async {

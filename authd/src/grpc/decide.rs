@@ -1,21 +1,22 @@
-//! `Decide.Stream`: what happens on every request.
+//! `Decide.Stream`: the authentication and authorization of every API request.
 //!
 //! # Contract
 //!
-//! A question that needs no waiting is answered in the task that read it, before the next is read: no queue, no wake-up.
-//! What must wait for the mirror or for another service is set aside and answered when it is done; answers carry the
-//! question's id. Tokens are verified in that task too when the stream has nothing else to do, else in one of their own:
-//! checking a signature takes a fraction of a millisecond, and no more than that one is ever waited for. Chains of
-//! certificates are always verified in a task of their own.
+//! The task that reads a request answers it before the next read if no wait is needed: no queue, no wake-up.
+//! A request that must wait for the mirror or a remote service is set aside; responses carry the request's
+//! id. Tokens are verified in the same task if the stream has no other work, else in a task of their own. A
+//! signature check takes a fraction of a millisecond, so the stream waits for one at most. Certificate chains
+//! are always verified in a task of their own.
 //!
-//! Whoever is identified may be authorized in the same answer, by the same configuration: a decision that is there at
-//! once. One that would have to wait is left out, and asked for by itself.
+//! The response to an authentication may contain a decision under the same configuration, if the decision
+//! needs no wait. Otherwise the decision is left out, and apid requests it separately.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): at most [`MOST_WAITING`] questions of a stream wait for the mirror, and [`MOST_LOGINS`]
-//! credentials are verified at a time; more fail at once.
-//! INVARIANT (every question is answered): a question ends in exactly one answer, an unreadable one in a failure.
+//! INVARIANT (limits): at most [`MOST_WAITING`] requests of a stream wait for the mirror, and at most
+//! [`MOST_LOGINS`] credentials are verified at a time. Further requests fail at once.
+//! INVARIANT (every request has a response): each request gets exactly one response; an unreadable one gets a
+//! failure.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -41,9 +42,9 @@ use crate::live::InForce;
 use crate::meters::Meters;
 use crate::mirror::NotYet;
 
-/// Questions of one stream that may wait at a time.
+/// Limit of waiting requests per stream.
 const MOST_WAITING: usize = 10_000;
-/// Credentials that are verified at a time, on all streams.
+/// Limit of credentials under verification, over all streams.
 pub(super) const MOST_LOGINS: usize = 2048;
 
 pub(super) struct Service(pub(super) Parts);
@@ -69,12 +70,12 @@ impl auth::decide_server::Decide for Service {
 
 type Later = Pin<Box<dyn Future<Output = auth::DecideResponse> + Send>>;
 
-/// Questions in, answers out.
+/// The response stream: reads requests and yields responses.
 pub(super) struct Answers {
     parts: Parts,
     questions: Streaming<auth::DecideRequest>,
     ended: bool,
-    /// Credentials that were read last: whether another question is there decides where they are verified.
+    /// The last credentials read. Whether another request is ready decides in which task they are verified.
     login: Option<Login>,
     waiting: FuturesUnordered<Later>,
 }
@@ -101,7 +102,7 @@ impl Stream for Answers {
                     }
                 }
                 if question.is_pending() {
-                    // Polled at once, in the next round: nothing else would wake it.
+                    // The next iteration polls the future at once; otherwise no waker is registered.
                     continue;
                 }
             }
@@ -109,7 +110,7 @@ impl Stream for Answers {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(Ok(question))) => match answer(&self.parts, question, self.waiting.len()) {
                     Reply::Now(answer) => return Poll::Ready(Some(Ok(answer))),
-                    // The same.
+                    // As above: the next iteration polls the future.
                     Reply::Later(later) => self.waiting.push(later),
                     Reply::Verify(login) => self.login = Some(login),
                 },
@@ -129,10 +130,10 @@ enum Reply {
     Verify(Login),
 }
 
-/// Credentials that are to be verified. Holds one of the permits.
+/// Credentials to verify. Holds one verification permit.
 struct Login {
     verifying: Later,
-    /// The answer when that fails.
+    /// The response if the verification panics.
     failed: Box<dyn FnOnce() -> auth::DecideResponse + Send>,
 }
 
@@ -146,7 +147,7 @@ impl Login {
     ) -> Self {
         let live = Arc::clone(&parts.live);
         let failed = move || {
-            told(id, &live.now(), Answer::Failure(status::malformed("its credentials could not be verified")))
+            told(id, &live.now(), Answer::Failure(status::malformed("credential verification panicked")))
         };
         let parts = parts.clone();
         let verifying = Box::pin(async move {
@@ -156,17 +157,17 @@ impl Login {
         Login { verifying, failed: Box::new(failed) }
     }
 
-    /// In this task: the answer, or what it waits for, elsewhere.
+    /// Verifies in this task: returns the response, or a future if the verification must wait.
     fn here(mut self) -> Result<auth::DecideResponse, Later> {
         match AssertUnwindSafe(&mut self.verifying).catch_unwind().now_or_never() {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(_panic)) => Ok((self.failed)()),
-            // It begins to wait anew, with a waker.
+            // The spawned task registers its own waker.
             None => Err(self.elsewhere()),
         }
     }
 
-    /// In a task of its own.
+    /// Verifies in a task of its own.
     fn elsewhere(self) -> Later {
         let verified = tokio::spawn(self.verifying);
         Box::pin(async move { verified.await.unwrap_or_else(|_| (self.failed)()) })
@@ -178,7 +179,7 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
     let live = Arc::clone(&parts.live);
     let failed = move |failure| told(id, &live.now(), Answer::Failure(failure));
     match ask {
-        None => Reply::Now(failed(status::malformed("it asks nothing"))),
+        None => Reply::Now(failed(status::malformed("the request has no question"))),
         Some(Ask::Authenticate(ask)) => {
             if ask.certificate_chain.is_empty()
                 && ask.bearer_token.is_empty()
@@ -193,7 +194,7 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
             let Ok(permit) = Arc::clone(&parts.logins).try_acquire_owned() else {
                 return Reply::Now(failed(status::too_many_logins()));
             };
-            // Leading a chain to an authority takes as long as whoever sends it wants, within bounds.
+            // The cost of verifying a chain depends on the sender, within limits.
             let brief = ask.certificate_chain.is_empty();
             let login = Login::new(parts, permit, ask, id, request_id);
             if brief { Reply::Verify(login) } else { Reply::Later(login.elsewhere()) }
@@ -219,17 +220,17 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
     }
 }
 
-/// A time to live on the wire, where zero stands for none and everything else is one more.
+/// A TTL on the wire: zero means none, and every other value is one more than the TTL.
 fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
-/// An answer with the epoch it was made under.
+/// A response with the epoch of its configuration.
 fn told(id: u64, in_force: &InForce, answer: Answer) -> auth::DecideResponse {
     auth::DecideResponse { id, epoch: Some(in_force.epoch.clone()), answer: Some(answer) }
 }
 
-/// Answers at once what nothing must be waited for, else when the mirror and the modes are there, or fails.
+/// Responds at once if no wait is needed, else when the mirror and the authorizers are ready, or fails.
 fn decided(
     parts: &Parts,
     waiting: usize,
@@ -250,7 +251,7 @@ fn decided(
             Ok((in_force, answers)) => told(id, &in_force, answer(answers)),
             Err(error) => {
                 parts.meters.not_decided();
-                tracing::warn!(request_id, %error, "a request was not authorized in time");
+                tracing::warn!(request_id, %error, "authorization timed out waiting for the mirror");
                 told(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
             }
         }
@@ -260,12 +261,12 @@ fn decided(
         None if waiting >= MOST_WAITING => {
             Reply::Now(told(id, &parts.live.now(), Answer::Failure(status::too_many_waiting())))
         }
-        // Waiting begins anew with a waker: what it waits for is asked again when it is polled.
+        // The first poll has registered no waker; the stream polls the future again.
         None => Reply::Later(deciding),
     }
 }
 
-/// One question of authorization.
+/// One authorization request.
 struct Asked {
     user: UserInfo,
     attributes: Attributes,
@@ -276,8 +277,8 @@ struct Asked {
 impl Asked {
     fn of(ask: auth::AuthorizeRequest) -> Result<Self, &'static str> {
         let at_least = floor(ask.at_least.as_ref());
-        let user = ask.user.ok_or("it names no user")?.into();
-        let attributes = ask.attributes.ok_or("it has no attributes")?.into();
+        let user = ask.user.ok_or("the request has no user")?.into();
+        let attributes = ask.attributes.ok_or("the request has no attributes")?.into();
         Ok(Asked { user, attributes, at_least, explain: ask.explain })
     }
 }
@@ -287,7 +288,7 @@ async fn authorize(
     meters: &Meters,
     asked: &[Asked],
 ) -> Result<Vec<auth::AuthorizeResponse>, NotYet> {
-    // At once: one that waits for another service keeps no other waiting.
+    // Concurrently: a request that waits for a remote service does not delay the others.
     try_join_all(asked.iter().map(async |Asked { user, attributes, at_least, explain }| {
         let question = Question { user, attributes, at_least: *at_least, explain: *explain };
         let answer = in_force.authz.authorize(question).await?;
@@ -311,7 +312,7 @@ async fn authorize(
     .await
 }
 
-/// Shows the credentials to the methods, and waits for the mirror when one of them rests on it.
+/// Runs the authenticators, and waits for the mirror if an authenticator needs it.
 async fn authenticate(
     parts: &Parts,
     ask: auth::AuthenticateRequest,
@@ -335,11 +336,7 @@ async fn authenticate(
     match parts.patiently(at_least, identify).await {
         Ok((in_force, Err(Unknown::Undecided(methods)))) => {
             let why = listed(&methods);
-            tracing::info!(
-                request_id,
-                why,
-                "a request was not authenticated: it cannot be said now who makes it"
-            );
+            tracing::info!(request_id, why, "authentication undecided; responding 503");
             told(id, &in_force, Answer::Failure(status::unidentified(why)))
         }
         Ok((in_force, Err(Unknown::Refused(refused)))) => {
@@ -351,7 +348,7 @@ async fn authenticate(
             told(id, &in_force, Answer::Authenticate(identified))
         }
         Err(error) => {
-            tracing::warn!(request_id, %error, "a request was not authenticated in time");
+            tracing::warn!(request_id, %error, "authentication timed out waiting for the mirror");
             told(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
         }
     }
@@ -373,7 +370,7 @@ fn identified(
             Outcome::Identity(auth::Identity {
                 user: Some((&accepted.user).into()),
                 audiences: accepted.audiences,
-                // Zero stands for none, and no clock shows a time before 1970.
+                // Zero means none, and no clock returns a time before 1970.
                 not_before_ms: accepted.not_before.map_or(0, |at| at.as_millisecond().max(0)),
                 expires_at_ms: accepted.expires_at.map_or(0, |at| at.as_millisecond()),
                 rests_on: accepted.rests_on,
@@ -383,12 +380,12 @@ fn identified(
         Err(refused) => {
             parts.meters.authenticated(None);
             for (method, check) in &refused.checks {
-                tracing::info!(request_id, method, check, "login failed");
+                tracing::info!(request_id, method, check, "credential rejected");
             }
             Outcome::Rejected(auth::Rejected { detail: refused.to_string() })
         }
     };
-    // Every answer may rest on stored objects: an account that comes makes a good token of a bad one.
+    // Every result may depend on stored objects: a new service account makes a rejected token valid.
     let depends_on = auth::Dependencies { identity: true, ..auth::Dependencies::default() };
     auth::AuthenticateResponse {
         outcome: Some(outcome),
@@ -398,7 +395,7 @@ fn identified(
     }
 }
 
-/// Adds what the user who was identified may do, when that was asked and can be said at once.
+/// Adds the decision for the identified user, if apid requested it and the decision needs no wait.
 fn authorize_next(
     parts: &Parts,
     in_force: &InForce,
@@ -406,13 +403,13 @@ fn authorize_next(
     identified: &mut auth::AuthenticateResponse,
 ) {
     let (Some(next), Some(Outcome::Identity(identity))) = (next, &identified.outcome) else { return };
-    // Another service has its own time to answer in, and is asked once.
+    // A remote service has a timeout of its own, and is called once.
     if in_force.authz.asks_others() {
         return;
     }
     let auth::AuthorizeNext { attributes, at_least } = next;
     let user = identity.user.clone();
-    // What is wrong with the question is said when it is asked by itself.
+    // A malformed authorization request gets its error in the separate request.
     let Ok(asked) = Asked::of(auth::AuthorizeRequest { user, attributes, at_least, explain: false }) else {
         return;
     };

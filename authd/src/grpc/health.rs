@@ -1,4 +1,4 @@
-//! `grpc.health.v1`: whether the process runs, and whether it can decide.
+//! `grpc.health.v1`: liveness of the process, and whether it can decide requests.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tonic::{Request, Response, Status};
 use super::status;
 use crate::mirror::{Mirror, Progress};
 
-/// The service whose state is that of the mirror: without it nothing is decided.
+/// The service whose health is that of the mirror: without a mirror there are no decisions.
 const DECIDE: &str = "auth.v1.Decide";
 
-/// Answers from the mirror's state.
+/// Responds with the state of the mirror.
 pub(super) struct Service(pub(super) Arc<Mirror>);
 
 fn answer(serving: ServingStatus) -> HealthCheckResponse {

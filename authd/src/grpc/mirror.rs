@@ -1,10 +1,10 @@
-//! `Mirror.Sync`: feeds the mirror, and asks for what authd wants written.
+//! `Mirror.Sync`: feeds the policy mirror, and requests the writes of authd.
 //!
 //! # Contract
 //!
-//! The first message must be a hello with our names, or the stream is refused. authd sends its epoch and its readiness
-//! at once, its readiness whenever that changes, and write batches from the controllers. After each reload of a
-//! configuration file it sends the counters of reloads.
+//! The first message must be a hello with the same names preset, or authd rejects the stream. authd sends its
+//! epoch and readiness at once, its readiness after each change, and write batches of the controllers. After
+//! each reload of a configuration file authd sends the reload counters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::controllers::policy::Controllers;
 use crate::controllers::tokens::TokenControllers;
 use crate::mirror::{Applied, Contents, Feed, FeedError};
 
-/// Demands that may wait for apid to read them.
+/// Limit of messages that wait for apid to read them.
 const MOST_DEMANDS: usize = 16;
 
 pub(super) struct Service(pub(super) Parts);
@@ -36,18 +36,18 @@ impl auth::mirror_server::Mirror for Service {
         let mut updates = request.into_inner();
         let hello = match updates.message().await?.and_then(|first| first.update) {
             Some(Update::Hello(hello)) => hello,
-            Some(_) | None => return Err(status::incomplete("a mirror stream begins with a hello")),
+            Some(_) | None => return Err(status::incomplete("the first message must be a hello")),
         };
         let names = &self.0.names;
         let ours = (names.preset().to_string(), names.api_domain().to_owned());
-        // Under `kubernetes` the domain says nothing.
+        // The `kubernetes` preset ignores the domain.
         let same = ours.0 == hello.preset && (ours.0 == "kubernetes" || ours.1 == hello.api_domain);
         if !same {
             let (ours, theirs) = (ours.0 + " " + &ours.1, hello.preset + " " + &hello.api_domain);
-            tracing::error!(ours, theirs, "apid speaks other names: its mirror is refused");
+            tracing::error!(ours, theirs, "apid uses another names preset; rejecting its mirror stream");
             return Err(status::other_names(&ours, &theirs));
         }
-        tracing::info!(apid = hello.instance, "mirror begins");
+        tracing::info!(apid = hello.instance, "mirror stream opened");
         let (demands, stream) = mpsc::channel(MOST_DEMANDS);
         let session = Session {
             feed: self.0.mirror.begin(),
@@ -72,7 +72,7 @@ impl auth::mirror_server::Mirror for Service {
                     reason
                 }
             };
-            tracing::info!(apid = hello.instance, reason, "mirror ends");
+            tracing::info!(apid = hello.instance, reason, "mirror stream closed");
         });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
@@ -82,20 +82,20 @@ struct Session {
     feed: Feed,
     controllers: Controllers,
     tokens: TokenControllers,
-    /// Token Secrets used, and not noted yet.
+    /// Token Secrets with an unrecorded use.
     used: BTreeSet<String>,
     parts: Parts,
     demands: mpsc::Sender<Result<auth::MirrorDemand, Status>>,
-    /// The readiness that apid knows.
+    /// The readiness last sent to apid.
     said: Option<auth::ReadyState>,
-    /// The counters of reloads that apid knows.
+    /// The reload counters last sent to apid.
     told_metrics: Option<String>,
 }
 
 enum End {
-    /// apid left.
+    /// apid ended the stream.
     Apid(String),
-    /// The feed cannot go on, and apid is told.
+    /// The feed cannot continue; authd sends apid the error.
     Feed(FeedError, mpsc::Sender<Result<auth::MirrorDemand, Status>>),
 }
 
@@ -107,9 +107,9 @@ impl Session {
         }
     }
 
-    /// Until apid leaves (its reason) or the feed cannot go on.
+    /// Runs until apid ends the stream (returns the reason) or the feed cannot continue.
     async fn talk(&mut self, updates: &mut Streaming<auth::MirrorUpdate>) -> Result<String, FeedError> {
-        let gone = || Ok("apid reads no more".to_owned());
+        let gone = || Ok("apid no longer reads".to_owned());
         let mut news = self.parts.live.news();
         news.mark_changed();
         loop {
@@ -125,7 +125,7 @@ impl Session {
             }
             let now = self.parts.clock.monotonic();
             let pause = self.controllers.wake_at().map_or(Duration::MAX, |at| at.saturating_sub(now));
-            // They are asked only then.
+            // Token controllers run only while default policy is complete.
             let tokens =
                 self.controllers.ready().is_ok().then(|| self.tokens.wake_in(now, self.parts.clock.now()));
             let pause = tokens.flatten().map_or(pause, |other| other.min(pause));
@@ -133,7 +133,7 @@ impl Session {
             let update = tokio::select! {
                 update = updates.message() => match update {
                     Ok(Some(update)) => update.update,
-                    Ok(None) => return Ok("apid closed it".to_owned()),
+                    Ok(None) => return Ok("apid closed the stream".to_owned()),
                     Err(status) => return Ok(status.message().to_owned()),
                 },
                 () = tokio::time::sleep(pause) => None,
@@ -151,7 +151,7 @@ impl Session {
                     self.tokens.result(self.parts.clock.monotonic(), &result);
                     Applied::default()
                 }
-                // A second hello says nothing new; an empty update nothing at all.
+                // A second hello and an empty update change nothing.
                 Some(Update::Hello(_)) | None => Applied::default(),
             };
             if applied.synced {
@@ -174,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Asks for what the controllers want written now. False: apid reads no more.
+    /// Requests the writes of the controllers. False: apid no longer reads.
     async fn ask(&mut self) -> Result<bool, FeedError> {
         let (now, wall) = (self.parts.clock.monotonic(), self.parts.clock.now());
         let revision = self.parts.mirror.progress().revision;
@@ -185,7 +185,7 @@ impl Session {
                 |contents: &Contents| tokens.compare(now, wall, revision, &contents.identities, used);
             if let Some(wanted) = self.feed.read(compare)? {
                 let controller = wanted.controller;
-                // What could not be made is none, and tried again.
+                // A failed signing yields no writes, and the controller retries.
                 let writes = tokio::task::spawn_blocking(|| wanted.writes()).await.unwrap_or_default();
                 batches.extend(self.tokens.ask(now, controller, writes));
             }
@@ -195,7 +195,7 @@ impl Session {
             batches.extend(self.feed.read(|contents| controllers.next(now, revision, &contents.policy))?);
         }
         for batch in batches {
-            tracing::info!(controller = batch.controller, writes = batch.writes.len(), "writes asked for");
+            tracing::info!(controller = batch.controller, writes = batch.writes.len(), "writes requested");
             if !self.send(Demand::Write(batch)).await {
                 return Ok(false);
             }

@@ -1,9 +1,9 @@
-//! The wire: the services of `authproto` over the parts that answer.
+//! The gRPC services of `authproto`.
 //!
 //! # Invariants
 //!
-//! INVARIANT (thin): a service takes a message apart, asks one part, and puts the answer together. Every failure that
-//! leaves the process is made in `status`.
+//! INVARIANT (thin): a service decodes a message, calls one component, and encodes the response. `status`
+//! creates every error that leaves the process.
 
 mod authn;
 mod authz;
@@ -37,34 +37,34 @@ use crate::meters::Meters;
 use crate::mirror::NotYet;
 use crate::tokens::service_account::Issuer;
 
-/// How long a question waits for the mirror.
+/// How long a request waits for the mirror.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of a message: an object as large as one may be, with room for its other encoding.
+/// Limit in bytes of a message: the largest object, with room for its encoding.
 const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
-/// Bytes of a message that names no object: requests for tokens and keys, health checks.
+/// Limit in bytes of a message without an object: requests for tokens and keys, health checks.
 const LARGEST_PLAIN_MESSAGE: usize = 1024 * 1024;
 
-/// Everything that answers, shared by all services.
+/// The components behind all services.
 #[derive(Clone)]
 pub struct Parts {
     /// The names preset.
     pub names: Arc<Names>,
-    /// Who, and may they.
+    /// The active authenticators and authorizers.
     pub live: Arc<Live>,
-    /// Issues service-account tokens. None: there are no keys.
+    /// Issues service-account tokens. None: no keys are configured.
     pub issuer: Option<Arc<Issuer>>,
-    /// Which controllers of tokens run.
+    /// The enabled token controllers.
     pub token_controllers: TokenControllersEnabled,
-    /// One permit for each credential under verification: [`Parts::permits`] makes them.
+    /// One permit for each credential under verification; see [`Parts::permits`].
     pub logins: Arc<Semaphore>,
-    /// What is counted.
+    /// Metrics.
     pub meters: Arc<Meters>,
-    /// On what policy.
+    /// The policy mirror.
     pub mirror: Arc<crate::mirror::Mirror>,
-    /// Time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
+    /// The random source.
     pub chance: Arc<dyn Chance>,
 }
 
@@ -100,8 +100,8 @@ pub fn services(parts: &Parts) -> Routes {
     routes.routes()
 }
 
-/// The least revision of the mirror at which a question may be decided: the greatest of the vector, since one stream
-/// carries all components in one order.
+/// The minimum mirror revision for a request.
+/// It is the greatest of the vector, since one stream carries all components in one order.
 fn floor(revisions: Option<&auth::Revisions>) -> u64 {
     let Some(revisions) = revisions else { return 0 };
     let named = revisions.rbac_namespace.values().chain(revisions.graph_node.values()).copied();
@@ -109,12 +109,12 @@ fn floor(revisions: Option<&auth::Revisions>) -> u64 {
 }
 
 impl Parts {
-    /// The permits for credentials.
+    /// Creates the verification permits.
     pub fn permits() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(decide::MOST_LOGINS))
     }
 
-    /// Asks until the mirror is there, at most for [`PATIENCE`].
+    /// Retries until the mirror is ready, at most for [`PATIENCE`].
     async fn patiently<T, Asked: Future<Output = Result<T, NotYet>>>(
         &self,
         at_least: u64,

@@ -1,4 +1,4 @@
-//! `Review`: the review resources.
+//! `Review`: the review resources of the API.
 
 use authproto::auth::{self, review_response::Outcome};
 use tonic::{Request, Response, Status};
@@ -16,7 +16,7 @@ impl auth::review_server::Review for Service {
     ) -> Result<Response<auth::ReviewResponse>, Status> {
         let request = request.into_inner();
         let at_least = floor(request.at_least.as_ref());
-        let user = request.user.ok_or_else(|| status::incomplete("it names no user"))?.into();
+        let user = request.user.ok_or_else(|| status::incomplete("the request has no user"))?.into();
         let parts = &self.0;
         let review = Review {
             resource: &request.resource,

@@ -1,15 +1,15 @@
-//! The connections that apid dials.
+//! The connections from apid.
 //!
 //! # Contract
 //!
-//! [`serve`] accepts until it is dropped; connections go on until their peer or the process ends. They speak HTTP/2 from
-//! the first byte.
+//! [`serve`] accepts connections until it is dropped; connections last until the peer or the process ends.
+//! They use HTTP/2 with prior knowledge.
 //!
 //! # Concurrency
 //!
-//! A connection with the stream of decisions is one task: reading a question, deciding it and writing the answer take one
-//! turn of one thread (see [`serving::together`]). Every other call is a task of its own, so that a large review or a
-//! signature keeps no decision waiting.
+//! One task serves a connection with the decision stream: the task reads a request, decides, and writes the
+//! response without a switch of thread (see [`serving::together`]). Every other call is a task of its own, so
+//! that a large review or a signature does not delay decisions.
 
 use std::convert::Infallible;
 
@@ -24,21 +24,21 @@ use tokio::task::JoinSet;
 use tonic::service::Routes;
 use tower_service::Service;
 
-/// The call whose questions are answered in the connection's own task.
+/// The call that the task of the connection serves itself.
 const DECISIONS: &str = "/auth.v1.Decide/Stream";
-/// Flow-control window, so that a burst of questions does not wait for the other side.
+/// HTTP/2 flow-control window, so that a burst of requests does not wait for the peer.
 const WINDOW: u32 = 4 * 1024 * 1024;
-/// After an accept that failed: it does so at once as long as the process has no descriptors left.
+/// Pause after a failed accept, which fails at once while the process has no file descriptors left.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Serves every connection of a socket.
+/// Serves all connections of a socket.
 pub async fn serve(listener: UnixListener, routes: Routes) -> Infallible {
     let routes = routes.prepare();
     loop {
         match listener.accept().await.and_then(|(stream, _)| LocalStream::of(stream)) {
             Ok(stream) => drop(tokio::spawn(connection(stream, routes.clone()))),
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "accept failed; retrying");
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -51,12 +51,12 @@ async fn connection(stream: LocalStream, routes: Routes) {
         http2::Builder::new(spawner)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
-            // Its own process asks: what may wait for a slow service is bounded where it waits.
+            // The peer is apid; each slow service limits its own waiters.
             .max_concurrent_streams(None)
             .serve_connection(TokioIo::new(stream), service)
     });
     if let Err(error) = served.await {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "connection failed");
     }
 }
 
@@ -69,13 +69,13 @@ async fn call(
     if decisions {
         return answering.await;
     }
-    // Ends with this future: when the caller goes away.
+    // Dropping this future, as when apid cancels the call, aborts the task.
     let mut task = JoinSet::new();
     task.spawn(answering);
     match task.join_next().await {
         Some(Ok(answer)) => answer,
         Some(Err(_)) | None => {
-            Ok(tonic::Status::internal("the call failed; authd's log says why").into_http())
+            Ok(tonic::Status::internal("internal error; see the log of authd").into_http())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Every failure that leaves the process: for clients of the API as a `Failure`, for apid as a gRPC status.
+//! Errors that leave the process: a `Failure` for API clients, a gRPC status for apid.
 
 use apimachinery::status::Reason;
 use authproto::auth::Failure;
@@ -8,7 +8,7 @@ use crate::authz::escalation::CheckError;
 use crate::mirror::{FeedError, NotYet};
 use crate::review::ReviewError;
 
-/// The policy is not here in time: the client may try again.
+/// The policy is not up to date in time; the client may retry.
 pub(super) fn not_yet(error: NotYet) -> Failure {
     failure(
         Reason::ServiceUnavailable,
@@ -17,22 +17,22 @@ pub(super) fn not_yet(error: NotYet) -> Failure {
     )
 }
 
-/// A question that apid should not have asked. The client is not told what.
+/// A malformed request of apid. The client does not see the details.
 pub(super) fn malformed(what: &str) -> Failure {
     failure(
         Reason::InternalError,
         "the request could not be authorized",
-        format!("malformed question: {what}"),
+        format!("malformed request: {what}"),
     )
 }
 
-/// More questions wait than the process wants to hold.
+/// The limit of waiting requests is reached.
 pub(super) fn too_many_waiting() -> Failure {
     let message = "too many requests wait for authorization policy, try again";
     failure(Reason::ServiceUnavailable, message, "the limit of waiting questions is reached".to_owned())
 }
 
-/// More credentials are being verified than the process wants to hold.
+/// The limit of credentials under verification is reached.
 pub(super) fn too_many_logins() -> Failure {
     let message = "too many credentials are being verified, try again";
     failure(
@@ -42,12 +42,12 @@ pub(super) fn too_many_logins() -> Failure {
     )
 }
 
-/// Methods that could not say now whose the credentials are: the client may try again.
+/// Authenticators could not decide; the client may retry.
 pub(super) fn unidentified(detail: String) -> Failure {
     failure(Reason::ServiceUnavailable, "the credentials cannot be verified now, try again", detail)
 }
 
-/// A token that cannot be issued. Keys are the administrator's concern: the log says more.
+/// A token cannot be issued. The keys are the administrator's concern: details go to the log.
 pub(super) fn not_issued(detail: String) -> Failure {
     failure(Reason::InternalError, "service-account tokens cannot be issued", detail)
 }
@@ -61,7 +61,7 @@ fn failure(reason: Reason, message: &str, detail: String) -> Failure {
     }
 }
 
-/// An escalation check that cannot be made.
+/// An escalation check cannot be made.
 pub(super) fn check(error: CheckError) -> Status {
     match error {
         CheckError::NotYet(error) => Status::unavailable(error.to_string()),
@@ -69,22 +69,22 @@ pub(super) fn check(error: CheckError) -> Status {
     }
 }
 
-/// A review that cannot be answered.
+/// A review cannot be answered.
 pub(super) fn review(error: ReviewError) -> Status {
     match error {
         ReviewError::NotYet(error) => Status::unavailable(error.to_string()),
         ReviewError::UnknownResource(resource) => {
-            Status::unimplemented(format!("reviews of `{resource}` are not built yet"))
+            Status::unimplemented(format!("reviews of `{resource}` are not implemented"))
         }
     }
 }
 
-/// A unary question without what it needs.
+/// A unary request without a required field.
 pub(super) fn incomplete(what: &str) -> Status {
     Status::invalid_argument(what.to_owned())
 }
 
-/// The mirror is not there for a unary question.
+/// The mirror is not ready for a unary request.
 pub(super) fn unavailable(error: NotYet) -> Status {
     Status::unavailable(error.to_string())
 }
@@ -97,14 +97,14 @@ pub(super) fn feed(error: FeedError) -> Status {
     }
 }
 
-/// A feed that must not begin: the two processes speak different names.
+/// A rejected feed: the two processes use different names presets.
 pub(super) fn other_names(ours: &str, theirs: &str) -> Status {
     Status::failed_precondition(format!(
-        "apid speaks the names `{theirs}`, authd `{ours}`: start both with the same"
+        "apid has --names `{theirs}`, authd `{ours}`: start both with the same"
     ))
 }
 
-/// A health check of a service that is not here.
+/// A health check of an unknown service.
 pub(super) fn unknown_service(name: &str) -> Status {
-    Status::not_found(format!("no service `{name}`: ask for `` or `auth.v1.Decide`"))
+    Status::not_found(format!("unknown service `{name}`: use `` or `auth.v1.Decide`"))
 }

@@ -1,9 +1,9 @@
-//! The feed's messages as changes of the policy.
+//! Decodes messages of the feed into changes of the mirror.
 //!
 //! # Invariants
 //!
-//! INVARIANT (grant nothing by mistake): a subject or selector of an unknown kind grants nothing; a message without a
-//! kind ends the feed, since what it meant to revoke would stay.
+//! INVARIANT (grant nothing by mistake): a subject or selector of an unknown kind grants nothing. A message
+//! without a kind ends the feed, since the right that it meant to revoke would stay.
 
 use apimachinery::attributes::{Operator, Requirement};
 use apimachinery::names::Names;
@@ -13,7 +13,7 @@ use super::{Contents, graph, identities};
 use crate::rules::aggregation::Selector;
 use crate::rules::{BindingSpec, Meta, PolicyRule, RoleKind, RoleSpec, Subject, SubjectKind};
 
-/// What a message lacks.
+/// A malformed message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(&'static str);
@@ -26,9 +26,9 @@ pub(super) enum Change {
     PutBinding(String, String, BindingSpec),
     DeleteBinding(String, String),
     Identity(identities::Change),
-    /// Of a pod both.
+    /// A change of the graph; of a pod also the change of identities.
     Graph(graph::Change, Option<identities::Change>),
-    /// The object is of no concern.
+    /// An object without relevance.
     Nothing,
 }
 
@@ -40,7 +40,7 @@ impl Change {
         )
     }
 
-    /// Whether controllers of tokens may have something to say about it.
+    /// Whether token controllers may need to react.
     pub(super) fn is_identity(&self) -> bool {
         use identities::Change as Of;
         matches!(self, Change::Identity(Of::Account(..) | Of::Secret(..) | Of::ConfigMap(..)))
@@ -65,7 +65,7 @@ impl Change {
     }
 }
 
-/// A put. A binding to a role of unknown kind grants nothing, which is as if it were not there.
+/// Decodes a put. A binding to a role of unknown kind grants nothing and is treated as deleted.
 pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<Change, Malformed> {
     use mirror_object::Kind;
     let mut object = object.ok_or(Malformed("a put without an object"))?;
@@ -101,13 +101,13 @@ pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<C
     Ok(change)
 }
 
-/// Whether the object is a ConfigMap that decides nothing: all but `cluster-info` do.
+/// Whether the object is a ConfigMap other than `cluster-info`, which is ignored.
 fn is_other_config_map(object: &auth::MirrorObject, names: &Names) -> bool {
     matches!(object.kind, Some(mirror_object::Kind::ConfigMap(_)))
         && !(object.namespace == names.public_namespace && object.name == "cluster-info")
 }
 
-/// A deletion.
+/// Decodes a deletion.
 pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, Malformed> {
     use mirror_key::Kind;
     let kind = key.and_then(|key| key.kind).ok_or(Malformed("a deletion without a key"))?;
@@ -128,7 +128,7 @@ pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, Malformed> 
     Ok(change)
 }
 
-/// A namespaced object without a namespace would grant in the whole cluster.
+/// Rejects an empty namespace: a namespaced object without one would grant in the whole cluster.
 fn of_namespace(namespace: String) -> Result<String, Malformed> {
     if namespace.is_empty() {
         Err(Malformed("a Role or RoleBinding without a namespace"))
@@ -248,7 +248,7 @@ mod tests {
         }
         assert!(
             matches!(binding("Robot"), Change::DeleteBinding(..)),
-            "also when it replaces one that granted"
+            "also if it replaces a granting binding"
         );
         let expression =
             auth::SelectorRequirement { key: "k".into(), operator: "Newer".into(), values: Vec::new() };

@@ -1,10 +1,11 @@
-//! The mirrored objects that identities rest on: service accounts, token Secrets, pods, nodes, and `cluster-info`.
+//! The mirrored objects of identities.
+//! These are service accounts, token Secrets, pods, nodes, and `cluster-info`.
 //!
 //! # Contract
 //!
-//! An account, pod or node is known by its uid, so that one made anew under the same name is another. One that is being
-//! deleted still counts until a minute after its deletion's time, as the reference has it: a pod may use its token while
-//! it ends.
+//! The uid identifies an account, pod or node, so that one recreated under the same name is another object. A
+//! terminating object stays valid until one minute after its deletion timestamp, as in Kubernetes: a pod may
+//! use its token while it terminates.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use authproto::auth::{self, mirror_key, mirror_object};
 use jiff::{SignedDuration, Timestamp};
 
-/// How long after its deletion's time an object still counts.
+/// How long an object stays valid after its deletion timestamp.
 const GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// An object that tokens may be bound to.
@@ -20,34 +21,34 @@ const GRACE: SignedDuration = SignedDuration::from_secs(60);
 pub struct Anchor {
     /// Its uid.
     pub uid: Box<str>,
-    /// When it stops to count, for one that is being deleted.
+    /// The end of validity of a terminating object.
     pub until: Option<Timestamp>,
 }
 
 impl Anchor {
-    /// Whether it counts now, and has this uid.
+    /// Whether the object is valid now and has this uid.
     pub fn holds(&self, uid: &str, now: Timestamp) -> bool {
         *self.uid == *uid && self.until.is_none_or(|until| now < until)
     }
 }
 
-/// A token Secret. Holds secrets: `Debug` shows its type alone.
+/// A token Secret. Contains secrets: `Debug` shows the type only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenSecret {
-    /// Its uid, and when it stops to count.
+    /// The uid, and the end of validity.
     pub anchor: Anchor,
-    /// Somebody deletes it.
+    /// The Secret is being deleted.
     pub terminating: bool,
     /// Its type.
     pub kind: String,
     /// Its data, decoded.
     pub data: BTreeMap<String, Vec<u8>>,
-    /// Labels and annotations that decide.
+    /// The relevant labels and annotations.
     pub annotations: BTreeMap<String, String>,
 }
 
 impl TokenSecret {
-    /// A value of the data as text; `""` when it is absent or no UTF-8.
+    /// A value of the data as text; `""` if absent or not UTF-8.
     pub fn text(&self, key: &str) -> &str {
         self.data.get(key).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
     }
@@ -69,35 +70,35 @@ pub(super) enum Change {
     ConfigMap(String, Option<BTreeMap<String, String>>),
 }
 
-/// What identities rest on.
+/// The objects of identities.
 #[derive(Debug, Default)]
 pub struct Identities {
     accounts: HashMap<Box<str>, Anchor>,
     secrets: HashMap<Box<str>, Arc<TokenSecret>>,
-    /// Those of them that hold a token, and so may concern a controller: few among many.
+    /// The Secrets that contain a token and so may concern a controller, a small subset.
     tokens: BTreeMap<Box<str>, Arc<TokenSecret>>,
     pods: HashMap<Box<str>, Anchor>,
     nodes: HashMap<Box<str>, Anchor>,
     config_maps: BTreeMap<Box<str>, BTreeMap<String, String>>,
 }
 
-/// Neither names nor namespaces have a slash.
+/// Names and namespaces contain no slash.
 fn key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
 impl Identities {
-    /// A service account.
+    /// Returns a service account.
     pub fn account(&self, namespace: &str, name: &str) -> Option<&Anchor> {
         self.accounts.get(key(namespace, name).as_str())
     }
 
-    /// A Secret; one that holds no token has no data here.
+    /// Returns a Secret; one without a token has no data here.
     pub fn secret(&self, namespace: &str, name: &str) -> Option<&Arc<TokenSecret>> {
         self.secrets.get(key(namespace, name).as_str())
     }
 
-    /// The Secrets that hold a token, as (namespace, name, Secret).
+    /// Iterates over the Secrets with a token, as (namespace, name, Secret).
     pub fn secrets(&self) -> impl Iterator<Item = (&str, &str, &Arc<TokenSecret>)> {
         self.tokens.iter().filter_map(|(key, secret)| {
             let (namespace, name) = key.split_once('/')?;
@@ -105,17 +106,17 @@ impl Identities {
         })
     }
 
-    /// A pod.
+    /// Returns a pod.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&Anchor> {
         self.pods.get(key(namespace, name).as_str())
     }
 
-    /// A node.
+    /// Returns a node.
     pub fn node(&self, name: &str) -> Option<&Anchor> {
         self.nodes.get(key("", name).as_str())
     }
 
-    /// The data of a mirrored ConfigMap.
+    /// Returns the data of a mirrored ConfigMap.
     pub fn config_map(&self, namespace: &str, name: &str) -> Option<&BTreeMap<String, String>> {
         self.config_maps.get(key(namespace, name).as_str())
     }
@@ -149,11 +150,11 @@ impl Identities {
     }
 }
 
-/// A put of one of these kinds. None: the object is of another kind.
+/// Decodes a put of these kinds. None: another kind.
 pub(super) fn put(object: auth::MirrorObject) -> Option<Change> {
     use mirror_object::Kind;
     let until = match object.deleted_at_ms {
-        // Deleted, without a time: at once.
+        // Terminating without a timestamp: invalid at once.
         0 => object.terminating.then_some(Timestamp::MIN),
         at => Timestamp::from_millisecond(at)
             .ok()
@@ -187,7 +188,7 @@ pub(super) fn put(object: auth::MirrorObject) -> Option<Change> {
     }
 }
 
-/// A deletion of one of these kinds. None: the object is of another kind.
+/// Decodes a deletion of these kinds. None: another kind.
 pub(super) fn delete(kind: &mirror_key::Kind) -> Option<Change> {
     use mirror_key::Kind;
     let of = |named: &auth::Named| key(&named.namespace, &named.name);
@@ -233,7 +234,7 @@ mod tests {
         assert!(!holds(&identities, "a", 0));
         identities.apply(put(account("a", 0)).unwrap());
         assert!(holds(&identities, "a", i64::from(u32::MAX)));
-        assert!(!holds(&identities, "b", 0), "made anew");
+        assert!(!holds(&identities, "b", 0), "recreated with another uid");
         identities.apply(put(account("a", 10_000)).unwrap());
         assert!(holds(&identities, "a", 69));
         assert!(!holds(&identities, "a", 70));

@@ -1,26 +1,28 @@
-//! The mirror: what authd knows of stored objects, and since which revision.
+//! The policy mirror: the stored objects that authd needs, and their revision.
 //!
 //! # Contract
 //!
-//! apid feeds a [`Feed`]: a snapshot, then every change in revision order. [`Mirror::policy`] gives the policy only when
-//! the mirror has applied everything up to the revision asked for; otherwise [`NotYet`], and [`Mirror::reach`] waits.
+//! apid feeds a [`Feed`]: a snapshot, then every change in revision order. [`Mirror::policy`] returns the
+//! policy only if the mirror has applied everything up to the requested revision. Otherwise it returns
+//! [`NotYet`], and [`Mirror::reach`] waits.
 //!
 //! # Invariants
 //!
-//! INVARIANT (fresh policy): nobody reads a policy that is older than the revision they name, nor one whose feed has
-//! ended: a feed that breaks makes the mirror stale until another snapshot is complete.
-//! INVARIANT (one snapshot): a snapshot replaces everything at once; what is not in it is gone. Of two feeds the one
-//! that began later wins when its snapshot is complete; the older one then ends.
+//! INVARIANT (fresh policy): a read never returns policy older than its minimum revision, nor policy of a
+//! feed that has ended. A broken feed makes the mirror stale until another snapshot is complete.
+//! INVARIANT (one snapshot): a snapshot replaces all contents at once; objects outside the snapshot are
+//! removed. Of two feeds the one that began later wins when its snapshot is complete; the older one then
+//! ends.
 //!
 //! # Concurrency
 //!
-//! One lock around the state, held for one change or for one walk over a user's rules, never across an await. The
-//! progress is published after the lock is released, so that a waiter finds what it waited for.
+//! One lock protects the state, held for one change or for one walk over a user's rules, never across an
+//! await. The progress is published after the lock is released, so that a waiter sees the new state.
 //!
 //! # Reference
 //!
-//! Roles and bindings become the [`Policy`]; service accounts, token Secrets, nodes, pods and `cluster-info` the
-//! [`Identities`]; pods with what they refer to, volumes and what belongs to nodes the [`Graph`].
+//! Roles and bindings form the [`Policy`]. Service accounts, token Secrets, nodes, pods and `cluster-info`
+//! form the [`Identities`]. Pods with their references, volumes and objects of nodes form the [`Graph`].
 
 mod decode;
 pub mod graph;
@@ -41,29 +43,29 @@ pub use decode::Malformed;
 pub use graph::Graph;
 pub use identities::Identities;
 
-/// The policy is not there yet: older than asked for, or without a feed.
+/// The policy is not available yet: older than requested, or without a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("policy of revision {wanted} is not here yet: {state}")]
+#[error("policy of revision {wanted} is not available yet: {state}")]
 pub struct NotYet {
-    /// The revision asked for.
+    /// The requested revision.
     pub wanted: u64,
-    /// What is there instead.
+    /// The state of the mirror.
     pub state: Progress,
 }
 
-/// How far the mirror is.
+/// The progress of the mirror.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// A feed lives and its snapshot is complete.
+    /// A feed is connected and its snapshot is complete.
     pub synced: bool,
-    /// Everything up to here is applied.
+    /// All changes up to this revision are applied.
     pub revision: u64,
 }
 
 impl std::fmt::Display for Progress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.synced {
-            write!(f, "the mirror is at {}", self.revision)
+            write!(f, "the mirror is at revision {}", self.revision)
         } else {
             f.write_str("the mirror has no feed")
         }
@@ -76,14 +78,14 @@ impl Progress {
     }
 }
 
-/// See the module.
+/// The policy mirror. See the module.
 #[derive(Debug)]
 pub struct Mirror {
     names: Arc<Names>,
     state: RwLock<State>,
     progress: watch::Sender<Progress>,
     feeds: AtomicU64,
-    /// Token Secrets whose tokens were used, as `namespace/name`, until a controller takes them.
+    /// Token Secrets with recorded uses, as `namespace/name`, until a controller takes them.
     used: Mutex<BTreeSet<String>>,
     uses: Notify,
 }
@@ -96,19 +98,19 @@ struct State {
     progress: Progress,
 }
 
-/// Everything mirrored, as of one revision.
+/// All mirrored objects, as of one revision.
 #[derive(Debug)]
 pub struct Contents {
     /// Roles and bindings.
     pub policy: Policy,
-    /// What identities rest on.
+    /// Objects that identities depend on.
     pub identities: Identities,
-    /// What nodes need.
+    /// The graph of the Node authorizer.
     pub graph: Graph,
 }
 
 impl Mirror {
-    /// Empty and without a feed.
+    /// Creates an empty mirror without a feed.
     pub fn new(names: Arc<Names>) -> Arc<Self> {
         let contents = Contents {
             policy: Policy::new(&names),
@@ -127,7 +129,8 @@ impl Mirror {
         })
     }
 
-    /// The policy, at least as new as `revision`. Holds the mirror's lock: not to be kept across an await.
+    /// Returns the policy, at least as new as `revision`.
+    /// Holds the mirror's lock: do not keep it across an await.
     ///
     /// # Errors
     ///
@@ -136,7 +139,7 @@ impl Mirror {
         Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.policy))
     }
 
-    /// What identities rest on, at least as new as `revision`. The same lock.
+    /// Returns the objects of identities, at least as new as `revision`. Holds the same lock.
     ///
     /// # Errors
     ///
@@ -145,7 +148,7 @@ impl Mirror {
         Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.identities))
     }
 
-    /// What nodes need, at least as new as `revision`. The same lock.
+    /// Returns the node graph, at least as new as `revision`. Holds the same lock.
     ///
     /// # Errors
     ///
@@ -167,7 +170,7 @@ impl Mirror {
     ///
     /// # Errors
     ///
-    /// [`NotYet`] when it does not within `limit`.
+    /// [`NotYet`] if it does not within `limit`.
     pub async fn reach(&self, revision: u64, limit: Duration) -> Result<(), NotYet> {
         let mut progress = self.progress.subscribe();
         let reached =
@@ -178,34 +181,34 @@ impl Mirror {
         }
     }
 
-    /// Tells how far the mirror is, now and at each change.
+    /// Subscribes to the progress of the mirror.
     pub fn changes(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }
 
-    /// Notes that the token of a Secret was used.
+    /// Records a use of the token of a Secret.
     pub fn note_use(&self, namespace: &str, name: &str) {
         if self.used.lock().insert(format!("{namespace}/{name}")) {
             self.uses.notify_one();
         }
     }
 
-    /// Until the use of a token is noted.
+    /// Waits until the use of a token is recorded.
     pub async fn used(&self) {
         self.uses.notified().await;
     }
 
-    /// What was noted since this was last called.
+    /// Takes the uses recorded since the last call.
     pub fn take_used(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.used.lock())
     }
 
-    /// How far the mirror is.
+    /// Returns the progress of the mirror.
     pub fn progress(&self) -> Progress {
         *self.progress.borrow()
     }
 
-    /// Begins a feed. The mirror keeps what it has until the feed's snapshot is complete.
+    /// Begins a feed. The mirror keeps its contents until the feed's snapshot is complete.
     pub fn begin(self: &Arc<Self>) -> Feed {
         let id = self.feeds.fetch_add(1, Ordering::Relaxed) + 1;
         let contents = Contents {
@@ -216,7 +219,7 @@ impl Mirror {
         Feed { mirror: Arc::clone(self), id, snapshot: Some(Box::new(contents)) }
     }
 
-    /// Changes the state, then tells the waiters.
+    /// Changes the state, then wakes the waiters.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.write();
         let out = change(&mut state);
@@ -239,7 +242,7 @@ pub struct Feed {
 /// Why a feed ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
-    /// An update that cannot be understood; the feed cannot go on, or the mirror would lie.
+    /// An update cannot be decoded; the feed must end, since the mirror would diverge.
     #[error("malformed update: {0}")]
     Malformed(#[from] Malformed),
     /// Another feed has taken over.
@@ -247,14 +250,14 @@ pub enum FeedError {
     Superseded,
 }
 
-/// What an update changed.
+/// The effect of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// The snapshot is complete, just now.
+    /// The update completed the snapshot.
     pub synced: bool,
     /// A ClusterRole changed.
     pub cluster_roles: bool,
-    /// What tokens rest on changed.
+    /// An object that token controllers read changed.
     pub identities: bool,
 }
 
@@ -279,7 +282,7 @@ impl Feed {
         self.apply(delete.revision, change)
     }
 
-    /// The snapshot is complete: it replaces everything, at once.
+    /// Completes the snapshot, which replaces all contents at once.
     ///
     /// # Errors
     ///
@@ -300,7 +303,7 @@ impl Feed {
         Ok(Applied { synced: true, cluster_roles: true, identities: true })
     }
 
-    /// Everything up to this revision has been sent.
+    /// Records that everything up to this revision has been sent.
     ///
     /// # Errors
     ///
@@ -309,7 +312,7 @@ impl Feed {
         self.apply(revision, decode::Change::Nothing)
     }
 
-    /// Reads what this feed has brought.
+    /// Reads the contents of this feed.
     ///
     /// # Errors
     ///
@@ -401,11 +404,11 @@ mod tests {
         old.synced(900).unwrap();
         let mut new = mirror.begin();
         old.put(role("b")).unwrap();
-        assert_eq!(roles(&mirror, 0), Ok(2), "the old one serves until the new one is complete");
+        assert_eq!(roles(&mirror, 0), Ok(2), "the old snapshot serves until the new one is complete");
         new.put(role("c")).unwrap();
         new.synced(5).unwrap();
         assert_eq!(roles(&mirror, 5), Ok(1));
-        assert!(roles(&mirror, 6).is_err(), "another store has another count of revisions");
+        assert!(roles(&mirror, 6).is_err(), "another store has its own revisions");
         assert_eq!(old.put(role("d")), Err(FeedError::Superseded));
         drop(old);
         assert_eq!(roles(&mirror, 5), Ok(1), "the end of the old feed changes nothing");

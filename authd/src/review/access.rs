@@ -1,5 +1,5 @@
-//! SelfSubjectAccessReview, SubjectAccessReview and LocalSubjectAccessReview: may somebody (requirements A-REV-5 to
-//! A-REV-19).
+//! The access reviews (requirements A-REV-5 to A-REV-19).
+//! The kinds are SelfSubjectAccessReview, SubjectAccessReview and LocalSubjectAccessReview.
 
 use apimachinery::decision::Verdict;
 use apimachinery::field::{FieldError, FieldPath};
@@ -12,7 +12,7 @@ use super::{Review, Reviewed, Reviewer, answered, invalid, string_lists, strings
 use crate::authz::Question;
 use crate::mirror::NotYet;
 
-/// The caller's own access.
+/// Reviews the access of the requesting user.
 pub(super) async fn answer_self(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
@@ -26,7 +26,7 @@ pub(super) async fn answer_self(
     decide(reviewer, review, &object, "", review.user).await
 }
 
-/// Anybody's access.
+/// Reviews the access of any user.
 pub(super) async fn answer_any(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
@@ -40,7 +40,7 @@ pub(super) async fn answer_any(
     decide(reviewer, review, &object, "", &subject(spec(&object))).await
 }
 
-/// Anybody's access in one namespace.
+/// Reviews the access of any user in one namespace.
 pub(super) async fn answer_local(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
@@ -133,7 +133,7 @@ fn check_subject(spec: Option<&Map<String, Value>>) -> Vec<FieldError> {
     errors
 }
 
-/// The metadata must say nothing; what the server itself sets is overlooked.
+/// Rejects metadata, except fields that the server sets.
 fn check_metadata(object: &Object, namespaced: bool) -> Option<FieldError> {
     let meta = object.meta()?;
     let said = meta.iter().any(|(field, value)| match field.as_str() {

@@ -1,9 +1,10 @@
-//! The attributes that an access review asks about: their validation, and their reading.
+//! The attributes of an access review: validation and decoding.
 //!
 //! # Reference
 //!
-//! Requirements A-REV-16, A-REV-17; wording as Kubernetes'. A selector may be raw or in requirements; an operator that
-//! is not known is let through, and its requirement is not passed on: that widens the question, never the answer.
+//! Requirements A-REV-16, A-REV-17; messages of Kubernetes. A selector may be raw or a list of requirements.
+//! A requirement with an unknown operator is accepted and dropped: this widens the request, but never the
+//! decision.
 
 use apimachinery::attributes::{Attributes, Operator, ParsedSelector, Requirement};
 use apimachinery::field::{FieldError, FieldPath};
@@ -16,7 +17,7 @@ use super::{MAX_ERRORS, strings};
 
 type Fields = Map<String, Value>;
 
-/// Checks that one of the two kinds of attributes is there, and their selectors.
+/// Checks that exactly one kind of attributes is present, and checks their selectors.
 pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
     let path = FieldPath::new("spec");
     let (resource, non_resource) = both(spec);
@@ -104,7 +105,7 @@ fn check_selector(
     }
 }
 
-/// The attributes of a checked review.
+/// Decodes the attributes of a validated review.
 pub(super) fn read_attributes(spec: Option<&Fields>) -> Attributes {
     match both(spec) {
         (Some(resource), _) => {
@@ -156,7 +157,7 @@ fn selector(
     ParsedSelector::Requirements(known.collect())
 }
 
-/// Attributes of a path as Kubernetes shows them in a message.
+/// Formats path attributes as Kubernetes does in messages.
 pub(super) fn shown_path(attributes: &Fields) -> String {
     let show = |field: &str| Value::from(text(attributes, field)).to_string();
     format!("{{\"Path\":{},\"Verb\":{}}}", show("path"), show("verb"))

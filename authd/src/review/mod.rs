@@ -1,11 +1,12 @@
-//! The review resources: questions of identity and access, asked as objects (requirements A-REV, A-SSR).
+//! The review resources: identity and access checks as API objects (requirements A-REV, A-SSR).
 //!
 //! # Contract
 //!
-//! apid has decoded and pruned the object; a review validates it and gives it back with its `status`, or a Status that
-//! says what is wrong. Nothing is stored. A given status is replaced.
+//! apid has decoded and pruned the object. A review validates it and returns it with its `status`, or returns
+//! an error Status. Nothing is stored. A given status is replaced.
 //!
-//! One file a kind, one line in [`Reviewer::answer`]. Methods and modes may wait for others, so every review may.
+//! One file per kind, one line in [`Reviewer::answer`]. Authenticators and authorizers may wait for remote
+//! services, so every review may wait.
 //!
 //! # Invariants
 //!
@@ -36,29 +37,29 @@ use crate::mirror::NotYet;
 /// The maximum number of validation errors collected for one review; validation stops there.
 const MAX_ERRORS: usize = 1_000;
 
-/// One review to answer.
+/// One review request.
 #[derive(Clone, Copy, Debug)]
 pub struct Review<'a> {
     /// Lower-case plural.
     pub resource: &'a str,
     /// The namespace of the path; empty for cluster-wide reviews.
     pub namespace: &'a str,
-    /// The caller.
+    /// The user who makes the request.
     pub user: &'a UserInfo,
     /// The object as JSON.
     pub object: &'a [u8],
-    /// The policy must be at least of this revision.
+    /// The minimum revision of the policy.
     pub at_least: u64,
-    /// For the log.
+    /// The request id for the log.
     pub request_id: &'a str,
 }
 
-/// Why a review has no answer, not even a Status.
+/// Why a review has no result, not even a Status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReviewError {
-    /// The mirror is not there.
+    /// The mirror is not up to date.
     NotYet(NotYet),
-    /// No such review.
+    /// The review resource is unknown.
     UnknownResource(String),
 }
 
@@ -68,22 +69,22 @@ impl From<NotYet> for ReviewError {
     }
 }
 
-/// The object with its status, or what the client gets instead.
+/// The object with its status, or the Status that the client gets instead.
 pub type Reviewed = Result<Object, Status>;
 
-/// Answers reviews.
+/// Performs reviews.
 #[derive(Clone, Copy, Debug)]
 pub struct Reviewer<'a> {
     /// The names preset.
     pub names: &'a Names,
-    /// Who, and may they.
+    /// The active authenticators and authorizers.
     pub in_force: &'a InForce,
     /// The wall clock.
     pub now: Timestamp,
 }
 
 impl Reviewer<'_> {
-    /// Answers one review.
+    /// Performs one review.
     ///
     /// # Errors
     ///
@@ -111,13 +112,13 @@ impl Reviewer<'_> {
     }
 }
 
-/// A 422. Kubernetes leaves the kind out here, and clients show the text.
+/// A 422 without a kind, as in Kubernetes, whose clients show the text.
 fn invalid(names: &Names, errors: &[FieldError]) -> Status {
     let what = GroupKind { group: names.group("authorization"), kind: String::new() };
     Status::invalid(&what, "", errors)
 }
 
-/// The answer: type, metadata, spec (when there is one) and status.
+/// The response: type, metadata, spec (if any) and status.
 fn answered(object: &Object, namespace: &str, spec: Option<Value>, status: Value) -> Object {
     let mut answer = Object::default();
     answer.set_type(object.api_version(), object.kind());
@@ -129,7 +130,7 @@ fn answered(object: &Object, namespace: &str, spec: Option<Value>, status: Value
     answer
 }
 
-/// A user as the API writes it.
+/// Converts a user to its API form.
 fn user_json(user: &UserInfo) -> Value {
     let mut out = Map::new();
     for (field, text) in [("username", &user.name), ("uid", &user.uid)] {
@@ -146,7 +147,7 @@ fn user_json(user: &UserInfo) -> Value {
     Value::Object(out)
 }
 
-/// The strings of a list; others are passed over.
+/// The strings of a list; other items are skipped.
 fn strings(list: Option<&Value>) -> Vec<String> {
     let items = list.and_then(Value::as_array).into_iter().flatten();
     items.filter_map(Value::as_str).map(str::to_owned).collect()

@@ -1,4 +1,5 @@
-//! SelfSubjectRulesReview: what may I do in a namespace (requirements A-REV-14, A-REV-20).
+//! SelfSubjectRulesReview (requirements A-REV-14, A-REV-20).
+//! Lists the rules of the requesting user in a namespace.
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
@@ -39,6 +40,6 @@ pub(super) fn answer(
     if let (Some(problem), Some(fields)) = (problem, status.as_object_mut()) {
         fields.insert("evaluationError".to_owned(), problem.into());
     }
-    // The namespace asked for is not echoed.
+    // The response does not echo the namespace.
     Ok(Ok(answered(&object, "", Some(json!({})), status)))
 }

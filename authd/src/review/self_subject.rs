@@ -1,4 +1,4 @@
-//! SelfSubjectReview: who am I (requirements A-SSR).
+//! SelfSubjectReview: the attributes of the requesting user (requirements A-SSR).
 
 use apimachinery::object::Object;
 use serde_json::json;

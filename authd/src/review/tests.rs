@@ -1,4 +1,4 @@
-//! Every kind of review, good and bad.
+//! Valid and invalid reviews of every kind.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::mirror::{Feed, Mirror};
 
 const ACCESS: &str = "authorization.k8s.io";
 
-/// In `a`, alice may get configmaps and the secret `one`, and is bound to a role that does not exist.
+/// In `a`, alice may get configmaps and the secret `one`, and has a binding to a missing role.
 fn mirror() -> (Arc<Mirror>, Feed) {
     use auth::mirror_object::Kind;
     let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
@@ -100,7 +100,7 @@ fn get(resource: &str, namespace: &str, name: &str) -> Value {
     json!({"verb": "get", "resource": resource, "namespace": namespace, "name": name})
 }
 
-/// The status of an access review, or the field and message of each cause of its 422.
+/// Checks the status of an access review, or field and message of each cause of its 422.
 fn check(resource: &str, namespace: &str, object: &Value, want: &Value) {
     let mut object = object.clone();
     object["apiVersion"] = format!("{ACCESS}/v1").into();

@@ -1,9 +1,9 @@
-//! TokenReview: whose token is this (the counterpart of requirements A-TWH, asked of us).
+//! TokenReview: identifies the user of a token (the server side of requirements A-TWH).
 //!
 //! # Contract
 //!
-//! The token is shown to the methods as a request would show it, alone. A token that nobody accepts is an answer, not an
-//! error, and says no more than that it is invalid. Where that cannot be said now there is no review.
+//! The authenticators get the token as the only credential. A rejected token is a result, not an error, and
+//! the result says only that it is invalid. If the authenticators cannot decide, the review fails.
 
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
@@ -45,18 +45,14 @@ pub(super) async fn answer(
         }
         Err(Unknown::Undecided(methods)) => {
             let why = listed(&methods);
-            tracing::info!(
-                request_id = review.request_id,
-                why,
-                "a token was not reviewed: it cannot be said now"
-            );
+            tracing::info!(request_id = review.request_id, why, "token review undecided; responding 503");
             return Ok(Err(Status::unavailable("the token cannot be verified now, try again", 1)));
         }
         Err(Unknown::Refused(refused)) => {
             for (method, check) in &refused.checks {
-                tracing::info!(request_id = review.request_id, method, check, "reviewed token refused");
+                tracing::info!(request_id = review.request_id, method, check, "reviewed token rejected");
             }
-            // A user is a part that is always there.
+            // The field `user` is always present.
             status.insert("user".to_owned(), Value::Object(Map::new()));
             status.insert("error".to_owned(), "invalid bearer token".into());
         }

@@ -1,16 +1,17 @@
-//! Aggregated ClusterRoles: what they grant is the union of the ClusterRoles that their selectors choose, kept up to
-//! date by itself (requirements A-RBAC-53 to A-RBAC-55, A-DEF-30 to A-DEF-33).
+//! Aggregated ClusterRoles (requirements A-RBAC-53 to A-RBAC-55, A-DEF-30 to A-DEF-33).
+//! Their effective rules are the union of the ClusterRoles that their selectors match, updated on each
+//! change.
 //!
 //! # Invariants
 //!
-//! INVARIANT (projection): the written `rules` of an aggregated role decide nothing. They are a copy that a controller
-//! keeps, see [`Policy::stale_projections`].
+//! INVARIANT (projection): the written `rules` of an aggregated role grant nothing. A controller keeps them
+//! as a copy, see [`Policy::stale_projections`].
 //!
 //! # Reference
 //!
-//! Kubernetes aggregates written rules, so that a change travels one level a round and a cycle of aggregated roles
-//! keeps rules alive that nobody writes. Here the union is taken over the roles that are not aggregated, through any
-//! number of levels, each role once, in the order of selectors and names that Kubernetes uses.
+//! Kubernetes aggregates written rules: a change propagates one level per round, and a cycle of aggregated
+//! roles keeps obsolete rules alive. authd takes the union over the roles that are not aggregated, through
+//! any number of levels. Each role counts once, in the selector and name order of Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -20,19 +21,19 @@ use apimachinery::attributes::{Operator, Requirement};
 use super::policy::{Effective, Policy, RoleId};
 use super::rule::PolicyRule;
 
-/// A label selector of an aggregation rule. The empty one chooses every ClusterRole.
+/// A label selector of an aggregation rule. The empty selector matches every ClusterRole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// All must be there with these values.
+    /// Labels that must all be present with these values.
     pub match_labels: BTreeMap<String, String>,
-    /// All must hold.
+    /// Requirements that must all hold.
     pub match_expressions: Vec<Requirement>,
-    /// An operator that nobody knows: the selector chooses nothing.
+    /// An operator is unknown: the selector matches nothing.
     pub invalid: bool,
 }
 
 impl Selector {
-    /// Whether a set of labels is chosen.
+    /// Whether the selector matches a set of labels.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         !self.invalid
             && self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
@@ -49,7 +50,7 @@ impl Selector {
 }
 
 impl Policy {
-    /// Aggregated roles whose written rules are not what they grant: name and the rules to write.
+    /// Aggregated roles whose written rules differ from their effective rules: name and the rules to write.
     pub fn stale_projections(&self) -> Vec<(Arc<str>, Vec<PolicyRule>)> {
         let slots = self.aggregated.iter().filter_map(|id| self.slot(*id));
         slots
@@ -67,7 +68,7 @@ impl Policy {
             .collect()
     }
 
-    /// Sets anew what an aggregated role grants; nothing for other roles.
+    /// Recomputes the effective rules of an aggregated role; does nothing for other roles.
     pub(super) fn gather(&mut self, id: RoleId) {
         if !self.aggregated.contains(&id) {
             return;
@@ -90,7 +91,7 @@ impl Policy {
                     let chosen = selectors.iter().flat_map(|selector| self.chosen(selector));
                     let at = open.len();
                     open.extend(chosen.filter(|role| !met.contains(role)));
-                    // A stack gives the last first.
+                    // Reversed, because the stack pops the last first.
                     if let Some(added) = open.get_mut(at..) {
                         added.reverse();
                     }
@@ -100,7 +101,8 @@ impl Policy {
         self.set_effective(id, found.into_boxed_slice());
     }
 
-    /// Gathers every role that aggregates one of these sets of labels, directly or through other aggregated roles.
+    /// Recomputes every role that aggregates one of these label sets.
+    /// This includes roles that do so through other aggregated roles.
     pub(super) fn follow<'a>(&mut self, labels: impl Iterator<Item = &'a BTreeMap<String, String>>) {
         let mut open: Vec<BTreeMap<String, String>> = labels.cloned().collect();
         let mut stale: BTreeSet<RoleId> = BTreeSet::new();

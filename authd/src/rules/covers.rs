@@ -1,23 +1,24 @@
-//! Whether a set of rules holds another: the escalation check of roles and bindings (requirements A-RBAC-56 to
-//! A-RBAC-64), and the compact form in which what is lacking is shown.
+//! Whether one set of rules covers another, and the compact form of missing rules.
+//! The escalation check of roles and bindings uses both (requirements A-RBAC-56 to A-RBAC-64).
 //!
 //! # Reference
 //!
-//! Kubernetes breaks the wanted rules into atoms (one group, one resource, one verb, one name) and looks for one held
-//! rule that covers each. Here a wanted rule that one held rule covers whole is not broken up, and a question that
-//! needs more than [`COMPARISONS`] counts as lacking: a small body could ask for a billion of atoms. A wanted rule that
-//! lacks more than [`MAX_LACKING`] atoms is shown whole.
+//! Kubernetes splits the requested rules into atoms (one group, one resource, one verb, one name) and
+//! searches one held rule that covers each. authd does not split a rule that one held rule covers entirely. A
+//! check that needs more than [`COMPARISONS`] counts as not covered: a small body could contain a billion
+//! atoms. A rule with more than [`MAX_LACKING`] missing atoms is reported whole.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::rule::{PolicyRule, Words, has, has_or_star, path_covers};
 
-/// Comparisons of an atom with a held rule that one question may need; beyond, a wanted rule counts as lacking whole.
+/// Limit of comparisons of an atom with a held rule per check.
+/// Beyond it, a requested rule counts as missing entirely.
 pub const COMPARISONS: usize = 1_000_000;
-/// The maximum number of atoms that one question reports as lacking.
+/// The maximum number of missing atoms that one check reports.
 pub const MAX_LACKING: usize = 10_000;
 
-/// The part of `wanted` that `held` does not cover, in atoms. Empty when everything is covered.
+/// Returns the atoms of `wanted` that `held` does not cover; empty if all are covered.
 pub fn lacking<R: AsRef<PolicyRule>>(held: &[R], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
     let (mut lacking, mut atoms) = (Vec::new(), 0);
     let mut budget = COMPARISONS;
@@ -46,7 +47,7 @@ pub fn lacking<R: AsRef<PolicyRule>>(held: &[R], wanted: &[PolicyRule]) -> Vec<P
     lacking
 }
 
-/// Whether one rule covers another whole: a rule of resources or one of paths, not both.
+/// Whether one rule covers another entirely: a resource rule or a path rule, not both.
 fn covers(holder: &PolicyRule, rule: &PolicyRule) -> bool {
     let verbs = has(&holder.verbs, "*") || rule.verbs.iter().all(|verb| has(&holder.verbs, verb));
     if !verbs || rule.verbs.is_empty() {
@@ -124,7 +125,7 @@ fn one(word: &str) -> Words {
 /// Group, resource and name of an atom.
 type Target<'a> = (&'a str, &'a str, Option<&'a str>);
 
-/// Joins atoms that differ in their verb alone, as Kubernetes does before it shows them.
+/// Joins atoms that differ only in the verb, as Kubernetes does for display.
 pub fn compact(rules: &[PolicyRule]) -> Vec<PolicyRule> {
     let mut compact = Vec::new();
     let mut simple: BTreeMap<Target<'_>, Vec<Box<str>>> = BTreeMap::new();
@@ -155,7 +156,7 @@ pub fn compact(rules: &[PolicyRule]) -> Vec<PolicyRule> {
     compact
 }
 
-/// `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`, as Kubernetes prints a rule.
+/// Formats a rule as Kubernetes does: `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
 pub fn show(rule: &PolicyRule) -> String {
     let parts = [
         ("APIGroups", &rule.api_groups),
@@ -169,7 +170,7 @@ pub fn show(rule: &PolicyRule) -> String {
     format!("{{{}}}", shown.join(", "))
 }
 
-/// `["a" "b"]`, as Go's `%q` prints a list of strings.
+/// Formats a list of strings as Go's `%q` does: `["a" "b"]`.
 pub fn quoted<S: AsRef<str>>(list: &[S]) -> String {
     let items: Vec<String> = list.iter().map(|item| apimachinery::field::quote(item.as_ref())).collect();
     format!("[{}]", items.join(" "))
@@ -197,14 +198,14 @@ mod tests {
                 "{APIGroups:[\"\"], Resources:[\"secrets\"], ResourceNames:[\"x\"], Verbs:[\"get\"]}\n\
                  {APIGroups:[\"apps\"], Resources:[\"deployments\"], Verbs:[\"*\"]}",
             ),
-            // two held rules cover one wanted rule together
+            // Two held rules together cover a requested rule.
             (vec!["get|-|pods", "list|-|pods"], vec!["get,list|-|pods"], ""),
             (
                 vec!["get|-|pods", "get|apps|deployments"],
                 vec!["get|-,apps|pods"],
                 r#"{APIGroups:["apps"], Resources:["pods"], Verbs:["get"]}"#,
             ),
-            // names: held ones do not cover the nameless rule, the nameless covers each
+            // Held names do not cover a rule without names; a rule without names covers all names.
             (
                 vec!["get|-|pods|x"],
                 vec!["get|-|pods"],
@@ -212,7 +213,7 @@ mod tests {
             ),
             (vec!["get|-|pods|x,y"], vec!["get|-|pods|x"], ""),
             (vec!["get|-|pods"], vec!["get|-|pods|x,y"], ""),
-            // a wildcard must be held as such
+            // A wildcard must be held as a wildcard.
             (
                 vec!["get,list|-|pods"],
                 vec!["*|-|pods"],
@@ -225,13 +226,13 @@ mod tests {
                 vec!["get|apps|deployments"],
                 r#"{APIGroups:["apps"], Resources:["deployments"], Verbs:["get"]}"#,
             ),
-            // paths
+            // Non-resource URLs.
             (vec!["get||||/api/*"], vec!["get||||/api/v1"], ""),
             (vec!["get||||/api/*"], vec!["get||||/api/*"], ""),
             (vec!["get||||/api/*"], vec!["get||||/*"], r#"{NonResourceURLs:["/*"], Verbs:["get"]}"#),
             (vec![], vec!["get||||/metrics"], r#"{NonResourceURLs:["/metrics"], Verbs:["get"]}"#),
             (vec!["*|*|*"], vec!["get||||/metrics"], r#"{NonResourceURLs:["/metrics"], Verbs:["get"]}"#),
-            // a rule that grants nothing needs nothing
+            // A rule that grants nothing needs no rights.
             (vec![], vec!["|-|secrets", "get|-|", "get||secrets"], ""),
         ] {
             let held_rules: Vec<PolicyRule> = held.iter().map(|text| rule(text)).collect();
@@ -254,7 +255,7 @@ mod tests {
             non_resource_urls: Words::default(),
         };
         assert_eq!(lacking::<PolicyRule>(&[], std::slice::from_ref(&huge)).len(), 1);
-        assert_eq!(lacking(&[rule("*|*|*")], &[huge]).len(), 0, "held whole, it needs no breaking up");
+        assert_eq!(lacking(&[rule("*|*|*")], &[huge]).len(), 0, "a rule covered entirely is not split");
     }
     #[test]
     fn rule_that_lacks_many_atoms_is_reported_whole() {

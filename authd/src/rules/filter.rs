@@ -1,16 +1,15 @@
-//! A few bits that tell at once that a rule cannot match: most rules of most roles are passed over without a string
-//! comparison.
+//! Bit filters (Bloom filters) of rules: most rules are skipped without a string comparison.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no false miss): when a rule allows a request, its filter admits the request's probe. A filter may admit
-//! what the rule does not allow; the rule itself decides.
+//! INVARIANT (no false miss): if a rule allows a request, its filter admits the request's probe. A filter may
+//! admit a request that the rule does not allow; the rule itself decides.
 
 use apimachinery::attributes::Attributes;
 
 use super::rule::PolicyRule;
 
-/// What a rule, or all rules of a role, may match.
+/// The filter of a rule, or of all rules of a role.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Filter {
     verbs: u64,
@@ -29,10 +28,10 @@ pub(super) struct Probe {
 const ALL: u64 = u64::MAX;
 
 impl Filter {
-    /// Admits everything.
+    /// A filter that admits everything.
     pub(super) const OPEN: Filter = Filter { verbs: ALL, resources: ALL, paths: ALL };
 
-    /// Of one rule.
+    /// The filter of one rule.
     pub(super) fn of(rule: &PolicyRule) -> Self {
         let verbs = rule
             .verbs
@@ -42,8 +41,8 @@ impl Filter {
         let resources = if open(&rule.api_groups) || open(&rule.resources) {
             ALL
         } else {
-            // The place of a pair is the exclusive or of the places of its halves: 64 by 64 steps at most, however
-            // long the lists are.
+            // The bit of a pair is the exclusive or of the bits of its halves: at most 64 by 64 steps, for
+            // lists of any length.
             let groups = rule.api_groups.iter().fold(0, |bits, group| bits | bit(place(&[group])));
             let resources = rule.resources.iter().fold(0, |bits, resource| bits | bit(place(&[resource])));
             let mut pairs = 0;
@@ -60,7 +59,7 @@ impl Filter {
         Filter { verbs, resources, paths }
     }
 
-    /// Of several rules together.
+    /// The union of two filters.
     #[must_use]
     pub(super) fn or(self, other: Filter) -> Self {
         Filter {
@@ -70,14 +69,14 @@ impl Filter {
         }
     }
 
-    /// False: no rule behind this filter allows the request.
+    /// Whether a rule behind this filter may allow the request; false is exact.
     pub(super) fn admits(self, probe: Probe) -> bool {
         self.verbs & probe.verb != 0 && (self.resources & probe.resource) | (self.paths & probe.path) != 0
     }
 }
 
 impl Probe {
-    /// Of one request.
+    /// The probe of one request.
     pub(super) fn of(request: &Attributes) -> Self {
         let verb = bit(place(&[&request.verb]));
         if !request.resource_request {

@@ -1,23 +1,24 @@
-//! A hash index that stores no keys: 64-bit hashes lead to candidates, and whoever asks compares a candidate's own
-//! fields. An entry takes 25 bytes and what the table keeps free, whatever the names' lengths.
+//! A hash index without stored keys.
+//! 64-bit hashes lead to candidates, and the caller compares the fields of each candidate. An entry takes 25
+//! bytes plus the free space of the table, for names of any length.
 //!
 //! # Contract
 //!
-//! [`HashedIndex::candidates`] returns every value that was added under an equal key, and perhaps others: the caller
-//! checks. The hash is keyed by a random key of the index, so that nobody can choose colliding names.
+//! [`HashedIndex::candidates`] returns all values that were added under an equal key, and possibly others:
+//! the caller checks them. Each index has a random hash key, so that clients cannot choose colliding names.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 
-/// Key to values, without the key.
+/// A map from hashed keys to values.
 #[derive(Debug)]
 pub(super) struct HashedIndex<T> {
     keys: RandomState,
     map: HashMap<u64, Slot<T>, BuildHasherDefault<Identity>>,
 }
 
-/// Most keys have one value; a list lies elsewhere, so that a slot of two numbers takes 16 bytes.
+/// Most keys have one value. A list is boxed, so that a slot of two numbers takes 16 bytes.
 #[derive(Debug)]
 enum Slot<T> {
     One(T),
@@ -50,7 +51,7 @@ impl<T: Copy + PartialEq> HashedIndex<T> {
         }
     }
 
-    /// Takes one occurrence of a value away.
+    /// Removes one occurrence of a value.
     pub(super) fn remove<K: Hash>(&mut self, key: &K, value: T) {
         let Entry::Occupied(mut slot) = self.map.entry(self.keys.hash_one(key)) else { return };
         let empty = match slot.get_mut() {
@@ -68,7 +69,7 @@ impl<T: Copy + PartialEq> HashedIndex<T> {
         }
     }
 
-    /// The values under a key, in the order they came, and perhaps others.
+    /// The values under a key in insertion order, and possibly others.
     pub(super) fn candidates<K: Hash>(&self, key: &K) -> &[T] {
         match self.map.get(&self.keys.hash_one(key)) {
             None => &[],
@@ -78,7 +79,7 @@ impl<T: Copy + PartialEq> HashedIndex<T> {
     }
 }
 
-/// The keys are hashes already.
+/// A hasher for keys that are hashes already.
 #[derive(Debug, Default)]
 struct Identity(u64);
 
@@ -121,6 +122,6 @@ mod tests {
         for value in [3, 1, 2, 9] {
             index.remove(&("ns", "name"), value);
         }
-        assert!(index.map.is_empty(), "an empty list leaves nothing behind");
+        assert!(index.map.is_empty(), "an empty list is removed");
     }
 }

@@ -1,17 +1,19 @@
-//! Roles and bindings in a form that decides fast: the RBAC policy, its matcher and what is computed from it.
+//! The RBAC policy: roles and bindings indexed for fast decisions, and computations on rules.
 //!
-//! - `policy` holds the roles and bindings and takes one change at a time; `index` and `filter` make it fast.
-//! - `rule` says what one rule matches; `visit` walks the rules of a user; everything else is a visitor.
+//! - `policy` stores roles and bindings and applies one change at a time; `index` and `filter` make decisions
+//!   fast.
+//! - `rule` matches one rule with a request; `visit` walks the rules of a user, and visitors decide, list and
+//!   explain.
 //! - `aggregation` keeps the effective rules of aggregated ClusterRoles.
-//! - `covers` answers whether one set of rules holds another (escalation), `compact` prints rules.
-//! - `reconcile` compares default policy with what is stored.
+//! - `covers` checks whether one set of rules covers another (escalation); `compact` prints rules.
+//! - `reconcile` compares default policy with the stored objects.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no clock, no wire, no lock): nothing here waits, logs or knows of revisions; the mirror owns the policy
-//! and decides who may read it when.
-//! INVARIANT (cost): a decision looks only at bindings of the caller in the namespace asked for and in the cluster; a
-//! change costs what it changes.
+//! INVARIANT (no clock, no wire, no lock): this module never waits, logs, or reads revisions; the mirror owns
+//! the policy and guards its reads.
+//! INVARIANT (cost): a decision reads only the user's bindings in the namespace of the request and in the
+//! cluster. The cost of a change depends only on the changed objects.
 
 pub mod aggregation;
 pub mod covers;

@@ -1,16 +1,17 @@
-//! The roles and bindings of the mirror, indexed by subject.
+//! The roles and bindings of the policy mirror, indexed by subject.
 //!
 //! # Contract
 //!
-//! `put_*` and `delete_*` take one change each and cost what that change touches: a binding's own subjects, a role and
-//! the aggregated roles that follow it. Everything is readable between two changes.
+//! `put_*` and `delete_*` apply one change each. Their cost depends only on the changed object: the subjects
+//! of a binding, or a role and the aggregated roles that include it. The policy is consistent between two
+//! changes.
 //!
 //! # Invariants
 //!
-//! INVARIANT (grants are exact): `grants` holds one entry for each (binding, subject that can ever match), under the
-//! binding's namespace and the subject's name; a binding that is replaced or deleted takes its entries along.
-//! INVARIANT (slots are shared): a role slot lives as long as the role exists or a binding refers to it, so that a
-//! binding needs no look-up by name; `filters` runs parallel to `roles`.
+//! INVARIANT (grants are exact): `grants` has one entry for each (binding, subject that can match), under the
+//! binding's namespace and the subject's name. Replacing or deleting a binding removes its entries.
+//! INVARIANT (slots are shared): a role slot exists as long as the role exists or a binding refers to it, so
+//! that a binding needs no look-up by name. `filters` is parallel to `roles`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -22,17 +23,17 @@ use super::filter::Filter;
 use super::index::HashedIndex;
 use super::rule::PolicyRule;
 
-/// Which of the two role kinds.
+/// The kind of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RoleKind {
-    /// Of one namespace.
+    /// A role of one namespace.
     Role,
-    /// Of the cluster.
+    /// A role of the cluster.
     ClusterRole,
 }
 
 impl RoleKind {
-    /// The API's word.
+    /// The API name of the kind.
     pub fn as_str(self) -> &'static str {
         match self {
             RoleKind::Role => "Role",
@@ -40,7 +41,7 @@ impl RoleKind {
         }
     }
 
-    /// From the API's word.
+    /// Parses the API name of a kind.
     pub fn parse(word: &str) -> Option<Self> {
         match word {
             "Role" => Some(RoleKind::Role),
@@ -49,7 +50,7 @@ impl RoleKind {
         }
     }
 
-    /// Lower-case plural.
+    /// The resource name, in lower-case plural.
     pub fn resource(self) -> &'static str {
         match self {
             RoleKind::Role => "roles",
@@ -58,19 +59,19 @@ impl RoleKind {
     }
 }
 
-/// Which of the three subject kinds.
+/// The kind of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SubjectKind {
-    /// By username.
+    /// A user, by username.
     User,
-    /// By group.
+    /// A group, by name.
     Group,
-    /// By namespace and name of a service account.
+    /// A service account, by namespace and name.
     ServiceAccount,
 }
 
 impl SubjectKind {
-    /// The API's word.
+    /// The API name of the kind.
     pub fn as_str(self) -> &'static str {
         match self {
             SubjectKind::User => "User",
@@ -79,7 +80,7 @@ impl SubjectKind {
         }
     }
 
-    /// From the API's word.
+    /// Parses the API name of a kind.
     pub fn parse(word: &str) -> Option<Self> {
         match word {
             "User" => Some(SubjectKind::User),
@@ -90,77 +91,77 @@ impl SubjectKind {
     }
 }
 
-/// Whom a binding grants to.
+/// A subject of a binding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject {
-    /// Which kind.
+    /// The kind.
     pub kind: SubjectKind,
-    /// Case-sensitive.
+    /// The case-sensitive name.
     pub name: Box<str>,
-    /// Of a service account, as written; empty means the binding's own.
+    /// The namespace of a service account as written; empty means that of the binding.
     pub namespace: Box<str>,
 }
 
-/// What of the metadata decides.
+/// The relevant metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// Labels, of ClusterRoles only: aggregation selects by them.
+    /// Labels, of ClusterRoles only: aggregation selects by labels.
     pub labels: BTreeMap<String, String>,
-    /// The autoupdate annotation says `false`: default policy leaves the object alone.
+    /// The autoupdate annotation is `false`: default policy does not change the object.
     pub protected: bool,
 }
 
-/// A role as it is stored.
+/// A stored role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoleSpec {
-    /// What of the metadata decides.
+    /// The relevant metadata.
     pub meta: Meta,
-    /// The written rules; of an aggregated role a projection that decides nothing.
+    /// The written rules; of an aggregated role a projection without effect.
     pub rules: Vec<PolicyRule>,
-    /// Present when the role has an aggregation rule, perhaps without a selector.
+    /// Set if the role has an aggregation rule, possibly without a selector.
     pub aggregation: Option<Vec<Selector>>,
 }
 
-/// A binding as it is stored.
+/// A stored binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindingSpec {
-    /// What of the metadata decides.
+    /// The relevant metadata.
     pub meta: Meta,
-    /// Kind of the role referred to.
+    /// The kind of the role.
     pub role_kind: RoleKind,
-    /// Its name.
+    /// The name of the role.
     pub role_name: String,
-    /// Whom it grants to.
+    /// The subjects.
     pub subjects: Vec<Subject>,
 }
 
-/// A role's place in the policy.
+/// The index of a role slot.
 pub(super) type RoleId = u32;
 
-/// A role that exists or that a binding refers to.
+/// The slot of a role that exists or that a binding refers to.
 #[derive(Debug)]
 pub(super) struct RoleSlot {
     pub(super) kind: RoleKind,
     /// Empty for a ClusterRole.
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
-    /// None: no such role.
+    /// None: the role does not exist.
     pub(super) body: Option<Box<RoleBody>>,
-    /// Bindings that refer to it.
+    /// The number of bindings that refer to the role.
     bindings: u32,
 }
 
-/// A role that exists.
+/// The contents of an existing role.
 #[derive(Debug)]
 pub(super) struct RoleBody {
     pub(super) meta: Meta,
     pub(super) written: Vec<Arc<PolicyRule>>,
     pub(super) aggregation: Option<Vec<Selector>>,
-    /// What the role grants: the written rules, or the union of the roles it aggregates.
+    /// The effective rules: the written rules, or the union of the aggregated roles.
     pub(super) effective: Box<[Effective]>,
 }
 
-/// A rule with its filter beside it.
+/// A rule with its filter.
 #[derive(Clone, Debug)]
 pub(super) struct Effective {
     pub(super) filter: Filter,
@@ -173,21 +174,22 @@ impl Effective {
     }
 }
 
-/// A binding that exists.
+/// An existing binding.
 #[derive(Debug)]
 pub struct Binding {
     /// Empty for a ClusterRoleBinding.
     pub namespace: Arc<str>,
     /// Its name.
     pub name: Box<str>,
-    /// Whom it grants to.
+    /// The subjects.
     pub subjects: Box<[Subject]>,
-    /// The autoupdate annotation says `false`.
+    /// The autoupdate annotation is `false`.
     pub protected: bool,
     pub(super) role: RoleId,
 }
 
-/// One subject's hold on one binding, with the role beside it so that a filter needs no further look-up.
+/// The entry of one subject for one binding.
+/// It contains the role, so that a filter needs no further look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) binding: u32,
@@ -203,11 +205,11 @@ pub struct Policy {
     pub(super) filters: Vec<Filter>,
     pub(super) bindings: Vec<Option<Binding>>,
     pub(super) grants: HashedIndex<Grant>,
-    /// ClusterRoles that exist, by name: aggregation takes them in this order.
+    /// Existing ClusterRoles by name, in the order of aggregation.
     pub(super) cluster_roles: BTreeMap<Arc<str>, RoleId>,
-    /// Those of them that have an aggregation rule.
+    /// The ClusterRoles with an aggregation rule.
     pub(super) aggregated: BTreeSet<RoleId>,
-    /// While a snapshot loads, aggregates are left for [`Policy::loaded`].
+    /// While a snapshot loads, [`Policy::loaded`] computes the aggregated roles later.
     loading: bool,
     free_roles: Vec<RoleId>,
     free_bindings: Vec<u32>,
@@ -217,7 +219,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Without a role.
+    /// Creates an empty policy.
     pub fn new(names: &Names) -> Self {
         Policy {
             group: names.group("rbac.authorization").into(),
@@ -236,12 +238,12 @@ impl Policy {
         }
     }
 
-    /// As [`Policy::new`], for a snapshot: aggregated roles grant nothing until [`Policy::loaded`].
+    /// Like [`Policy::new`], for a snapshot: aggregated roles grant nothing until [`Policy::loaded`].
     pub fn loading(names: &Names) -> Self {
         Policy { loading: true, ..Policy::new(names) }
     }
 
-    /// The snapshot is complete.
+    /// Completes the snapshot.
     pub fn loaded(&mut self) {
         self.loading = false;
         for id in self.aggregated.clone() {
@@ -277,7 +279,7 @@ impl Policy {
         }
     }
 
-    /// Deletes a role; nothing when there is none.
+    /// Deletes a role, if it exists.
     pub fn delete_role(&mut self, kind: RoleKind, namespace: &str, name: &str) {
         let Some(id) = self.find_role(kind, namespace, name) else { return };
         let before = self.replace_body(id, None);
@@ -319,7 +321,7 @@ impl Policy {
         }
     }
 
-    /// Deletes a binding; nothing when there is none.
+    /// Deletes a binding, if it exists.
     pub fn delete_binding(&mut self, namespace: &str, name: &str) {
         let Some(at) = self.find_binding(namespace, name) else { return };
         let Some(binding) = self.bindings.get_mut(at as usize).and_then(Option::take) else { return };
@@ -338,12 +340,12 @@ impl Policy {
         self.forget_namespace(namespace);
     }
 
-    /// A binding that exists.
+    /// Returns an existing binding.
     pub fn binding(&self, namespace: &str, name: &str) -> Option<&Binding> {
         self.bindings.get(self.find_binding(namespace, name)? as usize)?.as_ref()
     }
 
-    /// The role that a binding refers to: kind and name.
+    /// Returns kind and name of the role of a binding.
     pub fn role_of(&self, binding: &Binding) -> Option<(RoleKind, &str)> {
         let slot = self.slot(binding.role)?;
         Some((slot.kind, &slot.name))
@@ -354,7 +356,7 @@ impl Policy {
         self.role_body(kind, namespace, name).is_some()
     }
 
-    /// What a role grants; None when there is no such role.
+    /// Returns the effective rules of a role; None if it does not exist.
     pub fn effective_rules(&self, kind: RoleKind, namespace: &str, name: &str) -> Option<Vec<PolicyRule>> {
         Some(
             self.role_body(kind, namespace, name)?
@@ -365,13 +367,13 @@ impl Policy {
         )
     }
 
-    /// A sentence for a role that does not exist, worded as Kubernetes words it.
+    /// The message for a missing role, in the wording of Kubernetes.
     pub fn not_found(&self, kind: RoleKind, name: &str) -> String {
         let kind = kind.as_str().to_ascii_lowercase();
         format!("{kind}.{} {} not found", self.group, apimachinery::field::quote(name))
     }
 
-    /// How many roles exist, and how many bindings.
+    /// The number of roles and the number of bindings.
     pub fn len(&self) -> (usize, usize) {
         let roles = self.roles.iter().flatten().filter(|slot| slot.body.is_some()).count();
         (roles, self.bindings.len() - self.free_bindings.len())
@@ -385,7 +387,7 @@ impl Policy {
         self.roles.get(id as usize)?.as_ref()
     }
 
-    /// Sets what an aggregated role grants.
+    /// Sets the effective rules of an aggregated role.
     pub(super) fn set_effective(&mut self, id: RoleId, effective: Box<[Effective]>) {
         if let Some(body) =
             self.roles.get_mut(id as usize).and_then(Option::as_mut).and_then(|s| s.body.as_mut())
@@ -402,7 +404,7 @@ impl Policy {
         before
     }
 
-    /// The filter of a role that does not exist is open: the visitor must meet it, to say that it is missing.
+    /// The filter of a missing role is open: the visitor must see the role to report that it is missing.
     fn refilter(&mut self, id: RoleId) {
         let filter = match self.slot(id).and_then(|slot| slot.body.as_deref()) {
             None => Filter::OPEN,
@@ -428,7 +430,7 @@ impl Policy {
         found.copied()
     }
 
-    /// The slot of a role, made when there is none.
+    /// Returns the slot of a role, and creates it if necessary.
     fn role_slot(&mut self, kind: RoleKind, namespace: &str, name: &str) -> RoleId {
         if let Some(id) = self.find_role(kind, namespace, name) {
             return id;
@@ -448,7 +450,7 @@ impl Policy {
         id
     }
 
-    /// Frees a slot that neither a role nor a binding needs.
+    /// Frees a slot without a role and without bindings.
     fn release_role(&mut self, id: RoleId) {
         let Some(place) = self.roles.get_mut(id as usize) else { return };
         if !place.as_ref().is_some_and(|slot| slot.body.is_none() && slot.bindings == 0) {
@@ -480,8 +482,9 @@ impl Policy {
 }
 
 impl Subject {
-    /// Calls with the key under which the index holds this subject of a binding in `namespace`: service accounts are
-    /// users to it. Not called for a subject that can never match.
+    /// Calls `call` with the index key of this subject for a binding in `namespace`.
+    /// Service accounts are indexed as users. A subject that can never match has no key, so `call` does not
+    /// run.
     fn with_key(&self, namespace: &str, call: impl FnOnce((&str, SubjectKind, &str))) {
         match self.kind {
             SubjectKind::User | SubjectKind::Group => call((namespace, self.kind, &self.name)),
@@ -497,7 +500,7 @@ impl Subject {
         }
     }
 
-    /// The namespace of a service account: its own, or the binding's. None when neither names one.
+    /// The namespace of a service account: its own, or that of the binding. None if both are empty.
     pub fn account_namespace<'a>(&'a self, binding: &'a str) -> Option<&'a str> {
         [&*self.namespace, binding].into_iter().find(|namespace| !namespace.is_empty())
     }

@@ -1,10 +1,11 @@
-//! Compares default policy with what is stored, and says what must be written (requirements A-DEF-1 to A-DEF-9).
+//! Reconciles default policy with the stored objects (requirements A-DEF-1 to A-DEF-9).
+//! The result is the list of required writes.
 //!
 //! # Contract
 //!
-//! What is missing is created or added; what people added stays; an object whose autoupdate annotation says `false` is
-//! left alone; a binding whose `roleRef` differs is deleted and created anew. The answer is empty when nothing is to do,
-//! so that a second start writes nothing.
+//! Missing objects and rules are created or added; additions by users stay. An object whose autoupdate
+//! annotation is `false` is not changed. A binding with another `roleRef` is deleted and recreated. The
+//! result is empty if the stored objects are complete, so that a second start writes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,38 +21,38 @@ use super::covers::lacking;
 use super::policy::{BindingSpec, Meta, Policy, RoleBody, RoleKind, RoleSpec, Subject, SubjectKind};
 use super::rule::{PolicyRule, Words};
 
-/// One write that default policy needs.
+/// One write that default policy requires.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// What to do.
+    /// The operation.
     pub step: Step,
     /// Lower-case plural, of the RBAC group.
     pub resource: &'static str,
-    /// Empty for cluster-wide objects.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
     /// Object name.
     pub name: String,
 }
 
 impl Write {
-    /// Whether both are about one object.
+    /// Whether both writes concern one object.
     pub fn same_object(&self, other: &Write) -> bool {
         (self.resource, &self.namespace, &self.name) == (other.resource, &other.namespace, &other.name)
     }
 }
 
-/// What to do with the object.
+/// The operation on the object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// The whole object.
+    /// Creates the whole object.
     Create(Value),
-    /// A merge patch (RFC 7386).
+    /// Applies a merge patch (RFC 7386).
     Patch(Value),
-    /// Delete it; a `Create` of the same name follows.
+    /// Deletes the object; a `Create` of the same name follows.
     Delete,
 }
 
-/// What must be written so that default policy holds.
+/// Returns the writes that complete default policy.
 pub fn missing(policy: &Policy, defaults: &DefaultPolicy, names: &Names) -> Vec<Write> {
     let mut writes = Vec::new();
     for (kind, objects) in
@@ -96,7 +97,7 @@ fn write(step: Step, resource: &'static str, object: &Object) -> Write {
     Write { step, resource, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
 }
 
-/// The merge patch that gives a stored role what it lacks; None when it lacks nothing.
+/// The merge patch that adds the missing parts to a stored role; None if it is complete.
 fn repair_role(kind: RoleKind, stored: &RoleBody, wanted: &RoleSpec) -> Option<Value> {
     if stored.meta.protected {
         return None;
@@ -126,7 +127,7 @@ fn repair_role(kind: RoleKind, stored: &RoleBody, wanted: &RoleSpec) -> Option<V
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// A role object in the form of the policy.
+/// Converts a role object to its policy form.
 pub fn role_spec(object: &Object, names: &Names) -> RoleSpec {
     let rules = object.get("rules").and_then(Value::as_array).into_iter().flatten().map(rule_of).collect();
     let aggregation = object.get("aggregationRule").filter(|rule| !rule.is_null()).map(|rule| {
@@ -136,7 +137,7 @@ pub fn role_spec(object: &Object, names: &Names) -> RoleSpec {
     RoleSpec { meta: meta_of(object, names), rules, aggregation }
 }
 
-/// A binding object in the form of the policy; None when its role's kind is unknown.
+/// Converts a binding object to its policy form; None if the kind of its role is unknown.
 pub fn binding_spec(object: &Object, names: &Names) -> Option<BindingSpec> {
     let subjects = object.get("subjects").and_then(Value::as_array).into_iter().flatten();
     let subjects = subjects.filter_map(|subject| {
@@ -178,7 +179,7 @@ fn rule_of(rule: &Value) -> PolicyRule {
     }
 }
 
-/// A rule as the API writes it.
+/// Converts a rule to its API form.
 pub fn rule_json(rule: &PolicyRule) -> Value {
     let mut out = Map::new();
     out.insert("verbs".into(), list_json(&rule.verbs));

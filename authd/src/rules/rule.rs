@@ -1,28 +1,28 @@
-//! A policy rule and what it matches: the one place where a rule meets a request.
+//! A policy rule and its match with a request.
 //!
 //! # Contract
 //!
-//! [`PolicyRule::allows`] is the decision; [`PolicyRule::examine`] is the same four predicates without the short cut,
-//! for explanations. Requirements A-RBAC-43 to A-RBAC-52.
+//! [`PolicyRule::allows`] is the decision. [`PolicyRule::examine`] evaluates the same four predicates without
+//! short-circuit, for explanations. Requirements A-RBAC-43 to A-RBAC-52.
 
 use apimachinery::attributes::Attributes;
 use authproto::auth;
 
-/// A list of strings that never changes.
+/// An immutable list of strings.
 pub type Words = Box<[Box<str>]>;
 
-/// One rule of a role, field by field as the API has it.
+/// One rule of a role, with the fields of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PolicyRule {
-    /// Verbs; `*` is all.
+    /// Verbs; `*` matches all.
     pub verbs: Words,
-    /// Full group names; `*` is all, `` the core group.
+    /// Full group names; `*` matches all, `` is the core group.
     pub api_groups: Words,
     /// `resource`, `resource/subresource`, `*/subresource` or `*`.
     pub resources: Words,
-    /// Object names; empty is all.
+    /// Object names; empty matches all.
     pub resource_names: Words,
-    /// Paths; a trailing `*` matches every continuation.
+    /// Paths; a trailing `*` matches every suffix.
     pub non_resource_urls: Words,
 }
 
@@ -32,7 +32,7 @@ impl AsRef<PolicyRule> for PolicyRule {
     }
 }
 
-/// Which parts of a rule a request meets.
+/// The parts of a rule that a request matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Examined {
     /// The verb is among the rule's.
@@ -51,7 +51,7 @@ impl Examined {
         self.verb && self.group && self.target && self.name
     }
 
-    /// How many parts are met, of four.
+    /// The number of matching parts, of four.
     pub fn met(self) -> usize {
         [self.verb, self.group, self.target, self.name].into_iter().filter(|met| *met).count()
     }
@@ -67,14 +67,14 @@ impl PolicyRule {
         }
     }
 
-    /// Whether the rule allows the resource request, its names left aside.
+    /// Whether the rule allows the resource request for some name.
     pub fn allows_any_name(&self, request: &Attributes) -> bool {
         has_or_star(&self.verbs, &request.verb)
             && has_or_star(&self.api_groups, &request.group)
             && self.resource_matches(&request.resource, &request.subresource)
     }
 
-    /// Every part by itself.
+    /// Evaluates each part separately.
     pub fn examine(&self, request: &Attributes) -> Examined {
         let verb = has_or_star(&self.verbs, &request.verb);
         if request.resource_request {
@@ -95,7 +95,7 @@ impl PolicyRule {
                 return true;
             }
             if subresource.is_empty() {
-                // Access reviews may write `pods/log` as the resource itself.
+                // Access reviews may contain `pods/log` as the resource itself.
                 return &**held == resource;
             }
             let of = held.strip_suffix(subresource).and_then(|rest| rest.strip_suffix('/'));
@@ -112,7 +112,7 @@ impl PolicyRule {
     }
 }
 
-/// Whether a held path covers a path: equal, or by a trailing `*`. The path may have a `*` itself.
+/// Whether a held path covers a path: equal, or by a trailing `*`. The path may end in `*` itself.
 pub fn path_covers(held: &str, path: &str) -> bool {
     held == path || held.strip_suffix('*').is_some_and(|rest| path.starts_with(rest.trim_end_matches('*')))
 }
@@ -127,7 +127,7 @@ pub fn has_or_star(list: &[Box<str>], word: &str) -> bool {
     list.iter().any(|held| &**held == word || &**held == "*")
 }
 
-/// From the wire, or from a test's literals.
+/// Builds a list from string slices.
 pub fn words<S: AsRef<str>>(list: &[S]) -> Words {
     list.iter().map(|word| Box::from(word.as_ref())).collect()
 }
@@ -190,7 +190,7 @@ mod tests {
             ("get|apps|*", "get", "apps", "deployments", "x", true),
             ("get|apps|*", "get", "", "pods", "x", false),
             ("get|-|*", "get", "", "pods/log", "x", true),
-            // subresources are written out
+            // Subresources need explicit rules.
             ("get|-|pods", "get", "", "pods/log", "x", false),
             ("get|-|pods/log", "get", "", "pods/log", "x", true),
             ("get|-|pods/log", "get", "", "pods", "x", false),
@@ -198,15 +198,15 @@ mod tests {
             ("get|*|*/scale", "get", "apps", "deployments", "x", false),
             ("get|*|*/scale", "get", "apps", "deployments/status", "x", false),
             ("get|apps|deployments/*", "get", "apps", "deployments/scale", "x", false),
-            // names
+            // Names.
             ("get|-|pods|x", "get", "", "pods", "x", true),
             ("get|-|pods|x", "get", "", "pods", "y", false),
             ("create|-|pods|x", "create", "", "pods", "", false),
             ("list|-|pods|x", "list", "", "pods", "x", true),
-            // wildcards are asked for, too
+            // A request may contain wildcards itself.
             ("get|-|pods", "*", "", "pods", "", false),
             ("*|*|*", "*", "*", "*", "", true),
-            // nothing is covered by nothing
+            // Empty fields match nothing.
             ("|-|pods", "get", "", "pods", "x", false),
             ("get||pods", "get", "", "pods", "x", false),
             ("get|-|", "get", "", "pods", "x", false),

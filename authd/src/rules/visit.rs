@@ -1,16 +1,16 @@
-//! Walks the rules that a user has in a scope, and the visitors that decide, list and explain.
+//! The walk over the rules of a user in a scope, and the visitors that decide, list and explain.
 //!
 //! # Contract
 //!
-//! Cluster-wide bindings come first, then those of the namespace; in each the user's own before those of the groups.
-//! [`Policy::judge`] stops at the first rule that allows; [`Policy::rules_of`] lists everything; [`Policy::explain`]
-//! walks as `judge` does and keeps the nearest misses.
+//! ClusterRoleBindings come first, then the bindings of the namespace; in each, bindings of the user come
+//! before those of the groups. [`Policy::judge`] stops at the first rule that allows. [`Policy::rules_of`]
+//! lists all rules. [`Policy::explain`] walks as `judge` does and collects the nearest misses.
 //!
 //! # Invariants
 //!
-//! INVARIANT (one matcher): a decision and its explanation come from the same walk over the same rules.
-//! INVARIANT (once): a binding that names a user through several subjects is visited once, for the first of them, and
-//! that subject stands in the reason.
+//! INVARIANT (one matcher): a decision and its explanation use the same walk over the same rules.
+//! INVARIANT (once): a binding that matches a user through several subjects is visited once, for the first of
+//! them, which the reason names.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::filter::Probe;
 use super::policy::{Binding, Policy, RoleKind, RoleSlot, Subject, SubjectKind};
 use super::rule::PolicyRule;
 
-/// Through which binding a rule reaches the user.
+/// The binding through which a rule applies to the user.
 #[derive(Clone, Copy, Debug)]
 pub struct Via<'p> {
     binding: &'p Binding,
@@ -31,40 +31,40 @@ pub struct Via<'p> {
     role: &'p RoleSlot,
 }
 
-/// What the walk meets.
+/// One step of the walk.
 enum Visit<'p> {
     Rule(Via<'p>, &'p Arc<PolicyRule>),
-    /// The binding's role does not exist.
+    /// The role of the binding does not exist.
     Missing(Via<'p>),
 }
 
-/// What RBAC says of one request.
+/// The RBAC decision for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// A rule allows it.
+    /// A rule allows the request.
     Allowed {
         /// `RBAC: allowed by ...`.
         reason: String,
-        /// The rule is in a cluster-wide binding: no Role and no RoleBinding mattered.
+        /// The rule applies through a ClusterRoleBinding: the decision depends on no Role and no RoleBinding.
         cluster_wide: bool,
         /// The rule names no objects: it allows every other name too.
         any_name: bool,
     },
-    /// No rule allows it.
+    /// No rule allows the request.
     NotAllowed(Refusal),
 }
 
 /// Why RBAC has no opinion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Empty, or `RBAC: ` and the bindings' roles that do not exist, worded as Kubernetes words it.
+    /// Empty, or `RBAC: ` and the missing roles of bindings, in the wording of Kubernetes.
     pub reason: String,
-    /// No rule of the user turned on the object's name: every other name is refused too.
+    /// No rule depends on the object's name: no other name is allowed either.
     pub any_name: bool,
 }
 
 impl Policy {
-    /// Whether the user may do it.
+    /// Decides whether the user may make the request.
     pub fn judge(&self, user: &UserInfo, request: &Attributes) -> Judgement {
         let mut allowed = None;
         let mut missing: Vec<String> = Vec::new();
@@ -106,8 +106,8 @@ impl Policy {
         Judgement::NotAllowed(Refusal { reason, any_name: request.resource_request && !names_mattered })
     }
 
-    /// Every rule that the user has in the namespace (or in the cluster, when it is empty), and what was wrong on the
-    /// way: bindings whose role does not exist.
+    /// Returns the rules of the user in the namespace (or in the cluster, if empty).
+    /// The second list contains errors: bindings with a missing role.
     pub fn rules_of(&self, user: &UserInfo, namespace: &str) -> (Vec<Arc<PolicyRule>>, Vec<String>) {
         let mut rules = Vec::new();
         let mut missing = Vec::new();
@@ -121,7 +121,7 @@ impl Policy {
         (rules, missing)
     }
 
-    /// The rules that come nearest to allowing a refused request, a line each, at most `most`.
+    /// Returns the rules nearest to allowing a denied request, a line each, at most `most`.
     pub fn explain(&self, user: &UserInfo, request: &Attributes, most: usize) -> Vec<String> {
         let mut near: Vec<(usize, String)> = Vec::new();
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
@@ -178,7 +178,8 @@ impl Policy {
                         continue;
                     };
                     let Some(role) = self.slot(grant.role) else { continue };
-                    // The index may offer bindings of another key, and offers a binding once for each of its subjects.
+                    // The index may return bindings of another key, and returns a binding once for each of
+                    // its subjects.
                     let first = binding.subjects.iter().find(|subject| subject.is(user, &binding.namespace));
                     let Some(subject) =
                         first.filter(|s| &*binding.namespace == scope && s.found_as(kind, name))
@@ -204,7 +205,7 @@ impl Policy {
 }
 
 impl Subject {
-    /// Whether it means the user, in a binding of this namespace.
+    /// Whether the subject matches the user, in a binding of this namespace.
     fn is(&self, user: &UserInfo, namespace: &str) -> bool {
         match self.kind {
             SubjectKind::User => *self.name == *user.name,
@@ -217,7 +218,8 @@ impl Subject {
         }
     }
 
-    /// Whether a walk for this kind and name finds it: service accounts are users to the index.
+    /// Whether the index stores the subject under this kind and name.
+    /// Service accounts are indexed as users.
     fn found_as(&self, kind: SubjectKind, name: &str) -> bool {
         match self.kind {
             SubjectKind::Group => kind == SubjectKind::Group && *self.name == *name,
@@ -227,7 +229,7 @@ impl Subject {
 }
 
 impl Via<'_> {
-    /// Binding, role and subject, worded as Kubernetes words it.
+    /// Binding, role and subject, in the wording of Kubernetes.
     pub fn describe(&self) -> String {
         let Via { binding, subject, role } = self;
         let (kind, name) = if binding.namespace.is_empty() {

@@ -1,8 +1,8 @@
-//! Bootstrap tokens: their form, and when they end (requirements A-BOOT-1 to -4, A-BOOT-20 to -24).
+//! Bootstrap tokens: format and expiration (requirements A-BOOT-1 to -4, A-BOOT-20 to -24).
 
 use jiff::Timestamp;
 
-/// Id and secret of a token: six and sixteen characters of `[a-z0-9]`, with a dot between them.
+/// Splits a token into id and secret: 6 and 16 characters of `[a-z0-9]`, separated by a dot.
 pub fn parts(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let fits = |text: &str, length: usize| {
@@ -11,11 +11,11 @@ pub fn parts(token: &str) -> Option<(&str, &str)> {
     (fits(id, 6) && fits(secret, 16)).then_some((id, secret))
 }
 
-/// When a token ends, by the text of its Secret; None: never.
+/// The expiration of a token, from its Secret; None: never.
 ///
 /// # Errors
 ///
-/// It has ended: the time has come, or cannot be read.
+/// The token has expired, or the expiration cannot be parsed.
 pub fn expiration(text: &str, now: Timestamp) -> Result<Option<Timestamp>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -23,7 +23,7 @@ pub fn expiration(text: &str, now: Timestamp) -> Result<Option<Timestamp>, Strin
     match text.parse::<Timestamp>() {
         Ok(at) if now < at => Ok(Some(at)),
         Ok(_) => Err("the token has expired".to_owned()),
-        Err(_) => Err("its expiration is not a time of RFC 3339".to_owned()),
+        Err(_) => Err("the expiration is not an RFC 3339 time".to_owned()),
     }
 }
 

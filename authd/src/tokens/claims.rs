@@ -1,10 +1,10 @@
-//! What service-account tokens claim (requirements A-SA-22).
+//! The claims of service-account tokens (requirements A-SA-22).
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// An object that a token names.
+/// An object in a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Named {
     /// Its name.
@@ -17,7 +17,7 @@ pub struct Named {
 /// The private claims.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Private {
-    /// The account's namespace.
+    /// The namespace of the service account.
     pub namespace: String,
     /// The node of the pod, or the node that the token is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,27 +28,27 @@ pub struct Private {
     /// The Secret that the token is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Named>,
-    /// The account.
+    /// The service account.
     pub serviceaccount: Named,
-    /// From when on its use is logged as stale, in seconds since 1970.
+    /// Uses after this Unix time in seconds are logged as stale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
 }
 
-/// What a token says.
+/// The verified claims of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// For whom it is valid.
+    /// The audiences.
     pub audiences: Vec<String>,
-    /// When it ends; None for tokens of Secrets.
+    /// The expiry; None for tokens of Secrets.
     pub expires: Option<Timestamp>,
-    /// The first moment at which the token is valid; None when no claim bounds it.
+    /// The first moment at which the token is valid; None if no claim sets one.
     pub not_before: Option<Timestamp>,
-    /// Its own id; `""` for tokens of Secrets.
+    /// The token id; `""` for tokens of Secrets.
     pub id: String,
-    /// Whose it is, and what it is bound to.
+    /// The service account and the bound object.
     pub private: Private,
-    /// The Secret whose data it must be: tokens of Secrets alone.
+    /// Whether the token must equal the data of its Secret: legacy tokens of Secrets only.
     pub legacy: bool,
 }
 
@@ -57,7 +57,7 @@ pub fn subject(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// The issuer that a payload names. None when it is no object, or names none.
+/// The issuer of a payload; None if the payload is not an object or has no issuer.
 pub fn issuer_of(payload: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Issuer {
@@ -66,12 +66,12 @@ pub fn issuer_of(payload: &[u8]) -> Option<String> {
     serde_json::from_slice::<Issuer>(payload).ok().map(|issuer| issuer.iss)
 }
 
-/// The claims of a payload.
+/// Decodes the claims of a payload.
 pub(super) fn parse(payload: &[u8]) -> Result<Map<String, Value>, String> {
     serde_json::from_slice(payload).map_err(|error| format!("the claims cannot be read: {error}"))
 }
 
-/// The audiences of a token: one text or a list.
+/// The audiences of a token: one string or a list.
 pub(super) fn audiences(claims: &Map<String, Value>) -> Vec<String> {
     match claims.get("aud") {
         Some(Value::String(one)) => vec![one.clone()],
@@ -80,7 +80,7 @@ pub(super) fn audiences(claims: &Map<String, Value>) -> Vec<String> {
     }
 }
 
-/// The seconds since 1970 of a time claim; None when the claim is absent.
+/// The Unix time in seconds of a time claim; None if the claim is absent.
 ///
 /// # Errors
 ///
@@ -93,14 +93,15 @@ pub fn time_claim(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>
     }
 }
 
-/// The first moment at which a token is valid by its claims `nbf` and `iat`, with the leeway that their check grants.
+/// The first moment at which a token is valid.
+/// The claims `nbf` and `iat`, minus the leeway of their check, determine it.
 pub fn first_valid(starts: [Option<f64>; 2], leeway: f64) -> Option<Timestamp> {
     let latest = starts.into_iter().flatten().reduce(f64::max)?;
-    // A conversion from a float saturates.
+    // The float conversion saturates.
     Timestamp::from_millisecond(((latest - leeway) * 1000.0).floor() as i64).ok()
 }
 
-/// The subject says the same as the private claims.
+/// Checks that the subject matches the private claims.
 pub(super) fn agrees(claims: &Map<String, Value>, private: &Private) -> Result<(), String> {
     let said = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
     if said == subject(&private.namespace, &private.serviceaccount.name) {

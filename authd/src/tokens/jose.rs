@@ -1,10 +1,11 @@
-//! JSON Web Signatures in compact form (RFC 7515), with the nine asymmetric algorithms of RFC 7518 and no others.
+//! JSON Web Signatures in compact form (RFC 7515).
+//! Only the nine asymmetric algorithms of RFC 7518 are supported.
 //!
 //! # Contract
 //!
-//! [`Signed::parse`] takes a token apart without believing it; [`Signed::verify`] gives the payload when a key's signature
-//! holds. Base64url is without padding and canonical, the header has no member twice, no critical extension, and no
-//! `b64`.
+//! [`Signed::parse`] decodes a token without trusting it; [`Signed::verify`] returns the payload if a key
+//! verifies the signature. Base64url must be canonical and without padding. The header must have no duplicate
+//! members, no critical extensions, and no `b64`.
 
 use aws_lc_rs::signature::{
     self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, VerificationAlgorithm,
@@ -13,9 +14,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
-/// Bytes of a token: more than any provider issues, and what a request header may hold anyway.
+/// Limit in bytes of a token, more than any provider issues or a request header can contain.
 pub const LARGEST: usize = 256 * 1024;
-/// Bytes of a decoded header.
+/// Limit in bytes of a decoded header.
 const LARGEST_HEADER: usize = 8 * 1024;
 
 /// A signature algorithm (RFC 7518 section 3.1).
@@ -34,7 +35,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All supported algorithms.
     pub const ALL: [Algorithm; 9] = [
         Algorithm::RS256,
         Algorithm::RS384,
@@ -62,12 +63,12 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of a registered name; None for all others, `none` and the HMACs among them.
+    /// Parses a registered name; None for all others, including `none` and the HMACs.
     pub fn parse(name: &str) -> Option<Self> {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.as_str() == name)
     }
 
-    /// How aws-lc-rs checks it.
+    /// The verification algorithm of aws-lc-rs.
     pub(super) fn verification(self) -> &'static dyn VerificationAlgorithm {
         match self {
             Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
@@ -89,26 +90,26 @@ impl std::fmt::Display for Algorithm {
     }
 }
 
-/// Why a token is not a signed one that we can read.
+/// Why a text is not a supported signed token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// It does not have three parts.
-    #[error("it is not a signed token of three parts")]
+    /// The token does not have three parts.
+    #[error("not a signed token of three parts")]
     NotCompact,
-    /// It is longer than [`LARGEST`], or its header than 8 KiB.
-    #[error("it is too long")]
+    /// The token is longer than [`LARGEST`], or its header than 8 KiB.
+    #[error("the token is too long")]
     TooLong,
     /// A part is not base64url without padding.
-    #[error("its {0} is not base64url without padding")]
+    #[error("the {0} is not base64url without padding")]
     Base64(&'static str),
-    /// The header is not the JSON it must be.
-    #[error("its header cannot be read: {0}")]
+    /// The header is not valid JSON of the required form.
+    #[error("the header cannot be read: {0}")]
     Header(String),
-    /// No algorithm that we accept from anybody.
-    #[error("its algorithm `{0}` is not accepted")]
+    /// The algorithm is not supported.
+    #[error("the algorithm `{0}` is not supported")]
     Algorithm(String),
-    /// A header that changes what the token means.
-    #[error("it has critical header parameters")]
+    /// The header has critical parameters.
+    #[error("unsupported critical header parameters")]
     Critical,
 }
 
@@ -125,22 +126,22 @@ struct Header {
     b64: Option<serde::de::IgnoredAny>,
 }
 
-/// A token taken apart. Holds its text: no `Debug`.
+/// A decoded token. Contains the token text: no `Debug`.
 pub struct Signed<'a> {
-    /// What is signed: header and payload as they came.
+    /// The signed text: header and payload as received.
     input: &'a str,
-    /// Of the header.
+    /// The algorithm of the header.
     pub algorithm: Algorithm,
-    /// The key's name; None when the token does not say.
+    /// The key id; None if absent.
     pub kid: Option<String>,
-    /// The declared type, as it is.
+    /// The declared type, unmodified.
     pub typ: Option<String>,
     payload: Vec<u8>,
     signature: Vec<u8>,
 }
 
 impl<'a> Signed<'a> {
-    /// Takes a token apart.
+    /// Decodes a token.
     ///
     /// # Errors
     ///
@@ -159,7 +160,7 @@ impl<'a> Signed<'a> {
         }
         let decode = |text: &str, what| URL_SAFE_NO_PAD.decode(text).map_err(|_| Malformed::Base64(what));
         let header = decode(header, "header")?;
-        // A derived reader refuses a member that comes twice.
+        // The derived decoder rejects duplicate members.
         let header: Header =
             serde_json::from_slice(&header).map_err(|error| Malformed::Header(error.to_string()))?;
         if header.crit.is_some() || header.b64.is_some() {
@@ -178,18 +179,18 @@ impl<'a> Signed<'a> {
         })
     }
 
-    /// The payload, which nobody has vouched for yet.
+    /// The unverified payload.
     pub fn unverified_payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// The payload, if the signature is this key's.
+    /// Returns the payload if this key verifies the signature.
     pub fn verify(&self, key: &super::keys::VerifyingKey) -> Option<&[u8]> {
         key.verify(self.algorithm, self.input.as_bytes(), &self.signature).then_some(&self.payload)
     }
 }
 
-/// The payload of a token that has the form of a signed one, whatever its header says. None: it has another form.
+/// The unverified payload of a text with three parts and any header. None: another form.
 pub fn unverified_payload(token: &str) -> Option<Vec<u8>> {
     let mut parts = token.split('.');
     let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {
@@ -198,7 +199,7 @@ pub fn unverified_payload(token: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(payload).ok()
 }
 
-/// Signs claims: the compact form.
+/// Signs claims and returns the compact form.
 pub(super) fn sign(
     key: &super::keys::SigningKey,
     header: &serde_json::Value,
@@ -228,32 +229,32 @@ mod tests {
     #[test]
     fn what_is_not_a_signed_token_is_told_apart() {
         for (text, want) in [
-            ("", "it is not a signed token of three parts"),
-            ("a.b", "it is not a signed token of three parts"),
-            ("a.b.c.d", "it is not a signed token of three parts"),
-            ("!.e30.e30", "its header is not base64url without padding"),
-            ("e30=.e30.e30", "its header is not base64url without padding"),
+            ("", "not a signed token of three parts"),
+            ("a.b", "not a signed token of three parts"),
+            ("a.b.c.d", "not a signed token of three parts"),
+            ("!.e30.e30", "the header is not base64url without padding"),
+            ("e30=.e30.e30", "the header is not base64url without padding"),
         ] {
             assert_eq!(refusal(text), want, "{text}");
         }
         for (header, want) in [
-            (r#"{"alg":"none"}"#, "its algorithm `none` is not accepted"),
-            (r#"{"alg":"None"}"#, "its algorithm `None` is not accepted"),
-            (r#"{"alg":"HS256"}"#, "its algorithm `HS256` is not accepted"),
-            (r#"{"alg":"EdDSA"}"#, "its algorithm `EdDSA` is not accepted"),
-            (r#"{"alg":"rs256"}"#, "its algorithm `rs256` is not accepted"),
-            (r#"{"alg":"RS256","crit":["exp"]}"#, "it has critical header parameters"),
-            (r#"{"alg":"RS256","b64":false}"#, "it has critical header parameters"),
+            (r#"{"alg":"none"}"#, "the algorithm `none` is not supported"),
+            (r#"{"alg":"None"}"#, "the algorithm `None` is not supported"),
+            (r#"{"alg":"HS256"}"#, "the algorithm `HS256` is not supported"),
+            (r#"{"alg":"EdDSA"}"#, "the algorithm `EdDSA` is not supported"),
+            (r#"{"alg":"rs256"}"#, "the algorithm `rs256` is not supported"),
+            (r#"{"alg":"RS256","crit":["exp"]}"#, "unsupported critical header parameters"),
+            (r#"{"alg":"RS256","b64":false}"#, "unsupported critical header parameters"),
         ] {
             assert_eq!(refusal(&token(header)), want, "{header}");
         }
         for header in [r#"{"alg":"RS256","alg":"none"}"#, r#"{}"#, "[]", "{", r#"{"alg":1}"#] {
-            assert!(refusal(&token(header)).starts_with("its header cannot be read"), "{header}");
+            assert!(refusal(&token(header)).starts_with("the header cannot be read"), "{header}");
         }
-        assert_eq!(refusal(&"a".repeat(LARGEST + 1)), "it is too long");
+        assert_eq!(refusal(&"a".repeat(LARGEST + 1)), "the token is too long");
         assert_eq!(refusal(""), Malformed::NotCompact.to_string());
         let long = format!(r#"{{"alg":"RS256","x":"{}"}}"#, "a".repeat(LARGEST_HEADER));
-        assert_eq!(refusal(&token(&long)), "it is too long");
+        assert_eq!(refusal(&token(&long)), "the token is too long");
     }
 
     #[test]

@@ -1,14 +1,15 @@
-//! JSON Web Keys of others (RFC 7517, RFC 7518 section 6): the public keys of a key set that verify signatures.
+//! JSON Web Keys of external issuers (RFC 7517, RFC 7518 section 6): the public keys of a JWKS.
 //!
 //! # Contract
 //!
-//! [`KeySet::parse`] takes untrusted bytes. A key that is none of ours (for encryption, of another type, too weak) is
-//! passed over with a reason, so that an issuer may publish more than we use; a document that is no key set is an error.
-//! [`KeySet::verify`] tries the keys that may have signed: those of the name that the token gives, or all.
+//! [`KeySet::parse`] reads untrusted bytes. An unsupported key (for encryption, of another type, too weak) is
+//! skipped with a reason, so that an issuer may publish other keys. A document that is not a JWKS is an
+//! error. [`KeySet::verify`] tries the keys that may have signed: those with the key id of the token, or all.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): at most [`MOST_KEYS`] keys are kept, so that a token costs no more than so many verifications.
+//! INVARIANT (limits): at most [`MOST_KEYS`] keys are kept, which limits the number of verifications per
+//! token.
 
 use apimachinery::codec::{Limits, json};
 use aws_lc_rs::digest;
@@ -19,9 +20,9 @@ use serde_json::{Map, Value};
 use super::jose::{Algorithm, Signed};
 use super::keys::VerifyingKey;
 
-/// Bytes and nesting of a key set.
+/// Limits of a JWKS in bytes and nesting.
 pub const LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 16, ..Limits::BODY };
-/// Keys of one issuer.
+/// Limit of keys per issuer.
 pub const MOST_KEYS: usize = 64;
 
 /// The object identifiers of RSA and EC public keys, and of the curves, as DER.
@@ -31,35 +32,35 @@ const P256: &[u8] = &[0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07
 const P384: &[u8] = &[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22];
 const P521: &[u8] = &[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23];
 
-/// A key of a key set.
+/// A key of a JWKS.
 #[derive(Debug)]
 struct WebKey {
-    /// `kid`; None: it has none.
+    /// `kid`; None if absent.
     name: Option<String>,
-    /// `alg`: the only algorithm it may be used with; None: any that fits.
+    /// `alg`: the only allowed algorithm; None: any that fits.
     algorithm: Option<Algorithm>,
     key: VerifyingKey,
 }
 
-/// The keys that verify an issuer's tokens.
+/// The verifying keys of an issuer.
 #[derive(Debug, Default)]
 pub struct KeySet {
     keys: Vec<WebKey>,
-    /// Why keys were passed over.
+    /// Why keys were skipped.
     pub passed_over: Vec<String>,
     /// SHA-256 of the document, in hexadecimal digits.
     pub hash: String,
 }
 
 impl KeySet {
-    /// Reads a document.
+    /// Decodes a document.
     ///
     /// # Errors
     ///
-    /// It is no key set.
+    /// The document is not a JWKS.
     pub fn parse(document: &[u8]) -> Result<Self, String> {
         let decoded = json::decode(document, LIMITS).map_err(|error| error.to_string())?;
-        let keys = decoded.value.get("keys").and_then(Value::as_array).ok_or("it has no list `keys`")?;
+        let keys = decoded.value.get("keys").and_then(Value::as_array).ok_or("no list `keys`")?;
         let digest = digest::digest(&digest::SHA256, document);
         let mut set = KeySet {
             hash: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -69,7 +70,7 @@ impl KeySet {
             let read = match key.as_object() {
                 _ if set.keys.len() >= MOST_KEYS => Err(format!("there are more than {MOST_KEYS}")),
                 Some(key) => web_key(key),
-                None => Err("it is no object".to_owned()),
+                None => Err("not an object".to_owned()),
             };
             match read {
                 Ok(key) => set.keys.push(key),
@@ -82,24 +83,24 @@ impl KeySet {
         Ok(set)
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Whether every key of `self` is in `other`, under the same name and for the same use.
+    /// Whether every key of `self` is in `other`, with the same key id and use.
     pub fn is_within(&self, other: &KeySet) -> bool {
         let same =
             |a: &WebKey, b: &WebKey| a.name == b.name && a.algorithm == b.algorithm && a.key.kid == b.key.kid;
         self.keys.iter().all(|key| other.keys.iter().any(|held| same(key, held)))
     }
 
-    /// The payload, if the signature is of one of the keys.
+    /// Returns the payload if one of the keys verifies the signature.
     pub fn verify<'s>(&self, signed: &'s Signed<'_>) -> Option<&'s [u8]> {
         let named = |key: &&WebKey| match (&signed.kid, &key.name) {
             (Some(wanted), Some(name)) => wanted == name,
@@ -114,15 +115,15 @@ fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
     let text = |member: &str| match jwk.get(member) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str())),
-        Some(_) => Err(format!("`{member}` is not a text")),
+        Some(_) => Err(format!("`{member}` is not a string")),
     };
     if let Some(other) = text("use")?.filter(|usage| *usage != "sig") {
-        return Err(format!("its use is `{}`", short(other)));
+        return Err(format!("unsupported use `{}`", short(other)));
     }
     let algorithm = match text("alg")? {
         None => None,
         Some(name) => {
-            Some(Algorithm::parse(name).ok_or_else(|| format!("its algorithm is `{}`", short(name)))?)
+            Some(Algorithm::parse(name).ok_or_else(|| format!("unsupported algorithm `{}`", short(name)))?)
         }
     };
     let bytes = |member: &str| {
@@ -136,26 +137,26 @@ fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
                 Some("P-256") => (P256, 32),
                 Some("P-384") => (P384, 48),
                 Some("P-521") => (P521, 66),
-                other => return Err(format!("its curve is `{}`", short(other.unwrap_or_default()))),
+                other => return Err(format!("unsupported curve `{}`", short(other.unwrap_or_default()))),
             };
             let (x, y) = (bytes("x")?, bytes("y")?);
             if x.len() != length || y.len() != length {
-                return Err("its point has another length than its curve".to_owned());
+                return Err("the point does not fit the curve".to_owned());
             }
             ec(curve, &x, &y)
         }
-        other => return Err(format!("its type is `{}`", short(other.unwrap_or_default()))),
+        other => return Err(format!("unsupported type `{}`", short(other.unwrap_or_default()))),
     };
     let key = VerifyingKey::of(&spki)?;
     Ok(WebKey { name: text("kid")?.map(str::to_owned), algorithm, key })
 }
 
-/// What strangers wrote, short enough for a log.
+/// Shortens untrusted text for the log.
 fn short(text: &str) -> String {
     text.chars().take(32).collect()
 }
 
-/// A DER value: tag, length, content.
+/// Encodes a DER value: tag, length, content.
 fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let zeros = length.iter().take_while(|byte| **byte == 0).count();
@@ -165,7 +166,7 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
         [] => out.push(0),
         [short] if *short < 0x80 => out.push(*short),
         _ => {
-            // At most eight digits of a length.
+            // The length has at most eight bytes.
             out.push(0x80 | digits.len() as u8);
             out.extend_from_slice(digits);
         }
@@ -174,7 +175,7 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A positive integer.
+/// Encodes a positive integer.
 fn integer(bytes: &[u8]) -> Vec<u8> {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     let digits = bytes.get(zeros..).unwrap_or_default();
@@ -183,7 +184,7 @@ fn integer(bytes: &[u8]) -> Vec<u8> {
     der(0x02, &content)
 }
 
-/// A SubjectPublicKeyInfo.
+/// Encodes a SubjectPublicKeyInfo.
 fn spki(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
     let bits: Vec<u8> = std::iter::once(0).chain(key.iter().copied()).collect();
     der(0x30, &[der(0x30, algorithm), der(0x03, &bits)].concat())
@@ -249,7 +250,7 @@ mod tests {
             let header = json!({"alg": key.algorithm.as_str(), "kid": "another"});
             let token = sign(key, &header, b"{}").unwrap();
             let signed = Signed::parse(&token).map_err(|error| error.to_string()).unwrap();
-            assert_eq!(whole.verify(&signed), None, "the name chooses");
+            assert_eq!(whole.verify(&signed), None, "the key id selects the key");
         }
     }
 
@@ -278,21 +279,21 @@ mod tests {
         };
         let short_rsa = json!({"kty": "RSA", "n": URL_SAFE_NO_PAD.encode([0xff; 128]), "e": "AQAB"});
         for (key, want) in [
-            (with("use", "enc".into()), "its use is `enc`"),
-            (with("alg", "HS256".into()), "its algorithm is `HS256`"),
-            (with("alg", "ECDH-ES".into()), "its algorithm is `ECDH-ES`"),
-            (with("kty", "OKP".into()), "its type is `OKP`"),
-            (with("crv", "secp256k1".into()), "its curve is `secp256k1`"),
-            (with("crv", "P-384".into()), "its point has another length than its curve"),
-            (with("x", "AAAA".into()), "its point has another length than its curve"),
+            (with("use", "enc".into()), "unsupported use `enc`"),
+            (with("alg", "HS256".into()), "unsupported algorithm `HS256`"),
+            (with("alg", "ECDH-ES".into()), "unsupported algorithm `ECDH-ES`"),
+            (with("kty", "OKP".into()), "unsupported type `OKP`"),
+            (with("crv", "secp256k1".into()), "unsupported curve `secp256k1`"),
+            (with("crv", "P-384".into()), "the point does not fit the curve"),
+            (with("x", "AAAA".into()), "the point does not fit the curve"),
             (with("x", "!".into()), "`x` is not base64url without padding"),
             (with("x", Value::Null), "`x` is missing"),
             (with("x", URL_SAFE_NO_PAD.encode([1; 32]).into()), "the public key is not accepted"),
-            (with("kid", 1.into()), "`kid` is not a text"),
+            (with("kid", 1.into()), "`kid` is not a string"),
             (short_rsa, "an RSA key of 1024 bits is not accepted"),
             (json!({"kty": "RSA", "n": "", "e": ""}), ""),
-            (json!({"kty": "oct", "k": "AAAA"}), "its type is `oct`"),
-            (json!([]), "it is no object"),
+            (json!({"kty": "oct", "k": "AAAA"}), "unsupported type `oct`"),
+            (json!([]), "not an object"),
         ] {
             let set = set(&[key.clone(), good.clone()]);
             assert_eq!(set.len(), 1, "{key}");

@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`read`] takes every key of a PEM text: private ones (PKCS #8, PKCS #1, SEC 1), public ones (SubjectPublicKeyInfo)
-//! and certificates (requirements A-SA-3 to -5). A private key also verifies what it signed. A key's name is the
-//! SHA-256 of its SubjectPublicKeyInfo, as the reference names them, so that both verify each other's tokens.
+//! [`read`] reads every key of a PEM text: private ones (PKCS #8, PKCS #1, SEC 1), public ones
+//! (SubjectPublicKeyInfo) and certificates (requirements A-SA-3 to -5). A private key also verifies its
+//! signatures. The key id is the SHA-256 of the SubjectPublicKeyInfo, as in Kubernetes, so that both servers
+//! verify each other's tokens.
 //!
 //! # Invariants
 //!
@@ -30,7 +31,7 @@ use x509_parser::public_key::PublicKey;
 
 use super::jose::Algorithm;
 
-/// RSA algorithms; the first is the one we sign with.
+/// The RSA algorithms; the first signs new tokens.
 const RSA: &[Algorithm] = &[
     Algorithm::RS256,
     Algorithm::RS384,
@@ -42,9 +43,9 @@ const RSA: &[Algorithm] = &[
 
 /// A public key.
 pub struct VerifyingKey {
-    /// Its name.
+    /// The key id.
     pub kid: String,
-    /// The algorithms it can verify, each ready to be used.
+    /// The algorithms that the key can verify, each ready for use.
     parsed: Vec<(Algorithm, ParsedPublicKey)>,
     jwk: Value,
 }
@@ -56,7 +57,7 @@ impl std::fmt::Debug for VerifyingKey {
 }
 
 impl VerifyingKey {
-    /// Of a DER SubjectPublicKeyInfo.
+    /// Reads a DER SubjectPublicKeyInfo.
     pub(super) fn of(spki: &[u8]) -> Result<Self, String> {
         let (rest, info) =
             SubjectPublicKeyInfo::from_der(spki).map_err(|_| "the public key cannot be parsed".to_owned())?;
@@ -114,7 +115,7 @@ impl VerifyingKey {
         &self.jwk
     }
 
-    /// Whether the signature is this key's, with an algorithm that the key has.
+    /// Whether the signature is of this key, with an algorithm of the key.
     pub(super) fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         let key = self.parsed.iter().find(|(known, _)| *known == algorithm);
         key.is_some_and(|(_, key)| key.verify_sig(message, signature).is_ok())
@@ -126,12 +127,12 @@ fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
     bytes.get(zeros..).unwrap_or_default()
 }
 
-/// A private key and its public one.
+/// A private key with its public key.
 pub struct SigningKey {
     pair: Pair,
-    /// What verifies its signatures.
+    /// The key that verifies its signatures.
     pub public: Arc<VerifyingKey>,
-    /// What it signs with.
+    /// The signature algorithm.
     pub algorithm: Algorithm,
 }
 
@@ -171,7 +172,7 @@ impl SigningKey {
         }))
     }
 
-    /// The signature of a message, in the form of JOSE.
+    /// Signs a message in JOSE form.
     pub(super) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Unspecified> {
         let random = SystemRandom::new();
         match &self.pair {
@@ -188,14 +189,14 @@ impl SigningKey {
 /// A key of a PEM text.
 #[derive(Debug)]
 pub enum Key {
-    /// It signs and verifies.
+    /// A key that signs and verifies.
     Private(Arc<SigningKey>),
-    /// It verifies.
+    /// A key that verifies.
     Public(Arc<VerifyingKey>),
 }
 
 impl Key {
-    /// What verifies.
+    /// The verifying key.
     pub fn public(&self) -> &Arc<VerifyingKey> {
         match self {
             Key::Private(key) => &key.public,
@@ -204,11 +205,11 @@ impl Key {
     }
 }
 
-/// All keys of a PEM text, in their order; other sections (EC parameters) are passed over.
+/// Reads all keys of a PEM text, in order; other sections (EC parameters) are skipped.
 ///
 /// # Errors
 ///
-/// Which section cannot be used, and why; that there is no key.
+/// The section that cannot be used, and why; or the file contains no key.
 pub fn read(pem: &[u8]) -> Result<Vec<Key>, String> {
     let mut keys = Vec::new();
     for (at, section) in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).enumerate() {

@@ -1,17 +1,18 @@
-//! Tokens as signed documents: the JOSE form, the keys, and the service-account tokens made of both.
+//! Tokens as signed documents: JOSE form, keys, and service-account tokens.
 //!
 //! # Contract
 //!
-//! [`jose`] takes a token apart and checks its signature with a key of [`keys`]; [`claims`] says what a service-account
-//! token claims, [`service_account`] issues one with a [`keyring`], and reads one whose signature holds. None of them knows whether the
-//! objects that a token names still exist: that is `authn`'s to ask the mirror.
+//! [`jose`] decodes a token and verifies its signature with a key of [`keys`]. [`claims`] defines the claims
+//! of a service-account token. [`service_account`] issues one with a [`keyring`] and reads one with a valid
+//! signature. No part checks whether the objects of a token still exist: `authn` asks the mirror.
 //!
 //! # Invariants
 //!
-//! INVARIANT (the key decides the algorithm): a signature is checked with an algorithm that fits the key; what the token
-//! says can only choose among those. So a public key is never the secret of an HMAC, and `none` is no algorithm.
-//! INVARIANT (signature first): no claim is believed before the signature holds; the issuer alone is read before, to
-//! find the method that the token concerns.
+//! INVARIANT (the key decides the algorithm): a signature is verified with an algorithm that fits the key;
+//! the token only chooses among those. So a public key is never the secret of an HMAC, and `none` is not an
+//! algorithm.
+//! INVARIANT (signature first): no claim is trusted before signature verification; only the issuer is read
+//! before, to select the authenticator.
 
 pub mod bootstrap;
 pub mod claims;

@@ -1,16 +1,17 @@
-//! Service-account tokens: what they claim, how one is issued, and how one is read.
+//! Service-account tokens: claims, issue and verification.
 //!
 //! # Contract
 //!
-//! [`Issuer::issue`] signs a token for an account, bound to a Pod, Secret or Node when asked to; whether those exist is
-//! the caller's to know. [`Issuer::read`] gives the [`Claims`] of a token that one of the keys signed for one of our
-//! issuers, and that is valid now; [`Issuer::read`] is None for tokens of others. The claims stand as in requirements
-//! A-SA-22, the private ones under the domain of the preset's labels.
+//! [`Issuer::issue`] signs a token for a service account, optionally bound to a Pod, Secret or Node; the
+//! caller checks that those exist. [`Issuer::read`] returns the [`Claims`] of a currently valid token that
+//! one of the keys signed for one of the configured issuers. For tokens of other issuers [`Issuer::read`]
+//! returns None. The claims follow requirements A-SA-22, with the private claims under the label domain of
+//! the preset.
 //!
 //! # Reference
 //!
-//! Requirements A-SA. Lifetimes: ten minutes to 2^32 seconds, an hour unless asked otherwise; a request for 3,607 seconds
-//! (what clients of old mount) may get a year, with `warnafter` where it would have ended.
+//! Requirements A-SA. Lifetimes: ten minutes to 2^32 seconds, by default an hour. A request for 3,607 seconds
+//! (mounted by old clients) may get a year, with `warnafter` at the requested end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,33 +27,33 @@ use super::jose::{self, Signed};
 use super::keyring::Keyring;
 use super::keys::SigningKey;
 
-/// Seconds of a token whose request does not say.
+/// The default lifetime, in seconds.
 pub const DEFAULT_SECONDS: i64 = 3600;
-/// What clients ask for whose tokens may be extended.
+/// The requested lifetime that marks an extendable token, in seconds.
 const EXTENDABLE_SECONDS: i64 = 3607;
-/// To what they are extended.
+/// The extended lifetime, in seconds.
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
-/// How far a clock may be behind ours.
+/// Seconds that another clock may be behind the local clock.
 const SKEW_SECONDS: i64 = 60;
 
-/// What a token is issued for.
+/// The parameters of a new token.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The account's namespace.
+    /// The namespace of the service account.
     pub namespace: String,
-    /// The account.
+    /// The service account.
     pub account: Named,
-    /// For whom; empty means the API itself.
+    /// The audiences; empty means those of the API server.
     pub audiences: Vec<String>,
-    /// Seconds asked for; 0 takes the default.
+    /// The requested lifetime in seconds; 0 takes the default.
     pub seconds: i64,
-    /// What it is bound to.
+    /// The bound object.
     pub bound: Option<(Bound, Named)>,
     /// The node of a bound pod.
     pub node: Option<Named>,
 }
 
-/// What a token may be bound to.
+/// The kind of a bound object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the kinds' names")]
 pub enum Bound {
@@ -61,18 +62,18 @@ pub enum Bound {
     Node,
 }
 
-/// A token.
+/// An issued token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Issued {
-    /// The text. Secret.
+    /// The token text. Secret.
     pub token: String,
-    /// When the client should have another one.
+    /// The time by which the client should refresh the token.
     pub expires: Timestamp,
-    /// Its seconds, which may be fewer than asked for.
+    /// Its lifetime in seconds, which may be shorter than requested.
     pub seconds: i64,
-    /// For whom.
+    /// The audiences.
     pub audiences: Vec<String>,
-    /// Its id.
+    /// The token id.
     pub id: String,
 }
 
@@ -85,31 +86,31 @@ impl std::fmt::Debug for Issued {
 /// Settings of an [`Issuer`].
 #[derive(Debug, Default)]
 pub struct Options {
-    /// The issuers: the first is named by new tokens, all are accepted.
+    /// The issuers: new tokens name the first, tokens of all are accepted.
     pub issuers: Vec<String>,
-    /// The API's own audiences.
+    /// The audiences of the API server.
     pub audiences: Vec<String>,
-    /// The longest life of a token.
+    /// The maximum lifetime of a token.
     pub longest: Option<Duration>,
-    /// Whether tokens of clients of old are extended.
+    /// Whether tokens of old clients are extended.
     pub extend: bool,
-    /// Where the discovery document says the keys are.
+    /// The JWKS URL in the discovery document.
     pub jwks_uri: Option<String>,
 }
 
-/// Issues and reads tokens.
+/// Issues and verifies service-account tokens.
 #[derive(Debug)]
 pub struct Issuer {
     options: Options,
-    /// The claim that holds the private ones.
+    /// The name of the claim with the private claims.
     claim: String,
-    /// The issuer of tokens of Secrets.
+    /// The issuer of legacy tokens of Secrets.
     legacy: String,
     ring: ArcSwap<Keyring>,
 }
 
 impl Issuer {
-    /// Of checked settings.
+    /// Creates an issuer from checked settings.
     pub fn new(options: Options, ring: Keyring, names: &Names) -> Self {
         Issuer {
             options,
@@ -119,17 +120,17 @@ impl Issuer {
         }
     }
 
-    /// Signs and verifies with other keys from now on.
+    /// Replaces the keys.
     pub fn replace_keys(&self, ring: Keyring) {
         self.ring.store(Arc::new(ring));
     }
 
-    /// All issuers whose tokens are read here.
+    /// All accepted issuers.
     pub fn issuers(&self) -> impl Iterator<Item = &str> {
         self.options.issuers.iter().chain([&self.legacy]).map(String::as_str)
     }
 
-    /// The API's own audiences.
+    /// The audiences of the API server.
     pub fn audiences(&self) -> &[String] {
         &self.options.audiences
     }
@@ -139,14 +140,14 @@ impl Issuer {
         self.ring.load().signing.is_some()
     }
 
-    /// Signs a token. `id` is its own, new one.
+    /// Signs a token with a new token id.
     ///
     /// # Errors
     ///
-    /// There is no key that signs, or it failed.
+    /// There is no signing key, or signing failed.
     pub fn issue(&self, request: Request, id: String, now: Timestamp) -> Result<Issued, String> {
         let key = self.signing()?;
-        let issuer = self.options.issuers.first().ok_or("no issuer of service-account tokens is set")?;
+        let issuer = self.options.issuers.first().ok_or("no service-account issuer is configured")?;
         let own = request.audiences.is_empty();
         let audiences = if own { self.options.audiences.clone() } else { request.audiences };
         let mut seconds = if request.seconds == 0 { DEFAULT_SECONDS } else { request.seconds };
@@ -184,7 +185,7 @@ impl Issuer {
         Ok(Issued { token, expires, seconds, audiences, id })
     }
 
-    /// A token for a Secret: it has no end, and lasts as long as the Secret holds it.
+    /// Signs a token for a Secret, without expiry: it is valid as long as the Secret contains it.
     ///
     /// # Errors
     ///
@@ -205,7 +206,7 @@ impl Issuer {
 
     fn signing(&self) -> Result<Arc<SigningKey>, String> {
         let key = self.ring.load().signing.clone();
-        key.ok_or_else(|| "no key signs service-account tokens".to_owned())
+        key.ok_or_else(|| "no signing key for service-account tokens".to_owned())
     }
 
     fn sign(&self, key: &SigningKey, claims: &Value) -> Result<String, String> {
@@ -214,11 +215,11 @@ impl Issuer {
         jose::sign(key, &header, claims.as_bytes()).map_err(|_| "the key could not sign".to_owned())
     }
 
-    /// The claims of a token of ours. None: another's token, or none at all.
+    /// Returns the claims of a token of a configured issuer. None: another issuer, or not a token.
     ///
     /// # Errors
     ///
-    /// It claims to be ours and a check failed: which one, for the log.
+    /// The token names a configured issuer and a check failed, which is named for the log.
     pub fn read(&self, token: &str, now: Timestamp) -> Option<Result<Claims, String>> {
         let signed = Signed::parse(token).ok()?;
         let issuer = issuer_of(signed.unverified_payload())?;
@@ -228,7 +229,7 @@ impl Issuer {
         }
         Some(self.verified(&signed).and_then(|payload| {
             let claims = parse(payload)?;
-            // Whoever calls their issuer like the tokens of Secrets has both kinds.
+            // An issuer with the name of the legacy issuer has both kinds of tokens.
             match (legacy, self.options.issuers.contains(&issuer)) {
                 (true, false) => self.of_secret(&claims, now),
                 (true, true) => self.bound(&claims, now).or_else(|_| self.of_secret(&claims, now)),
@@ -253,7 +254,7 @@ impl Issuer {
         let expires = expires.ok_or("the claim `exp` is missing")?;
         Ok(Claims {
             audiences: audiences(claims),
-            // A conversion from a float saturates.
+            // The float conversion saturates.
             expires: Timestamp::from_second(expires as i64).ok(),
             not_before,
             id: claims.get("jti").and_then(Value::as_str).unwrap_or_default().to_owned(),
@@ -280,7 +281,7 @@ impl Issuer {
         agrees(claims, &private)?;
         Ok(Claims {
             audiences: audiences(claims),
-            // A conversion from a float saturates.
+            // The float conversion saturates.
             expires: expires.and_then(|end| Timestamp::from_second(end as i64).ok()),
             not_before,
             id: String::new(),
@@ -294,8 +295,8 @@ impl Issuer {
         json!({"keys": self.ring.load().keys().map(|key| key.jwk()).collect::<Vec<_>>()})
     }
 
-    /// `/.well-known/openid-configuration`. None when the issuer is no https URL. `address` is that of apid, for the
-    /// place of the keys when none was set.
+    /// `/.well-known/openid-configuration`.
+    /// None if the issuer is not an https URL. `address` is that of apid, for the default JWKS URL.
     pub fn discovery(&self, address: &str) -> Option<Value> {
         let issuer = self.options.issuers.first().filter(|issuer| issuer.starts_with("https://"))?;
         let ring = self.ring.load();
@@ -315,7 +316,7 @@ impl Issuer {
     }
 }
 
-/// Checks the time claims; gives the end in seconds and the first valid moment.
+/// Checks the time claims; returns the expiry in Unix seconds and the first valid moment.
 fn valid_at(claims: &Map<String, Value>, now: Timestamp) -> Result<(Option<f64>, Option<Timestamp>), String> {
     let expires = time_claim(claims, "exp")?;
     let starts = [time_claim(claims, "nbf")?, time_claim(claims, "iat")?];
@@ -341,7 +342,7 @@ mod tests {
         let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
         match keys::read(pem.as_bytes()).unwrap().pop() {
             Some(Key::Private(key)) => key,
-            _ => panic!("a generated key signs"),
+            _ => panic!("a generated key can sign"),
         }
     }
 
@@ -406,16 +407,16 @@ mod tests {
         assert_eq!(ours.read("no-token", at(0)), None);
         let old = issuer(&signing, |options| options.issuers = vec!["https://old.test".into()]);
         let token = old.issue(request(), "i".into(), at(0)).unwrap().token;
-        assert!(ours.read(&token, at(0)).unwrap().is_ok(), "an issuer of old is accepted");
+        assert!(ours.read(&token, at(0)).unwrap().is_ok(), "a previous issuer is accepted");
         let forged = issuer(&key(), |_| {}).issue(request(), "i".into(), at(0)).unwrap().token;
         assert!(ours.read(&forged, at(0)).unwrap().unwrap_err().contains("signature"));
         let token = ours.issue(request(), "i".into(), at(0)).unwrap().token;
         let next = key();
         ours.replace_keys(Keyring::new(Some(Arc::clone(&next)), &[Arc::clone(&signing.public)]));
-        assert!(ours.read(&token, at(0)).unwrap().is_ok(), "a key that only verifies");
+        assert!(ours.read(&token, at(0)).unwrap().is_ok(), "a verify-only key");
         let newer = ours.issue(request(), "i".into(), at(0)).unwrap().token;
         ours.replace_keys(Keyring::new(Some(next), &[]));
-        assert!(ours.read(&token, at(0)).unwrap().is_err(), "its key is gone");
+        assert!(ours.read(&token, at(0)).unwrap().is_err(), "its key was removed");
         assert!(ours.read(&newer, at(0)).unwrap().is_ok());
     }
 

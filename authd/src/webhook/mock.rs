@@ -1,4 +1,4 @@
-//! A service that reviews, in this process, over TLS on loopback; for tests.
+//! A mock review service in this process, over TLS on loopback; for tests.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -21,30 +21,30 @@ use tempfile::TempDir;
 
 use super::{Ground, Webhook};
 
-/// Pauses that take no time.
+/// Back-off without delay.
 pub(crate) const QUICK: Backoff =
     Backoff { first: Duration::from_micros(1), factor: 1.0, jitter: 0.0, attempts: 5 };
 
-/// A status and a body; None: the client waits for ever.
+/// A status and a body; None: the mock never responds.
 type Reply = Option<(u16, String)>;
 
-/// The service, with what it was asked.
+/// The mock with the received requests.
 pub(crate) struct Mock {
     dir: TempDir,
     port: u16,
     asked: Arc<Mutex<Vec<Asked>>>,
     reply: Arc<Mutex<Reply>>,
-    /// The time of whoever asks.
+    /// The clock of the client.
     pub(crate) clock: Arc<ManualClock>,
 }
 
-/// One question.
+/// One received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) body: Value,
-    /// Whether the client showed a certificate.
+    /// Whether the client presented a certificate.
     pub(crate) certificate: bool,
 }
 
@@ -90,17 +90,17 @@ impl Mock {
         Mock { dir, port, asked, reply, clock }
     }
 
-    /// Answers so from now on.
+    /// Sets the response.
     pub(crate) fn says(&self, status: u16, body: impl ToString) {
         *self.reply.lock() = Some((status, body.to_string()));
     }
 
-    /// Answers nothing from now on.
+    /// Stops responding.
     pub(crate) fn hangs(&self) {
         *self.reply.lock() = None;
     }
 
-    /// The questions since this was last called.
+    /// Takes the requests since the last call.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked.lock())
     }
@@ -113,7 +113,7 @@ impl Mock {
         Ground { names: self.names(), clock: self.clock.clone(), chance: Arc::new(SeededChance::new(1)) }
     }
 
-    /// A client of it.
+    /// A client of the mock.
     pub(crate) fn webhook(&self, within: Duration) -> Webhook {
         let file = self.dir.path().join("config");
         let text = format!(
@@ -126,7 +126,7 @@ impl Mock {
     }
 }
 
-/// The machine's time, for certificates.
+/// The system time, for certificates.
 struct SystemTime;
 
 impl SystemTime {

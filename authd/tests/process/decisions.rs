@@ -1,4 +1,4 @@
-//! Decisions over the wire: allow and refuse, wait for a revision, never on stale policy.
+//! Decisions over gRPC: allow and deny, wait for a revision, never on stale policy.
 
 use authproto::auth::mirror_object::Kind;
 use authproto::auth::{self, Verdict, decide_request::Ask, decide_response::Answer, mirror_key};
@@ -37,7 +37,7 @@ async fn rules_allow_and_their_absence_refuses() {
     assert_eq!(
         (depends.rbac_cluster, depends.rbac_namespace.len()),
         (true, 0),
-        "a cluster-wide grant stands alone"
+        "a cluster-wide grant depends on no namespace"
     );
 
     let answer = decide.may(pods("alice", "delete", "a", 5)).await;
@@ -71,7 +71,7 @@ async fn a_question_waits_for_its_revision_and_others_pass_it() {
     let waits = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 10)))).await;
     let passes = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 9)))).await;
     let first = decide.next().await;
-    assert_eq!(first.id, passes, "it needs no waiting");
+    assert_eq!(first.id, passes, "the second request needs no wait");
     mirror.put(10, "a", "grant", Kind::RoleBinding(binding("Role", "r", "alice"))).await;
     let second = decide.next().await;
     assert_eq!(second.id, waits);
@@ -99,7 +99,7 @@ async fn nothing_is_decided_on_stale_policy() {
         other => panic!("{other:?}"),
     };
     failed(decide.ask(Ask::Authorize(pods("alice", "get", "a", 4))).await);
-    // It comes, and is in force.
+    // The message arrives and takes effect.
     mirror.delete(4, mirror_key::Kind::RoleBinding(named("a", "grant"))).await;
     assert_eq!(decide.may(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
 }
@@ -114,7 +114,7 @@ async fn without_a_feed_only_masters_are_decided() {
     let master =
         auth::AuthorizeRequest { user: Some(user("root", &["system:masters"])), ..pods("", "get", "a", 9) };
     assert_eq!(decide.may(master).await.verdict(), Verdict::Allow);
-    // The question waits for the next feed.
+    // The request waits for the next feed.
     let id = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 9)))).await;
     let next = authd.mirror().await;
     next.put(1, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;
@@ -126,7 +126,7 @@ async fn without_a_feed_only_masters_are_decided() {
         Answer::Authorize(answer) => assert_eq!(answer.verdict(), Verdict::Allow),
         other => panic!("{other:?}"),
     }
-    // A store that counts from the start again is followed too.
+    // A store whose revisions restart is followed too.
     let restored = authd.mirror().await;
     restored.synced(2).await;
     drop(next);

@@ -1,4 +1,4 @@
-//! The example files of `policies/examples`, read by the program as a user would have it read them.
+//! The example files of `policies/examples`, checked by the authd program.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples")
 }
 
-/// `authd check` finds nothing wrong with a file.
+/// `authd check` accepts a file.
 fn good(file: &Path, names: &str) {
     let output = run(&["check", "--names", names, &file.display().to_string()]);
     assert!(output.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
@@ -19,7 +19,7 @@ fn every_configuration_file_is_good_under_either_names() {
     let dir = tempfile::tempdir().unwrap();
     let service = dir.path().join("policy-service.kubeconfig");
     std::fs::copy(folder().join("policy-service.kubeconfig"), &service).unwrap();
-    // What that names beside itself.
+    // The files that the webhook configuration refers to.
     let key = rcgen::KeyPair::generate().unwrap();
     let authority = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
     std::fs::write(dir.path().join("policy-service-ca.crt"), authority.pem()).unwrap();
@@ -31,7 +31,7 @@ fn every_configuration_file_is_good_under_either_names() {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        // What it names outside of this repository is not there.
+        // Replaces a path outside of this repository.
         let here = text.replace("/etc/authd/policy-service.kubeconfig", &service.display().to_string());
         if here == text {
             good(&path, "svc");

@@ -1,4 +1,4 @@
-//! Starts the program on a socket of its own and plays apid.
+//! Starts authd on its own socket and plays the role of apid.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -19,10 +19,10 @@ use tonic::{Status, Streaming};
 
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Longer than anything takes on a busy machine; a test that waits so long has failed.
+/// A timeout longer than any operation on a busy machine; reaching it fails the test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// The program, ended when dropped.
+/// The authd process, killed on drop.
 pub(crate) struct Authd {
     child: Child,
     pub(crate) dir: tempfile::TempDir,
@@ -41,13 +41,13 @@ pub(crate) fn command(flags: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end, which must come by itself.
+/// Runs authd until it exits.
 pub(crate) fn run(flags: &[&str]) -> Output {
     command(flags).output().unwrap()
 }
 
 impl Authd {
-    /// Starts it with a token file, under Kubernetes' names.
+    /// Starts authd with a token file, under the `kubernetes` names.
     pub(crate) async fn start(flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(
@@ -97,7 +97,7 @@ impl Authd {
         Decide { questions, answers, next: 1 }
     }
 
-    /// Begins a mirror, without a snapshot.
+    /// Opens a mirror stream, without a snapshot.
     pub(crate) async fn mirror(&self) -> Mirror {
         Mirror::begin(self.channel().await, "kubernetes", "").await.unwrap()
     }
@@ -122,7 +122,7 @@ pub(crate) struct Decide {
 }
 
 impl Decide {
-    /// Sends a question and gives its id.
+    /// Sends a request and returns its id.
     pub(crate) async fn send(&mut self, ask: Option<Ask>) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -131,12 +131,12 @@ impl Decide {
         id
     }
 
-    /// The next answer.
+    /// Returns the next response.
     pub(crate) async fn next(&mut self) -> auth::DecideResponse {
         tokio::time::timeout(LONG, self.answers.message()).await.expect("an answer in time").unwrap().unwrap()
     }
 
-    /// Asks one question and waits for its answer.
+    /// Sends one request and waits for its response.
     pub(crate) async fn ask(&mut self, ask: Ask) -> Answer {
         let id = self.send(Some(ask)).await;
         let answer = self.next().await;
@@ -145,7 +145,7 @@ impl Decide {
         answer.answer.unwrap()
     }
 
-    /// Who shows these credentials: `Ok(user)` or `Err(detail)`.
+    /// Authenticates credentials: `Ok(identity)` or `Err(detail)`.
     pub(crate) async fn who(&mut self, ask: auth::AuthenticateRequest) -> Result<auth::Identity, String> {
         match self.ask(Ask::Authenticate(ask)).await {
             Answer::Authenticate(answer) => match answer.outcome.unwrap() {
@@ -164,7 +164,7 @@ impl Decide {
     }
 }
 
-/// The mirror's stream, from apid's side.
+/// The mirror stream, from apid's side.
 pub(crate) struct Mirror {
     updates: mpsc::Sender<auth::MirrorUpdate>,
     demands: Streaming<auth::MirrorDemand>,
@@ -221,7 +221,7 @@ impl Mirror {
         demand.and_then(|demand| demand.demand).ok_or_else(|| Status::cancelled("authd closed the stream"))
     }
 
-    /// The next batch of writes; other demands are passed over.
+    /// Returns the next batch of writes; skips other messages.
     pub(crate) async fn batch(&mut self) -> auth::WriteBatch {
         loop {
             if let Demand::Write(batch) = self.demand().await.unwrap() {
@@ -230,7 +230,7 @@ impl Mirror {
         }
     }
 
-    /// The next word on readiness; other demands are passed over.
+    /// Returns the next readiness message; skips other messages.
     pub(crate) async fn ready(&mut self) -> auth::ReadyState {
         loop {
             if let Demand::Ready(ready) = self.demand().await.unwrap() {
@@ -277,7 +277,7 @@ pub(crate) fn user(name: &str, groups: &[&str]) -> auth::UserInfo {
     }
 }
 
-/// May this user do it to pods in a namespace, on policy of at least this revision?
+/// An authorization request for pods in a namespace, at a minimum policy revision.
 pub(crate) fn pods(name: &str, verb: &str, namespace: &str, revision: u64) -> auth::AuthorizeRequest {
     let attributes = auth::Attributes {
         verb: verb.to_owned(),

@@ -1,4 +1,4 @@
-//! Credentials over the wire.
+//! Credentials over gRPC.
 
 use std::time::Duration;
 
@@ -54,12 +54,12 @@ async fn anonymous_access_can_be_off() {
     let authd = Authd::start(&["--authorization-mode=RBAC", "--anonymous-auth=false"]).await;
     let detail = authd.decide().await.who(token("")).await.unwrap_err();
     assert_eq!(detail, "no credentials, and anonymous access is off");
-    // With everything allowed it is off by itself.
+    // AlwaysAllow turns anonymous access off by default.
     let authd = Authd::start(&[]).await;
     assert!(authd.decide().await.who(token("")).await.is_err());
 }
 
-/// Valid from an hour before now until `hours` after it.
+/// Certificate parameters valid from an hour ago until `hours` from now.
 fn params(name: &str, organization: Option<&str>, hours: i64) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
@@ -134,7 +134,7 @@ async fn certificates_of_the_authority_and_no_others() {
         assert!(detail.starts_with("x509: "), "{what}: {detail}");
     }
 
-    // Everything is tried: a good token beside a bad certificate, and the other way round.
+    // Each credential is tried: a valid token beside an invalid certificate, and the reverse.
     let bad = leaf(client("jane", "dev", 1), &other);
     let both = auth::AuthenticateRequest { bearer_token: "alice-token".into(), ..chain(&[&bad]) };
     assert_eq!(decide.who(both).await.unwrap().user.unwrap().name, "alice");
@@ -142,8 +142,8 @@ async fn certificates_of_the_authority_and_no_others() {
     assert_eq!(decide.who(both).await.unwrap().user.unwrap().name, "jane");
 }
 
-/// A service that takes connections and never says a word is asked about thousands of tokens at a time: whoever needs it not
-/// is let in all the same.
+/// A token webhook that never responds gets thousands of tokens at once.
+/// Other users still authenticate.
 #[tokio::test]
 async fn a_token_webhook_that_hangs_shuts_out_nobody_else() {
     const FLOOD: usize = 3000;
@@ -163,7 +163,7 @@ async fn a_token_webhook_that_hangs_shuts_out_nobody_else() {
     for i in 0..FLOOD {
         flood.send(Some(Ask::Authenticate(token(&format!("opaque-{i}"))))).await;
     }
-    // More than a thousand wait; the others are told at once that they cannot.
+    // More than a thousand requests wait; the others fail at once.
     for _ in 0..FLOOD - 1024 {
         let refused = match flood.next().await.answer.unwrap() {
             Answer::Authenticate(answer) => {

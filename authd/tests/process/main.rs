@@ -1,4 +1,4 @@
-//! The real program, spoken to as apid speaks to it.
+//! Tests of the authd process over its gRPC interface, as apid uses it.
 
 #![allow(
     clippy::unwrap_used,

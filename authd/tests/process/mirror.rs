@@ -1,4 +1,4 @@
-//! What authd says on the mirror's stream: its epoch, its readiness, and the writes it wants.
+//! Messages of authd on the mirror stream: epoch, readiness, and write batches.
 
 use std::collections::BTreeMap;
 
@@ -39,14 +39,14 @@ async fn default_policy_is_demanded_once_and_makes_it_ready() {
         assert!(names.contains(&wanted), "{wanted:?}");
     }
     assert!(batch.writes.iter().all(|write| write.verb() == Verb::Create));
-    // A failure is tried again, as a new batch.
+    // A failure is retried as a new batch.
     mirror.send(done(&batch, 500, 1)).await;
     let again = mirror.batch().await;
     assert!(again.id != batch.id && again.writes.len() == batch.writes.len());
     mirror.send(done(&again, 201, 2)).await;
     assert!(mirror.ready().await.ready);
 
-    // Another process has another epoch, this one keeps its own.
+    // A second mirror stream gets the same epoch.
     let mut second = authd.mirror().await;
     assert_eq!(second.demand().await.unwrap(), Demand::Epoch(epoch));
 }

@@ -1,4 +1,4 @@
-//! Reviews over the wire. What each answers is tested beside the reviews.
+//! Reviews over gRPC. Unit tests of the reviews cover their contents.
 
 use authproto::auth::review_client::ReviewClient;
 use authproto::auth::{self, mirror_object::Kind, review_response::Outcome};

@@ -1,4 +1,4 @@
-//! The command line and the life of the process.
+//! The command line and the life cycle of the process.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn mistakes_end_it_with_64_before_anything_is_bound() {
         (&["--no-such-flag"][..], vec!["--no-such-flag"]),
         (&["--authorization-mode=Webhook,Foo", "--names=x"], vec!["`Foo`", "--names"]),
         (&["--authorization-mode=Webhook"], vec!["--authorization-webhook-config-file"]),
-        (&["--authorization-mode=RBAC,RBAC"], vec!["comes twice"]),
+        (&["--authorization-mode=RBAC,RBAC"], vec!["is duplicated"]),
         (
             &["--token-auth-file=/nonexistent", "--client-ca-file=/nonexistent"],
             vec!["--token-auth-file", "--client-ca-file"],
@@ -25,12 +25,12 @@ fn mistakes_end_it_with_64_before_anything_is_bound() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(64), "{flags:?}: {text}");
         assert!(told.iter().all(|told| text.contains(told)), "{flags:?}: {text}");
-        assert!(!dir.path().join("s").exists(), "{flags:?}: nothing was bound");
+        assert!(!dir.path().join("s").exists(), "{flags:?}: no socket was bound");
     }
     assert_eq!(run(&["--help"]).status.code(), Some(0));
     let help = String::from_utf8(run(&["--help"]).stdout).unwrap();
     assert!(help.contains("AlwaysAllow: allows every request; for testing only"), "{help}");
-    assert!(help.contains("AlwaysDeny: refuses every request; for testing only"), "{help}");
+    assert!(help.contains("AlwaysDeny: denies every request; for testing only"), "{help}");
 }
 
 #[tokio::test]
@@ -40,11 +40,11 @@ async fn the_end_of_standard_input_ends_it() {
     drop(authd.child().stdin.take());
     let deadline = tokio::time::Instant::now() + LONG;
     while authd.child().try_wait().unwrap().is_none() {
-        assert!(tokio::time::Instant::now() < deadline, "it goes on without its parent");
+        assert!(tokio::time::Instant::now() < deadline, "authd still runs after its parent closed the pipe");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(authd.child().wait().unwrap().success());
-    assert!(!socket.exists(), "it takes its socket along");
+    assert!(!socket.exists(), "authd removes its socket");
 }
 
 #[tokio::test]
@@ -80,5 +80,5 @@ async fn grpc_health_tells_whether_it_decides() {
     feed.synced(7).await;
     assert_eq!(watch.message().await.unwrap().unwrap().status(), Serving);
     drop(feed);
-    assert_eq!(watch.message().await.unwrap().unwrap().status(), NotServing, "apid is gone");
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), NotServing, "apid has disconnected");
 }

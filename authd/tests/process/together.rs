@@ -1,4 +1,4 @@
-//! Who it is and whether they may, asked in one question.
+//! Authentication and authorization combined in one request.
 
 use authproto::auth::mirror_object::Kind;
 use authproto::auth::{
@@ -7,7 +7,7 @@ use authproto::auth::{
 
 use super::harness::{Authd, Decide, binding, pods, role};
 
-/// Credentials, and what is wanted as of a revision.
+/// Credentials with an authorization request at a minimum revision.
 fn wanting(token: &str, verb: &str, revision: u64) -> Ask {
     let auth::AuthorizeRequest { attributes, at_least, .. } = pods("", verb, "a", revision);
     Ask::Authenticate(auth::AuthenticateRequest {
@@ -17,7 +17,7 @@ fn wanting(token: &str, verb: &str, revision: u64) -> Ask {
     })
 }
 
-/// The user who was identified, if any, and the verdict that came along.
+/// The identified user, if any, and the verdict in the same response.
 fn told(answer: Answer) -> (Option<String>, Option<Verdict>) {
     let Answer::Authenticate(answer) = answer else { panic!("{answer:?}") };
     let verdict = answer.next.as_ref().map(auth::AuthorizeResponse::verdict);
@@ -41,7 +41,7 @@ async fn a_decision_that_is_there_comes_with_the_identity_and_never_one_that_is_
     mirror.put(2, "", "reader", Kind::ClusterRole(role(&["get"], &["pods"]))).await;
     mirror.put(3, "a", "grant", Kind::RoleBinding(binding("ClusterRole", "reader", "alice"))).await;
     mirror.synced(3).await;
-    // From here on the mirror is there.
+    // From here on the mirror is complete.
     decide.may(pods("alice", "get", "a", 3)).await;
     for (token, verb, revision, want) in [
         ("alice-token", "get", 3, (some("alice"), Some(Verdict::Allow))),
@@ -69,7 +69,7 @@ async fn every_one_of_many_logins_and_questions_gets_its_own_answer() {
     }
     while !open.is_empty() {
         let answer = decide.next().await;
-        let want = open.remove(&answer.id).expect("one answer to each question");
+        let want = open.remove(&answer.id).expect("one response per request");
         let got = match answer.answer.unwrap() {
             Answer::Authorize(answer) => {
                 assert_eq!(answer.verdict(), Verdict::Allow);

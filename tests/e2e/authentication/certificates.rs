@@ -55,7 +55,7 @@ async fn a_new_authority_counts_and_an_old_one_does_not_without_a_restart() {
     fs::write(&file, "-----BEGIN CERTIFICATE-----\nhalf a certifi").expect("nonsense");
     eventually("the fault is told", || async {
         let ready = plane.admin().get("/readyz?verbose").await.text();
-        (plane.log().contains("changed files are not taken") && ready.contains("ok")).then_some(())
+        (plane.log().contains("file reload failed") && ready.contains("ok")).then_some(())
     })
     .await;
     assert_eq!(name(&plane, &jane).await.as_deref(), Some("jane"));
@@ -99,7 +99,7 @@ async fn a_revoked_certificate_is_refused_within_a_second_whoever_it_names() {
     let impostor = tempfile::tempdir().expect("a folder");
     fs::write(&file, Ca::new(impostor.path(), "ca").revoke(&[8])).expect("the list");
     eventually("the fault is told", || async {
-        plane.log().contains("is not signed by the authority of that name").then_some(())
+        plane.log().contains("is not signed by the CA of that name").then_some(())
     })
     .await;
     assert_eq!((name(&plane, &root).await, name(&plane, &jane).await.as_deref()), (None, Some("jane")));

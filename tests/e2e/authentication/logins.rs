@@ -64,7 +64,7 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
             proxies.client(&plane, "back", &[]),
             vec![("x-remote-user", "jane")],
             "request-header",
-            "is not among the names that a proxy may bear",
+            "is not in --requestheader-allowed-names",
         ),
         (
             "a proxy of a stranger",
@@ -102,13 +102,14 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
         assert!(!id.is_empty(), "{what}");
         let log = crate::harness::eventually("the log", || async {
             let log = plane.log();
-            let mut lines = log.lines().filter(|line| line.contains(&id) && line.contains("login failed"));
+            let mut lines =
+                log.lines().filter(|line| line.contains(&id) && line.contains("credential rejected"));
             lines.next().map(|_| log.clone())
         })
         .await;
         let told = |line: &str| {
             line.contains(&id)
-                && line.contains("login failed")
+                && line.contains("credential rejected")
                 && (method.is_empty() || line.contains(&format!("method=\"{method}\"")))
                 && line.contains(check)
         };

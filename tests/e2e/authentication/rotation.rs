@@ -75,10 +75,7 @@ async fn static_tokens_are_read_at_the_start_and_never_again() {
     // A key that is made new shows that changed files have been looked at since.
     let key = plane.data_dir().join("service-account.key");
     fs::write(&key, rcgen::KeyPair::generate().expect("a key").serialize_pem()).expect("the key");
-    eventually("changed files are in force", || async {
-        plane.log().contains("changed files are in force").then_some(())
-    })
-    .await;
+    eventually("files reloaded", || async { plane.log().contains("files reloaded").then_some(()) }).await;
     assert_eq!(name(&plane, &plane.token("t-2")).await.as_deref(), Some("joe"));
     assert_eq!(name(&plane, &plane.token("t-3")).await, None);
     plane.stop().await;

@@ -68,11 +68,11 @@ async fn claims_are_mapped_to_a_user() {
                 (json!({"oid": "7", "roles": [1]}), Refused("groups: the claim `roles` is neither a text nor a list")),
                 (json!({}), Refused("uid: the claim `oid` is missing")),
                 (json!({"oid": "7", "sub": null}), Refused("username: the claim `sub` is missing")),
-                (json!({"oid": "7", "sub": 3}), Refused("username: the claim `sub` is not a text")),
-                (json!({"oid": "7", "sub": ""}), Refused("username: it is empty")),
+                (json!({"oid": "7", "sub": 3}), Refused("username: the claim `sub` is not a string")),
+                (json!({"oid": "7", "sub": ""}), Refused("username: empty")),
                 (
                     json!({"oid": "7", "_claim_names": {"roles": "s"}, "_claim_sources": {"s": {"endpoint": "https://x"}}}),
-                    Refused("groups: the claim `roles` is at another source, and those are not asked"),
+                    Refused("groups: the claim `roles` is a distributed claim, which is not supported"),
                 ),
             ],
         ),
@@ -113,7 +113,7 @@ async fn claims_are_mapped_to_a_user() {
             "empty",
             "  claimMappings: {username: {expression: 'claims.sub == \"jane\" ? \"\" : claims.sub'}}\n",
             vec![
-                (json!({}), Refused("username: it is empty")),
+                (json!({}), Refused("username: empty")),
                 (json!({"sub": "joe"}), User(json!({"username": "joe"}))),
             ],
         ),
@@ -142,9 +142,9 @@ async fn rules_on_claims_and_on_the_user_must_all_be_met() {
             with("  claimValidationRules:\n  - {claim: hd, requiredValue: x}\n  - {expression: 'claims.n < 10', message: n is too large}\n"),
             vec![
                 (json!({"hd": "x", "n": 9}), User(json!({"username": "jane"}))),
-                (json!({"hd": "y", "n": 9}), Refused("the claim `hd` has another value than the required one")),
+                (json!({"hd": "y", "n": 9}), Refused("the claim `hd` does not have the required value")),
                 (json!({"n": 9}), Refused("the required claim `hd` is missing")),
-                (json!({"hd": ["x"], "n": 9}), Refused("the required claim `hd` is not a text")),
+                (json!({"hd": ["x"], "n": 9}), Refused("the required claim `hd` is not a string")),
                 (json!({"hd": "x", "n": 10}), Refused("claim rule `claims.n < 10` is not met: n is too large")),
                 (json!({"hd": "x"}), Refused("claim rule `claims.n < 10` cannot be evaluated: no such key: n")),
             ],
@@ -171,12 +171,12 @@ async fn issuer_audience_time_and_signature() {
         vec![
             (json!({}), User(json!({"username": "jane"}))),
             (json!({"aud": ["y", "x"]}), User(json!({"username": "jane"}))),
-            (json!({"aud": "y"}), Refused("it is for another audience than x")),
+            (json!({"aud": "y"}), Refused("the token has none of the audiences x")),
             (json!({"aud": null}), Refused("the claim `aud` is missing")),
             (json!({"exp": null}), Refused("the claim `exp` is missing")),
-            (json!({"exp": now - 60}), Refused("it has expired ")),
-            (json!({"nbf": now + 3600}), Refused("by its claim `nbf` it will be valid only in ")),
-            (json!({"iat": now + 3600}), Refused("by its claim `iat` it will be issued only in ")),
+            (json!({"exp": now - 60}), Refused("the token expired ")),
+            (json!({"nbf": now + 3600}), Refused("the token will be valid in ")),
+            (json!({"iat": now + 3600}), Refused("the token will be issued in ")),
             (json!({"iat": now + 60, "nbf": now + 60}), User(json!({"username": "jane"}))),
         ],
     )])
@@ -211,7 +211,7 @@ async fn several_authenticators_audiences_and_all_algorithms() {
     assert_eq!(who(&plane, &other).await, None);
     let nobody = rsa.sign("RS256", &issuer.claims("three", json!({})));
     assert_eq!(who(&plane, &nobody).await, None);
-    logged(&plane, &format!("no authenticator is for its issuer `{}`", issuer.url("three"))).await;
+    logged(&plane, &format!("no authenticator for the issuer `{}`", issuer.url("three"))).await;
     // A token that is nobody's is no anonymous request, and an identified user has no rights by that alone.
     let good = plane.token(&rsa.sign("RS256", &issuer.claims("one", json!({}))));
     assert_eq!(good.get("/api/v1/namespaces/default/configmaps").await.status, 403);
@@ -249,12 +249,13 @@ async fn metadata_comes_from_where_the_file_says() {
     assert_eq!(name(&plane, &token("https://away.test")).await, "jane");
     assert_eq!(issuer.asked("elsewhere"), ["/meta", "/keys"]);
     for (of, reason) in [
-        ("liar", "it is of the issuer `"),
-        ("silent", "it answers 404 Not Found"),
+        ("liar", "issuer mismatch: `"),
+        ("silent", "unexpected HTTP status 404 Not Found"),
         ("untrusted", "cannot connect: "),
     ] {
         assert_eq!(who(&plane, &token(&issuer.url(of))).await, None, "{of}");
-        logged(&plane, &format!("issuer {}: nothing is known of its issuer yet: ", issuer.url(of))).await;
+        logged(&plane, &format!("issuer {}: the keys of the issuer are not known yet: ", issuer.url(of)))
+            .await;
         logged(&plane, reason).await;
     }
 }

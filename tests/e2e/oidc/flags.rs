@@ -36,19 +36,19 @@ async fn an_identity_token_is_a_user_with_the_issuers_prefix_and_no_rights() {
     let claims = |more: Value| key.sign("RS256", &issuer.claims("one", more));
     let now = jiff::Timestamp::now().as_second();
     for (token, reason) in [
-        (bent, "no key of its issuer verifies the signature"),
-        (claims(json!({"exp": now - 60})), "it has expired "),
-        (claims(json!({"aud": "another"})), "it is for another audience than x"),
+        (bent, "no key of the issuer verifies the signature"),
+        (claims(json!({"exp": now - 60})), "the token expired "),
+        (claims(json!({"aud": "another"})), "the token has none of the audiences x"),
         (
             key.sign_text(
                 r#"{"alg":"RS256","kid":"k","typ":"at+jwt"}"#,
                 &issuer.claims("one", json!({})).to_string(),
             ),
-            "its type is `at+jwt`, not `JWT`",
+            "the type is `at+jwt`, not `JWT`",
         ),
         (
             Key::ec("k", "ES256").sign("ES256", &issuer.claims("one", json!({}))),
-            "its algorithm `ES256` is not among those accepted",
+            "the algorithm `ES256` is not accepted",
         ),
     ] {
         assert_eq!(who(&plane, &token).await, None, "{reason}");
@@ -139,10 +139,7 @@ async fn the_issuers_certificate_is_vouched_for_by_an_authority_that_is_named() 
     let end = pem.find("-----END CERTIFICATE-----").unwrap() + "-----END CERTIFICATE-----\n".len();
     std::fs::write(&leaf, &pem[..end]).unwrap();
     for (flag, reason) in [
-        (
-            Some(format!("--oidc-ca-file={}", leaf.display())),
-            "no certificate of it is one of an authority (CA:TRUE)",
-        ),
+        (Some(format!("--oidc-ca-file={}", leaf.display())), "no CA certificate (CA:TRUE) in the bundle"),
         (None, "invalid peer certificate"),
     ] {
         let mut options = Options::default()

@@ -37,62 +37,62 @@ async fn forged_and_absurd_tokens_are_refused_and_named() {
     let other = Key::rsa("k");
     let der = pem(&key.public_der());
     for (what, token, reason) in [
-        ("no signature", unsigned(r#"{"alg":"none"}"#), "its algorithm `none` is not accepted"),
-        ("no signature, in capitals", unsigned(r#"{"alg":"NONE"}"#), "its algorithm `NONE` is not accepted"),
-        ("an empty signature", unsigned(header), "no key of its issuer verifies the signature"),
-        ("an HMAC with the public key", hmac(&key.public_der()), "its algorithm `HS256` is not accepted"),
-        ("an HMAC with its PEM", hmac(der.as_bytes()), "its algorithm `HS256` is not accepted"),
-        ("another's key", other.sign_text(header, &good), "no key of its issuer verifies the signature"),
+        ("no signature", unsigned(r#"{"alg":"none"}"#), "the algorithm `none` is not supported"),
+        ("no signature, in capitals", unsigned(r#"{"alg":"NONE"}"#), "the algorithm `NONE` is not supported"),
+        ("an empty signature", unsigned(header), "no key of the issuer verifies the signature"),
+        ("an HMAC with the public key", hmac(&key.public_der()), "the algorithm `HS256` is not supported"),
+        ("an HMAC with its PEM", hmac(der.as_bytes()), "the algorithm `HS256` is not supported"),
+        ("another's key", other.sign_text(header, &good), "no key of the issuer verifies the signature"),
         (
             "an EC key's name for RSA",
             rs256(r#"{"alg":"RS256","kid":"ec"}"#, &good),
-            "no key of its issuer verifies the signature (it names the key `ec`)",
+            "no key of the issuer verifies the signature (key id `ec`)",
         ),
-        ("a key in the header", other.sign_text(&with_jwk(header, &other), &good), "no key of its issuer"),
+        ("a key in the header", other.sign_text(&with_jwk(header, &other), &good), "no key of the issuer"),
         (
             "a token for access",
             rs256(r#"{"alg":"RS256","kid":"k","typ":"at+jwt"}"#, &good),
-            "its type is `at+jwt`",
+            "the type is `at+jwt`",
         ),
         ("a critical header", rs256(r#"{"alg":"RS256","kid":"k","crit":["exp"]}"#, &good), "critical header"),
         (
             "two algorithms",
             rs256(r#"{"alg":"none","alg":"RS256","kid":"k"}"#, &good),
-            "its header cannot be read",
+            "the header cannot be read",
         ),
-        ("a claim twice", rs256(header, &with(r#","sub":"admin""#)), "its claim `sub` comes twice"),
-        (
-            "a nested claim twice",
-            rs256(header, &with(r#","a":{"b":1,"b":2}"#)),
-            "its claim `a.b` comes twice",
-        ),
+        ("a claim twice", rs256(header, &with(r#","sub":"admin""#)), "duplicate claim `sub`"),
+        ("a nested claim twice", rs256(header, &with(r#","a":{"b":1,"b":2}"#)), "duplicate claim `a.b`"),
         (
             "deep claims",
             rs256(header, &with(&format!(",\"a\":{}{}", "[".repeat(60), "]".repeat(60)))),
-            "its claims nest deeper than 32 levels",
+            "the claims nest deeper than 32 levels",
         ),
         (
             "very deep claims",
             rs256(header, &with(&format!(",\"a\":{}{}", "[".repeat(20_000), "]".repeat(20_000)))),
-            "its claims nest deeper than 32 levels",
+            "the claims nest deeper than 32 levels",
         ),
-        ("from the future", rs256(header, &claims(json!({"iat": now + 3600}))), "it will be issued only in"),
+        (
+            "from the future",
+            rs256(header, &claims(json!({"iat": now + 3600}))),
+            "the token will be issued in",
+        ),
         (
             "a clock that is far ahead",
             rs256(header, &claims(json!({"nbf": now + 400}))),
-            "it will be valid only in",
+            "the token will be valid in",
         ),
-        ("expired a moment ago", rs256(header, &claims(json!({"exp": now - 1}))), "it has expired"),
+        ("expired a moment ago", rs256(header, &claims(json!({"exp": now - 1}))), "the token expired"),
         ("no end", rs256(header, &claims(json!({"exp": null}))), "the claim `exp` is missing"),
         (
             "an end that is no number",
             rs256(header, &claims(json!({"exp": "9999999999"}))),
             "not a number of seconds",
         ),
-        ("no object", rs256(header, "[]"), "its claims cannot be read"),
+        ("no object", rs256(header, "[]"), "the claims cannot be read"),
         ("two issuers", rs256(header, &with(r#","iss":"https://x""#)), "duplicate field `iss`"),
-        ("no issuer", rs256(header, r#"{"aud":"x"}"#), "it names no issuer"),
-        ("no base64", format!("{}.!.x", encode(header)), "its payload is not base64url without padding"),
+        ("no issuer", rs256(header, r#"{"aud":"x"}"#), "the token has no issuer"),
+        ("no base64", format!("{}.!.x", encode(header)), "the payload is not base64url without padding"),
     ] {
         assert_eq!(who(&plane, &token).await, None, "{what}");
         logged(&plane, reason).await;
@@ -100,7 +100,7 @@ async fn forged_and_absurd_tokens_are_refused_and_named() {
 
     // Too large for a request's header, and small enough for a review's body.
     let group = plane.names().group("authentication");
-    for (bytes, reason) in [(150_000, "its claim `sub` comes twice"), (1_000_000, "it is too long")] {
+    for (bytes, reason) in [(150_000, "duplicate claim `sub`"), (1_000_000, "the token is too long")] {
         let claims = with(&format!(",\"sub\":\"x\",\"a\":\"{}\"", "a".repeat(bytes)));
         let review = json!({"apiVersion": format!("{group}/v1"), "kind": "TokenReview",
                             "spec": {"token": rs256(header, &claims)}});

@@ -36,7 +36,7 @@ async fn a_new_key_is_accepted_at_once_and_strangers_make_us_ask_seldom() {
     }
     let asked = issuer.asked("one").len() - before;
     assert!(asked < 50, "{asked} fetches for 100 tokens of a stranger");
-    logged(&plane, "(it names the key `stranger`)").await;
+    logged(&plane, "(key id `stranger`)").await;
 }
 
 #[tokio::test]
@@ -71,8 +71,8 @@ async fn the_server_starts_without_its_issuer_and_knows_it_when_it_comes() {
     let plane = plane(dir.path(), &file(&issuer, &[("one", "")])).await;
     let token = |sub: &str| key.sign("ES256", &issuer.claims("one", json!({"sub": sub})));
     assert_eq!(who(&plane, &token("early")).await, None);
-    logged(&plane, "nothing is known of its issuer yet: ").await;
-    logged(&plane, "it answers 503 Service Unavailable").await;
+    logged(&plane, "the keys of the issuer are not known yet: ").await;
+    logged(&plane, "unexpected HTTP status 503 Service Unavailable").await;
     assert_eq!(plane.admin().get("/api/v1/namespaces").await.status, 200);
     issuer.away(false);
     eventually("the issuer is known", || async {

@@ -74,7 +74,7 @@ async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
     let token = |sub: &str| key.sign("ES256", &issuer.claims("one", json!({"sub": sub})));
     let mut good = 0;
     let mut bad = 0;
-    let refusals = || plane.log().matches("changed files are not taken").count();
+    let refusals = || plane.log().matches("file reload failed").count();
     for at in 1..=EDITS {
         let text = version(at);
         let refused = refusals();

@@ -222,7 +222,7 @@ impl Plane {
     pub async fn authd_get(&self, path: &str) -> String {
         let address = eventually("authd says where it listens", || async {
             let log = self.log();
-            let line = log.lines().find(|line| line.contains("metrics and health are served"))?;
+            let line = log.lines().find(|line| line.contains("serving metrics and health"))?;
             line.split("address=").nth(1)?.split_whitespace().next().map(str::to_owned)
         })
         .await;

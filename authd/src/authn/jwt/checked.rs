@@ -1,53 +1,53 @@
-//! A JWT authenticator as the configuration has checked it: no field is missing and every expression is compiled.
+//! A validated JWT authenticator: all fields are set and all expressions are compiled.
 
 use expressions::{Program, Type};
 
 use crate::tokens::jose::Algorithm;
 
-/// Who signs, and for whom.
+/// The issuer of tokens and their audiences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Issuer {
-    /// `url`: the claim `iss` of its tokens.
+    /// `url`: the `iss` claim of its tokens.
     pub url: String,
-    /// `discoveryURL`: where its metadata is instead of under `url`; empty means there.
+    /// `discoveryURL`: where the metadata is; empty means under `url`.
     pub discovery_url: String,
-    /// `certificateAuthority`: PEM; empty means the authorities of the machine.
+    /// `certificateAuthority`: PEM; empty means the CA certificates of the system.
     pub certificate_authority: String,
-    /// `audiences`: a token is for one of them.
+    /// `audiences`: a token must be for one of them.
     pub audiences: Vec<String>,
-    /// `audienceMatchPolicy`: checked, and then without a meaning: `MatchAny` is the only one.
+    /// `audienceMatchPolicy`: validated only, since `MatchAny` is the one value.
     pub audience_match_policy: String,
 }
 
 /// A JWT authenticator.
 #[derive(Debug)]
 pub struct Checked {
-    /// Who signs, and for whom.
+    /// The issuer of tokens and their audiences.
     pub issuer: Issuer,
-    /// The algorithms that are accepted.
+    /// The accepted signature algorithms.
     pub algorithms: Vec<Algorithm>,
-    /// What the claims must be: all of it.
+    /// The rules that the claims must all meet.
     pub claim_rules: Vec<ClaimRule>,
-    /// The username.
+    /// The source of the username.
     pub username: Source,
-    /// The groups.
+    /// The source of the groups.
     pub groups: Option<Source>,
-    /// The uid.
+    /// The source of the uid.
     pub uid: Option<Source>,
     /// Extra attributes by their keys.
     pub extra: Vec<(String, Expression)>,
-    /// What the user must be: all of it.
+    /// The rules that the user must meet.
     pub user_rules: Vec<Rule>,
 }
 
 /// A condition on claims.
 #[derive(Debug)]
 pub enum ClaimRule {
-    /// The claim is this text.
+    /// The claim has this string value.
     Required {
-        /// Its name.
+        /// The name of the claim.
         claim: String,
-        /// The text.
+        /// The required value.
         value: String,
     },
     /// The expression is true.
@@ -57,20 +57,20 @@ pub enum ClaimRule {
 /// A condition in the form of an expression.
 #[derive(Debug)]
 pub struct Rule {
-    /// What must be true.
+    /// The expression that must be true.
     pub expression: Expression,
-    /// What the log says when it is not.
+    /// The log message when the expression is false.
     pub message: String,
 }
 
-/// Where an attribute of a user comes from.
+/// The source of a user attribute.
 #[derive(Debug)]
 pub enum Source {
-    /// A claim, with something before it.
+    /// A claim, with a prefix.
     Claim {
-        /// Its name.
+        /// The name of the claim.
         claim: String,
-        /// What stands before the value; may be empty.
+        /// The prefix of the value; may be empty.
         prefix: String,
     },
     /// An expression over `claims`.
@@ -79,9 +79,9 @@ pub enum Source {
 
 /// A compiled expression.
 pub struct Expression {
-    /// As it is written.
+    /// The source text.
     pub text: String,
-    /// Compiled.
+    /// The compiled program.
     pub program: Program,
 }
 
@@ -96,7 +96,7 @@ pub fn claims_type() -> Type {
     Type::map(Type::String, Type::Dyn)
 }
 
-/// The type of `user` in expressions: what a SelfSubjectReview shows of a user.
+/// The type of `user` in expressions: the user fields of a SelfSubjectReview.
 pub fn user_type() -> Type {
     let texts = || Type::list(Type::String);
     let fields = [

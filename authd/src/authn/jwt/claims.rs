@@ -1,14 +1,14 @@
-//! The claims of a token: read strictly, and those that every token has checked (RFC 7519 section 4.1).
+//! The claims of a token: strict decoding and the checks of registered claims (RFC 7519 section 4.1).
 //!
 //! # Contract
 //!
-//! [`issuer`] reads the one claim that is looked at before the signature is checked, to find whose token it may be.
-//! [`read`] gives all of them, of a payload whose signature holds; [`check`] says when the token ends.
+//! [`issuer`] reads the only claim that is read before signature verification, to select the authenticator.
+//! [`read`] decodes all claims of a verified payload; [`check`] returns the validity of the token.
 //!
 //! # Reference
 //!
-//! As go-oidc has it: no leeway for `exp`, five minutes for `nbf`. Stricter than there: a claim that comes twice is
-//! refused, and so is a token that says it was issued in the future (requirement A-OIDC-5).
+//! As in go-oidc: no leeway for `exp`, five minutes for `nbf`. Stricter than go-oidc: duplicate claims and
+//! tokens issued in the future are rejected (requirement A-OIDC-5).
 
 use apimachinery::codec::{DecodeError, Limits, json};
 use jiff::Timestamp;
@@ -18,59 +18,59 @@ use serde_json::{Map, Value};
 use crate::tokens::claims::{first_valid, time_claim};
 use crate::tokens::jose;
 
-/// What claims may be. A provider's own nest three levels deep.
+/// Limits of the claims. Providers nest claims about three levels deep.
 const LIMITS: Limits = Limits { bytes: jose::LARGEST, depth: 32, ..Limits::BODY };
-/// Seconds that the issuer's clock may be ahead of ours.
+/// Seconds that the issuer's clock may be ahead of the local clock.
 const LEEWAY: f64 = 300.0;
 
-/// The issuer that a payload names, which nobody has vouched for. None: it names none.
+/// Returns the unverified issuer of a payload. None: the payload has no issuer.
 ///
 /// # Errors
 ///
-/// It is no object in JSON, or names several issuers.
+/// The payload is not a JSON object, or has several issuers.
 pub fn issuer(payload: &[u8]) -> Result<Option<String>, String> {
     #[derive(Deserialize)]
     struct Issuer {
         iss: Option<String>,
     }
-    // The parser bounds the nesting.
+    // The parser limits the nesting.
     serde_json::from_slice::<Issuer>(payload).map(|named| named.iss).map_err(|error| error.to_string())
 }
 
-/// All claims.
+/// Decodes all claims.
 ///
 /// # Errors
 ///
-/// They are no object, nest too deep, or one comes twice.
+/// The claims are not an object, nest too deeply, or a claim is duplicated.
 pub fn read(payload: &[u8]) -> Result<Map<String, Value>, String> {
     let decoded = json::decode(payload, LIMITS).map_err(|error| match error {
-        DecodeError::TooDeep(depth) => format!("its claims nest deeper than {depth} levels"),
-        other => format!("its claims cannot be read: {other}"),
+        DecodeError::TooDeep(depth) => format!("the claims nest deeper than {depth} levels"),
+        other => format!("the claims cannot be read: {other}"),
     })?;
     if let Some(path) = decoded.duplicates.first() {
         let path: String = path.chars().take(100).collect();
-        return Err(format!("its claim `{path}` comes twice"));
+        return Err(format!("duplicate claim `{path}`"));
     }
     match decoded.value {
         Value::Object(claims) => Ok(claims),
-        _ => Err("its claims are no object".to_owned()),
+        _ => Err("the claims are not an object".to_owned()),
     }
 }
 
-/// When a token is valid.
+/// The validity period of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// The first moment at which the token is valid; None when no claim bounds it.
+    /// The first moment at which the token is valid; None if no claim sets one.
     pub not_before: Option<Timestamp>,
-    /// When the token ends.
+    /// When the token expires.
     pub expires: Timestamp,
 }
 
-/// Checks issuer, audience and time; gives the time in which the token is valid.
+/// Checks issuer, audience and time, and returns the validity period.
 ///
 /// # Errors
 ///
-/// Which check failed.
+/// The check that failed.
 pub fn check(
     claims: &Map<String, Value>,
     issuer: &str,
@@ -78,7 +78,7 @@ pub fn check(
     now: Timestamp,
 ) -> Result<Validity, String> {
     if claims.get("iss").and_then(Value::as_str) != Some(issuer) {
-        return Err("it is of another issuer".to_owned());
+        return Err("the token has another issuer".to_owned());
     }
     let for_us =
         |audience: &Value| audience.as_str().is_some_and(|text| audiences.iter().any(|own| own == text));
@@ -88,21 +88,21 @@ pub fn check(
         Some(one) => for_us(one),
     };
     if !meant {
-        return Err(format!("it is for another audience than {}", audiences.join(", ")));
+        return Err(format!("the token has none of the audiences {}", audiences.join(", ")));
     }
     let ends = time_claim(claims, "exp")?.ok_or("the claim `exp` is missing")?;
     let at = now.as_millisecond() as f64 / 1000.0;
     if at >= ends {
-        return Err(format!("it has expired {} s ago", (at - ends).min(1e12) as i64));
+        return Err(format!("the token expired {} s ago", (at - ends).min(1e12) as i64));
     }
     let starts = [time_claim(claims, "nbf")?, time_claim(claims, "iat")?];
     for ((name, says), start) in [("nbf", "valid"), ("iat", "issued")].into_iter().zip(starts) {
         if let Some(from) = start.filter(|from| *from > at + LEEWAY) {
             let ahead = (from - at).min(1e12) as i64;
-            return Err(format!("by its claim `{name}` it will be {says} only in {ahead} s"));
+            return Err(format!("the token will be {says} in {ahead} s (claim `{name}`)"));
         }
     }
-    // A conversion from a float saturates; what ends after the last date ends on it.
+    // The float conversion saturates; an expiry after the last date becomes the last date.
     let expires = Timestamp::from_second(ends as i64).unwrap_or(Timestamp::MAX);
     Ok(Validity { not_before: first_valid(starts, LEEWAY), expires })
 }
@@ -117,16 +117,16 @@ mod tests {
     fn claims_are_read_strictly() {
         for (payload, want) in [
             (r#"{"a":1}"#.to_owned(), ""),
-            (r#"{"a":1,"a":2}"#.to_owned(), "its claim `a` comes twice"),
-            (r#"{"x":{"b":1,"b":1}}"#.to_owned(), "its claim `x.b` comes twice"),
-            ("[]".to_owned(), "its claims are no object"),
-            ("{".to_owned(), "its claims cannot be read: "),
-            (String::new(), "its claims cannot be read: "),
+            (r#"{"a":1,"a":2}"#.to_owned(), "duplicate claim `a`"),
+            (r#"{"x":{"b":1,"b":1}}"#.to_owned(), "duplicate claim `x.b`"),
+            ("[]".to_owned(), "the claims are not an object"),
+            ("{".to_owned(), "the claims cannot be read: "),
+            (String::new(), "the claims cannot be read: "),
             (
                 format!("{{\"a\":{}}}", "[".repeat(40) + &"]".repeat(40)),
-                "its claims nest deeper than 32 levels",
+                "the claims nest deeper than 32 levels",
             ),
-            (format!("{{\"a\":{}", "[".repeat(100_000)), "its claims nest deeper than 32 levels"),
+            (format!("{{\"a\":{}", "[".repeat(100_000)), "the claims nest deeper than 32 levels"),
         ] {
             let got = read(payload.as_bytes()).err().unwrap_or_default();
             assert!(
@@ -161,20 +161,20 @@ mod tests {
             (json!({"iat": 999_000, "nbf": 999_000}), Ok(1_000_001)),
             (json!({"iat": 1_000_300, "nbf": 1_000_300}), Ok(1_000_001)),
             (json!({"exp": 1e300}), Ok(Timestamp::MAX.as_second())),
-            (json!({"iss": "https://b"}), Err("it is of another issuer")),
-            (json!({"iss": null}), Err("it is of another issuer")),
+            (json!({"iss": "https://b"}), Err("the token has another issuer")),
+            (json!({"iss": null}), Err("the token has another issuer")),
             (json!({"aud": null}), Err("the claim `aud` is missing")),
-            (json!({"aud": "z"}), Err("it is for another audience than x, y")),
-            (json!({"aud": []}), Err("it is for another audience than x, y")),
-            (json!({"aud": [["x"]]}), Err("it is for another audience than x, y")),
-            (json!({"aud": 1}), Err("it is for another audience than x, y")),
+            (json!({"aud": "z"}), Err("the token has none of the audiences x, y")),
+            (json!({"aud": []}), Err("the token has none of the audiences x, y")),
+            (json!({"aud": [["x"]]}), Err("the token has none of the audiences x, y")),
+            (json!({"aud": 1}), Err("the token has none of the audiences x, y")),
             (json!({"exp": null}), Err("the claim `exp` is missing")),
             (json!({"exp": "1000001"}), Err("the claim `exp` is not a number of seconds")),
-            (json!({"exp": 1_000_000}), Err("it has expired 0 s ago")),
-            (json!({"exp": 999_000}), Err("it has expired 1000 s ago")),
-            (json!({"exp": -1e300}), Err("it has expired 1000000000000 s ago")),
-            (json!({"nbf": 1_000_301}), Err("by its claim `nbf` it will be valid only in 301 s")),
-            (json!({"iat": 1_003_600}), Err("by its claim `iat` it will be issued only in 3600 s")),
+            (json!({"exp": 1_000_000}), Err("the token expired 0 s ago")),
+            (json!({"exp": 999_000}), Err("the token expired 1000 s ago")),
+            (json!({"exp": -1e300}), Err("the token expired 1000000000000 s ago")),
+            (json!({"nbf": 1_000_301}), Err("the token will be valid in 301 s (claim `nbf`)")),
+            (json!({"iat": 1_003_600}), Err("the token will be issued in 3600 s (claim `iat`)")),
             (json!({"iat": "now"}), Err("the claim `iat` is not a number of seconds")),
         ] {
             let mut claims = good.as_object().cloned().unwrap();
@@ -188,7 +188,7 @@ mod tests {
             claims.remove(name);
             check(&claims, "https://a", &["x".to_owned()], now).unwrap_err()
         };
-        assert_eq!(missing("iss"), "it is of another issuer");
+        assert_eq!(missing("iss"), "the token has another issuer");
         assert_eq!(missing("aud"), "the claim `aud` is missing");
         assert_eq!(missing("exp"), "the claim `exp` is missing");
     }

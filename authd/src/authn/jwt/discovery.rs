@@ -1,4 +1,4 @@
-//! The metadata of an issuer (OpenID Connect Discovery 1.0): where it is, and what we read of it.
+//! Issuer metadata (OpenID Connect Discovery 1.0): its URL and the JWKS URL in it.
 
 use apimachinery::codec::json;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::checked::Issuer;
 use crate::tokens::jwk::LIMITS;
 
-/// Where an issuer's metadata is (requirements A-OIDC-16, A-JWT-18, A-JWT-19).
+/// The metadata URL of an issuer (requirements A-OIDC-16, A-JWT-18, A-JWT-19).
 pub(super) fn url(issuer: &Issuer) -> String {
     if issuer.discovery_url.is_empty() {
         format!("{}/.well-known/openid-configuration", issuer.url.strip_suffix('/').unwrap_or(&issuer.url))
@@ -15,25 +15,26 @@ pub(super) fn url(issuer: &Issuer) -> String {
     }
 }
 
-/// The place of the keys, of untrusted metadata.
+/// Returns the JWKS URL of untrusted metadata.
 ///
 /// # Errors
 ///
-/// It is no metadata, is another issuer's (requirement A-JWT-22), or its keys are not served over TLS.
+/// The document is not metadata, belongs to another issuer (requirement A-JWT-22), or its JWKS URL is not
+/// https.
 pub fn keys_url(document: &[u8], issuer: &str) -> Result<String, String> {
     let decoded = json::decode(document, LIMITS).map_err(|error| error.to_string())?;
     if let Some(twice) = decoded.duplicates.iter().find(|path| matches!(path.as_str(), "issuer" | "jwks_uri"))
     {
-        return Err(format!("`{twice}` comes twice"));
+        return Err(format!("duplicate member `{twice}`"));
     }
     let text = |name: &str| {
         let value = decoded.value.get(name).and_then(Value::as_str);
-        value.map(str::to_owned).ok_or_else(|| format!("it has no text `{name}`"))
+        value.map(str::to_owned).ok_or_else(|| format!("no string member `{name}`"))
     };
     let said = text("issuer")?;
     if said != issuer {
         let said: String = said.chars().take(200).collect();
-        return Err(format!("it is of the issuer `{said}`"));
+        return Err(format!("issuer mismatch: `{said}`"));
     }
     let keys = text("jwks_uri")?;
     if keys.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
@@ -70,19 +71,16 @@ mod tests {
         );
         for (text, want) in [
             ("", "EOF while parsing"),
-            ("[]", "it has no text `issuer`"),
-            (r#"{"issuer":1}"#, "it has no text `issuer`"),
-            (r#"{"issuer":"https://b.test","jwks_uri":"https://k"}"#, "it is of the issuer `https://b.test`"),
-            (
-                r#"{"issuer":"https://a.test/","jwks_uri":"https://k"}"#,
-                "it is of the issuer `https://a.test/`",
-            ),
-            (r#"{"issuer":"https://a.test"}"#, "it has no text `jwks_uri`"),
+            ("[]", "no string member `issuer`"),
+            (r#"{"issuer":1}"#, "no string member `issuer`"),
+            (r#"{"issuer":"https://b.test","jwks_uri":"https://k"}"#, "issuer mismatch: `https://b.test`"),
+            (r#"{"issuer":"https://a.test/","jwks_uri":"https://k"}"#, "issuer mismatch: `https://a.test/`"),
+            (r#"{"issuer":"https://a.test"}"#, "no string member `jwks_uri`"),
             (
                 r#"{"issuer":"https://a.test","jwks_uri":"http://k"}"#,
                 "`jwks_uri` does not begin with https://",
             ),
-            (r#"{"issuer":"https://b.test","issuer":"https://a.test"}"#, "`issuer` comes twice"),
+            (r#"{"issuer":"https://b.test","issuer":"https://a.test"}"#, "duplicate member `issuer`"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.starts_with(want), "{text}: {error}");

@@ -1,15 +1,15 @@
-//! From claims to a user: the mappings, then the rules on claims and on the user.
+//! Maps claims to a user: claim mappings, then claim and user validation rules.
 //!
 //! # Contract
 //!
-//! [`identify`] is called with claims of a token that is valid. Every refusal says which mapping or rule it was; values
-//! of claims are not among what it says.
+//! [`identify`] requires the claims of a valid token. Each error names the failed mapping or rule, and
+//! contains no claim values.
 //!
 //! # Reference
 //!
-//! kube-apiserver 1.33: a claim must have the type of what it becomes; a list of groups or of an extra attribute may
-//! also be one text; empty texts are left out of lists; the token's own id becomes the extra attribute `credential-id`.
-//! Known difference: a claim that is given by another source (`_claim_names`) is refused, never fetched.
+//! kube-apiserver 1.33: a claim must have the type of its target; a list of groups or of an extra attribute
+//! may also be one string. Empty strings are left out of lists. The token id becomes the extra attribute
+//! `credential-id`. Known difference: a distributed claim (`_claim_names`) is rejected, never fetched.
 
 use apimachinery::names::Names;
 use apimachinery::user::UserInfo;
@@ -21,7 +21,7 @@ use super::checked::{Checked, ClaimRule, Expression, Rule, Source};
 /// The claim that says whether `email` was verified (OpenID Connect Core, section 5.1).
 const EMAIL_VERIFIED: &str = "email_verified";
 
-/// The types of what expressions see, made once.
+/// The CEL types of the expression variables, built once.
 pub(super) struct Types {
     claims: Type,
     user: Type,
@@ -33,11 +33,11 @@ impl Types {
     }
 }
 
-/// The user of a token.
+/// Returns the user of a token.
 ///
 /// # Errors
 ///
-/// Which mapping failed, or which rule is not met.
+/// The mapping that failed, or the rule that is not met.
 pub(super) fn identify(
     authenticator: &Checked,
     claims: &Map<String, Value>,
@@ -77,13 +77,13 @@ pub(super) fn identify(
     Ok(user)
 }
 
-/// Runs an expression on its one variable.
+/// Evaluates an expression over its one variable.
 fn run<'a>(expression: &'a Expression, variable: &str, value: Cel<'a>) -> Result<Cel<'a>, String> {
     let mut cost = Cost::limit(limits::CALL);
     expression.program.evaluate(&[(variable, value)], &mut cost).map_err(|error| error.to_string())
 }
 
-/// Whether a rule is met.
+/// Checks that a rule is met.
 fn met(of: &str, rule: &Rule, outcome: Result<Cel<'_>, String>) -> Result<(), String> {
     let text = &rule.expression.text;
     match outcome {
@@ -127,7 +127,7 @@ impl<'c> Mapping<'c> {
     fn text_claim(&self, what: &str, claim: &str) -> Result<&'c str, String> {
         let value =
             self.claims.get(claim).ok_or_else(|| format!("{what}: the claim `{claim}` is missing"))?;
-        value.as_str().ok_or_else(|| format!("{what}: the claim `{claim}` is not a text"))
+        value.as_str().ok_or_else(|| format!("{what}: the claim `{claim}` is not a string"))
     }
 
     fn username(&self, source: &'c Source) -> Result<String, String> {
@@ -153,7 +153,7 @@ impl<'c> Mapping<'c> {
                 if value.is_empty() { String::new() } else { format!("{prefix}{value}") }
             }
         };
-        if name.is_empty() { Err("username: it is empty".to_owned()) } else { Ok(name) }
+        if name.is_empty() { Err("username: empty".to_owned()) } else { Ok(name) }
     }
 
     fn groups(&self, source: Option<&'c Source>) -> Result<Vec<String>, String> {
@@ -163,7 +163,8 @@ impl<'c> Mapping<'c> {
                 self.texts(expression).map_err(|problem| format!("groups: `{expression:?}`: {problem}"))
             }
             Some(Source::Claim { claim, prefix }) => {
-                let wrong = || format!("groups: the claim `{claim}` is neither a text nor a list of texts");
+                let wrong =
+                    || format!("groups: the claim `{claim}` is neither a string nor a list of strings");
                 let prefixed =
                     |value: &Value| value.as_str().map(|text| format!("{prefix}{text}")).ok_or_else(wrong);
                 match self.claims.get(claim) {
@@ -176,13 +177,13 @@ impl<'c> Mapping<'c> {
         }
     }
 
-    /// A claim whose value another server has (OpenID Connect Core, section 5.6.2): to leave it out would make less of
-    /// the user than the issuer says.
+    /// Rejects a distributed claim (OpenID Connect Core, section 5.6.2).
+    /// Ignoring the claim would drop groups of the user.
     fn elsewhere(&self, claim: &str) -> Result<(), String> {
         match self.claims.get("_claim_names").and_then(|names| names.get(claim)) {
             None => Ok(()),
             Some(_) => {
-                Err(format!("groups: the claim `{claim}` is at another source, and those are not asked"))
+                Err(format!("groups: the claim `{claim}` is a distributed claim, which is not supported"))
             }
         }
     }
@@ -203,9 +204,9 @@ impl<'c> Mapping<'c> {
                 None => Err(format!("the required claim `{claim}` is missing")),
                 Some(Value::String(held)) if held == value => Ok(()),
                 Some(Value::String(_)) => {
-                    Err(format!("the claim `{claim}` has another value than the required one"))
+                    Err(format!("the claim `{claim}` does not have the required value"))
                 }
-                Some(_) => Err(format!("the required claim `{claim}` is not a text")),
+                Some(_) => Err(format!("the required claim `{claim}` is not a string")),
             },
             ClaimRule::Expression(rule) => {
                 let value = Cel::object(self.claims, self.ty);

@@ -1,9 +1,9 @@
-//! All issuers that are known, across reloads of the configuration.
+//! Registry of all known issuers, which survives configuration reloads.
 //!
 //! # Contract
 //!
-//! A configuration that replaces another shares what is known of the issuers that both name: an edit elsewhere in the
-//! file costs no token its key. An issuer that no configuration names any more is forgotten, and asked no more.
+//! A new configuration shares the keys of issuers that the old one also names, so an unrelated edit loses no
+//! keys. An issuer that no configuration names is dropped, and its keys are no longer fetched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -18,29 +18,29 @@ use super::provider::Provider;
 
 /// Labels of [`JwtMeters::latency`]: result and issuer's hash.
 pub type LatencyLabels = [(&'static str, String); 2];
-/// Labels of [`JwtMeters::fetched`]: the same, and the server's id.
+/// Labels of [`JwtMeters::fetched`]: result, issuer's hash and server id.
 pub type FetchLabels = [(&'static str, String); 3];
 
-/// What is counted.
+/// Metrics of the JWT authenticators.
 #[derive(Clone, Debug)]
 pub struct JwtMeters {
     /// Seconds to authenticate a token of a configured issuer.
     pub latency: Histograms<LatencyLabels>,
-    /// Seconds since 1970 of the last fetch of keys.
+    /// Unix time in seconds of the last JWKS fetch.
     pub fetched: FloatGauges<FetchLabels>,
 }
 
-/// What the process does with news of issuers.
+/// Callbacks of the process for changes of issuers.
 pub struct Hooks {
-    /// Counts.
+    /// Metrics.
     pub meters: JwtMeters,
-    /// Makes void what was answered before.
+    /// Invalidates cached results.
     pub renew: Box<dyn Fn() + Send + Sync>,
-    /// Notes which issuers are not known, or that all are.
+    /// Notes which issuers have no keys yet; None: all have.
     pub note: Box<dyn Fn(Option<String>) + Send + Sync>,
 }
 
-/// What all issuers share.
+/// State that all issuers share.
 pub(super) struct Surroundings {
     pub(super) clock: Arc<dyn Clock>,
     hooks: OnceLock<Hooks>,
@@ -48,23 +48,23 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    /// A key is gone.
+    /// Handles the removal of a key.
     pub(super) fn renew(&self) {
         if let Some(hooks) = self.hooks.get() {
             (hooks.renew)();
         }
     }
 
-    /// Something was learned of an issuer, or not.
+    /// Handles a change in what is known of an issuer.
     pub(super) fn changed(&self) {
         let Some(hooks) = self.hooks.get() else { return };
         let providers: Vec<Arc<Provider>> = self.known.lock().values().filter_map(Weak::upgrade).collect();
         let unknown = providers.iter().filter(|provider| provider.unknown().is_some()).count();
-        let told = || format!("{unknown} of {} have no keys yet; the log says why", providers.len());
+        let told = || format!("{unknown} of {} have no keys yet; see the log", providers.len());
         (hooks.note)((unknown > 0).then(told));
     }
 
-    /// Keys were asked for.
+    /// Counts a JWKS fetch.
     pub(super) fn fetched(&self, issuer: &str, result: &str) {
         let Some(Hooks { meters, .. }) = self.hooks.get() else { return };
         let labels = [
@@ -75,7 +75,7 @@ impl Surroundings {
         meters.fetched.get_or_create(&labels).set(self.clock.now().as_microsecond() as f64 / 1e6);
     }
 
-    /// A token of an issuer was authenticated, or not.
+    /// Counts the authentication of a token.
     pub(super) fn answered(&self, issuer_hash: &str, result: &str, seconds: f64) {
         let Some(Hooks { meters, .. }) = self.hooks.get() else { return };
         let labels = [("result", result.to_owned()), ("jwt_issuer_hash", issuer_hash.to_owned())];
@@ -94,26 +94,26 @@ impl std::fmt::Debug for Issuers {
 }
 
 impl Issuers {
-    /// None yet; nothing is asked of any before [`Issuers::start`].
+    /// Creates an empty registry; no fetch happens before [`Issuers::start`].
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Issuers(Arc::new(Surroundings { clock, hooks: OnceLock::new(), known: Mutex::new(HashMap::new()) }))
     }
 
-    /// Asks those that are named already, and from now on each as it is named. In a runtime.
+    /// Starts fetching for the known issuers, and from now on for each new one. Needs a runtime.
     pub fn start(&self, hooks: Hooks) {
         let _ = self.0.hooks.set(hooks);
         let known: Vec<Arc<Provider>> = self.0.known.lock().values().filter_map(Weak::upgrade).collect();
         known.iter().for_each(Provider::start);
     }
 
-    /// Others may be named than before: what is said of them is said anew.
+    /// Reports the issuers without keys again after a change of the set of issuers.
     pub fn tell(&self) {
         self.0.changed();
     }
 
-    /// What is known of an issuer; the same for the same issuer for as long as somebody holds it.
+    /// Returns the provider of an issuer; equal issuers share it while a reference exists.
     pub(super) fn provider(&self, issuer: &Issuer) -> Arc<Provider> {
-        // What a token is for does not change whose it is.
+        // The audiences do not affect the keys.
         let key = Issuer { audiences: Vec::new(), audience_match_policy: String::new(), ..issuer.clone() };
         let mut known = self.0.known.lock();
         known.retain(|_, provider| provider.strong_count() > 0);
@@ -131,7 +131,7 @@ impl Issuers {
     }
 }
 
-/// An issuer as metrics name it, so that no address is a label.
+/// The issuer's hash for metrics, so that no URL is a label.
 pub(super) fn hash(issuer: &str) -> String {
     let digest = digest::digest(&digest::SHA256, issuer.as_bytes());
     let digits: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn issuers_are_hashed_as_the_reference_hashes_them() {
-        // Known from the metrics tests of the reference: its issuer there is `testIssuer`.
+        // From the metrics tests of Kubernetes: the issuer there is `testIssuer`.
         let want = "sha256:29b34beedc55b972f2428f21bc588f9d38e5e8f7a7af825486e7bb4fd9caa2ad";
         assert_eq!(hash("testIssuer"), want);
     }

@@ -1,19 +1,19 @@
-//! Tokens of OpenID Connect issuers and other JWTs (requirements A-OIDC, A-JWT).
+//! JWT authenticators for OpenID Connect and other issuers (requirements A-OIDC, A-JWT).
 //!
 //! # Contract
 //!
-//! The issuer that a token names, before anybody vouches for it, only chooses the authenticator. Then its signature must
-//! hold under an accepted algorithm and a key of that issuer, it must be for one of the audiences and valid now, and its
-//! claims must make a user that meets all rules. What failed is told for the log, without values of claims.
+//! The unverified issuer of a token only selects the authenticator. Then the signature must verify under an
+//! accepted algorithm and a key of that issuer. The token must be for one of the audiences and valid now, and
+//! its claims must map to a user that meets all rules. Errors go to the log, without claim values.
 //!
-//! A token of an issuer that nobody knows is rejected with that reason, so that the log tells it from no token at all;
-//! other methods are asked all the same.
+//! A token of an unknown issuer is rejected with that reason, so that the log distinguishes it from a missing
+//! token. The other authenticators still run.
 //!
 //! # Invariants
 //!
-//! INVARIANT (signature first): no claim but the issuer is looked at before the signature holds.
-//! INVARIANT (identity tokens): a token that declares to be something else than a JWT for identification (`typ: at+jwt`
-//! for access, `logout+jwt` …) is refused (requirement A-OIDC-2).
+//! INVARIANT (signature first): only the issuer claim is read before signature verification.
+//! INVARIANT (identity tokens): a token whose `typ` declares another purpose (`at+jwt` for access,
+//! `logout+jwt` …) is rejected (requirement A-OIDC-2).
 
 pub mod checked;
 pub mod claims;
@@ -39,15 +39,15 @@ use provider::Provider;
 
 pub use issuers::{FetchLabels, Hooks, Issuers, JwtMeters, LatencyLabels};
 
-/// Characters of an issuer that nobody knows, in the log.
+/// Limit in characters of an unknown issuer in the log.
 const SHOWN: usize = 200;
 
-/// What the method is configured with.
+/// Configuration of the JWT authenticators.
 #[derive(Clone, Debug)]
 pub struct JwtSettings {
     /// The authenticators; no two have the same issuer.
     pub authenticators: Vec<Arc<Checked>>,
-    /// What is known of issuers.
+    /// The known issuers with their keys.
     pub issuers: Issuers,
 }
 
@@ -58,7 +58,7 @@ impl JwtSettings {
     }
 }
 
-/// One issuer's authenticator.
+/// The authenticator of one issuer.
 struct One {
     checked: Arc<Checked>,
     provider: Arc<Provider>,
@@ -69,7 +69,7 @@ struct Jwts {
     names: Arc<Names>,
     /// By issuer.
     authenticators: HashMap<String, One>,
-    /// Issuers whose tokens are for another method to talk about.
+    /// Issuers whose tokens belong to another authenticator.
     others: Vec<String>,
     api_audiences: Vec<String>,
     issuers: Issuers,
@@ -121,7 +121,8 @@ impl Authenticator for Jwts {
 }
 
 impl Jwts {
-    /// Whose token it may be. None: it is no JWT, or for another method.
+    /// Selects the authenticator of a token.
+    /// None: the token is not a JWT, or belongs to another authenticator.
     fn route(&self, token: &str) -> Result<Option<&One>, String> {
         if token.bytes().filter(|byte| *byte == b'.').take(3).count() != 2 {
             return Ok(None);
@@ -132,14 +133,14 @@ impl Jwts {
         let payload =
             jose::unverified_payload(token).ok_or_else(|| jose::Malformed::Base64("payload").to_string())?;
         let issuer =
-            claims::issuer(&payload).map_err(|error| format!("its claims cannot be read: {error}"))?;
-        let Some(issuer) = issuer else { return Err("it names no issuer".to_owned()) };
+            claims::issuer(&payload).map_err(|error| format!("the claims cannot be read: {error}"))?;
+        let Some(issuer) = issuer else { return Err("the token has no issuer".to_owned()) };
         match self.authenticators.get(&issuer) {
             Some(one) => Ok(Some(one)),
             None if self.others.contains(&issuer) => Ok(None),
             None => {
                 let shown: String = issuer.chars().take(SHOWN).collect();
-                Err(format!("no authenticator is for its issuer `{shown}`"))
+                Err(format!("no authenticator for the issuer `{shown}`"))
             }
         }
     }
@@ -154,14 +155,14 @@ impl Jwts {
         let signed = Signed::parse(credentials.token).map_err(|error| error.to_string())?;
         declared(signed.typ.as_deref())?;
         if !checked.algorithms.contains(&signed.algorithm) {
-            return Err(format!("its algorithm `{}` is not among those accepted", signed.algorithm));
+            return Err(format!("the algorithm `{}` is not accepted", signed.algorithm));
         }
         let payload = provider.verify(&signed).await?;
         let claims = claims::read(payload)?;
         let valid = claims::check(&claims, &checked.issuer.url, &checked.issuer.audiences, now)?;
-        // A token of another issuer is valid for the API as a whole.
+        // A token of an external issuer is valid for the API server as a whole.
         let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
-            .ok_or("it is not for the audiences that were asked for")?;
+            .ok_or("the token is not valid for the requested audiences")?;
         let user = identity::identify(checked, &claims, &self.names, &self.types)?;
         Ok(Accepted {
             user,
@@ -181,7 +182,7 @@ fn declared(typ: Option<&str>) -> Result<(), String> {
         "jwt" => Ok(()),
         _ => {
             let shown: String = typ.chars().take(32).collect();
-            Err(format!("its type is `{shown}`, not `JWT`"))
+            Err(format!("the type is `{shown}`, not `JWT`"))
         }
     }
 }

@@ -1,21 +1,22 @@
-//! The keys of one issuer: discovered, kept, refreshed.
+//! The keys of one issuer: discovery, caching, refresh.
 //!
 //! # Contract
 //!
-//! [`Provider::verify`] gives the payload of a token whose signature is of one of the issuer's keys. It answers from
-//! memory (requirement A-OIDC-7); the issuer is asked in the background, and for a token that no known key signed.
+//! [`Provider::verify`] returns the payload of a token that one of the issuer's keys signed. It uses keys in
+//! memory (requirement A-OIDC-7). A background task fetches keys, and a token that no known key signed
+//! triggers a fetch.
 //!
-//! - At the start, and until it answers, the issuer is asked again and again; the server does not wait for it. A token
-//!   waits for the first attempt alone, at most [`FIRST_ATTEMPT`].
-//! - What is known stays known while the issuer is away.
-//! - Keys are read again every [`REFRESH`], or as the issuer says within [`SOONEST`] and [`LATEST`]. A key that is gone
-//!   verifies no more, and what was answered on it is void.
-//! - A key that is not known is asked for, at most [`BURST`] times at once and once in [`PAUSE`] on the average, so that
-//!   strangers cannot make us ask.
+//! - From start until the first success the fetch is retried; the server does not wait for it. A token waits
+//!   for the first attempt only, at most [`FIRST_ATTEMPT`].
+//! - Cached keys stay valid while the issuer is unavailable.
+//! - Keys are fetched again every [`REFRESH`], or as the issuer's cache headers say within [`SOONEST`] and
+//!   [`LATEST`]. A removed key verifies no more tokens, and results cached under it become invalid.
+//! - An unknown key triggers a fetch, with bursts of [`BURST`] and one per [`PAUSE`] on average, so that
+//!   unauthenticated clients cannot trigger unlimited fetches.
 //!
 //! # Concurrency
 //!
-//! One fetch at a time for each issuer; whoever waited looks at the new keys first.
+//! One fetch at a time for each issuer; a waiter checks the new keys before fetching again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -37,35 +38,35 @@ use super::issuers::Surroundings;
 use crate::tokens::jose::Signed;
 use crate::tokens::jwk::{self, KeySet};
 
-/// What one request may cost.
+/// Limits of one fetch.
 const LIMITS: Limits = Limits { within: Duration::from_secs(10), bytes: jwk::LIMITS.bytes };
-/// How long a token waits for the first answer of its issuer.
+/// How long a token waits for the first fetch.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(5);
-/// Pauses between attempts while nothing is known: doubled each time, up to the last.
+/// Back-off between attempts while no key is known: doubled each time, up to [`LONGEST_RETRY`].
 const RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
-/// How often keys are read again when the issuer does not say.
+/// Refresh interval when the issuer gives none.
 const REFRESH: Duration = Duration::from_secs(10 * 60);
-/// The shortest and the longest that an issuer may say.
+/// The shortest refresh interval that an issuer may give.
 const SOONEST: Duration = Duration::from_secs(60);
-/// See [`SOONEST`].
+/// The longest refresh interval that an issuer may give.
 const LATEST: Duration = Duration::from_secs(60 * 60);
-/// Fetches for unknown keys at once.
+/// Burst of fetches for unknown keys.
 const BURST: u32 = 5;
-/// One more after each.
+/// Interval after which one more fetch is allowed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What is known of an issuer.
+/// The keys of an issuer.
 #[derive(Debug)]
 struct Known {
-    /// Where its keys are; None: nothing is known yet.
+    /// The JWKS URL; None before the first successful discovery.
     keys_url: Option<String>,
     keys: KeySet,
-    /// Why the last attempt failed.
+    /// The error of the last attempt.
     problem: Option<String>,
 }
 
-/// Allowance for fetches that tokens cause.
+/// Rate limit for fetches that tokens trigger.
 #[derive(Debug)]
 struct Allowance {
     left: u32,
@@ -93,7 +94,7 @@ pub(super) struct Provider {
     known: ArcSwap<Known>,
     allowance: Mutex<Allowance>,
     fetching: tokio::sync::Mutex<()>,
-    /// How often they were asked, in vain or not.
+    /// Number of fetches, successful or not.
     attempts: AtomicU64,
     attempted: watch::Sender<bool>,
     task: Mutex<Option<AbortHandle>>,
@@ -114,7 +115,7 @@ impl Drop for Provider {
 }
 
 impl Provider {
-    /// Nothing is asked before [`Provider::start`].
+    /// Creates a provider; no fetch happens before [`Provider::start`].
     pub(super) fn new(issuer: Issuer, surroundings: Arc<Surroundings>) -> Arc<Self> {
         let client = client(&issuer.certificate_authority);
         let now = surroundings.clock.monotonic();
@@ -131,7 +132,7 @@ impl Provider {
         })
     }
 
-    /// Asks the issuer from now on, until the provider is dropped. In a runtime.
+    /// Fetches keys from now on, until the provider is dropped. Needs a runtime.
     pub(super) fn start(self: &Arc<Self>) {
         let mut task = self.task.lock();
         if task.is_none() {
@@ -139,20 +140,20 @@ impl Provider {
         }
     }
 
-    /// Why nothing is known of the issuer; None when something is.
+    /// Why no keys of the issuer are known; None if some are.
     pub(super) fn unknown(&self) -> Option<String> {
         let known = self.known.load();
         if known.keys_url.is_some() || !*self.attempted.borrow() {
             return None;
         }
-        let problem = known.problem.as_deref().unwrap_or("it was not asked yet");
+        let problem = known.problem.as_deref().unwrap_or("not fetched yet");
         Some(format!("issuer {}: {problem}", self.issuer.url))
     }
 
-    /// The payload of a token that the issuer signed.
+    /// Returns the payload of a token that the issuer signed.
     pub(super) async fn verify<'s>(&self, signed: &'s Signed<'_>) -> Result<&'s [u8], String> {
         let mut attempted = self.attempted.subscribe();
-        // Nobody asks before the process serves; then the first attempt is soon made.
+        // No fetch starts before the process serves; the first attempt follows at once.
         let first = tokio::time::timeout(FIRST_ATTEMPT, attempted.wait_for(|made| *made)).await.is_ok();
         let tried = self.known.load_full();
         if let Some(payload) = tried.keys.verify(signed) {
@@ -166,17 +167,17 @@ impl Provider {
         }
         let known = self.known.load();
         if known.keys_url.is_none() {
-            let problem = known.problem.as_deref().unwrap_or("it has not answered yet");
-            return Err(format!("nothing is known of its issuer yet: {problem}"));
+            let problem = known.problem.as_deref().unwrap_or("no response yet");
+            return Err(format!("the keys of the issuer are not known yet: {problem}"));
         }
         let named = match &signed.kid {
-            Some(kid) => format!(" (it names the key `{}`)", kid.chars().take(100).collect::<String>()),
+            Some(kid) => format!(" (key id `{}`)", kid.chars().take(100).collect::<String>()),
             None => String::new(),
         };
-        Err(format!("no key of its issuer verifies the signature{named}"))
+        Err(format!("no key of the issuer verifies the signature{named}"))
     }
 
-    /// Asks the issuer once more for keys, if that is allowed; true when other keys are known than were tried.
+    /// Fetches the keys once more if the rate limit allows; true if the known keys differ from `tried`.
     async fn another_look(&self, tried: &Arc<Known>) -> bool {
         let seen = self.attempts.load(Ordering::SeqCst);
         let waited = tokio::time::timeout(FIRST_ATTEMPT, self.fetching.lock()).await;
@@ -185,7 +186,7 @@ impl Provider {
         if is_other(&self.known.load()) {
             return true;
         }
-        // Asked while this one waited, in vain: tokens that no key verifies do not ask one after the other.
+        // Another task fetched in vain during the wait: do not fetch once per unverifiable token.
         if self.attempts.load(Ordering::SeqCst) != seen {
             return false;
         }
@@ -195,8 +196,8 @@ impl Provider {
         self.fetch(tried.keys_url.is_none()).await.is_ok() && is_other(&self.known.load())
     }
 
-    /// Asks the issuer for its keys, and for their place before when that is wanted or not known. Gives the pause until
-    /// the next time.
+    /// Fetches the keys, and first the metadata if `discover` is set or the JWKS URL is unknown.
+    /// Returns the pause until the next fetch.
     async fn fetch(&self, discover: bool) -> Result<Duration, String> {
         let before = self.known.load_full();
         let fetched = self.ask(before.keys_url.as_deref().filter(|_| !discover)).await;
@@ -210,10 +211,10 @@ impl Provider {
                 tracing::warn!(
                     issuer = self.issuer.url,
                     problem,
-                    "the keys of a token issuer could not be read"
+                    "JWKS fetch failed; using the previous keys, if any"
                 );
                 self.surroundings.fetched(&self.issuer.url, "failure");
-                // What is known stays: that an issuer does not answer is no word of other keys.
+                // Cached keys stay valid: a failed fetch does not mean that the keys changed.
                 if before.keys_url.is_none() {
                     let problem = Some(problem.clone());
                     self.known.store(Arc::new(Known { keys_url: None, keys: KeySet::default(), problem }));
@@ -232,7 +233,7 @@ impl Provider {
             return;
         }
         for reason in &keys.passed_over {
-            tracing::debug!(issuer = self.issuer.url, reason, "a key of a token issuer is passed over");
+            tracing::debug!(issuer = self.issuer.url, reason, "JWKS key skipped");
         }
         let gone = !before.keys.is_within(&keys);
         tracing::info!(
@@ -240,7 +241,7 @@ impl Provider {
             keys = keys.len(),
             passed_over = keys.passed_over.len(),
             hash = keys.hash,
-            "the keys of a token issuer are known"
+            "JWKS fetched"
         );
         self.known.store(Arc::new(Known { keys_url: Some(keys_url), keys, problem: None }));
         self.surroundings.changed();
@@ -271,11 +272,11 @@ async fn get(client: &Client, url: &str) -> Result<Answer, String> {
     if answer.status.as_u16() == 200 {
         Ok(answer)
     } else {
-        Err(format!("{url}: it answers {}", answer.status))
+        Err(format!("{url}: unexpected HTTP status {}", answer.status))
     }
 }
 
-/// How long an answer may be kept.
+/// How long the response may be cached.
 fn pause(answer: &Answer) -> Duration {
     let said = answer.headers.get(CACHE_CONTROL).and_then(|value| value.to_str().ok());
     let seconds = said.and_then(|said| {
@@ -284,7 +285,7 @@ fn pause(answer: &Answer) -> Duration {
     seconds.map_or(REFRESH, |seconds| Duration::from_secs(seconds).clamp(SOONEST, LATEST))
 }
 
-/// Asks again and again, for as long as somebody holds the provider.
+/// Fetches repeatedly while the provider exists.
 async fn keep(provider: Weak<Provider>) {
     let mut retry = RETRY;
     loop {
@@ -312,7 +313,7 @@ async fn keep(provider: Weak<Provider>) {
     }
 }
 
-/// A client that believes the authorities of the text, or those of this machine when it is empty.
+/// An HTTP client that trusts the CA certificates of `authorities`, or the system's if it is empty.
 fn client(authorities: &str) -> Result<Client, String> {
     let trust = if authorities.is_empty() { Trust::System } else { Trust::Only(certificates(authorities)?) };
     let settings = Settings {
@@ -323,17 +324,15 @@ fn client(authorities: &str) -> Result<Client, String> {
     Client::new(&settings).map_err(|error| error.to_string())
 }
 
-/// Certificates that may vouch for others: a server's own certificate vouches for nobody, not even for itself
-/// (requirement A-OIDC-13).
+/// The CA certificates of a bundle.
+/// A server's own certificate is not a CA, not even for itself (requirement A-OIDC-13).
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    let mut all = all.map_err(|error| format!("its certificate authority: {error}"))?;
+    let mut all = all.map_err(|error| format!("certificate authority: {error}"))?;
     all.retain(|certificate| X509Certificate::from_der(certificate).is_ok_and(|(_, parsed)| parsed.is_ca()));
     if all.is_empty() {
-        return Err(
-            "its certificate authority: no certificate of it is one of an authority (CA:TRUE)".to_owned()
-        );
+        return Err("certificate authority: no CA certificate (CA:TRUE) in the bundle".to_owned());
     }
     Ok(all)
 }

@@ -1,4 +1,4 @@
-//! The token webhook against a service of this process.
+//! The token webhook against a mock service in this process.
 
 use super::*;
 use crate::webhook::mock::{Asked, Mock};
@@ -26,7 +26,7 @@ fn jane() -> serde_json::Value {
     json!({"authenticated": true, "user": {"username": "jane"}})
 }
 
-/// The name and the audiences, or why not.
+/// The username and the audiences, or the rejection reason.
 fn short(outcome: Outcome) -> Result<String, String> {
     match outcome {
         Outcome::Accepted(accepted) => Ok(format!("{} {:?}", accepted.user.name, accepted.audiences)),
@@ -42,7 +42,7 @@ async fn a_token_is_posted_in_the_version_that_is_configured() {
         mock.says(200, review(api_version, jane()));
         let method = method(&mock, version, MINUTE, &["a", "b"]).await;
         assert_eq!(short(method.authenticate("opaque", &[]).await).unwrap(), "jane []");
-        let [Asked { method, path, body, certificate }] = &mock.asked()[..] else { panic!("one question") };
+        let [Asked { method, path, body, certificate }] = &mock.asked()[..] else { panic!("one request") };
         assert_eq!((method.as_str(), path.as_str(), *certificate), ("POST", "/hook", true));
         let want = json!({
             "apiVersion": api_version, "kind": "TokenReview", "metadata": {},
@@ -110,11 +110,11 @@ async fn the_status_makes_the_user_or_the_reason() {
                 .to_string(),
             Err(other),
         ),
-        (200, review(V1BETA1, jane()).to_string(), Err("answer has the apiVersion")),
+        (200, review(V1BETA1, jane()).to_string(), Err("response has the apiVersion")),
         (
             200,
             json!({"apiVersion": V1, "kind": "Pod", "status": jane()}).to_string(),
-            Err("answer has the kind"),
+            Err("response has the kind"),
         ),
         (
             200,
@@ -131,12 +131,12 @@ async fn the_status_makes_the_user_or_the_reason() {
             review(V1, json!({"authenticated": true, "user": {"username": "j", "groups": "a"}})).to_string(),
             Err("has a groups of another type"),
         ),
-        (200, "hunter2".to_owned(), Err("what it answered is no JSON")),
-        (200, String::new(), Err("what it answered is no JSON")),
-        (200, "[".repeat(100_000), Err("what it answered is no JSON")),
+        (200, "hunter2".to_owned(), Err("the response is not JSON")),
+        (200, String::new(), Err("the response is not JSON")),
+        (200, "[".repeat(100_000), Err("the response is not JSON")),
         (200, format!("\"{}\"", "x".repeat(1 << 20)), Err("the answer is larger than 1048576 bytes")),
-        (403, review(V1, jane()).to_string(), Err("it answered 403")),
-        (302, review(V1, jane()).to_string(), Err("it answered 302")),
+        (403, review(V1, jane()).to_string(), Err("HTTP status 403")),
+        (302, review(V1, jane()).to_string(), Err("HTTP status 302")),
     ] {
         mock.says(status, &body);
         let got = short(method.authenticate("t", &[]).await);
@@ -155,7 +155,7 @@ async fn audiences_are_those_in_common() {
     let mock = Mock::start().await;
     let method = method(&mock, Version::V1, Duration::ZERO, &["api", "own"]).await;
     let list = |words: &str| -> Vec<String> { words.split_whitespace().map(str::to_owned).collect() };
-    // Asked for, said by the service, kept; None: refused.
+    // Requested audiences, audiences in the response, result; None: rejected.
     for (asked, said, want) in [
         ("", "", Some("")),
         ("", "api", Some("")),
@@ -200,22 +200,26 @@ async fn acceptances_are_kept_and_nothing_else() {
     };
     assert_eq!(ask("t", vec![]).await, (true, 120, 1));
     mock.clock.advance(Duration::from_secs(119));
-    assert_eq!(ask("t", vec![]).await, (true, 1, 0), "what is left of the time");
+    assert_eq!(ask("t", vec![]).await, (true, 1, 0), "the remaining TTL");
     assert_eq!(ask("u", vec![]).await, (true, 120, 1), "another token");
-    assert_eq!(ask("t", vec!["api".into()]).await, (true, 1, 0), "the same question in other words");
-    assert_eq!(ask("t", vec!["x".into(), "y".into()]).await, (false, 120, 1), "for other audiences");
-    assert_eq!(ask("t", vec!["xy".into()]).await, (false, 120, 1), "no two lists are one");
+    assert_eq!(ask("t", vec!["api".into()]).await, (true, 1, 0), "an equivalent request is a cache hit");
+    assert_eq!(
+        ask("t", vec!["x".into(), "y".into()]).await,
+        (false, 120, 1),
+        "other audiences are another cache key"
+    );
+    assert_eq!(ask("t", vec!["xy".into()]).await, (false, 120, 1), "different audience lists do not collide");
     mock.clock.advance(Duration::from_secs(1));
     mock.says(200, review(V1, json!({"authenticated": false})));
-    assert_eq!(ask("t", vec![]).await, (false, 120, 1), "the time is over");
-    assert_eq!(ask("t", vec![]).await.2, 1, "a refusal is not kept");
+    assert_eq!(ask("t", vec![]).await, (false, 120, 1), "the TTL has expired");
+    assert_eq!(ask("t", vec![]).await.2, 1, "a rejection is not cached");
     mock.says(500, "");
-    assert_eq!(ask("t", vec![]).await, (false, 0, 5), "tried again, and not kept anywhere");
+    assert_eq!(ask("t", vec![]).await, (false, 0, 5), "a failure is retried and not cached");
     assert_eq!(ask("t", vec![]).await, (false, 0, 5));
     mock.says(429, "");
     assert_eq!(ask("t", vec![]).await, (false, 0, 5));
     mock.says(400, "");
-    assert_eq!(ask("t", vec![]).await, (false, 0, 1), "final");
+    assert_eq!(ask("t", vec![]).await, (false, 0, 1), "not retried");
     mock.says(200, review(V1, jane()));
     assert_eq!(ask("t", vec![]).await, (true, 120, 1));
 }
@@ -263,10 +267,10 @@ async fn a_service_that_hangs_is_waited_for_by_so_many_and_no_more() {
         tokio::task::yield_now().await;
     }
     let Outcome::Undecided(why) = method.authenticate("more", &[]).await else {
-        panic!("no refusal: nobody was asked")
+        panic!("expected an undecided outcome")
     };
-    assert_eq!(why, "1024 logins wait for the webhook already");
-    assert!(short(method.authenticate("known", &[]).await).is_ok(), "what is kept counts on");
+    assert_eq!(why, "1024 requests already wait for the webhook");
+    assert!(short(method.authenticate("known", &[]).await).is_ok(), "cached responses stay usable");
     waiting.into_iter().for_each(|login| login.abort());
     while method.waiting.available_permits() < MOST_WAITING {
         tokio::task::yield_now().await;

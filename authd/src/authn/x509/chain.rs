@@ -1,15 +1,16 @@
-//! Chains of certificates against the authorities that are trusted.
+//! Verification of certificate chains against trusted CAs.
 //!
 //! # Contract
 //!
-//! A chain is good when its leaf leads to an authority through the intermediates that came with it, in whatever order,
-//! when each certificate and the authority are valid now and fit for client authentication, and when none is revoked. The
-//! answer says until when.
+//! A chain is valid if its leaf leads to a CA through the sent intermediates, in any order. Each certificate
+//! and the CA must be valid now and fit for client authentication, and none may be revoked. The result
+//! contains the end of validity.
 //!
 //! # Invariants
 //!
-//! INVARIANT (verify before reading): nothing of a certificate is believed, and its subject not even parsed, before the
-//! chain is verified. Path building is bounded by webpki's budgets, the chain by [`MOST_CERTIFICATES`] and [`MOST_BYTES`].
+//! INVARIANT (verify before reading): no part of a certificate is trusted, and the subject is not parsed,
+//! before the chain is verified. webpki limits path building; [`MOST_CERTIFICATES`] and [`MOST_BYTES`] limit
+//! the chain.
 
 use std::time::Duration;
 
@@ -21,12 +22,13 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::revocation::{IssuerKey, Lists, inside};
 
-/// Certificates in a chain. Some thousand ways lead through so many in the worst case, and webpki looks at each.
+/// Limit of certificates in a chain.
+/// In the worst case webpki tries some thousand paths through 8 certificates.
 pub(super) const MOST_CERTIFICATES: usize = 8;
-/// Bytes of a chain.
+/// Limit in bytes of a chain.
 pub(super) const MOST_BYTES: usize = 128 * 1024;
 
-/// The authorities of a file.
+/// The CAs of a file.
 pub(crate) struct Authorities(Vec<Authority>);
 
 struct Authority {
@@ -35,14 +37,14 @@ struct Authority {
     until: i64,
 }
 
-/// A leaf that may be read.
+/// A verified leaf certificate.
 #[derive(Debug)]
 pub(crate) struct Verified<'c> {
     /// DER.
     pub(crate) leaf: &'c [u8],
     /// The first moment at which the whole chain is valid.
     pub(crate) starts: Option<Timestamp>,
-    /// The first moment at which the chain is not valid any more.
+    /// The first moment at which the chain is no longer valid.
     pub(crate) ends: Option<Timestamp>,
 }
 
@@ -53,11 +55,11 @@ impl std::fmt::Debug for Authorities {
 }
 
 impl Authorities {
-    /// Reads the certificates of a PEM text.
+    /// Reads the certificates of a PEM bundle.
     ///
     /// # Errors
     ///
-    /// Which certificate is wrong and how, or that there is none.
+    /// The certificate that is invalid and why, or that there is none.
     pub(crate) fn read(pem: &[u8]) -> Result<Self, String> {
         let mut found = Vec::new();
         for (at, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
@@ -66,19 +68,18 @@ impl Authorities {
             let anchor = webpki::anchor_from_trusted_cert(&certificate)
                 .map_err(|error| wrong(error.to_string()))?
                 .to_owned();
-            let (from, until) =
-                validity(&certificate).ok_or_else(|| wrong("it cannot be parsed".to_owned()))?;
+            let (from, until) = validity(&certificate).ok_or_else(|| wrong("cannot be parsed".to_owned()))?;
             found.push(Authority { anchor, from, until });
         }
         if found.is_empty() { Err("no certificate in the file".to_owned()) } else { Ok(Authorities(found)) }
     }
 
-    /// The authorities as issuers of certificates and of lists.
+    /// The CAs as issuers of certificates and of revocation lists.
     pub(super) fn keys(&self) -> impl Iterator<Item = IssuerKey<'_>> {
         self.0.iter().map(|authority| key_of(&authority.anchor))
     }
 
-    /// Whether one of them is also among others.
+    /// Whether the two sets share a CA.
     pub(super) fn overlap(&self, others: &Authorities) -> bool {
         let same = |one: &IssuerKey<'_>, other: &IssuerKey<'_>| {
             one.subject == other.subject && one.public_key == other.public_key
@@ -90,7 +91,7 @@ impl Authorities {
     ///
     /// # Errors
     ///
-    /// Which check failed.
+    /// The check that failed.
     pub(super) fn verify<'c>(
         &self,
         chain: &'c [Vec<u8>],
@@ -139,13 +140,13 @@ impl Authorities {
         let used = || self.0.iter().filter(|authority| authority.anchor == *path.anchor());
         first = used().map(|authority| authority.from).min().map_or(first, |from| first.max(from));
         last = used().map(|authority| authority.until).max().map_or(last, |until| last.min(until));
-        // The last second of a certificate is still valid.
+        // The last second of `notAfter` is still valid.
         let ends = Timestamp::from_second(last.saturating_add(1)).ok();
         Ok(Verified { leaf, starts: Timestamp::from_second(first).ok(), ends })
     }
 }
 
-/// Whether a certificate of a path is named by a list of one that bears its issuer's name.
+/// Whether a revocation list names a certificate of the path under the name of its issuer.
 fn is_revoked(path: &VerifiedPath<'_>, lists: &Lists) -> bool {
     if lists.len() == 0 {
         return false;
@@ -171,7 +172,7 @@ fn key_of<'a>(anchor: &'a TrustAnchor<'_>) -> IssuerKey<'a> {
     IssuerKey { subject: &anchor.subject, public_key: &anchor.subject_public_key_info }
 }
 
-/// Seconds since 1970 from which and until which a certificate is valid.
+/// Unix times in seconds of a certificate's `notBefore` and `notAfter`.
 fn validity(der: &[u8]) -> Option<(i64, i64)> {
     let (_, parsed) = X509Certificate::from_der(der).ok()?;
     Some((parsed.validity.not_before.timestamp(), parsed.validity.not_after.timestamp()))

@@ -1,21 +1,23 @@
-//! Lists of revoked certificates: the file of `--client-crl-file`.
+//! Certificate revocation lists (CRLs): the file of `--client-crl-file`.
 //!
 //! # Contract
 //!
-//! [`Lists::read`] takes every list of a PEM text, or one in DER (RFC 5280, section 5). [`Lists::revoke`] tells whether a
-//! list names a certificate, by the serial number and the issuer: the list bears the issuer's name and is signed with the
-//! issuer's key. A list past its next update goes on to count: what is revoked stays so. [`Lists::keep_from`] keeps
-//! lists in force beside an outdated list of the same issuer: only a valid list takes a revocation back.
+//! [`Lists::read`] reads all lists of a PEM file, or one in DER (RFC 5280, section 5). [`Lists::revoke`]
+//! returns whether a list revokes a certificate, by serial number and issuer. The list must have the issuer's
+//! name and be signed with the issuer's key. A list past its next update still counts: revoked certificates
+//! stay revoked. [`Lists::keep_from`] keeps active lists beside an outdated list of the same issuer: only a
+//! valid list removes a revocation.
 //!
 //! # Invariants
 //!
-//! INVARIANT (only the issuer revokes): a list that is not signed with the key of the certificate's issuer says nothing
-//! about it. Where the issuer is an authority of ours a list of its name with another signature is a mistake of the file.
+//! INVARIANT (only the issuer revokes): a list that is not signed with the key of the certificate's issuer
+//! does not revoke the certificate. A list with the name of a trusted CA and another signature is an error of
+//! the file.
 //!
 //! # Reference
 //!
-//! Kubernetes has no such flag. Delta lists, indirect lists and lists with critical extensions that webpki does not know
-//! are refused, for what they leave out would count as not revoked.
+//! Kubernetes has no such flag. Delta lists, indirect lists and lists with critical extensions unknown to
+//! webpki are rejected, because their omissions would count as not revoked.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,28 +30,28 @@ use webpki::BorrowedCertRevocationList;
 use x509_parser::asn1_rs::Any;
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
-/// The lists of a file.
+/// The revocation lists of a file.
 #[derive(Debug, Default)]
 pub(super) struct Lists(Vec<Arc<List>>);
 
-/// One list.
+/// One revocation list.
 struct List {
-    /// What stands inside the issuer's name.
+    /// Contents of the DER value of the issuer's name.
     issuer: Vec<u8>,
-    /// The issuer for people.
+    /// The issuer as text.
     shown: String,
     this_update: i64,
     next_update: Option<i64>,
     serials: HashSet<Vec<u8>>,
     signed: Signed,
-    /// Public keys that were asked about, and whether they verify the signature: a list may be long, and who shows a
-    /// revoked certificate again and again is to cost a look.
+    /// Public keys checked so far, and whether each verifies the signature.
+    /// A list may be long, so repeated use of a revoked certificate must not verify the signature again.
     keys: Mutex<Vec<(Vec<u8>, bool)>>,
 }
 
-/// Seconds that the clock of an issuer may be ahead of ours.
+/// Seconds that the clock of an issuer may be ahead of the local clock.
 const CLOCK_SKEW: i64 = 300;
-/// Keys that are remembered of a list; there are few issuers of one name.
+/// Limit of cached keys of a list; few issuers share a name.
 const MOST_KEYS: usize = 16;
 
 impl std::fmt::Debug for List {
@@ -59,15 +61,15 @@ impl std::fmt::Debug for List {
     }
 }
 
-/// What is signed, how, and the signature.
+/// The signed message, the signature algorithm, and the signature.
 struct Signed {
     message: Vec<u8>,
-    /// What stands inside the algorithm's identifier.
+    /// Contents of the DER value of the algorithm identifier.
     algorithm: Vec<u8>,
     signature: Vec<u8>,
 }
 
-/// Who may have issued a certificate: what stands inside its name and inside its public key's information.
+/// A possible issuer of a certificate: the contents of its name and of its public key info.
 #[derive(Clone, Copy)]
 pub(super) struct IssuerKey<'a> {
     /// The name.
@@ -77,11 +79,11 @@ pub(super) struct IssuerKey<'a> {
 }
 
 impl Lists {
-    /// Reads a file's content.
+    /// Reads the content of a file.
     ///
     /// # Errors
     ///
-    /// Which list is wrong and how.
+    /// The list that is invalid and why.
     pub(super) fn read(content: &[u8]) -> Result<Self, String> {
         if content.first() == Some(&0x30) {
             return Ok(Lists(vec![Arc::new(List::read(content)?)]));
@@ -95,12 +97,12 @@ impl Lists {
         if lists.is_empty() { Err("no revocation list in the file".to_owned()) } else { Ok(Lists(lists)) }
     }
 
-    /// Checks that the lists which bear the name of an authority are signed by one, and says what an operator should
-    /// know of the others.
+    /// Checks that each list with the name of a CA is signed by that CA.
+    /// Returns remarks for operators on the other lists.
     ///
     /// # Errors
     ///
-    /// The first list that is signed by somebody else than its name says.
+    /// The first list whose signer does not match its name.
     pub(super) fn fit(&self, authorities: &[IssuerKey<'_>], now: Timestamp) -> Result<Vec<String>, String> {
         let mut remarks = Vec::new();
         for list in &self.0 {
@@ -109,16 +111,16 @@ impl Lists {
                 authorities.iter().filter(|authority| authority.subject == issuer.as_slice()).peekable();
             if of_name.peek().is_none() {
                 remarks.push(format!(
-                    "the list of `{shown}` is of no authority that is trusted: it counts for intermediates only"
+                    "the list of `{shown}` is not of a trusted CA: it applies to intermediates only"
                 ));
             } else if !of_name.any(|authority| list.is_by(authority.public_key)) {
-                return Err(format!("the list of `{shown}` is not signed by the authority of that name"));
+                return Err(format!("the list of `{shown}` is not signed by the CA of that name"));
             }
-            // A new key under an old name: its list says nothing of what the old one has signed.
+            // After a CA key rotation: the list of the new key does not cover certificates of the old key.
             for authority in authorities.iter().filter(|authority| authority.subject == issuer.as_slice()) {
                 let listed = |list: &List| list.issuer == *issuer && list.is_by(authority.public_key);
                 let remark = format!(
-                    "no list of `{shown}` is signed with its key {}: nothing that this key has signed is revoked",
+                    "no list of `{shown}` is signed with its key {}: no certificate signed by this key is revoked",
                     shown_key(authority.public_key)
                 );
                 if !self.0.iter().any(|list| listed(list)) && !remarks.contains(&remark) {
@@ -132,8 +134,9 @@ impl Lists {
         Ok(remarks)
     }
 
-    /// Keeps those lists in force whose issuer has an outdated list here: one that is past its next update, of the
-    /// future, or older than a valid list in force. Says what an operator should know of each.
+    /// Keeps each active list whose issuer has an outdated list here.
+    /// Outdated means past its next update, of the future, or older than a valid active list. Returns a
+    /// remark for operators on each.
     pub(super) fn keep_from(&mut self, in_force: &Lists, now: Timestamp) -> Vec<String> {
         let is_older = |list: &List, old: &List| {
             old.issuer == list.issuer && list.this_update < old.this_update && !old.is_outdated(now)
@@ -147,8 +150,8 @@ impl Lists {
         let kept: Vec<Arc<List>> = in_force.0.iter().filter(|old| is_kept(old)).cloned().collect();
         let remark = |list: &Arc<List>| {
             format!(
-                "the new list of `{}` is expired, of the future or older than the list in force: what was revoked \
-                 stays revoked until a valid list comes",
+                "the new list of `{}` is expired, of the future or older than the active list: revoked certificates \
+                 stay revoked until a valid list arrives",
                 list.shown
             )
         };
@@ -158,9 +161,9 @@ impl Lists {
         remarks
     }
 
-    /// Whether an issuer has revoked the certificate of a serial number.
+    /// Whether an issuer has revoked the certificate with a serial number.
     pub(super) fn revoke(&self, issuer: IssuerKey<'_>, serial: &[u8]) -> bool {
-        // The signature last: only of a list that names the certificate.
+        // The signature check comes last: only for a list that names the certificate.
         self.0.iter().any(|list| {
             list.issuer == issuer.subject
                 && list.serials.contains(number(serial))
@@ -168,7 +171,7 @@ impl Lists {
         })
     }
 
-    /// How many certificates are revoked.
+    /// The number of revoked certificates.
     pub(super) fn len(&self) -> usize {
         self.0.iter().map(|list| list.serials.len()).sum()
     }
@@ -176,7 +179,7 @@ impl Lists {
 
 impl List {
     fn read(der: &[u8]) -> Result<Self, String> {
-        // webpki refuses what a reader must not pass over.
+        // webpki rejects lists with extensions that a reader must not ignore.
         BorrowedCertRevocationList::from_der(der)
             .map_err(|error| format!("not a list that can be used: {error}"))?;
         let (_, parsed) =
@@ -195,13 +198,13 @@ impl List {
         })
     }
 
-    /// Whether the list is past its next update or of the future.
+    /// Whether the list is past its next update or from the future.
     fn is_outdated(&self, now: Timestamp) -> bool {
         let now = now.as_second();
         self.next_update.is_some_and(|next| next < now) || self.this_update > now.saturating_add(CLOCK_SKEW)
     }
 
-    /// Whether the holder of a public key has signed the list.
+    /// Whether the holder of a public key signed the list.
     fn is_by(&self, public_key: &[u8]) -> bool {
         let known =
             |keys: &[(Vec<u8>, bool)]| keys.iter().find(|(key, _)| key == public_key).map(|(_, by)| *by);
@@ -218,7 +221,7 @@ impl List {
 }
 
 impl Signed {
-    /// Takes `SEQUENCE { tbsCertList, signatureAlgorithm, signatureValue }` apart.
+    /// Splits `SEQUENCE { tbsCertList, signatureAlgorithm, signatureValue }`.
     fn of(der: &[u8]) -> Option<Self> {
         let inner = inside(der)?;
         let (rest, _) = Any::from_der(inner).ok()?;
@@ -232,7 +235,7 @@ impl Signed {
         })
     }
 
-    /// Whether a public key verifies it.
+    /// Whether a public key verifies the signature.
     fn is_by(&self, public_key: &[u8]) -> bool {
         let Ok((rest, algorithm)) = Any::from_der(public_key) else { return false };
         let Ok((_, key)) = Any::from_der(rest) else { return false };
@@ -245,7 +248,7 @@ impl Signed {
     }
 }
 
-/// The beginning of a public key's SHA-256, over the whole of its information as `openssl pkey -pubin` digests it.
+/// The first bytes of the SHA-256 of a public key info, as `openssl pkey -pubin` encodes it.
 fn shown_key(public_key: &[u8]) -> String {
     let mut whole = match u16::try_from(public_key.len()) {
         Ok(length @ 0..=0x7f) => vec![0x30, length.to_be_bytes()[1]],
@@ -258,12 +261,12 @@ fn shown_key(public_key: &[u8]) -> String {
     digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What stands inside a DER value.
+/// The contents of a DER value.
 pub(super) fn inside(der: &[u8]) -> Option<&[u8]> {
     Any::from_der(der).ok().map(|(_, any)| any.data)
 }
 
-/// The bytes of a BIT STRING that is made of whole bytes.
+/// The bytes of a BIT STRING without unused bits.
 fn bits(content: &[u8]) -> Option<&[u8]> {
     match content.split_first() {
         Some((0, bytes)) => Some(bytes),
@@ -271,7 +274,7 @@ fn bits(content: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// A serial number without the zeros in front that some encoders leave.
+/// A serial number without the leading zeros that some encoders write.
 fn number(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()

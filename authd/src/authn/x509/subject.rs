@@ -1,41 +1,42 @@
-//! The subject of a verified certificate as authentication reads it.
+//! The subject of a verified certificate.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no half identity): an attribute that cannot be read, or that no name can be made of, refuses the
-//! certificate; it is not left out.
+//! INVARIANT (no partial identity): an attribute that cannot be read or is not a valid name rejects the
+//! certificate; it is not skipped.
 //!
 //! # Reference
 //!
-//! As Kubernetes: the last common name counts, each organization is one. Beyond it, names of more than [`LONGEST`] bytes
-//! and names with control characters are refused: nobody could be granted something under them, or read them in a log.
+//! As Kubernetes: the last common name is the user, and each organization is a group. Stricter than
+//! Kubernetes: names of more than [`LONGEST`] bytes and names with control characters are rejected, because
+//! policy and logs cannot represent them.
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Bytes of a name.
+/// Limit in bytes of a name.
 const LONGEST: usize = 1024;
-/// Attributes of a subject.
+/// Limit of attributes in a subject.
 const MOST_ATTRIBUTES: usize = 1024;
 /// The attribute that holds the uid.
 const UID: &str = "1.3.6.1.4.1.57683.2";
 
-/// What a subject says.
+/// The attributes of a subject.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subject {
     /// The last common name; empty when there is none.
     pub(crate) common_name: String,
-    /// In the order of the certificate.
+    /// The organizations, in the order of the certificate.
     pub(crate) organizations: Vec<String>,
-    /// Every uid.
+    /// All uid attributes.
     pub(crate) uids: Vec<String>,
 }
 
 impl Subject {
-    /// Of a certificate in DER.
+    /// Reads the subject of a certificate in DER.
     ///
     /// # Errors
     ///
-    /// Which attribute cannot be read, and why.
+    /// The attribute that cannot be read, and why.
     pub(crate) fn read(certificate: &[u8]) -> Result<Self, String> {
         let (_, parsed) =
             X509Certificate::from_der(certificate).map_err(|_| "the certificate cannot be parsed")?;

@@ -1,4 +1,4 @@
-//! Certificates of every kind against one authority file.
+//! Client certificates of every kind against one CA bundle.
 
 use apimachinery::names::Preset;
 use rcgen::{
@@ -17,7 +17,7 @@ fn day(day: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + day * 86_400).unwrap()
 }
 
-/// Valid from `from` to `until`, in days of [`day`].
+/// Certificate parameters valid from `from` to `until`, in days of [`day`].
 fn params(subject: &[(DnType, &str)], from: i64, until: i64) -> CertificateParams {
     let mut params = CertificateParams::default();
     let mut name = DistinguishedName::new();
@@ -58,7 +58,7 @@ fn method(roots: &[&Issuer]) -> ClientCertificates {
     with_lists(&pem, None).unwrap()
 }
 
-/// The method over files of authorities and of lists.
+/// The authenticator over a CA bundle and revocation lists.
 fn with_lists(pem: &str, lists: Option<&[u8]>) -> Result<ClientCertificates, Vec<String>> {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &[u8]| {
@@ -133,7 +133,7 @@ fn time_purpose_and_issuer_are_checked() {
         ("too early", with(|_| ()), 0, "CertNotValidYet"),
         ("too late", with(|_| ()), 11, "CertExpired"),
         (
-            "the authority has ended",
+            "the CA has expired",
             with(|p| p.not_after = authority("x", 0, 300).not_after),
             150,
             "UnknownIssuer",
@@ -145,13 +145,13 @@ fn time_purpose_and_issuer_are_checked() {
             "RequiredEku",
         ),
         (
-            "an authority itself",
+            "a CA certificate",
             with(|p| p.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)),
             5,
             "CaUsedAsEndEntity",
         ),
         (
-            "a critical extension that nobody knows",
+            "unknown critical extension",
             with(|p| {
                 let mut extension =
                     CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 57683, 99], vec![5, 0]);
@@ -161,7 +161,7 @@ fn time_purpose_and_issuer_are_checked() {
             5,
             "UnsupportedCriticalExtension",
         ),
-        ("another authority of the same name", sign(good(), &other), 5, "InvalidSignature"),
+        ("another CA of the same name", sign(good(), &other), 5, "InvalidSignature"),
     ] {
         match (method(&[&root]).verify(&[leaf], day(at)), want) {
             (Ok(_), "") => (),
@@ -206,7 +206,7 @@ fn hostile_bytes_are_rejected() {
     for cut in 0..leaf.len() {
         assert!(method.verify(&[leaf[..cut].to_vec()], day(5)).is_err(), "cut at {cut}");
     }
-    // One flipped bit anywhere breaks the signature.
+    // Each flipped bit breaks the signature.
     for at in 0..leaf.len() {
         let mut bad = leaf.clone();
         bad[at] ^= 1;
@@ -221,12 +221,12 @@ fn an_authority_file_must_hold_certificates() {
     }
 }
 
-/// A list of an issuer that revokes these serial numbers; PEM.
+/// A revocation list of an issuer with these serial numbers; PEM.
 fn list(issuer: &Issuer, serials: &[u64], next: i64) -> String {
     list_of(issuer, serials, 1, next)
 }
 
-/// The same with the day on which it was issued.
+/// Like [`list`], with the day of issue.
 fn list_of(issuer: &Issuer, serials: &[u64], this: i64, next: i64) -> String {
     let at =
         |of: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(day(of).as_second().unsigned_abs());
@@ -270,10 +270,10 @@ fn what_the_issuer_has_revoked_is_refused_whoever_it_names() {
     for (what, chain, good) in [
         ("not on the list", vec![numbered(1, &root)], true),
         ("on the list", vec![numbered(7, &root)], false),
-        ("a serial number that is written with a zero in front", vec![numbered(0x80, &root)], false),
-        ("the same number from somebody else", vec![numbered(7, &other)], true),
+        ("serial number encoded with a leading zero", vec![numbered(0x80, &root)], false),
+        ("the same number from another issuer", vec![numbered(7, &other)], true),
         ("on the list of the other", vec![numbered(8, &other)], false),
-        ("that list says nothing of the first", vec![numbered(8, &root)], true),
+        ("a list does not revoke certificates of another issuer", vec![numbered(8, &root)], true),
         ("through an intermediate", chain(7, &good_middle), true),
         ("on the list of the intermediate, which is old", chain(9, &good_middle), false),
         ("the intermediate is revoked", chain(1, &bad_middle), false),
@@ -289,8 +289,8 @@ fn a_list_counts_only_with_its_issuers_signature() {
     let (root, impostor) = (root("ca"), self::root("ca"));
     let forged = list(&impostor, &[7], 20);
     let mistakes = with_lists(&root.pem(), Some(forged.as_bytes())).err().unwrap();
-    assert!(mistakes[0].contains("is not signed by the authority of that name"), "{mistakes:?}");
-    // Two authorities of one name, as while one takes over from the other: each has its list.
+    assert!(mistakes[0].contains("is not signed by the CA of that name"), "{mistakes:?}");
+    // Two CAs with one name, as during a CA rotation: each has its own list.
     let both = with_lists(&(root.pem() + &impostor.pem()), Some(forged.as_bytes())).unwrap();
     let numbered = |issuer: &Issuer| {
         let mut params = client(&jane(), 1, 10);
@@ -303,7 +303,7 @@ fn a_list_counts_only_with_its_issuers_signature() {
     assert!(remark.starts_with("no list of `CN=ca` is signed with its key "), "{remark}");
     let lists = forged.clone() + &list(&root, &[7], 20);
     let both = with_lists(&(root.pem() + &impostor.pem()), Some(lists.as_bytes())).unwrap();
-    assert_eq!(both.trust.remarks(), None, "each has its list");
+    assert_eq!(both.trust.remarks(), None, "each issuer has its list");
     for bad in ["", "hello", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"] {
         assert!(with_lists(&root.pem(), Some(bad.as_bytes())).is_err(), "{bad}");
     }
@@ -328,7 +328,7 @@ fn files_are_put_in_force_together_or_not_at_all() {
     std::fs::write(&ca, new.pem()).unwrap();
     std::fs::write(&lists, "half a li").unwrap();
     assert_eq!(trust.reload(day(5)).unwrap_err().len(), 1);
-    assert!(accepts(&old) && !accepts(&new), "the old files stay in force");
+    assert!(accepts(&old) && !accepts(&new), "the old files stay active");
     std::fs::write(&lists, list(&new, &[1], 20)).unwrap();
     trust.reload(day(5)).unwrap();
     assert!(!accepts(&old) && accepts(&new));
@@ -373,7 +373,7 @@ fn the_order_of_intermediates_does_not_matter_but_the_leaf_comes_first() {
     assert!(check.contains("UnknownIssuer"), "{check}");
 }
 
-/// Whatever bytes are presented: an answer, in bounded time, and an identity only for what was signed.
+/// Arbitrary input returns a result in limited time, and an identity only for signed certificates.
 #[test]
 fn seeded_damage_never_gives_an_identity() {
     use rand::{Rng as _, SeedableRng as _};
@@ -408,9 +408,10 @@ fn seeded_damage_never_gives_an_identity() {
         if chain == whole {
             continue;
         }
-        // Damage of the intermediate alone may leave the leaf as it is: no path leads to it then.
+        // Damage to the intermediate alone may leave the leaf unchanged; the leaf then has no path to a CA.
         assert!(method.verify(&chain, day(5)).is_err(), "round {round} of SEED={seed}");
-        // The subject is parsed only behind a good signature; its parser stands alone all the same.
+        // The subject is parsed only after signature verification; its parser must still survive damaged
+        // input.
         let _ = Subject::read(&chain[0]);
     }
 }
@@ -434,7 +435,7 @@ fn revoked_certificate_stays_revoked_until_a_valid_list_replaces_the_list() {
     assert!(revoked(7) && !revoked(8) && !trust.keeps_lists());
     for (what, serials, this, next, want, keeps) in [
         ("expired", vec![8], 3, 4, [true, true, false], true),
-        ("older than the list in force", vec![9], 2, 20, [true, true, true], true),
+        ("older than the active list", vec![9], 2, 20, [true, true, true], true),
         ("of the future", vec![10], 6, 20, [true, true, true], true),
         ("valid", vec![9], 5, 20, [false, false, true], false),
         ("the same list again", vec![9], 5, 20, [false, false, true], false),
@@ -443,8 +444,7 @@ fn revoked_certificate_stays_revoked_until_a_valid_list_replaces_the_list() {
         trust.reload(day(5)).unwrap();
         assert_eq!([7, 8, 9].map(revoked), want, "{what}");
         assert_eq!(trust.keeps_lists(), keeps, "{what}");
-        let told =
-            trust.remarks().is_some_and(|remarks| remarks.contains("stays revoked until a valid list"));
+        let told = trust.remarks().is_some_and(|remarks| remarks.contains("stay revoked until a valid list"));
         assert_eq!(told, keeps, "{what}");
     }
 }

@@ -1,15 +1,15 @@
-//! The files that make client certificates trustworthy, and what of them is in force.
+//! The active CA bundles and revocation lists for client certificates and proxies.
 //!
 //! # Contract
 //!
-//! [`Trust::load`] reads the authorities of clients (`--client-ca-file`), those of authenticating proxies
-//! (`--requestheader-client-ca-file`) and the revoked certificates (`--client-crl-file`), which count for both.
-//! [`Trust::reload`] reads them all again and puts them in force together, or leaves everything as it was. An outdated
-//! list of revoked certificates is added to the list in force and does not replace it.
+//! [`Trust::load`] reads the CAs of clients (`--client-ca-file`), those of authenticating proxies
+//! (`--requestheader-client-ca-file`) and the revocation lists (`--client-crl-file`), which apply to both.
+//! [`Trust::reload`] reads all files again and activates them together, or leaves everything unchanged. An
+//! outdated revocation list is added to the active list and does not replace it.
 //!
 //! # Invariants
 //!
-//! INVARIANT (one picture): a verification uses authorities and lists that were read together.
+//! INVARIANT (one snapshot): a verification uses CAs and lists that were read together.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use super::chain::{Authorities, Verified};
 use super::revocation::{IssuerKey, Lists};
 
-/// Where the files are.
+/// The paths of the files.
 #[derive(Clone, Debug, Default)]
 pub struct TrustFiles {
     /// `--client-ca-file`.
@@ -32,27 +32,27 @@ pub struct TrustFiles {
 }
 
 impl TrustFiles {
-    /// All that are named.
+    /// All configured paths.
     pub fn paths(&self) -> Vec<PathBuf> {
         let TrustFiles { client_ca, revoked, proxy_ca } = self;
         [client_ca, revoked, proxy_ca].into_iter().flatten().cloned().collect()
     }
 }
 
-/// Who is asked about.
+/// The kind of peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::authn) enum Party {
-    /// A client that shows its own certificate.
+    /// A client with its own certificate.
     Client,
-    /// A proxy that speaks for others.
+    /// An authenticating proxy.
     Proxy,
 }
 
-/// The authorities and lists in force.
+/// The active CAs and revocation lists.
 #[derive(Debug, Default)]
 pub struct Trust {
     files: TrustFiles,
-    /// Every proxy of those authorities is believed, whatever its name.
+    /// Every proxy of those CAs is trusted, with any name.
     any_proxy: bool,
     current: ArcSwap<Picture>,
 }
@@ -62,18 +62,19 @@ struct Picture {
     clients: Option<Authorities>,
     proxies: Option<Authorities>,
     revoked: Lists,
-    /// What an operator should know of the lists.
+    /// Remarks on the lists for operators.
     remarks: Vec<String>,
-    /// Lists of an earlier file are in force beside those of the present one.
+    /// Lists of an earlier file are active beside those of the present file.
     keeps_lists: bool,
 }
 
 impl Trust {
-    /// Reads the files. `any_proxy`: the names of proxies are not restricted. `now` tells which lists are old.
+    /// Reads the files.
+    /// `any_proxy`: proxy names are not restricted. `now` determines which lists are outdated.
     ///
     /// # Errors
     ///
-    /// Every mistake, each with its flag and file.
+    /// All mistakes, each with its flag and file.
     pub fn load(files: TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Arc<Self>, Vec<String>> {
         let picture = Picture::read(&files, any_proxy, now, &Lists::default())?;
         Ok(Arc::new(Trust { files, any_proxy, current: ArcSwap::from_pointee(picture) }))
@@ -83,7 +84,7 @@ impl Trust {
     ///
     /// # Errors
     ///
-    /// Every mistake; what was in force stays.
+    /// All mistakes; the active files stay.
     pub fn reload(&self, now: Timestamp) -> Result<(), Vec<String>> {
         let in_force = self.current.load();
         let next = Picture::read(&self.files, self.any_proxy, now, &in_force.revoked)?;
@@ -91,24 +92,24 @@ impl Trust {
         Ok(())
     }
 
-    /// The files.
+    /// The configured paths.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.files.paths()
     }
 
-    /// What an operator should know of the lists of revoked certificates in force: which are old, and whose certificates
-    /// none of them can revoke. None: nothing.
+    /// Remarks for operators on the active revocation lists: which are outdated, and which CAs have none.
+    /// None: no remarks.
     pub fn remarks(&self) -> Option<String> {
         let remarks = self.current.load().remarks.join("; ");
         (!remarks.is_empty()).then_some(remarks)
     }
 
-    /// Whether lists of an earlier file stay in force, because the present file has an outdated one.
+    /// Whether lists of an earlier file stay active because the present file has an outdated list.
     pub fn keeps_lists(&self) -> bool {
         self.current.load().keeps_lists
     }
 
-    /// Whether anybody of a kind can be trusted at all.
+    /// Whether a CA for this kind of peer is configured.
     pub(in crate::authn) fn trusts(&self, party: Party) -> bool {
         self.current.load().of(party).is_some()
     }
@@ -117,7 +118,7 @@ impl Trust {
     ///
     /// # Errors
     ///
-    /// Which check failed.
+    /// The check that failed.
     pub(in crate::authn) fn verify<'c>(
         &self,
         party: Party,
@@ -125,7 +126,7 @@ impl Trust {
         now: Timestamp,
     ) -> Result<Verified<'c>, String> {
         let picture = self.current.load();
-        let authorities = picture.of(party).ok_or("no authority is configured")?;
+        let authorities = picture.of(party).ok_or("no CA is configured")?;
         authorities.verify(chain, &picture.revoked, now)
     }
 }
@@ -164,7 +165,7 @@ impl Picture {
         Ok(picture)
     }
 
-    /// What the files say together; remarks on the lists.
+    /// Checks the files together; returns remarks on the lists.
     fn check(&self, files: &TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Vec<String>, Vec<String>> {
         let both = [self.clients.as_ref(), self.proxies.as_ref()];
         let authorities: Vec<IssuerKey<'_>> =
@@ -182,18 +183,18 @@ impl Picture {
             && clients.overlap(proxies)
         {
             tracing::warn!(
-                "--requestheader-client-ca-file holds an authority of --client-ca-file and --requestheader-allowed-names is \
-                 empty: whoever has a client certificate may speak for everybody"
+                "--requestheader-client-ca-file contains a CA of --client-ca-file and --requestheader-allowed-names is \
+                 empty: any client certificate holder can impersonate any user"
             );
         }
         if files.revoked.is_some() {
-            tracing::info!(revoked = self.revoked.len(), "revoked certificates are read");
+            tracing::info!(revoked = self.revoked.len(), "revocation lists loaded");
         }
         Ok(remarks)
     }
 }
 
-/// One file, if it is named; mistakes are noted with the flag.
+/// Reads one file if it is configured; mistakes are recorded with the flag.
 fn part<T>(
     path: Option<&Path>,
     flag: &str,

@@ -1,20 +1,22 @@
-//! What node agents need (requirements A-NODE): their own Node and pods, what those pods refer to, and little else.
+//! The Node authorizer (requirements A-NODE).
+//! Kubelets access their own Node, their pods and the objects of those pods.
 //!
 //! # Contract
 //!
-//! A node agent is a user `system:node:NAME` in the group `system:nodes`; of anybody else this mode has no opinion. Most
-//! resources are decided by rules that hold for every node ([`rules`]); of those below a node gets its own alone, which the
-//! [`Graph`] tells. It never denies: what it does not allow, a later mode may.
+//! A node agent is a user `system:node:NAME` in the group `system:nodes`; on other users this authorizer has
+//! no opinion. Rules that hold for every node decide most resources ([`rules`]). For the others a node may
+//! access its own only, which the [`Graph`] determines. The authorizer never denies: a later authorizer may
+//! allow.
 //!
 //! # Invariants
 //!
-//! INVARIANT (exact dependencies): an answer from the graph depends on the part of that node, and on that of the volumes
-//! when it read them; every other answer depends on nothing.
+//! INVARIANT (exact dependencies): a decision from the graph depends on the graph of that node, and on the
+//! volumes if the decision read them. Every other decision has no dependencies.
 //!
 //! # Reference
 //!
-//! The Node authorizer of Kubernetes 1.33, with its sentences. One difference: endpoints may be listed and watched, too
-//! (access control: "may read services, endpoints, …").
+//! The Node authorizer of Kubernetes 1.33, with its messages. One difference: endpoints may also be listed
+//! and watched (access control: "may read services, endpoints, …").
 
 mod rules;
 #[cfg(test)]
@@ -35,14 +37,14 @@ use crate::mirror::graph::{Graph, Referred, Target};
 use crate::mirror::{Mirror, NotYet};
 use crate::rules::PolicyRule;
 
-/// What names of node agents begin with.
+/// Username prefix of node agents.
 const PREFIX: &str = "system:node:";
 /// The group of node agents.
 const GROUP: &str = "system:nodes";
-/// The part of the graph that volumes are.
+/// The dependency component of volumes.
 const VOLUMES: &str = "*";
 
-/// See the module.
+/// The Node authorizer. See the module.
 struct Node {
     mirror: Arc<Mirror>,
     law: Law,
@@ -57,15 +59,15 @@ pub(super) fn build(
     Ok(Box::new(Node { mirror: Arc::clone(mirror), law }))
 }
 
-/// The name of the node whose agent a user is; `""` when it does not say one.
+/// The node name of a node agent; `""` if the username has none.
 fn node_of(user: &UserInfo) -> Option<&str> {
     user.name.strip_prefix(PREFIX).filter(|_| user.in_group(GROUP))
 }
 
-/// What holds for every node.
+/// The rules and settings for all nodes.
 struct Law {
     rules: Vec<PolicyRule>,
-    /// Gate `AuthorizeNodeWithSelectors`: nodes and pods are limited to a node's own.
+    /// Gate `AuthorizeNodeWithSelectors`: a node reads its own Node and pods only.
     by_selectors: bool,
     lease_namespace: &'static str,
     coordination: String,
@@ -73,17 +75,17 @@ struct Law {
     resource: String,
 }
 
-/// What is decided, and what that rests on.
+/// A decision and its dependencies.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Judgement {
     allowed: bool,
-    /// Why not.
+    /// The reason of a denial.
     reason: String,
-    /// It holds for other names, too.
+    /// The decision holds for other names too.
     any_name: bool,
-    /// The graph was asked.
+    /// The decision read the graph.
     over_graph: bool,
-    /// Volumes were looked at.
+    /// The decision read volumes.
     over_volumes: bool,
 }
 
@@ -92,19 +94,19 @@ impl Judgement {
         Judgement { allowed: true, any_name: true, ..Judgement::default() }
     }
 
-    /// Not, whatever the name.
+    /// Does not allow, for any name.
     fn never(reason: impl Into<String>) -> Self {
         Judgement { reason: reason.into(), any_name: true, ..Judgement::default() }
     }
 
-    /// Whether this name.
+    /// Decides for this name only.
     fn this(allowed: bool, reason: &str) -> Self {
         let reason = if allowed { String::new() } else { reason.to_owned() };
         Judgement { allowed, reason, ..Judgement::default() }
     }
 }
 
-/// One question about a node, with the graph to answer it.
+/// One request of a node, with the graph that decides it.
 struct Case<'a> {
     law: &'a Law,
     node: &'a str,
@@ -161,7 +163,7 @@ impl Case<'_> {
         if allowed { Judgement::allow() } else { Judgement::never("") }
     }
 
-    /// As far as a path leads from the object to the node.
+    /// Allows if the graph has a path from the object to the node.
     fn related(&self, target: Target<'_>) -> Judgement {
         if self.asked.name.is_empty() {
             return Judgement::this(false, "No Object name found");
@@ -241,7 +243,8 @@ impl Case<'_> {
         self.own("can only access CSINode with the same name as the requesting node")
     }
 
-    /// What bears the node's name. A new object has none yet here: NodeRestriction looks at it.
+    /// Allows objects with the name of the node.
+    /// On create the name is unknown here; NodeRestriction checks it.
     fn own(&self, reason: &str) -> Judgement {
         if self.asked.verb == "create" {
             return Judgement::allow();
@@ -273,7 +276,8 @@ impl Case<'_> {
     fn node(&self) -> Judgement {
         let (node, name) = (self.node, self.asked.name.as_str());
         match (self.asked.subresource.as_str(), self.asked.verb.as_str()) {
-            // That it is the node's own is for NodeRestriction to see, which a new one's name is known to.
+            // NodeRestriction checks that the object is the node's own; only admission knows the name of a
+            // new one.
             ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Judgement::allow(),
             ("", "get" | "list" | "watch") if name == node => Judgement::this(true, ""),
             ("", "get" | "list" | "watch") if name.is_empty() => Judgement::this(
@@ -298,7 +302,7 @@ impl Case<'_> {
                 Judgement::this(false, "can only list/watch pods with spec.nodeName field selector")
             }
             ("", "list" | "watch") => self.related(own),
-            // Which pods, NodeRestriction sees.
+            // NodeRestriction checks which pods.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Judgement::allow()
             }
@@ -306,7 +310,7 @@ impl Case<'_> {
         }
     }
 
-    /// Whether the field selector selects nothing but what is on the node.
+    /// Whether the field selector selects only objects of the node.
     fn selects_own(&self) -> bool {
         let ParsedSelector::Requirements(requirements) = &self.asked.field_selector else { return false };
         requirements.iter().any(|requirement| {

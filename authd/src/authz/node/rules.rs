@@ -1,4 +1,4 @@
-//! What every node may do, whatever its name: the rules of the default role `system:node`, to which nobody is bound.
+//! The rules of all nodes: the default role `system:node`, which has no binding.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
@@ -9,7 +9,7 @@ use crate::rules::PolicyRule;
 /// The default role with these rules.
 const ROLE: &str = "system:node";
 
-/// The rules.
+/// The rules that hold for every node.
 pub(super) fn of_every_node(names: &Names) -> Vec<PolicyRule> {
     let defaults = bootstrap::default_policy(names);
     let role = defaults.cluster_roles.iter().find(|role| role.name() == ROLE);
@@ -24,7 +24,7 @@ pub(super) fn of_every_node(names: &Names) -> Vec<PolicyRule> {
     of_role.chain([read_endpoints]).map(|rule| PolicyRule::from(&rule)).collect()
 }
 
-/// A rule as the API shows it. Paths are no node's business.
+/// Converts a rule from its API form. Nodes use no non-resource URLs.
 fn rule(value: &Value) -> auth::PolicyRule {
     let words = |field: &str| {
         let words = value.get(field).and_then(Value::as_array).into_iter().flatten();

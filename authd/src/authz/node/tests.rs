@@ -1,4 +1,4 @@
-//! What the agent of node `n1` may do, row by row.
+//! Node authorizer decisions for the kubelet of node `n1`, as a table.
 
 use super::*;
 use apimachinery::attributes::Requirement;
@@ -7,8 +7,9 @@ use authproto::auth::{
     MirrorObject, MirrorPlaced, MirrorPod, MirrorPut, MirrorVolume, Named, mirror_object::Kind,
 };
 
-/// In namespace `a`: pod `mine` on `n1` names one of everything (`used…`), `theirs` on `n2` names `other`; volume `pv` has
-/// the claim `used` and the Secret `b/mount`.
+/// A mirror with two nodes.
+/// In namespace `a`, pod `mine` on `n1` refers to one object of each kind (`used…`), and pod `theirs` on `n2`
+/// refers to `other`. Volume `pv` has the claim `used` and the Secret `b/mount`.
 fn mirror() -> (Arc<Mirror>, crate::mirror::Feed) {
     let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
     let mut feed = mirror.begin();
@@ -45,7 +46,7 @@ fn mirror() -> (Arc<Mirror>, crate::mirror::Feed) {
     (mirror, feed)
 }
 
-/// `verb [group/]resource[/subresource] [namespace/]name ?selector`, where `-` is no name.
+/// `verb [group/]resource[/subresource] [namespace/]name ?selector`; `-` means no name.
 fn request(text: &str) -> Attributes {
     let words: Vec<&str> = text.split(' ').collect();
     let (group, resource) = words[1].split_once(':').unwrap_or(("", words[1]));
@@ -89,7 +90,7 @@ const UNRELATED: &str = "no relationship found between node 'n1' and this object
 const LEASES: &str = "coordination.k8s.io:leases";
 const SLICES: &str = "resource.k8s.io:resourceslices";
 
-/// `yes`, or why not.
+/// `yes`, or the reason of the denial.
 #[tokio::test]
 async fn what_a_node_may_do() {
     let (mirror, _feed) = mirror();
@@ -307,7 +308,7 @@ async fn a_node_is_not_decided_on_a_graph_that_is_too_old() {
     let secret = request("get secrets a/used");
     let ask =
         |at_least| mode.authorize(Question { user: &user, attributes: &secret, at_least, explain: false });
-    assert!(ask(2).await.is_err(), "the mirror is at 1");
+    assert!(ask(2).await.is_err(), "the mirror is at revision 1");
     drop(feed);
     assert!(ask(1).await.is_err(), "the feed has ended");
 }

@@ -1,4 +1,4 @@
-//! Mode Webhook against a service of this process.
+//! The webhook authorizer against a mock service in this process.
 
 use super::*;
 use crate::webhook::Version;
@@ -84,7 +84,7 @@ async fn the_status_decides_and_failures_follow_the_policy() {
     let mock = Mock::start().await;
     let lie = json!({"allowed": true, "denied": true, "reason": "r"});
     let foreign = json!({"apiVersion": "authorization.k8s.io/v1beta1", "kind": "SubjectAccessReview", "status": {"allowed": true}});
-    // What is said; the verdict, None: what the policy says; and how often it was asked.
+    // Response status and body; the verdict, None: the failure policy; and the number of calls.
     for (status, body, want, asked) in [
         (200, review(json!({"allowed": true, "reason": "r"})).to_string(), Some(Verdict::Allow), 1),
         (201, review(json!({"allowed": true, "reason": "r"})).to_string(), Some(Verdict::Allow), 1),
@@ -110,10 +110,10 @@ async fn the_status_decides_and_failures_follow_the_policy() {
                 Some(_) => assert_eq!(answer.decision.reason, "r"),
                 None => {
                     assert!(answer.decision.evaluation_error.starts_with("webhook `hook`: "), "{answer:?}");
-                    assert_eq!(answer.ttl, Some(Duration::ZERO), "a failure is not kept");
+                    assert_eq!(answer.ttl, Some(Duration::ZERO), "a failure is not cached");
                     mock.asked();
                     ask(&mode, &jane(), &pods()).await;
-                    assert_eq!(mock.asked().len(), asked, "it is asked again");
+                    assert_eq!(mock.asked().len(), asked, "a failure is retried");
                 }
             }
         }
@@ -149,7 +149,7 @@ async fn answers_are_kept_for_the_time_of_their_kind() {
     }
 }
 
-/// Everything that could be mistaken for something else, were keys joined, sorted or shortened.
+/// Requests that would collide if keys were joined, sorted or shortened.
 #[tokio::test]
 async fn questions_that_look_alike_do_not_share_an_answer() {
     let mock = Mock::start().await;
@@ -217,7 +217,7 @@ async fn questions_that_look_alike_do_not_share_an_answer() {
     {
         ask(&mode, user, &one).await;
     }
-    assert_eq!(mock.asked().len(), 0, "each has its own answer");
+    assert_eq!(mock.asked().len(), 0, "each request has its own cached decision");
 }
 
 #[test]

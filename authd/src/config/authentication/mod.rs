@@ -1,16 +1,17 @@
-//! The authentication configuration: JWT authenticators and the anonymous user, from a file or from the `oidc-*` flags.
+//! The authentication configuration: JWT authenticators and anonymous access.
+//! A file or the `oidc-*` flags set it.
 //!
 //! # Contract
 //!
-//! [`read`] takes the bytes of a file of kind `AuthenticationConfiguration` and gives a [`Configuration`] whose
-//! expressions are compiled, or every fault with its path and line. The flags make the same [`JwtAuthenticator`] and go
-//! through the same [`validate`]. Nothing is fetched here.
+//! [`read`] decodes a file of kind `AuthenticationConfiguration` into a [`Configuration`] with compiled
+//! expressions, or returns all faults with path and line. The flags build the same [`JwtAuthenticator`] and
+//! use the same [`validate`]. This module fetches nothing.
 //!
 //! # Reference
 //!
-//! `apiserver.config.<d>/v1beta1` (requirements A-JWT-9 to A-JWT-57); v1alpha1, which has the same fields, is read too.
-//! Fields, limits and the wording of the faults are kube-apiserver's. Stricter than there: an expression whose type
-//! alone tells that it can never be what it is used for is a fault, and `claims["email"]` counts as `claims.email`.
+//! `apiserver.config.<d>/v1beta1` (requirements A-JWT-9 to A-JWT-57); v1alpha1, which has the same fields, is
+//! accepted too. Fields, limits and fault messages are those of kube-apiserver. Stricter than kube-apiserver:
+//! an expression whose static type can never fit is a fault, and `claims["email"]` counts as `claims.email`.
 
 pub mod source;
 mod validate;
@@ -29,13 +30,13 @@ pub use validate::validate;
 
 /// The `kind` of the file.
 pub const KIND: &str = "AuthenticationConfiguration";
-/// The most JWT authenticators.
+/// The maximum number of JWT authenticators.
 pub const MOST_AUTHENTICATORS: usize = 64;
 
-/// What a configuration is checked against.
+/// The environment of the validation.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// The names preset: the group of the file, and the domains that are reserved.
+    /// The names preset: the group of the file, and the reserved domains.
     pub names: Arc<Names>,
     /// Issuers that no authenticator may have: those of service-account tokens.
     pub disallowed_issuers: Vec<String>,
@@ -43,7 +44,7 @@ pub struct Context {
     pub anonymous_conditions: bool,
 }
 
-/// The fields of one entry of `jwt`, as they are written. A text that is left out is empty.
+/// The fields of one entry of `jwt`, as written. An absent string is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JwtAuthenticator {
     /// `issuer`
@@ -69,7 +70,7 @@ pub struct ClaimValidationRule {
     pub message: String,
 }
 
-/// `claimMappings`: what makes a user of claims.
+/// `claimMappings`: maps claims to a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimMappings {
     /// `username`
@@ -87,7 +88,7 @@ pub struct ClaimMappings {
 pub struct PrefixedClaimOrExpression {
     /// `claim`
     pub claim: String,
-    /// `prefix`; None: left out
+    /// `prefix`; None: absent
     pub prefix: Option<String>,
     /// `expression` over `claims`
     pub expression: String,
@@ -120,21 +121,21 @@ pub struct Configuration {
     pub anonymous: Option<Anonymous>,
 }
 
-/// Reads and checks a file.
+/// Reads and validates a file.
 ///
 /// # Errors
 ///
-/// Every fault.
+/// All faults.
 pub fn read(bytes: &[u8], context: &Context) -> Result<Configuration, Vec<Fault>> {
     let document = Document::read(bytes).map_err(|fault| vec![fault])?;
     check(&document, context)
 }
 
-/// Checks a document.
+/// Validates a document.
 ///
 /// # Errors
 ///
-/// Every fault.
+/// All faults.
 pub fn check(document: &Document, context: &Context) -> Result<Configuration, Vec<Fault>> {
     let group = context.names.group("apiserver.config");
     let versions = ["v1beta1", "v1alpha1"].map(|version| format!("{group}/{version}"));

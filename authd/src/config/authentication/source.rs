@@ -1,10 +1,10 @@
-//! Where the authentication configuration comes from: a file that is read again when it changes, or the flags.
+//! The source of the authentication configuration: a hot-reloaded file, or the flags.
 //!
 //! # Contract
 //!
-//! File and `oidc-*` flags exclude each other (requirement A-OIDC-46), and so do `--anonymous-auth` and the section
-//! `anonymous` of the file. [`Source::read`] takes a changed file by the same rules as the start, so that a file that is
-//! taken while running is also taken by the next start.
+//! File and `oidc-*` flags exclude each other (requirement A-OIDC-46), and so do `--anonymous-auth` and the
+//! section `anonymous` of the file. [`Source::read`] applies the rules of the start to a changed file, so
+//! that a file accepted by a reload is also accepted by the next start.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,10 +25,10 @@ const SUBJECT: &str = "authentication configuration";
 /// The subject of notes on issuers.
 const ISSUERS: &str = "token issuers";
 
-/// The flags as they are written.
+/// The flags as written.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Flags {
-    /// File with JWT authenticators and the paths for anonymous requests; read again when it changes.
+    /// File with JWT authenticators and the paths of anonymous requests; reloaded when it changes.
     #[arg(long, value_name = "FILE")]
     pub authentication_config: Option<PathBuf>,
     /// One JWT authenticator without a file.
@@ -36,31 +36,31 @@ pub struct Flags {
     pub oidc: oidc::Flags,
 }
 
-/// What decides who is identified how.
+/// The source of the authentication configuration.
 #[derive(Debug)]
 pub struct Source {
     context: Context,
-    /// None: the flags alone.
+    /// None: flags only.
     path: Option<PathBuf>,
-    /// `--anonymous-auth`, when it is set.
+    /// `--anonymous-auth`, if set.
     anonymous_flag: Option<bool>,
-    /// Whether there are anonymous requests when nobody says.
+    /// Whether anonymous access is on by default.
     anonymous_default: bool,
-    /// The file just before it was first read.
+    /// A snapshot of the file, taken before its first read.
     snapshot: Option<Snapshot>,
 }
 
-/// What methods are made of.
+/// The decoded authenticator configuration.
 #[derive(Debug, Default)]
 pub struct Read {
     /// The authenticators.
     pub authenticators: Vec<Arc<Checked>>,
-    /// Who may be nobody.
+    /// Anonymous access.
     pub anonymous: Anonymous,
 }
 
 impl Source {
-    /// Reads flags and file at the start. `gate` is `StructuredAuthenticationConfiguration`.
+    /// Reads flags and file at start. `gate` is `StructuredAuthenticationConfiguration`.
     pub fn open(
         flags: Flags,
         gate: bool,
@@ -99,11 +99,11 @@ impl Source {
         section.unwrap_or(Anonymous { enabled, paths: Vec::new() })
     }
 
-    /// Reads the content of the file.
+    /// Decodes the content of the file.
     ///
     /// # Errors
     ///
-    /// Every fault, with the path of the file.
+    /// All faults, with the path of the file.
     pub fn read(&self, content: &[u8]) -> Result<Read, Vec<String>> {
         let file = self.path.as_deref().unwrap_or(Path::new("-")).display();
         let Configuration { jwt, anonymous } = read(content, &self.context)
@@ -114,7 +114,8 @@ impl Source {
         Ok(Read { authenticators: jwt, anonymous: self.anonymous(anonymous) })
     }
 
-    /// Asks the issuers, and follows the file until the answer is dropped. In a runtime.
+    /// Starts fetching issuer keys, and watches the file until the returned value is dropped.
+    /// Needs a runtime.
     pub fn follow(
         mut self,
         settings: &Settings,

@@ -1,4 +1,4 @@
-//! Every field, limit and rule of the file, by rows of the requirements.
+//! Every field, limit and rule of the authentication configuration file, by requirement.
 
 use apimachinery::names::Preset;
 
@@ -13,7 +13,7 @@ fn context() -> Context {
 }
 
 const HEAD: &str = "apiVersion: apiserver.config.svc.internal/v1beta1\nkind: AuthenticationConfiguration\n";
-/// An entry of `jwt` without anything that could be left out, in flow style: `{issuer: …, claimMappings: …}`.
+/// A minimal entry of `jwt`, in flow style: `{issuer: …, claimMappings: …}`.
 const ISSUER: &str = "issuer: {url: 'https://a.test', audiences: [x]}";
 const USERNAME: &str = "claimMappings: {username: {claim: sub, prefix: ''}}";
 
@@ -24,7 +24,7 @@ fn faults_of(text: &str) -> Vec<String> {
     }
 }
 
-/// The faults of one entry of `jwt`, without the line, which is the same for all of a flow mapping.
+/// The faults of one entry of `jwt`, without the line, which is the same for a whole flow mapping.
 fn faults(entry: &str) -> Vec<String> {
     let text = format!("{HEAD}jwt:\n- {{{entry}}}\n");
     faults_of(&text)
@@ -33,7 +33,7 @@ fn faults(entry: &str) -> Vec<String> {
         .collect()
 }
 
-/// Each entry has exactly this fault; `""` means none.
+/// Checks that each entry has exactly this fault; `""` means none.
 fn check(entries: &[(&str, &str)]) {
     for (entry, want) in entries {
         let got = faults(entry);

@@ -1,9 +1,9 @@
-//! The rules of JWT authenticators beyond the types of their fields, and the compiling of their expressions.
+//! Validates JWT authenticators beyond field types, and compiles their expressions.
 //!
 //! # Reference
 //!
-//! kube-apiserver 1.33; the words of the faults are its own where it has such a fault. The rows of the requirements are
-//! named where they are checked.
+//! kube-apiserver 1.33, with its fault messages where it has such a fault. Each check names its requirement
+//! rows.
 
 use std::collections::HashSet;
 
@@ -22,12 +22,13 @@ use crate::authn::jwt::checked::{
 use crate::config::document::Faults;
 use crate::tokens::jose::Algorithm;
 
-/// The only `audienceMatchPolicy`.
+/// The only value of `audienceMatchPolicy`.
 const MATCH_ANY: &str = "MatchAny";
-/// What is said when two exclusive fields are set.
+/// The message for two exclusive fields.
 const NOT_BOTH: &str = "claim and expression can't both be set";
 
-/// Checks authenticators that accept these algorithms. What is given back is whole only when no fault was noted.
+/// Validates authenticators with these algorithms.
+/// The result is complete only if no fault was recorded.
 pub fn validate(
     authenticators: &[JwtAuthenticator],
     algorithms: &[Algorithm],
@@ -62,7 +63,7 @@ pub fn validate(
     checked
 }
 
-/// Checks the section `anonymous`.
+/// Validates the section `anonymous`.
 pub(super) fn anonymous(anonymous: &Anonymous, path: &FieldPath, context: &Context, faults: &Faults) {
     if !context.anonymous_conditions {
         faults.note(&FieldError::forbidden(
@@ -82,7 +83,7 @@ pub(super) fn anonymous(anonymous: &Anonymous, path: &FieldPath, context: &Conte
     }
 }
 
-/// What is wrong with an https URL of an issuer, in words.
+/// The faults of an issuer's https URL, as messages.
 fn url_faults(url: &str) -> Vec<&'static str> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -114,7 +115,7 @@ struct Validation<'v> {
     user: Environment,
 }
 
-/// What an expression must give.
+/// The required type of an expression.
 #[derive(Clone, Copy)]
 enum Wanted {
     Bool,
@@ -123,8 +124,9 @@ enum Wanted {
 }
 
 impl Wanted {
-    /// Whether values of the type may be what is wanted. Only a condition must be known to be one beforehand, as in
-    /// kube-apiserver; what an attribute is may show when the expression runs.
+    /// Whether values of a type may be of the required type.
+    /// As in kube-apiserver, only a condition must have a known type; the type of an attribute may be
+    /// dynamic.
     fn fits(self, ty: &Type) -> bool {
         match (self, ty) {
             (Wanted::Bool, ty) => *ty == Type::Bool,
@@ -300,7 +302,7 @@ impl Validation<'_> {
     ) -> Option<Source> {
         match (written.claim.as_str(), written.expression.as_str()) {
             ("", "") => {
-                // A prefix of nothing is a slip of the pen that would otherwise go unseen.
+                // A prefix without a claim is a mistake that would otherwise be ignored.
                 if written.prefix.is_some() {
                     self.required(path, "claim or expression is required");
                 }
@@ -383,7 +385,7 @@ impl Validation<'_> {
         }
     }
 
-    /// Domains in which keys mean something to this server.
+    /// Rejects keys in the reserved domains of the server.
     fn reserved(&self, domain: &str, key: &str, path: &FieldPath) {
         let mut reserved = vec!["k8s.io", "kubernetes.io"];
         let own = self.context.names.api_domain();
@@ -445,7 +447,7 @@ impl Validation<'_> {
     ) -> Option<Expression> {
         match environment.compile(text) {
             Err(error) => {
-                // On one line, as all faults are.
+                // On one line, like all faults.
                 let issues = error.issues.iter();
                 let issues =
                     issues.map(|at| format!("ERROR: <input>:{}:{}: {}", at.line, at.column, at.message));

@@ -1,9 +1,10 @@
-//! Where the authorization modes come from: a file that is read again when it changes, or the flags.
+//! The source of the authorizers: a hot-reloaded file, or the flags.
 //!
 //! # Contract
 //!
-//! The file excludes `--authorization-mode` and the `--authorization-webhook-*` flags (requirements A-MODE-14, 15). A
-//! changed file is taken by the same rules as at the start, and must keep the modes of the start ([`super::missing`]).
+//! The file excludes `--authorization-mode` and the `--authorization-webhook-*` flags (requirements
+//! A-MODE-14, 15). A changed file has the same rules as at start, and must keep the authorizer types of the
+//! start ([`super::missing`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,31 +24,32 @@ use crate::mirror::Mirror;
 /// The subject of notes on the file.
 const SUBJECT: &str = "authorization configuration";
 
-/// The flags as they are written.
+/// The flags as written.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Flags {
-    /// File with the ordered modes and their webhooks, instead of --authorization-mode; read again when it changes.
+    /// File with the ordered authorizers and their webhooks, instead of --authorization-mode; reloaded when
+    /// it changes.
     #[arg(long, value_name = "FILE")]
     pub authorization_config: Option<PathBuf>,
-    /// Ordered list of modes. AlwaysAllow (every request is allowed) and AlwaysDeny are for testing only. Left out, it
-    /// is AlwaysAllow.
+    /// Ordered list of modes. AlwaysAllow (every request is allowed) and AlwaysDeny are for testing only.
+    /// Default: AlwaysAllow.
     #[arg(long, value_name = "MODE,...")]
     pub authorization_mode: Option<String>,
 }
 
-/// What decides who may do what.
+/// The source of the authorizers.
 #[derive(Debug)]
 pub struct Source {
     names: Arc<Names>,
-    /// Whether nobody is anonymous where everything is allowed: nobody said otherwise.
+    /// Whether AlwaysAllow turns anonymous access off: `--anonymous-auth` is unset.
     anonymous_follows: bool,
-    /// The file, and what it held just before it was first read; None: the flags alone.
+    /// The file, and a snapshot taken before its first read; None: flags only.
     file: Option<(PathBuf, Snapshot)>,
 }
 
 impl Source {
-    /// Reads flags and file at the start. `webhook_flags` tells whether one of them is set, `anonymous_follows` whether
-    /// `--anonymous-auth` is left out. Without modes there are mistakes.
+    /// Reads flags and file at start. `webhook_flags`: whether a webhook flag is set. `anonymous_follows`:
+    /// whether `--anonymous-auth` is unset. An empty list of authorizers is accompanied by mistakes.
     pub fn open(
         flags: &Flags,
         webhook_flags: bool,
@@ -76,14 +78,15 @@ impl Source {
         (source, modes.map_err(|wrong| mistakes.extend(wrong)).ok())
     }
 
-    /// Reads the content of the file.
+    /// Decodes the content of the file.
     fn modes(&self, path: &Path, content: &[u8]) -> Result<Modes, Vec<String>> {
         let read = Document::read(content).map_err(|fault| vec![fault]);
         let read = read.and_then(|document| read_modes(&document, &self.names));
         read.map_err(|faults| faults.iter().map(|fault| format!("{}: {fault}", path.display())).collect())
     }
 
-    /// Follows the file until the answer is dropped. In a runtime. `first` are the modes of the start.
+    /// Watches the file until the returned value is dropped.
+    /// Needs a runtime. `first` are the authorizers of the start.
     pub fn follow(
         mut self,
         first: &Modes,
@@ -103,16 +106,16 @@ impl Source {
             let gone = missing(&first, &modes);
             if !gone.is_empty() {
                 return Err(vec![format!(
-                    "{}: authorizers: the modes that the server started with must stay, and {} is missing: add it, \
-                     or start the server anew",
+                    "{}: authorizers: a reload cannot remove the authorizer types of the start, and {} is missing: add it, \
+                     or restart the server",
                     path.display(),
                     gone.join(", ")
                 )]);
             }
             if self.anonymous_follows && modes.allow_everything() && !first.allow_everything() {
                 return Err(vec![format!(
-                    "{}: authorizers: AlwaysAllow would allow everything to anonymous requests: set --anonymous-auth, or \
-                     start the server anew, which then has none",
+                    "{}: authorizers: AlwaysAllow would allow anonymous requests everything: set --anonymous-auth, or \
+                     restart the server, which then turns anonymous access off",
                     path.display()
                 )]);
             }

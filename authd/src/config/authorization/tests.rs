@@ -1,4 +1,4 @@
-//! Every field and fault of the file.
+//! Every field and fault of the authorization configuration file.
 
 use super::*;
 use apimachinery::names::Preset;
@@ -13,7 +13,7 @@ fn parse(text: &str) -> Result<Modes, Vec<String>> {
     read.map_err(|faults| faults.iter().map(ToString::to_string).collect())
 }
 
-/// A good webhook, with one line replaced, added or (when it is empty) left out, by its field.
+/// A valid webhook, with one line replaced, added or (if empty) left out, by its field.
 fn webhook(file: &Path, field: &str, line: &str) -> String {
     let good = [
         ("timeout", "timeout: 3s".to_owned()),

@@ -1,4 +1,4 @@
-//! What the controllers ask for, of mirrored objects.
+//! The writes of the token controllers for mirrored objects.
 
 use apimachinery::names::Preset;
 use authproto::auth::mirror_object::Kind;
@@ -62,7 +62,7 @@ fn bootstrap_secret(more: &[(&str, &str)]) -> Kind {
     secret("bootstrap.kubernetes.io/token", &all)
 }
 
-/// What they want first of some objects, as `verb namespace/name body`.
+/// The first requested writes for some objects, as `verb namespace/name body`.
 fn wanted(objects: Vec<auth::MirrorPut>, used: &[&str]) -> Vec<String> {
     let mirror = Mirror::new(names());
     let mut feed = mirror.begin();
@@ -139,7 +139,7 @@ fn tokens_are_signed_a_few_at_a_time_and_failures_wait() {
     let pause = controllers.wake_in(now, wall).unwrap();
     assert!(!pause.is_zero() && compare(&mut controllers, now).is_none());
     assert!(compare(&mut controllers, now + pause).is_some());
-    assert!(controllers.ask(now, TOKENS, Vec::new()).is_none(), "nothing could be signed");
+    assert!(controllers.ask(now, TOKENS, Vec::new()).is_none(), "no token could be signed");
     assert!(controllers.wake_in(now, wall).unwrap() > pause);
 }
 

@@ -1,20 +1,23 @@
-//! The graph of the Node authorizer: which objects the pods of a node refer to.
+//! The graph of the Node authorizer: the objects that the pods of a node refer to.
 //!
 //! # Contract
 //!
-//! [`Graph::look_up`] says whether a path leads from an object to a node: a Secret, ConfigMap, claim, resource claim or
-//! service account over a pod that names it, a volume over the claim that has it, a volume's Secret over the volume. It
-//! ends with the pod, and it costs no more for an object that all pods name.
+//! [`Graph::look_up`] returns whether a path leads from an object to a node. A Secret, ConfigMap, claim,
+//! resource claim or service account leads there over a pod that names it. A volume leads there over its
+//! claim, and a Secret of a volume over the volume. A path ends with its pod. The cost of a look-up is the
+//! same for an object that all pods name.
 //!
 //! # Invariants
 //!
-//! INVARIANT (counted references): under each node stands how many of its pods name an object; an object is there exactly
-//! as long as a pod names it. Nothing of a pod, volume or node that is gone stays in memory.
-//! INVARIANT (says what it saw): a look-up that read volumes says so, since it must be asked again when they change.
+//! INVARIANT (counted references): each node stores how many of its pods name an object, and the entry exists
+//! exactly as long as a pod names it. Deleted pods, volumes and nodes leave no data behind.
+//! INVARIANT (reports volume reads): a look-up that read volumes says so, since their change may alter its
+//! result.
 //!
 //! # Reference
 //!
-//! Requirements A-NODE-4 to A-NODE-9, A-NODE-23. As in Kubernetes a volume belongs to the claim that its `claimRef` names.
+//! Requirements A-NODE-4 to A-NODE-9, A-NODE-23. As in Kubernetes, a volume belongs to the claim in its
+//! `claimRef`.
 
 mod strings;
 #[cfg(test)]
@@ -41,12 +44,12 @@ pub enum Referred {
     ServiceAccount,
 }
 
-/// An object that somebody asks about.
+/// The object of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
     /// A pod, by namespace and name.
     Pod(&'a str, &'a str),
-    /// What pods refer to, by namespace and name.
+    /// An object that pods refer to, by namespace and name.
     Referred(Referred, &'a str, &'a str),
     /// A PersistentVolume.
     Volume(&'a str),
@@ -56,26 +59,26 @@ pub enum Target<'a> {
     ResourceSlice(&'a str),
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// There is a path from the object to the node.
+    /// A path leads from the object to the node.
     pub related: bool,
-    /// The answer depends on which claim has which volume.
+    /// The result depends on which claim has which volume.
     pub over_volumes: bool,
 }
 
-/// See the module.
+/// The graph. See the module.
 #[derive(Debug, Default)]
 pub struct Graph {
     strings: Strings,
-    /// By `namespace/name`, those that have a node.
+    /// Pods with a node, by `namespace/name`.
     pods: HashMap<Box<str>, Pod>,
     nodes: HashMap<Name, Node>,
     volumes: HashMap<Box<str>, Volume>,
-    /// The volumes of each claim, which is one unless somebody errs.
+    /// The volumes of each claim, normally one.
     volumes_of: HashMap<Object, Vec<Box<str>>>,
-    /// How many volumes name a Secret.
+    /// The number of volumes that name a Secret.
     volume_secrets: HashMap<Object, u32>,
     attachments: HashMap<Box<str>, Name>,
     slices: HashMap<Box<str>, Name>,
@@ -94,7 +97,7 @@ struct Pod {
     references: Box<[Object]>,
 }
 
-/// How many pods, and how many of them name an object.
+/// The number of pods of a node, and how many of them name each object.
 #[derive(Debug, Default)]
 struct Node {
     pods: u32,
@@ -107,17 +110,17 @@ struct Volume {
     secrets: Box<[Object]>,
 }
 
-/// One change.
+/// One change of the graph.
 #[derive(Debug)]
 pub(super) enum Change {
     Pod(Box<str>, Option<auth::MirrorPod>),
     Volume(String, Option<auth::MirrorVolume>),
-    /// With the node it belongs to, `""`: none.
+    /// With the node, `""` for none.
     VolumeAttachment(String, String),
     ResourceSlice(String, String),
 }
 
-/// A put of an object of the graph, whose references are taken out of it. None: it is of another kind.
+/// Converts a put of a graph object, and takes the references out of the object. None: another kind.
 pub(super) fn put(object: &mut MirrorObject) -> Option<Change> {
     use mirror_object::Kind;
     let name = || object.name.clone();
@@ -141,7 +144,7 @@ pub(super) fn put(object: &mut MirrorObject) -> Option<Change> {
     }
 }
 
-/// A deletion of an object of the graph. None: it is of another kind.
+/// Converts a deletion of a graph object. None: another kind.
 pub(super) fn delete(kind: &mirror_key::Kind) -> Option<Change> {
     use mirror_key::Kind;
     match kind {
@@ -160,7 +163,7 @@ pub(super) fn delete(kind: &mirror_key::Kind) -> Option<Change> {
     }
 }
 
-/// Neither names nor namespaces have a slash.
+/// Names and namespaces contain no slash.
 fn key(namespace: &str, name: &str) -> Box<str> {
     format!("{namespace}/{name}").into()
 }
@@ -169,7 +172,7 @@ impl Graph {
     /// Whether a path leads from an object to a node.
     pub fn look_up(&self, node: &str, target: Target<'_>) -> Found {
         let found = |related| Found { related, over_volumes: false };
-        // No pod, attachment or slice is on a node whose name nobody uses.
+        // No pod, attachment or slice is on a node whose name is not in use.
         let on = self.strings.find(node);
         match target {
             Target::Pod(namespace, name) => {
@@ -303,7 +306,7 @@ impl Graph {
         }
     }
 
-    /// How many pods have a node.
+    /// The number of pods with a node.
     pub fn len(&self) -> usize {
         self.pods.len()
     }
@@ -314,7 +317,7 @@ impl Graph {
     }
 }
 
-/// Notes to which node something belongs; `""`: to none.
+/// Records the node of an object; `""` for none.
 fn place(strings: &mut Strings, places: &mut HashMap<Box<str>, Name>, name: &str, node: &str) {
     let node = (!node.is_empty()).then(|| strings.take(node));
     let before = match node {

@@ -1,18 +1,18 @@
-//! Names that many objects share, each kept once and for as long as somebody uses it.
+//! Interned names of objects, reference-counted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A name that is kept.
+/// An interned name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name(u32);
 
-/// The names in use, and how often each is.
+/// The names in use with their reference counts.
 ///
 /// # Invariants
 ///
-/// INVARIANT (counted): a [`Name`] stands for its text until it was given back as often as it was taken; then it may stand
-/// for another one.
+/// INVARIANT (counted): a [`Name`] stands for its text until it is released as often as it was taken. Then
+/// the number may stand for another text.
 #[derive(Debug, Default)]
 pub(super) struct Strings {
     names: HashMap<Arc<str>, Name>,
@@ -27,12 +27,12 @@ struct Kept {
 }
 
 impl Strings {
-    /// The name of a text, if anybody uses it.
+    /// The name of a text, if in use.
     pub(super) fn find(&self, text: &str) -> Option<Name> {
         self.names.get(text).copied()
     }
 
-    /// Takes the name of a text into use.
+    /// Interns a text, or adds a reference to it.
     pub(super) fn take(&mut self, text: &str) -> Name {
         if let Some(name) = self.find(text) {
             self.again(name);
@@ -48,7 +48,7 @@ impl Strings {
                 name
             }
             None => {
-                // Four thousand million different names do not fit into memory.
+                // More than 2^32 different names do not fit into memory.
                 let name = Name(u32::try_from(self.kept.len()).unwrap_or(u32::MAX));
                 self.kept.push(kept);
                 name
@@ -58,14 +58,14 @@ impl Strings {
         name
     }
 
-    /// Uses a name that is in use once more.
+    /// Adds a reference to a name in use.
     pub(super) fn again(&mut self, name: Name) {
         if let Some(kept) = self.slot(name) {
             kept.uses += 1;
         }
     }
 
-    /// Gives a name back.
+    /// Releases a reference.
     pub(super) fn give_back(&mut self, name: Name) {
         let Some(kept) = self.slot(name) else { return };
         kept.uses = kept.uses.saturating_sub(1);
@@ -80,7 +80,7 @@ impl Strings {
         self.kept.get_mut(usize::try_from(name.0).ok()?)
     }
 
-    /// How many names are in use.
+    /// The number of names in use.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.names.len()

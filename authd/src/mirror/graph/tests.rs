@@ -1,4 +1,4 @@
-//! The graph against a slow and obvious one, on random changes.
+//! Property test of the graph against a simple reference model, on random changes.
 
 use super::*;
 use auth::{MirrorPlaced, MirrorPod, MirrorVolume, Named};
@@ -6,7 +6,7 @@ use mirror_object::Kind;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Everything that was put and not deleted, as it was put.
+/// The reference model: all stored objects as they were put.
 #[derive(Default)]
 struct Plain {
     pods: Vec<(String, String, MirrorPod)>,
@@ -76,7 +76,7 @@ fn object(namespace: &str, name: &str, kind: Kind) -> MirrorObject {
     }
 }
 
-/// One random change, to both.
+/// Applies one random change to both.
 fn change(random: &mut StdRng, graph: &mut Graph, plain: &mut Plain) {
     let named = |namespace: &str, name: &str| Named { namespace: namespace.into(), name: name.into() };
     let (namespace, name) = (one(random, &NAMES[..2]), one(random, &NAMES));
@@ -179,7 +179,7 @@ fn random_changes_agree_with_the_slow_graph_and_leave_nothing_behind() {
                 }
             }
         }
-        assert!(related > 500, "seed {seed}: hardly anything was related");
+        assert!(related > 500, "seed {seed}: too few related objects");
         for name in NAMES {
             let named = |namespace: &str| Named { namespace: namespace.into(), name: name.into() };
             let keys = [
@@ -197,7 +197,7 @@ fn random_changes_agree_with_the_slow_graph_and_leave_nothing_behind() {
     }
 }
 
-/// What the answer says it depends on is what may change it: only volumes change answers that say so.
+/// Property test of dependencies: a change of volumes alters only answers that depend on volumes.
 #[test]
 fn a_change_of_volumes_changes_only_answers_that_say_so() {
     let targets = targets();

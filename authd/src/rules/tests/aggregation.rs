@@ -1,4 +1,4 @@
-//! Aggregated roles grant what their parts grant, through levels and cycles, and their written rules follow.
+//! Aggregated ClusterRoles: effective rules, levels, cycles, and projections.
 
 use std::collections::BTreeMap;
 
@@ -38,16 +38,16 @@ fn an_aggregate_follows_its_parts() {
     };
     assert!(!may(&p));
     put(&mut p, "part", labelled(&["get|-|pods"], &[("to-sum", "true")]));
-    assert!(may(&p), "a part came");
+    assert!(may(&p), "a part was added");
     put(&mut p, "also", labelled(&["get|-|configmaps", "get|-|pods"], &[("to-sum", "true")]));
-    assert_eq!(effective(&p, "sum"), [MAPS, PODS], "in the order of names, each rule once");
+    assert_eq!(effective(&p, "sum"), [MAPS, PODS], "in name order, without duplicates");
     put(&mut p, "also", labelled(&["get|-|configmaps"], &[("to-sum", "no")]));
     put(&mut p, "part", labelled(&["list|-|pods"], &[("to-sum", "true")]));
     assert!(!may(&p), "a part lost its label, another its rule");
     put(&mut p, "part", labelled(&["get|-|pods"], &[("to-sum", "true")]));
     assert!(may(&p));
     p.delete_role(RoleKind::ClusterRole, "", "part");
-    assert!(!may(&p), "the part went");
+    assert!(!may(&p), "the part was deleted");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn levels_and_cycles_end() {
     }
     p.delete_role(RoleKind::ClusterRole, "", "leaf");
     for name in ["view", "edit", "admin"] {
-        assert_eq!(effective(&p, name), [] as [&str; 0], "{name}: nothing keeps itself alive");
+        assert_eq!(effective(&p, name), [] as [&str; 0], "{name}: a cycle keeps no rules alive");
     }
 }
 

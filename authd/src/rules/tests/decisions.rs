@@ -1,4 +1,4 @@
-//! Who may do what under one policy, and in which words.
+//! Decisions and their reasons under one policy.
 
 use super::super::{Judgement, RoleKind};
 use super::*;
@@ -56,7 +56,7 @@ fn bindings_grant_in_their_scope_and_reasons_name_them() {
             "delete -/pods a/x",
             r#"RBAC: allowed by RoleBinding "team/a" of Role "writer" to Group "team""#,
         ),
-        // of two subjects that mean the same user the first is named
+        // Of two subjects that match the user, the reason names the first.
         (
             "carol",
             "team",
@@ -72,7 +72,7 @@ fn bindings_grant_in_their_scope_and_reasons_name_them() {
         ("carol", "", "update -/configmaps a/two", ""),
         ("carol", "", "update -/configmaps a/", ""),
         ("carol", "", "delete -/pods b/x", ""),
-        // service accounts: the binding's namespace stands in for theirs
+        // A ServiceAccount subject without a namespace has that of the binding.
         (
             "system:serviceaccount:a:robot",
             "",
@@ -87,7 +87,7 @@ fn bindings_grant_in_their_scope_and_reasons_name_them() {
         ),
         ("system:serviceaccount:c:robot", "", "get -/pods a/x", ""),
         ("robot", "", "get -/pods a/x", ""),
-        // paths
+        // Non-resource URLs.
         (
             "zed",
             "system:authenticated",
@@ -97,7 +97,7 @@ fn bindings_grant_in_their_scope_and_reasons_name_them() {
         ("zed", "system:authenticated", "get /metrics", ""),
         ("zed", "system:authenticated", "post /version", ""),
         ("zed", "", "get /version", ""),
-        // roles that are missing are named
+        // The reason names missing roles.
         ("dave", "", "get -/pods a/x", r#"RBAC: role.rbac.authorization.k8s.io "nosuch" not found"#),
         ("dave", "", "get -/pods b/x", ""),
         (
@@ -106,7 +106,7 @@ fn bindings_grant_in_their_scope_and_reasons_name_them() {
             "get -/pods a/x",
             r#"RBAC: [clusterrole.rbac.authorization.k8s.io "nosuch" not found, role.rbac.authorization.k8s.io "nosuch" not found]"#,
         ),
-        // a cluster-wide binding of a Role grants nothing
+        // A ClusterRoleBinding to a Role grants nothing.
         ("frank", "", "get -/pods a/x", r#"RBAC: role.rbac.authorization.k8s.io "writer" not found"#),
     ] {
         let groups: Vec<&str> = groups.split(',').filter(|g| !g.is_empty()).collect();
@@ -146,25 +146,25 @@ fn changes_take_effect_at_once_and_leave_nothing_behind() {
     p.put_binding("a", "b", binding("Role/r", &["U:alice", "U:alice"]));
     assert!(!allowed(&p), "the role does not exist yet");
     p.put_role(RoleKind::Role, "a", "r", role(&["get|-|pods"]));
-    assert!(allowed(&p), "the role came after its binding");
+    assert!(allowed(&p), "the role was created after its binding");
     p.put_role(RoleKind::Role, "a", "r", role(&["list|-|pods"]));
-    assert!(!allowed(&p), "the rule went");
+    assert!(!allowed(&p), "the rule was removed");
     p.put_role(RoleKind::Role, "a", "r", role(&["get|-|pods"]));
     p.put_binding("a", "b", binding("Role/r", &["U:bob"]));
-    assert!(!allowed(&p), "the subject went");
+    assert!(!allowed(&p), "the subject was removed");
     p.put_binding("a", "b", binding("Role/r", &["U:alice"]));
     p.delete_role(RoleKind::Role, "a", "r");
-    assert!(!allowed(&p), "the role went");
+    assert!(!allowed(&p), "the role was deleted");
     p.put_role(RoleKind::Role, "a", "r", role(&["get|-|pods"]));
     p.delete_binding("a", "b");
-    assert!(!allowed(&p), "the binding went");
+    assert!(!allowed(&p), "the binding was deleted");
     p.delete_role(RoleKind::Role, "a", "r");
     p.delete_role(RoleKind::Role, "a", "r");
     p.delete_binding("a", "b");
     assert_eq!(p.len(), (0, 0));
-    assert!(p.roles.iter().all(Option::is_none), "no slot is held");
+    assert!(p.roles.iter().all(Option::is_none), "no slot is in use");
     p.put_role(RoleKind::Role, "a", "r2", role(&["get|-|pods"]));
-    assert_eq!(p.roles.len(), 1, "slots are used again");
+    assert_eq!(p.roles.len(), 1, "slots are reused");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tables of policies and requests, and the notation that they are written in.
+//! Tests of the RBAC policy, and their notation of policies and requests.
 
 mod aggregation;
 mod decisions;

@@ -1,5 +1,6 @@
-//! The indexed policy against a slow and obvious one, on random policies with random changes: decisions, lists of rules and
-//! explanations. `PAIRS` says how many pairs of policy and request (default 72,000), `SEED` repeats a run.
+//! Property test of the indexed policy against a reference model.
+//! Random policies with random changes compare decisions, listed rules and explanations. `PAIRS` sets the
+//! number of pairs of policy and request (default 72,000); `SEED` repeats a run.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ const RESOURCES: [&str; 6] = ["pods", "pods/log", "deployments", "*/log", "*", "
 const OBJECTS: [&str; 3] = ["", "x", "y"];
 const PATHS: [&str; 4] = ["/healthz", "/healthz/*", "*", "/api*"];
 
-/// Everything as it was put, decided by reading it from the top.
+/// The reference model: stores all objects and decides by a full scan.
 #[derive(Default)]
 struct Model {
     roles: BTreeMap<(&'static str, String, String), Vec<PolicyRule>>,
@@ -49,7 +50,7 @@ impl Model {
     }
 }
 
-/// What a rule allows, written down as the documentation says it.
+/// Whether a rule allows a request, as the documentation defines it.
 fn slow(rule: &PolicyRule, ask: &Attributes) -> bool {
     let among = |list: &[Box<str>], word: &str| list.iter().any(|held| **held == *word || &**held == "*");
     if !among(&rule.verbs, &ask.verb) {
@@ -179,7 +180,7 @@ fn the_index_decides_as_reading_everything_does() {
                         explained += 1;
                     }
                 }
-                // An answer for any name holds for every name.
+                // A decision for any name holds for every name.
                 let any_name = match judgement {
                     Judgement::Allowed { any_name, .. } => any_name,
                     Judgement::NotAllowed(refusal) => refusal.any_name,

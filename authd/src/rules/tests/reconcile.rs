@@ -1,4 +1,4 @@
-//! Default policy against what is stored.
+//! Reconciliation of default policy with stored objects.
 
 use apimachinery::object::Object;
 use bootstrap::DefaultPolicy;
@@ -45,7 +45,7 @@ fn stored(defaults: &DefaultPolicy) -> Policy {
     p
 }
 
-/// What is to be written after a change, one line each.
+/// Checks the writes after a change of the stored policy.
 fn check(change: impl FnOnce(&mut Policy), want: &[Value]) {
     let defaults = defaults();
     let mut p = stored(&defaults);
@@ -155,9 +155,9 @@ fn the_real_default_policy_is_complete_after_one_round() {
     for object in defaults.cluster_role_bindings.iter().chain(&defaults.role_bindings) {
         p.put_binding(object.namespace(), object.name(), binding_spec(object, &names).unwrap());
     }
-    assert_eq!(reconcile::missing(&p, &defaults, &names), [], "and then nothing");
+    assert_eq!(reconcile::missing(&p, &defaults, &names), [], "the second round writes nothing");
     let admin = p.effective_rules(RoleKind::ClusterRole, "", "admin").unwrap();
     let view = p.effective_rules(RoleKind::ClusterRole, "", "view").unwrap();
     assert!(admin.len() > view.len() && !view.is_empty(), "admin {} view {}", admin.len(), view.len());
-    assert!(view.iter().all(|rule| admin.contains(rule)), "admin holds what view holds");
+    assert!(view.iter().all(|rule| admin.contains(rule)), "admin contains the rules of view");
 }
