@@ -159,7 +159,7 @@ fn kube_rs(session: &str) -> Option<Command> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     let program = root.join("target/kube-rs/debug/kube-rs-session");
     if !program.exists() {
-        println!("skipped: {} is not built; tests/README.md says how", program.display());
+        prerequisites::skip("kube-rs", &format!("{} is not built; see tests/README.md", program.display()));
         return None;
     }
     let mut command = Command::new(program);
@@ -214,7 +214,7 @@ fn python(session: &str) -> Option<Command> {
         asked.is_ok_and(|status| status.success())
     };
     let Some(python) = candidates.into_iter().find(has_package) else {
-        println!("skipped: no Python with the package `kubernetes`; tests/README.md says how to get it");
+        prerequisites::skip("python", "no Python has the package `kubernetes`; see tests/README.md");
         return None;
     };
     let mut command = Command::new(python);

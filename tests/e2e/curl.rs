@@ -32,7 +32,7 @@ fn curl(plane: &Plane, user: &str, method: &str, path: &str, body: Option<&Value
 fn is_installed() -> bool {
     let found = Command::new("curl").arg("--version").output().is_ok();
     if !found {
-        println!("skipped: curl is not installed");
+        prerequisites::skip("curl", "it is not on PATH");
     }
     found
 }

@@ -57,10 +57,7 @@ fn whoami(plane: &Plane, kubectl: &std::path::Path) -> Result<String, String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_logs_in_with_what_a_plugin_prints() {
     // `kubectl auth whoami` asks the stable review since 1.28.
-    let Some(kubectl) = RELEASES.iter().rev().find_map(|release| installed(release)) else {
-        println!("skipped: kubectl is not installed");
-        return;
-    };
+    let Some(kubectl) = installed("1.33") else { return };
     let plane = Plane::start(Options::kubernetes()).await;
     let now = Timestamp::now();
     let dir = plane.dir().to_owned();

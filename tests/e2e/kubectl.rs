@@ -28,8 +28,18 @@ use crate::harness::{Options, Plane};
 /// The releases that have to work: the oldest and the newest, and one between.
 pub const RELEASES: [&str; 3] = ["1.27", "1.30", "1.33"];
 
-/// kubectl of one release: `kubectl` on PATH if it is of that release, or `kubectl.<release>` beside it.
+/// kubectl of one release; None when its tests are skipped.
 pub fn installed(release: &str) -> Option<PathBuf> {
+    let found = find(release);
+    if found.is_none() {
+        let name = format!("kubectl {release}");
+        prerequisites::skip(&name, "kubectl on PATH has another version, and no such file is beside it");
+    }
+    found
+}
+
+/// `kubectl` on PATH if it is of the release, or `kubectl.<release>` beside it.
+fn find(release: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let first = std::env::split_paths(&path).map(|dir| dir.join("kubectl")).find(|file| file.exists())?;
     let beside = first.canonicalize().ok()?.with_file_name(format!("kubectl.{release}"));
@@ -46,7 +56,6 @@ pub fn installed(release: &str) -> Option<PathBuf> {
 pub async fn with_each_release(session: fn(&Plane, &Kubectl)) {
     for release in RELEASES {
         let Some(program) = installed(release) else {
-            println!("skipped: kubectl {release} is neither on PATH nor beside the kubectl there");
             continue;
         };
         let plane = Plane::start(Options::kubernetes()).await;

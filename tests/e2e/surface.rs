@@ -301,8 +301,7 @@ async fn watches_are_chunked_on_http_1() {
         .args(["--header", "Authorization: Bearer admin-token", &url])
         .output();
     let Ok(output) = output else {
-        println!("skipped: curl is not installed");
-        return;
+        return prerequisites::skip("curl", "it is not on PATH");
     };
     let head = String::from_utf8_lossy(&output.stdout).to_lowercase();
     assert!(head.starts_with("http/1.1 200"), "{head}");

@@ -17,8 +17,7 @@ pub fn run_inside(test: &str, body: impl FnOnce()) {
         return body();
     }
     if let Err(why) = can_mount() {
-        println!("{test} is skipped here: {why}");
-        return;
+        return prerequisites::skip("fuse", &format!("{test}: {why}"));
     }
     let mut command = in_namespace();
     command.arg(std::env::current_exe().unwrap()).args([test, "--exact", "--nocapture", "--test-threads=1"]);

@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use std::fs;
-use std::path::Path;
 
 use apimachinery::object::{Object, Value};
 use apply::managers::Managed;
@@ -19,12 +18,8 @@ use schema::Schema;
 
 #[test]
 fn first_applies() {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/conformance");
-    let dir = std::env::var_os("CONFORMANCE_DIR").map_or(beside, Into::into);
-    let Ok(text) = fs::read_to_string(dir.join("cases/apply.json")) else {
-        println!("left out: no recordings; set CONFORMANCE_DIR");
-        return;
-    };
+    let Some(recordings) = prerequisites::recordings() else { return };
+    let text = fs::read_to_string(recordings.join("cases/apply.json")).unwrap();
     let file: Value = serde_json::from_str(&text).unwrap();
     let mut compared = 0;
     for case in file["cases"].as_array().unwrap() {

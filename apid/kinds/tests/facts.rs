@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use apimachinery::clock::{ManualClock, SeededChance};
 use apimachinery::names::{Names, Preset};
@@ -20,12 +19,8 @@ use storage::cache::Decode as _;
 
 #[test]
 fn facts_are_those_of_the_recorded_discovery() {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/conformance");
-    let cases = std::env::var_os("CONFORMANCE_DIR").map_or(beside, PathBuf::from).join("cases/system.json");
-    let Ok(text) = fs::read_to_string(&cases) else {
-        println!("left out: no recordings; set CONFORMANCE_DIR");
-        return;
-    };
+    let Some(recordings) = prerequisites::recordings() else { return };
+    let text = fs::read_to_string(recordings.join("cases/system.json")).unwrap();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let registry = Registry::new(&names);
     let file: Value = serde_json::from_str(&text).unwrap();

@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use apimachinery::codec::Limits;
 use apimachinery::object::{Object, Value};
@@ -16,12 +15,8 @@ const TIME: &str = "2024-01-02T03:04:05.000000Z";
 
 #[test]
 fn recorded_objects_are_in_stored_form() {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/conformance");
-    let cases = std::env::var_os("CONFORMANCE_DIR").map_or(beside, PathBuf::from).join("cases");
-    let Ok(files) = fs::read_dir(&cases) else {
-        println!("left out: no recordings; set CONFORMANCE_DIR");
-        return;
-    };
+    let Some(recordings) = prerequisites::recordings() else { return };
+    let files = fs::read_dir(recordings.join("cases")).unwrap();
     let (mut objects, mut wrong) = (0, Vec::new());
     for file in files {
         let file: Value = serde_json::from_str(&fs::read_to_string(file.unwrap().path()).unwrap()).unwrap();

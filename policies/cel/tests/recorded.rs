@@ -9,7 +9,6 @@
 mod json_schema;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use expressions::{Bounds, Cost, Environment, Program, Type, Value, excess, limits};
@@ -20,12 +19,8 @@ use serde_json::Value as Json;
 const LEFT_OUT: [&str; 2] = ["unchanged-invalid-values-are-tolerated", "set-and-map-list-equality"];
 
 fn recorded() -> Option<Json> {
-    let folder = match std::env::var("CONFORMANCE_DIR") {
-        Ok(none) if none == "none" => return None,
-        Ok(folder) => PathBuf::from(folder),
-        Err(_) => PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/conformance")),
-    };
-    let text = std::fs::read_to_string(folder.join("cases/cel.json")).ok()?;
+    let folder = prerequisites::recordings()?;
+    let text = std::fs::read_to_string(folder.join("cases/cel.json")).unwrap();
     Some(serde_json::from_str(&text).unwrap())
 }
 

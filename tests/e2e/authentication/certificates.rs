@@ -120,7 +120,7 @@ async fn the_server_shows_the_certificate_it_is_given() {
         curl.args(["--silent", "--fail", "--output", "/dev/null", "--cacert"]).arg(ca).arg(&url);
         curl.status().map(|status| status.success()).ok()
     };
-    let Some(trusted) = curl(&pair.ca) else { return println!("skipped: curl is not installed") };
+    let Some(trusted) = curl(&pair.ca) else { return prerequisites::skip("curl", "it is not on PATH") };
     assert!(trusted, "verified with the authority of the given certificate");
     assert_eq!(curl(&Ca::new(dir.path(), "other").cert), Some(false));
 }

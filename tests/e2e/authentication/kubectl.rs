@@ -68,9 +68,7 @@ fn certificate(ca: &Ca, user: &str, groups: &[&str]) -> Value {
 
 #[tokio::test]
 async fn people_sign_in_while_keys_and_authorities_change() {
-    let Some(program) = installed("1.33") else {
-        return println!("skipped: kubectl 1.33 is neither on PATH nor beside the kubectl there");
-    };
+    let Some(program) = installed("1.33") else { return };
     let dir = tempfile::tempdir().expect("a folder");
     let (old, new) = (Ca::new(dir.path(), "old"), Ca::new(dir.path(), "new"));
     let (authorities, keys) = (dir.path().join("ca.crt"), dir.path().join("keys.pem"));

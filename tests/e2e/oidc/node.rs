@@ -20,7 +20,7 @@ fn installed() -> Option<PathBuf> {
     if node && folder.join("node_modules/oidc-provider").is_dir() {
         return Some(folder);
     }
-    eprintln!("skipped: node or the package oidc-provider is not here (.ci/run installs it where npm is)");
+    prerequisites::skip("oidc-provider", "node or its package oidc-provider is missing; see tests/README.md");
     None
 }
 

@@ -133,7 +133,7 @@ async fn http1_request_with_many_header_lines_reaches_handler() {
         Response::new(Body::from(format!("{} fields", request.headers().len())))
     };
     let server = start(handler, None, ServerOptions::default()).await;
-    for (lines, answer) in [(10, "12 fields"), (99, "101 fields"), (4_000, "4002 fields"), (5_000, " 431 ")] {
+    for (lines, answer) in [(10, "12 fields"), (99, "101 fields"), (250, "252 fields"), (255, " 431 ")] {
         let head =
             format!("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{}\r\n", "a: b\r\n".repeat(lines));
         let found = raw(server.address, head.as_bytes()).await;
