@@ -174,8 +174,8 @@ def replay_again(preset, unlisted, args):
 
 
 def case_of(step):
-    """The name of the case of a step, which is called `case/number` or `case#number`."""
-    return step.rsplit("/", 1)[0].rsplit("#", 1)[0]
+    """The name of the case of a step, which is called `CASE #NUMBER METHOD PATH`."""
+    return step.split(" #", 1)[0]
 
 
 def compare(preset, areas, steps, listed, expected, args):
