@@ -1,4 +1,4 @@
-//! What a cached object of 1 kB costs to decode and to write: `cargo run -p kinds --example entry`.
+//! Measures decoding and encoding of a cached object of 1 kB: `cargo run -p kinds --example entry`.
 
 use apimachinery::clock::{Clock, SystemClock};
 use apimachinery::names::{Names, Preset};
