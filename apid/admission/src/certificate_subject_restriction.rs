@@ -1,4 +1,4 @@
-//! CertificateSubjectRestriction: the signer of client certificates signs none for the group that may do everything.
+//! CertificateSubjectRestriction: rejects client certificates with the group `system:masters`.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -9,7 +9,7 @@ use crate::{
 };
 
 pub(crate) struct CertificateSubjectRestriction {
-    /// The signer that is restricted.
+    /// The restricted signer.
     signer: String,
 }
 

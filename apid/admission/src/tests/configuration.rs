@@ -1,4 +1,4 @@
-//! Files of `--admission-control-config-file`, right and wrong.
+//! Tests of valid and invalid files of `--admission-control-config-file`.
 
 use apimachinery::names::Preset;
 

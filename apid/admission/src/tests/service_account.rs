@@ -1,4 +1,4 @@
-//! Accounts, tokens and secrets of pods.
+//! Tests of service accounts, tokens and secrets of pods.
 
 use apimachinery::names::Preset;
 

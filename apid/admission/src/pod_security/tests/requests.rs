@@ -1,4 +1,4 @@
-//! What becomes of requests: pods, templates, namespaces, and those that are not looked at.
+//! Tests of requests: pods, pod templates, namespaces and exemptions.
 
 use apimachinery::names::Preset;
 use apimachinery::user::UserInfo;
