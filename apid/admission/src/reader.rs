@@ -49,8 +49,7 @@ pub trait Reader: Send + Sync + 'static {
         })
     }
 
-    /// Lists a kind in a namespace (`""`: all namespaces) in key order, from the same cache as
-    /// [`Reader::get`].
+    /// Lists a kind in a namespace (`""`: all) in key order, from the cache like [`Reader::get`].
     fn list<'a>(
         &'a self,
         kind: ObjectKind,

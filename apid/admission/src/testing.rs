@@ -1,4 +1,4 @@
-//! Test environment of plugins: a reader of JSON objects, a recording writer and a rule-based authorizer.
+//! Test environment of plugins: JSON objects, a recording writer and a rule-based authorizer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The line format of the files in `policy/`: a role and whom it is bound to, a line for each rule.
+//! Parser of the line format of the files in `policy/`: roles with their rules and bindings.
 //!
 //! # Contract
 //!
@@ -12,15 +12,17 @@
 //!   bound to User system:kube-proxy, ServiceAccount <system>/proxy
 //! ```
 //!
-//! - `VERBS on RESOURCES [in GROUPS] [named NAMES]` is a rule on resources; without `in` it speaks of the core group,
-//!   which is written `""` beside others. `VERBS at PATHS` is a rule on paths that are no resource.
-//! - `bound [as NAME] to SUBJECTS` adds a binding, named as the role unless said otherwise; `bound to nobody` one
-//!   without subjects. A subject is `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`.
-//! - `gathers WHICH` makes an aggregated role of the rules of all that are labelled `aggregate-to-WHICH`; `adds to
-//!   WHICH` is that label.
-//! - `Role NAMESPACE/NAME` opens a role of a namespace; its bindings live there too.
-//! - Lists have commas and no spaces (a list of subjects has a space after the comma). The order of rules and list
-//!   items is kept. Anything else is an error that names the line.
+//! - `VERBS on RESOURCES [in GROUPS] [named NAMES]` is a resource rule.
+//! - Without `in` a rule applies to the core group, which is `""` in a list of groups.
+//! - `VERBS at PATHS` is a non-resource rule.
+//! - `bound [as NAME] to SUBJECTS` adds a binding. Its default name is the name of the role.
+//! - `bound to nobody` adds a binding without subjects.
+//! - A subject is `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`.
+//! - `gathers WHICH` aggregates the rules of all roles with the label `aggregate-to-WHICH`.
+//! - `adds to WHICH` sets this label.
+//! - `Role NAMESPACE/NAME` starts a namespaced role; its bindings are in the same namespace.
+//! - Lists have commas without spaces; lists of subjects have a space after the comma.
+//! - The parser keeps the order of rules and list items. Other input is an error with the line number.
 
 /// A role with its bindings, borrowed from the text.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -28,15 +30,15 @@ pub(crate) struct Role<'a> {
     /// None for a ClusterRole.
     pub(crate) namespace: Option<&'a str>,
     pub(crate) name: &'a str,
-    /// `X` of the label `aggregate-to-X` that this role carries.
+    /// `X` of the role's label `aggregate-to-X`.
     pub(crate) adds_to: Option<&'a str>,
-    /// `X` of the label `aggregate-to-X` whose bearers' rules this role is made of.
+    /// `X` of the label `aggregate-to-X`; the role aggregates the rules of the labelled roles.
     pub(crate) gathers: Option<&'a str>,
     pub(crate) rules: Vec<Rule<'a>>,
     pub(crate) bindings: Vec<Binding<'a>>,
 }
 
-/// One rule, on resources or on paths.
+/// A resource rule or a non-resource rule.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rule<'a> {
     pub(crate) verbs: Vec<&'a str>,
@@ -46,14 +48,14 @@ pub(crate) struct Rule<'a> {
     pub(crate) paths: Vec<&'a str>,
 }
 
-/// A binding to the role that it stands under.
+/// A binding of the role.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Binding<'a> {
     pub(crate) name: &'a str,
     pub(crate) subjects: Vec<Subject<'a>>,
 }
 
-/// Whom a binding names.
+/// Subject of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject<'a> {
     User(&'a str),
@@ -61,11 +63,11 @@ pub(crate) enum Subject<'a> {
     ServiceAccount { namespace: &'a str, name: &'a str },
 }
 
-/// Reads a whole file.
+/// Parses a file.
 ///
 /// # Errors
 ///
-/// The first line that the format does not allow, with its number.
+/// The first invalid line, with its number.
 pub(crate) fn roles(text: &str) -> Result<Vec<Role<'_>>, String> {
     let mut roles = Vec::new();
     for (number, line) in text.lines().enumerate() {

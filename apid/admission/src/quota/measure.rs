@@ -341,7 +341,8 @@ impl Scopes {
     }
 }
 
-/// Missing container resources as a sentence: `must specify requests.cpu for: a,b; requests.memory for: a`.
+/// Formats missing container resources as a sentence.
+/// Example: `must specify requests.cpu for: a,b; requests.memory for: a`.
 pub(super) fn unsaid<'a>(
     pod: &Object,
     wanted: impl Iterator<Item = &'a str>,
