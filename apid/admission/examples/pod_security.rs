@@ -86,7 +86,7 @@ fn pod(hardened: bool) -> Object {
 }
 
 #[tokio::main(flavor = "current_thread")]
-#[expect(clippy::expect_used, reason = "an example on a chain of its own")]
+#[expect(clippy::expect_used, reason = "an example with constant input")]
 async fn main() {
     let names = Arc::new(Names::new(Preset::Kubernetes, "").expect("names"));
     let registry = Registry::new(&names);
@@ -140,6 +140,6 @@ async fn main() {
             }
             best = best.min((clock.monotonic() - start) / ROUNDS);
         }
-        println!("enforce {level}: {best:?} a pod, {}", if refused { "refused" } else { "let pass" });
+        println!("enforce {level}: {best:?} a pod, {}", if refused { "rejected" } else { "allowed" });
     }
 }

@@ -30,10 +30,10 @@ pub enum ConfigError {
     #[error("admission plugin `{0}` is unknown")]
     Unknown(String),
     /// The plugin is known but not implemented.
-    #[error("admission plugin `{0}` is not built yet")]
+    #[error("admission plugin `{0}` is not implemented")]
     Missing(&'static str),
     /// The file configures a plugin that is not implemented or has no configuration.
-    #[error("admission plugin `{0}` takes no configuration here")]
+    #[error("admission plugin `{0}` does not accept a configuration")]
     TakesNone(&'static str),
     /// The plugin configuration is invalid; the text names the file and the field.
     #[error("admission plugin `{0}`: {1}")]

@@ -83,7 +83,7 @@ fn plugin(
     let name = entry.text("name")?.ok_or_else(|| entry.mistake("name", "must be set"))?;
     let path: Option<String> = entry.text("path")?.filter(|path| !path.is_empty());
     let given = match (entry.take("configuration"), path) {
-        (Some(_), Some(_)) => return Err(entry.mistake("path", "may not be set beside `configuration`")),
+        (Some(_), Some(_)) => return Err(entry.mistake("path", "must not be set together with `configuration`")),
         (Some(value), None) => Given { place: entry.place_of("configuration"), value },
         (None, Some(path)) => {
             let text = read(&path).map_err(|why| entry.mistake("path", &why))?;
@@ -101,7 +101,7 @@ impl Given {
         let place = format!("file `{name}`");
         let decoded = yaml::decode(text, Limits::BODY).map_err(|error| format!("{place}: {error}"))?;
         match decoded.duplicates.first() {
-            Some(key) => Err(format!("{place}: `{key}` is given twice")),
+            Some(key) => Err(format!("{place}: duplicate key `{key}`")),
             None => Ok(Given { place, value: decoded.value }),
         }
     }
@@ -129,7 +129,7 @@ impl Given {
         if !fits || have.1 != kind {
             let versions: Vec<_> = versions.iter().map(|version| format!("`{group}/{version}`")).collect();
             return Err(format!(
-                "{}: is `{}` of `{}` and not `{kind}` of {}",
+                "{}: is kind `{}` of `{}`, expected kind `{kind}` of {}",
                 self.place,
                 have.1,
                 have.0,
@@ -204,7 +204,7 @@ impl Fields {
     ///
     /// The field has another type.
     pub fn integer(&mut self, field: &str) -> Result<Option<i64>, String> {
-        self.typed(field, "must be a whole number", |value| value.as_i64())
+        self.typed(field, "must be an integer", |value| value.as_i64())
     }
 
     /// Takes a boolean field.
@@ -241,7 +241,7 @@ impl Fields {
     ///
     /// The field has another type.
     pub fn text_map(&mut self, field: &str) -> Result<BTreeMap<String, String>, String> {
-        let map = self.typed(field, "must be an object of strings", |value| match value {
+        let map = self.typed(field, "must be a map of strings", |value| match value {
             Value::Object(map) => map
                 .into_iter()
                 .map(|(key, value)| match value {

@@ -27,12 +27,12 @@ pub(crate) struct EventRateLimit {
 
 impl EventRateLimit {
     pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
-        let given = given.ok_or("it needs a configuration: there is no limit to keep without one")?;
+        let given = given.ok_or("requires a configuration with at least one limit")?;
         let mut fields =
             given.typed(&environment.names, "eventratelimit.admission", &["v1alpha1"], "Configuration")?;
         let entries = fields.objects("limits")?;
         if entries.is_empty() {
-            return Err(fields.mistake("limits", "must have an entry"));
+            return Err(fields.mistake("limits", "must have at least one entry"));
         }
         fields.end()?;
         let limits = entries.into_iter().map(Limit::read).collect::<Result<_, _>>()?;
@@ -263,7 +263,7 @@ mod tests {
         let fake = Fake::new(Preset::Kubernetes);
         let at = "file `f.yaml`, plugins[0].configuration";
         for (limits, mistake) in [
-            ("[]", ".limits: must have an entry"),
+            ("[]", ".limits: must have at least one entry"),
             (
                 "[{type: Pod, qps: 1, burst: 1}]",
                 ".limits[0].type: must be one of Server, Namespace, User, SourceAndObject",
@@ -272,7 +272,7 @@ mod tests {
             ("[{type: User, qps: 1}]", ".limits[0].burst: must be a number above 0"),
             ("[{type: User, qps: 1, burst: 1, cacheSize: -1}]", ".limits[0].cacheSize: must not be negative"),
             ("[{type: User, qps: 1, burst: 1, cache: 1}]", ".limits[0].cache: is unknown"),
-            ("[{type: User, qps: x, burst: 1}]", ".limits[0].qps: must be a whole number"),
+            ("[{type: User, qps: x, burst: 1}]", ".limits[0].qps: must be an integer"),
         ] {
             assert_eq!(plugin(&fake, limits).err(), Some(format!("{at}{mistake}")), "{limits}");
         }

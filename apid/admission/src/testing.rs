@@ -145,7 +145,7 @@ impl Fake {
             reinvoked: false,
             notes: &notes,
         };
-        assert!(plugin.handles(write.operation), "the plugin has no say in {}", write.operation.as_str());
+        assert!(plugin.handles(write.operation), "the plugin does not handle {}", write.operation.as_str());
         let mut result = plugin.mutate(&attributes, object.as_mut()).get().await;
         if result.is_ok() {
             result = plugin.validate(&attributes, object.as_ref()).get().await;

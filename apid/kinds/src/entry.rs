@@ -75,7 +75,7 @@ pub fn encode(object: &Object) -> Bytes {
     Bytes::from(out)
 }
 
-#[expect(clippy::expect_used, reason = "a JSON tree is always written to memory")]
+#[expect(clippy::expect_used, reason = "writing a JSON tree to memory cannot fail")]
 fn write_field(out: &mut Vec<u8>, field: &str, value: &Value) {
     serde_json::to_writer(&mut *out, field).expect("text");
     out.push(b':');
@@ -165,7 +165,7 @@ struct Texts {
 impl Texts {
     fn push(&mut self, text: &str) -> Result<(), String> {
         self.text.push_str(text);
-        self.ends.push(u32::try_from(self.text.len()).map_err(|_| "larger than a row may be")?);
+        self.ends.push(u32::try_from(self.text.len()).map_err(|_| "exceeds the maximum size of 4 GiB")?);
         Ok(())
     }
 }

@@ -164,7 +164,7 @@ mod tests {
             assert_eq!(scale.clone().into_value(), want);
             let mut again = scale.clone();
             assert_eq!(schema().conform(&mut again).unwrap().unknown, [""; 0]);
-            assert_eq!(again, scale, "it is in stored form");
+            assert_eq!(again, scale, "the Scale is in stored form");
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
             json!({"spec": {"replicas": 5, "paused": true}, "status": {"replicas": 3}})
         );
         apply(&mut deployment, &object(json!({})));
-        assert_eq!(deployment.find("spec.replicas"), Some(&json!(0)), "a Scale that says nothing says none");
+        assert_eq!(deployment.find("spec.replicas"), Some(&json!(0)), "a Scale without replicas sets zero");
         let errors = validate(&object(json!({"spec": {"replicas": -1}})));
         assert_eq!(
             errors.iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -85,8 +85,8 @@ impl<'a> Case<'a> {
         };
         match made {
             Err(refused) if self.case["refused"] == refused.as_str() => Vec::new(),
-            Err(refused) => vec![format!("refused: {refused}")],
-            Ok(_) if self.case["refused"].is_string() => vec!["was not refused".to_owned()],
+            Err(refused) => vec![format!("rejected: {refused}")],
+            Ok(_) if self.case["refused"].is_string() => vec!["was not rejected".to_owned()],
             Ok((object, errors, old)) => self.compare(&object, &errors, old.as_ref()),
         }
     }

@@ -77,7 +77,7 @@ pub(crate) fn roles(text: &str) -> Result<Vec<Role<'_>>, String> {
         }
         let at = |problem: String| format!("line {}: {problem}: `{content}`", number + 1);
         if line.starts_with(' ') {
-            let role = roles.last_mut().ok_or_else(|| at("a line of a role before any role".to_owned()))?;
+            let role = roles.last_mut().ok_or_else(|| at("a rule or binding precedes the first role".to_owned()))?;
             detail(role, content).map_err(at)?;
         } else {
             roles.push(heading(content).map_err(at)?);
@@ -90,7 +90,7 @@ fn heading(line: &str) -> Result<Role<'_>, String> {
     match line.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["ClusterRole", name] => Ok(Role { name, ..Role::default() }),
         ["Role", path] => {
-            let (namespace, name) = path.split_once('/').ok_or("a Role needs NAMESPACE/NAME")?;
+            let (namespace, name) = path.split_once('/').ok_or("expected `Role NAMESPACE/NAME`")?;
             Ok(Role { namespace: Some(namespace), name, ..Role::default() })
         }
         _ => Err("expected `ClusterRole NAME` or `Role NAMESPACE/NAME`".to_owned()),
@@ -128,7 +128,7 @@ fn detail<'a>(role: &mut Role<'a>, line: &'a str) -> Result<(), String> {
                 paths: Vec::new(),
             });
         }
-        _ => return Err("neither a rule nor a binding nor an aggregation".to_owned()),
+        _ => return Err("expected a rule, a binding or an aggregation".to_owned()),
     }
     Ok(())
 }
@@ -136,7 +136,7 @@ fn detail<'a>(role: &mut Role<'a>, line: &'a str) -> Result<(), String> {
 fn list(text: &str) -> Result<Vec<&str>, String> {
     text.split(',')
         .map(|item| match item {
-            "" => Err("an empty item in a list (the core group is `\"\"`)".to_owned()),
+            "" => Err("empty item in a list (the core group is `\"\"`)".to_owned()),
             "\"\"" => Ok(""),
             item => Ok(item),
         })
@@ -154,8 +154,8 @@ fn subjects_of(text: &str) -> Result<Vec<Subject<'_>>, String> {
             ["ServiceAccount", path] => path
                 .split_once('/')
                 .map(|(namespace, name)| Subject::ServiceAccount { namespace, name })
-                .ok_or_else(|| "a ServiceAccount needs NAMESPACE/NAME".to_owned()),
-            _ => Err("a subject is `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`".to_owned()),
+                .ok_or_else(|| "expected `ServiceAccount NAMESPACE/NAME`".to_owned()),
+            _ => Err("expected a subject `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`".to_owned()),
         })
         .collect()
 }
@@ -226,25 +226,25 @@ mod tests {
     #[test]
     fn what_is_not_in_the_format_is_an_error_that_names_the_line() {
         for (text, problem) in [
-            ("  get on pods", "line 1: a line of a role before any role"),
-            ("Role x\n", "line 1: a Role needs NAMESPACE/NAME"),
+            ("  get on pods", "line 1: a rule or binding precedes the first role"),
+            ("Role x\n", "line 1: expected `Role NAMESPACE/NAME`"),
             ("Rol x/y\n", "line 1: expected `ClusterRole NAME`"),
             ("ClusterRole a b\n", "line 1: expected `ClusterRole NAME`"),
-            ("ClusterRole a\n  get pods", "line 2: neither a rule"),
-            ("ClusterRole a\n  get, list on pods", "line 2: neither a rule"),
-            ("ClusterRole a\n  get,,list on pods", "line 2: an empty item in a list"),
-            ("ClusterRole a\n  get on pods,", "line 2: an empty item in a list"),
+            ("ClusterRole a\n  get pods", "line 2: expected a rule"),
+            ("ClusterRole a\n  get, list on pods", "line 2: expected a rule"),
+            ("ClusterRole a\n  get,,list on pods", "line 2: empty item in a list"),
+            ("ClusterRole a\n  get on pods,", "line 2: empty item in a list"),
             ("ClusterRole a\n  get on pods in apps at x", "line 2: expected `[in GROUPS] [named NAMES]`"),
             (
                 "ClusterRole a\n\n  get on pods named x in apps",
                 "line 3: expected `[in GROUPS] [named NAMES]`",
             ),
-            ("ClusterRole a\n  get at /x in apps", "line 2: neither a rule"),
+            ("ClusterRole a\n  get at /x in apps", "line 2: expected a rule"),
             ("ClusterRole a\n  bound User u", "line 2: expected `bound to SUBJECTS`"),
             ("ClusterRole a\n  bound as x User u", "line 2: expected `bound as NAME to SUBJECTS`"),
-            ("ClusterRole a\n  bound to Users u", "line 2: a subject is"),
-            ("ClusterRole a\n  bound to User u,Group g", "line 2: a subject is"),
-            ("ClusterRole a\n  bound to ServiceAccount s", "line 2: a ServiceAccount needs NAMESPACE/NAME"),
+            ("ClusterRole a\n  bound to Users u", "line 2: expected a subject"),
+            ("ClusterRole a\n  bound to User u,Group g", "line 2: expected a subject"),
+            ("ClusterRole a\n  bound to ServiceAccount s", "line 2: expected `ServiceAccount NAMESPACE/NAME`"),
         ] {
             let error = roles(text).unwrap_err();
             assert!(error.starts_with(problem), "{text:?}: {error}");

@@ -295,6 +295,6 @@ fn the_presets_differ_in_names_alone() {
         assert_eq!(ours, renamed(theirs));
         let text = ours.to_string();
         assert!(!text.contains("k8s.io") && !text.contains("kubernetes.io"), "{text}");
-        assert!(!text.contains(['<', '>']), "a placeholder is left in {text}");
+        assert!(!text.contains(['<', '>']), "unexpanded placeholder in {text}");
     }
 }

@@ -117,7 +117,7 @@ fn the_recorded_default_objects_are_ours() {
             *compared.entry(object.kind().to_owned()).or_insert(0) += 1;
         }
     }
-    eprintln!("equal to the recorded objects: {compared:?}");
+    eprintln!("equal to the recordings: {compared:?}");
     assert!(
         compared.values().sum::<i32>() >= 30,
         "the recorded cases are not what this test expects: {compared:?}"

@@ -17,7 +17,7 @@ const NAMED: usize = 4;
 /// Message about an estimate above its limit; `None` if within the limit.
 /// `what` is a phrase such as `estimated rule cost`.
 pub fn excess(what: &str, cost: u64, limit: u64) -> Option<String> {
-    #[expect(clippy::cast_precision_loss, reason = "the factor is for people to read")]
+    #[expect(clippy::cast_precision_loss, reason = "the factor is only displayed")]
     let factor = cost as f64 / limit as f64;
     if cost <= limit {
         return None;

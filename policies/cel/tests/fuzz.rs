@@ -47,7 +47,7 @@ fn checks(text: &str) {
         Type::List(_) => matches!(value, Value::List(_)),
         _ => true,
     };
-    assert!(as_said, "{value:?} is no {}", program.result_type());
+    assert!(as_said, "{value:?} is not a {}", program.result_type());
 }
 
 /// Evaluation: stays within its cost limit and is deterministic.

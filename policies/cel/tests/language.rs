@@ -65,7 +65,7 @@ fn check(file: &str) {
                 wrong.push(format!("{}: {source}\n   want {units:?} units, got {cost}", number + 1));
             }
         } else if !line.is_empty() && !line.starts_with('#') {
-            wrong.push(format!("{}: `{line}` is no row", number + 1));
+            wrong.push(format!("{}: `{line}` is not a row", number + 1));
         }
     }
     assert!(rows > 5, "{file} has only {rows} rows");

@@ -122,7 +122,7 @@ fn rules_come_to_what_the_reference_server_said() {
                     .collect();
                 for (cause, said) in about_rules.iter().zip(&said) {
                     let message = cause["message"].as_str().unwrap();
-                    assert!(message.ends_with(said.as_str()), "{name}: {message}\nwe say: {said}");
+                    assert!(message.ends_with(said.as_str()), "{name}: {message}\nours: {said}");
                 }
                 assert!(about_rules.len() <= said.len(), "{name}: {about_rules:?} against {said:?}");
             } else if step["method"] == "POST" && !programs.is_empty() {
@@ -153,5 +153,5 @@ fn rules_come_to_what_the_reference_server_said() {
             }
         }
     }
-    assert!(refused >= 12 && objects >= 24, "{refused} definitions refused, {objects} objects");
+    assert!(refused >= 12 && objects >= 24, "{refused} definitions rejected, {objects} objects");
 }

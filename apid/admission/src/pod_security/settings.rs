@@ -73,7 +73,7 @@ fn exempt(
             return Err(fields.mistake(&place, why));
         }
         if all.contains(&name) {
-            return Err(fields.mistake(&place, &format!("`{name}` is given twice")));
+            return Err(fields.mistake(&place, &format!("duplicate entry `{name}`")));
         }
         all.push(name);
     }

@@ -125,7 +125,7 @@ impl ResourceQuota {
             }
             fresh = true;
         }
-        let why = "unable to charge the quota: it is written by others all the time, try again";
+        let why = "unable to charge the quota: repeated conflicts with other writers, try again";
         Err(Status::unavailable(why, 1))
     }
 

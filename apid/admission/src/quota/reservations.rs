@@ -54,7 +54,7 @@ pub struct Promise {
 }
 
 /// Lock of a namespace for reservations and counts.
-pub struct Turn(#[expect(dead_code, reason = "held, not used")] OwnedMutexGuard<()>);
+pub struct Turn(#[expect(dead_code, reason = "the guard only holds the lock")] OwnedMutexGuard<()>);
 
 impl Reservations {
     /// Waits for the lock of a namespace.

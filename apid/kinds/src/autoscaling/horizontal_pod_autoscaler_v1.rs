@@ -320,7 +320,7 @@ fn part<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
     }
     match value {
         Value::Object(map) => map,
-        _ => unreachable!("it was made an object"),
+        _ => unreachable!("the value is an object after the insertion"),
     }
 }
 

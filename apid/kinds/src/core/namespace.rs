@@ -122,7 +122,7 @@ fn part<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
     }
     match slot {
         Value::Object(map) => map,
-        _ => unreachable!("made an object above"),
+        _ => unreachable!("the value is an object after the insertion"),
     }
 }
 

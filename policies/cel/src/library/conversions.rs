@@ -64,9 +64,9 @@ pub(super) static LIBRARY: Library = Library {
             Fixed(1),
             |a| match a {
                 [Value::Double(d)] => Ok(Value::Double(*d)),
-                #[expect(clippy::cast_precision_loss, reason = "the nearest is what the conversion means")]
+                #[expect(clippy::cast_precision_loss, reason = "the conversion rounds to the nearest value")]
                 [Value::Int(i)] => Ok(Value::Double(*i as f64)),
-                #[expect(clippy::cast_precision_loss, reason = "the nearest is what the conversion means")]
+                #[expect(clippy::cast_precision_loss, reason = "the conversion rounds to the nearest value")]
                 [Value::Uint(u)] => Ok(Value::Double(*u as f64)),
                 [Value::String(s)] => {
                     s.as_str().parse().map(Value::Double).map_err(|_| unreadable("double", s.as_str()))

@@ -294,7 +294,7 @@ fn every_control_lets_pass_and_finds_fault() {
         let last = next.map_or(Version::Latest, |next| Version::Minor(next - 1));
         for version in [Version::Minor(*since), last] {
             let of = |level| Standard { level, version };
-            assert_eq!(faults(of(control.level), &good), "", "{id} {version} lets pass: {good}");
+            assert_eq!(faults(of(control.level), &good), "", "{id} {version} allows: {good}");
             assert_eq!(faults(of(control.level), &bad), *wanted, "{id} {version} finds fault with: {bad}");
             assert_eq!(faults(of(Level::Privileged), &bad), "", "{id} is not in privileged");
             match control.level {
