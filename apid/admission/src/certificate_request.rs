@@ -21,7 +21,7 @@ pub(crate) struct Subject {
 /// The defect of the request.
 pub(crate) fn subject(encoded: &str) -> Result<Subject, String> {
     let text = STANDARD.decode(encoded).map_err(|error| error.to_string())?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).map_err(|_| "the request is not PEM".to_owned())?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).map_err(|_| "not a PEM block".to_owned())?;
     let malformed = |_| "PEM block type must be CERTIFICATE REQUEST".to_owned();
     let (_, request) = X509CertificationRequest::from_der(&pem.contents).map_err(malformed)?;
     let subject = &request.certification_request_info.subject;

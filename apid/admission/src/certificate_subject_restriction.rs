@@ -81,7 +81,7 @@ mod tests {
                 "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
             ),
             ("example.com/own", request(MASTERS), ""),
-            (clients, "bm8=".to_owned(), "failed to parse CSR: the request is not PEM"),
+            (clients, "bm8=".to_owned(), "failed to parse CSR: not a PEM block"),
         ] {
             let write = Write { kind: ("certificates", "CertificateSigningRequest"), ..Write::default() };
             let object =

@@ -83,7 +83,7 @@ fn plugin(
     let name = entry.text("name")?.ok_or_else(|| entry.mistake("name", "must be set"))?;
     let path: Option<String> = entry.text("path")?.filter(|path| !path.is_empty());
     let given = match (entry.take("configuration"), path) {
-        (Some(_), Some(_)) => return Err(entry.mistake("path", "must not be set together with `configuration`")),
+        (Some(_), Some(_)) => return Err(entry.mistake("path", "excludes `configuration`")),
         (Some(value), None) => Given { place: entry.place_of("configuration"), value },
         (None, Some(path)) => {
             let text = read(&path).map_err(|why| entry.mistake("path", &why))?;

@@ -77,7 +77,7 @@ pub(crate) fn roles(text: &str) -> Result<Vec<Role<'_>>, String> {
         }
         let at = |problem: String| format!("line {}: {problem}: `{content}`", number + 1);
         if line.starts_with(' ') {
-            let role = roles.last_mut().ok_or_else(|| at("a rule or binding precedes the first role".to_owned()))?;
+            let role = roles.last_mut().ok_or_else(|| at("rule or binding before any role".to_owned()))?;
             detail(role, content).map_err(at)?;
         } else {
             roles.push(heading(content).map_err(at)?);
@@ -155,7 +155,7 @@ fn subjects_of(text: &str) -> Result<Vec<Subject<'_>>, String> {
                 .split_once('/')
                 .map(|(namespace, name)| Subject::ServiceAccount { namespace, name })
                 .ok_or_else(|| "expected `ServiceAccount NAMESPACE/NAME`".to_owned()),
-            _ => Err("expected a subject `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`".to_owned()),
+            _ => Err("expected `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`".to_owned()),
         })
         .collect()
 }
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn what_is_not_in_the_format_is_an_error_that_names_the_line() {
         for (text, problem) in [
-            ("  get on pods", "line 1: a rule or binding precedes the first role"),
+            ("  get on pods", "line 1: rule or binding before any role"),
             ("Role x\n", "line 1: expected `Role NAMESPACE/NAME`"),
             ("Rol x/y\n", "line 1: expected `ClusterRole NAME`"),
             ("ClusterRole a b\n", "line 1: expected `ClusterRole NAME`"),
@@ -242,9 +242,9 @@ mod tests {
             ("ClusterRole a\n  get at /x in apps", "line 2: expected a rule"),
             ("ClusterRole a\n  bound User u", "line 2: expected `bound to SUBJECTS`"),
             ("ClusterRole a\n  bound as x User u", "line 2: expected `bound as NAME to SUBJECTS`"),
-            ("ClusterRole a\n  bound to Users u", "line 2: expected a subject"),
-            ("ClusterRole a\n  bound to User u,Group g", "line 2: expected a subject"),
-            ("ClusterRole a\n  bound to ServiceAccount s", "line 2: expected `ServiceAccount NAMESPACE/NAME`"),
+            ("ClusterRole a\n  bound to Users u", "line 2: expected `User"),
+            ("ClusterRole a\n  bound to User u,Group g", "line 2: expected `User"),
+            ("ClusterRole a\n  bound to ServiceAccount s", "line 2: expected `ServiceAccount"),
         ] {
             let error = roles(text).unwrap_err();
             assert!(error.starts_with(problem), "{text:?}: {error}");

@@ -497,7 +497,7 @@ async fn a_node_asks_for_certificates_of_its_own() {
         (
             "kubernetes.io/kube-apiserver-client-kubelet",
             &"bm90IHBlbQ==".to_owned(),
-            "unable to parse csr: the request is not PEM",
+            "unable to parse csr: not a PEM block",
         ),
         ("example.com/other", &theirs, ""),
     ] {

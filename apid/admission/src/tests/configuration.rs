@@ -55,7 +55,7 @@ fn mistakes_name_file_and_field() {
         (file("[{name: PodSecurity, path: twice.yaml}]"), vec!["file `twice.yaml`: duplicate key `a`"]),
         (
             file("[{name: PodSecurity, path: limits.yaml, configuration: {}}]"),
-            vec!["file `f.yaml`, plugins[0].path: must not be set together with `configuration`"],
+            vec!["file `f.yaml`, plugins[0].path: excludes `configuration`"],
         ),
         (file("[{name: PodSecurity, config: {}}]"), vec!["file `f.yaml`, plugins[0].config: is unknown"]),
         (file("[]").replace("plugins", "plugin"), vec!["file `f.yaml`, plugin: is unknown"]),
