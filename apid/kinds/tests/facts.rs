@@ -1,5 +1,5 @@
 //! Facts of all kinds, compared with recorded discovery documents of kube-apiserver.
-//! A test kind without its own rules makes a round trip from body to store.
+//! A minimal object of every kind makes a round trip from body to store.
 //! The recordings are in `CONFORMANCE_DIR`, default `../shared/conformance` beside the repository.
 //! Without recordings the test prints a notice and passes.
 

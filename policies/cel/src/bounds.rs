@@ -108,7 +108,7 @@ impl Occurrences {
     /// The root of a schema occurs once.
     pub const ONCE: Occurrences = Occurrences(Some(1));
 
-    /// Occurrences of the elements of a list, or of the values of a map, with at most `max` elements.
+    /// Occurrences of the elements of a list, or of the values of a map, with at most `at_most` elements.
     #[must_use]
     pub fn of_each(self, at_most: Option<u64>) -> Occurrences {
         Occurrences(self.0.zip(at_most).map(|(mine, each)| mine.saturating_mul(each)))
