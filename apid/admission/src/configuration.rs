@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! apid reads the complete file at start-up, before it serves requests.
-//! The file holds an `AdmissionConfiguration` of the group `apiserver.config`, in YAML or JSON.
-//! Its list `plugins` names plugins, each with an inline `configuration` or the `path` of a file.
-//! Unknown fields, unknown plugins and duplicate keys are errors; every message names the file and the field.
+//! apid reads the complete file at start-up, before it serves requests. The file holds an
+//! `AdmissionConfiguration` of the group `apiserver.config`, in YAML or JSON. Its list `plugins` names
+//! plugins, each with an inline `configuration` or the `path` of a file. Unknown fields, unknown plugins and
+//! duplicate keys are errors; every message names the file and the field.
 
 use std::collections::BTreeMap;
 
@@ -141,8 +141,7 @@ impl Given {
 }
 
 /// Strict reader of an object's fields.
-/// The caller takes each field once; a field that remains is an error.
-/// A null field counts as absent.
+/// The caller takes each field once; a field that remains is an error. A null field counts as absent.
 #[derive(Clone, Debug)]
 pub struct Fields {
     place: String,

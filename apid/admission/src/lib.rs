@@ -3,16 +3,15 @@
 //!
 //! # Contract
 //!
-//! apid builds one [`Chain`] at start-up from the flags and the plugins of [`plugins::PLUGINS`].
-//! For each write the verbs call [`Chain::mutate`] before validation and [`Chain::validate`] afterwards.
-//! A deletion passes both phases with only an old object. The first rejection ends the chain and is the
-//! response.
+//! apid builds one [`Chain`] at start-up from the flags and the plugins of [`plugins::PLUGINS`]. For each
+//! write the verbs call [`Chain::mutate`] before validation and [`Chain::validate`] afterwards. A deletion
+//! passes both phases with only an old object. The first rejection ends the chain and is the response.
 //!
 //! # Invariants
 //!
 //! INVARIANT (mutating before validating): no plugin changes an object after another plugin has validated it.
-//! INVARIANT (nothing waits for nothing): plugins return at once unless they must wait ([`Eventual`]).
-//! A write without interested plugins causes no allocation and no task switch.
+//! INVARIANT (nothing waits for nothing): plugins return at once unless they must wait ([`Eventual`]). A
+//! write without interested plugins causes no allocation and no task switch.
 //! INVARIANT (no storage): plugins read other objects only through [`Reader`], which the process provides.
 
 mod always_admit;

@@ -2,9 +2,9 @@
 //!
 //! # Reference
 //!
-//! The plugin sets defaults only at pod creation, because resources are immutable afterwards.
-//! It validates resizes and no other pod updates; it validates creations and updates of claims.
-//! The error lists all violations of one LimitRange.
+//! The plugin sets defaults only at pod creation, because resources are immutable afterwards. It validates
+//! resizes and no other pod updates; it validates creations and updates of claims. The error lists all
+//! violations of one LimitRange.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 //!
 //! # Reference
 //!
-//! A change of the owners of an object requires permission to delete the object.
-//! Setting `blockOwnerDeletion` requires permission to update `finalizers` of the owner.
-//! The plugin does not check kubelets that write a pod's status.
+//! A change of the owners of an object requires permission to delete the object. Setting `blockOwnerDeletion`
+//! requires permission to update `finalizers` of the owner. The plugin does not check kubelets that write a
+//! pod's status.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! PodNodeSelector: restricts the node selectors of pods by namespace.
-//! The plugin adds the node selector of the namespace annotation, or the configured default, to each pod.
-//! It rejects selectors outside the configured limit of the namespace.
+//! The plugin adds the node selector of the namespace annotation, or the configured default, to each pod. It
+//! rejects selectors outside the configured limit of the namespace.
 //!
 //! # Reference
 //!

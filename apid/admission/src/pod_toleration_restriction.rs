@@ -2,9 +2,9 @@
 //!
 //! # Reference
 //!
-//! Annotations of the namespace hold both lists as JSON; the configuration supplies defaults.
-//! A pod with a memory or CPU request also tolerates memory pressure.
-//! Violations of the allowlist are 403; kube-apiserver returns 500.
+//! Annotations of the namespace hold both lists as JSON; the configuration supplies defaults. A pod with a
+//! memory or CPU request also tolerates memory pressure. Violations of the allowlist are 403; kube-apiserver
+//! returns 500.
 
 use std::sync::Arc;
 

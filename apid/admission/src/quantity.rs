@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A [`Quantity`] is exact to 10^-9 and saturates at about 10^29.
-//! A sum keeps the format (binary, decimal, exponent) of its first non-zero operand, as in kube-apiserver.
-//! The schema crate defines parsing and formatting of quantities.
+//! A [`Quantity`] is exact to 10^-9 and saturates at about 10^29. A sum keeps the format (binary, decimal,
+//! exponent) of its first non-zero operand, as in kube-apiserver. The schema crate defines parsing and
+//! formatting of quantities.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -38,8 +38,8 @@ pub type Found = Result<Option<Arc<Object>>, Status>;
 /// Reads other objects. The implementation decodes an object once and shares it.
 pub trait Reader: Send + Sync + 'static {
     /// Reads an object from the watch cache, which includes every write that this process has acknowledged.
-    /// After the first read of the kind, the result is [`Eventual::Now`] without storage access.
-    /// `namespace` is `""` for cluster-scoped kinds.
+    /// After the first read of the kind, the result is [`Eventual::Now`] without storage access. `namespace`
+    /// is `""` for cluster-scoped kinds.
     fn get<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found>;
 
     /// Reads the namespace of a write from the cache, like [`Reader::get`]; an error if it does not exist.

@@ -3,8 +3,8 @@
 //!
 //! # Reference
 //!
-//! The plugin does not change mirror pods and rejects their references to accounts, secrets or tokens.
-//! A controller creates the account `default` after its namespace; the plugin waits up to a second for it.
+//! The plugin does not change mirror pods and rejects their references to accounts, secrets or tokens. A
+//! controller creates the account `default` after its namespace; the plugin waits up to a second for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

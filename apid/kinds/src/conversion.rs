@@ -3,11 +3,9 @@
 //! # Contract
 //!
 //! A non-storage version is its own [`crate::Kind`] with [`crate::Storage::Shared`]: names, schema and
-//! printer columns.
-//! A [`Conversion`] translates between this version and the storage version.
-//! A round trip through the storage version loses nothing, even if one version lacks a field of the other.
-//! The schema brings the output of a conversion into stored form, so a conversion does not have to omit zero
-//! values.
+//! printer columns. A [`Conversion`] translates between this version and the storage version. A round trip
+//! through the storage version loses nothing, even if one version lacks a field of the other. The schema
+//! brings the output of a conversion into stored form, so a conversion does not have to omit zero values.
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
@@ -15,8 +13,8 @@ use schema::facts::{self, Shape};
 use serde_json::Value;
 
 /// Conversion between a served version of a kind and its storage version.
-/// Both objects are in the stored form of their schema.
-/// The conversion does not handle kind, apiVersion or fields that both versions share.
+/// Both objects are in the stored form of their schema. The conversion does not handle kind, apiVersion or
+/// fields that both versions share.
 pub trait Conversion: Send + Sync {
     /// Converts an object from the served version to the storage version.
     fn to_stored(&self, object: &mut Object, names: &Names);

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! The stored bytes of an object are JSON that begins with `{"kind":…,"apiVersion":…,"metadata":{`.
-//! They hold no resourceVersion and their other keys are sorted. [`encode`] produces them.
-//! An [`Entry`] serializes an object without parsing: head, resourceVersion, rest.
-//! An entry does not hold its revision: the item or event of the cache does.
+//! The stored bytes of an object are JSON that begins with `{"kind":…,"apiVersion":…,"metadata":{`. They hold
+//! no resourceVersion and their other keys are sorted. [`encode`] produces them. An [`Entry`] serializes an
+//! object without parsing: head, resourceVersion, rest. An entry does not hold its revision: the item or
+//! event of the cache does.
 //!
 //! # Invariants
 //!

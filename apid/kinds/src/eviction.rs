@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`is_free`] identifies pods that need no budget; a pod for which [`is_over`] holds never needs one again.
-//! [`guards`] tells whether a budget selects a pod. [`judge`] returns the verdict of the budget.
-//! For the verdict [`Verdict::Charged`] the caller records the pod in the budget with [`charge`].
+//! [`guards`] tells whether a budget selects a pod. [`judge`] returns the verdict of the budget. For the
+//! verdict [`Verdict::Charged`] the caller records the pod in the budget with [`charge`].
 //!
 //! # Reference
 //!

@@ -3,11 +3,10 @@
 //!
 //! # Contract
 //!
-//! A [`Kind`] holds the static facts of a built-in kind.
-//! [`Registry`] resolves all kinds under a names preset into [`Resource`]s.
-//! Routes, discovery and storage keys derive from the resources.
-//! A [`Strategy`] holds the rules of a kind; [`metadata`] holds the metadata rules that all kinds share.
-//! The verbs call both through the methods of [`Resource`], in this order:
+//! A [`Kind`] holds the static facts of a built-in kind. [`Registry`] resolves all kinds under a names preset
+//! into [`Resource`]s. Routes, discovery and storage keys derive from the resources. A [`Strategy`] holds the
+//! rules of a kind; [`metadata`] holds the metadata rules that all kinds share. The verbs call both through
+//! the methods of [`Resource`], in this order:
 //!
 //! 1. [`Resource::conform`]: types, unknown fields, stored form (400), then [`Resource::to_stored`] from
 //!    another version;
@@ -118,10 +117,9 @@ pub enum Storage {
     View,
     /// A further version of a stored kind: the kind with the same plural in the group of this stem.
     /// [`Strategy::conversion`] converts between both versions. The rules of writes are those of the stored
-    /// kind.
-    /// The strategy of this version defines its representation.
-    /// Its [`Strategy::validate`] adds rules for creations and its [`Strategy::validate_update`] for updates.
-    /// Both validate objects in the storage version.
+    /// kind. The strategy of this version defines its representation. Its [`Strategy::validate`] adds rules
+    /// for creations and its [`Strategy::validate_update`] for updates. Both validate objects in the storage
+    /// version.
     Shared(&'static str),
 }
 
@@ -227,9 +225,8 @@ impl Subresource {
 
 impl Kind {
     /// Whether a subresource is a part of the object that the ordinary verbs read and write.
-    /// The [`Strategy`] of the kind decides which fields a write may change.
-    /// Other subresources have bodies of another kind or are not implemented; verbs without support return
-    /// 501.
+    /// The [`Strategy`] of the kind decides which fields a write may change. Other subresources have bodies
+    /// of another kind or are not implemented; verbs without support return 501.
     pub fn is_part(&self, subresource: &Subresource) -> bool {
         subresource.kind == self.kind
             && subresource.group_version.is_none()

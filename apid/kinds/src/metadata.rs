@@ -2,11 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`prepare_create`] and [`prepare_update`] set the server-owned fields.
-//! [`validate`] checks the metadata of an object; [`validate_update`] checks the changes of an update.
-//! Each check reports a label error, so an update reports the error more than once.
-//! The general checks report it twice; the checks of the kind ([`crate::MetadataChecks`]) report it again.
-//! kube-apiserver returns the same list.
+//! [`prepare_create`] and [`prepare_update`] set the server-owned fields. [`validate`] checks the metadata of
+//! an object; [`validate_update`] checks the changes of an update. Each check reports a label error, so an
+//! update reports the error more than once. The general checks report it twice; the checks of the kind
+//! ([`crate::MetadataChecks`]) report it again. kube-apiserver returns the same list.
 //!
 //! # Reference
 //!
@@ -51,8 +50,8 @@ pub fn standard_finalizers(names: &Names) -> [&'static str; 3] {
 }
 
 /// Sets the server-owned fields of a new object and removes fields that clients may not set.
-/// Sets uid, creationTimestamp and namespace. Removes the deletion fields, resourceVersion and selfLink.
-/// Does not generate the name.
+/// Sets uid, creationTimestamp and namespace. Removes the deletion fields, resourceVersion and selfLink. Does
+/// not generate the name.
 pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"] {
         object.remove_meta(field);

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A binding-like kind has [`crate::Storage::Order`] and is the body of a subresource of its target kind.
-//! Its name is the name of the target object.
-//! The uid and resourceVersion in its metadata are preconditions on the target object.
+//! A binding-like kind has [`crate::Storage::Order`] and is the body of a subresource of its target kind. Its
+//! name is the name of the target object. The uid and resourceVersion in its metadata are preconditions on
+//! the target object.
 
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;

@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! [`of`] reads the Scale of an object with `spec.replicas`. The body of a write has the kind Scale.
-//! [`validate`] checks the body and [`apply`] copies its replica count into the object.
-//! The write then continues as an ordinary update with the subresource `scale`.
-//! The write ignores all other fields of the body except the preconditions in its metadata.
+//! [`validate`] checks the body and [`apply`] copies its replica count into the object. The write then
+//! continues as an ordinary update with the subresource `scale`. The write ignores all other fields of the
+//! body except the preconditions in its metadata.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object};

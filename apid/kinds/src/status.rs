@@ -3,12 +3,9 @@
 //! # Contract
 //!
 //! These rules apply to kinds with the subresource `status`. [`prepare_create`] replaces a sent status by an
-//! empty status.
-//! [`prepare_update`] restores fields from the stored object. A write to the main resource keeps the stored
-//! status.
-//! A write to `status` keeps all fields outside the status; [`StatusWrites`] defines the metadata that it may
-//! change.
-//! For other subresources only the strategy applies.
+//! empty status. [`prepare_update`] restores fields from the stored object. A write to the main resource
+//! keeps the stored status. A write to `status` keeps all fields outside the status; [`StatusWrites`] defines
+//! the metadata that it may change. For other subresources only the strategy applies.
 
 use apimachinery::object::Object;
 use schema::Schema;

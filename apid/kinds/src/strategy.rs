@@ -22,8 +22,7 @@ pub enum NameRule {
 
 /// Metadata checks of a kind, in addition to the general checks of every write.
 /// The general checks cover names as path segments, labels, annotations, owner references and qualified
-/// finalizers.
-/// Each check lists the errors that it finds, as in kube-apiserver; see [`crate::metadata`].
+/// finalizers. Each check lists the errors that it finds, as in kube-apiserver; see [`crate::metadata`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataChecks {
     /// No checks: events of the core group.
@@ -68,8 +67,8 @@ pub enum DefaultPropagation {
 }
 
 /// Rules of a kind. The methods of [`crate::Resource`] call them and also apply the metadata rules.
-/// Objects conform to the schema before any call.
-/// `null` never represents a missing field that the schema omits.
+/// Objects conform to the schema before any call. `null` never represents a missing field that the schema
+/// omits.
 pub trait Strategy: Send + Sync {
     /// Rule for object names.
     fn name_rule(&self) -> NameRule {

@@ -93,8 +93,8 @@ pub(crate) fn between(start: &str, end: &str) -> String {
 }
 
 /// Duration in seconds with two or three significant figures.
-/// Examples: `95s`, `4m10s`, `45m`, `5h12m`, `30h`, `3d4h`, `20d`, `3y25d`.
-/// One second in the future is clock skew and counts as zero.
+/// Examples: `95s`, `4m10s`, `45m`, `5h12m`, `30h`, `3d4h`, `20d`, `3y25d`. One second in the future is clock
+/// skew and counts as zero.
 pub(crate) fn short_duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let pair = |major: i64, unit: &str, minor: i64, minor_unit: &str| {

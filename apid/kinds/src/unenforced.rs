@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! Such a kind returns its entry in [`Strategy::unenforced`](crate::Strategy::unenforced).
-//! Every write of such an object returns the warning. apid logs the number of stored objects at start-up.
-//! The release that implements a kind removes the entry of the kind.
+//! Such a kind returns its entry in [`Strategy::unenforced`](crate::Strategy::unenforced). Every write of
+//! such an object returns the warning. apid logs the number of stored objects at start-up. The release that
+//! implements a kind removes the entry of the kind.
 
 use apimachinery::object::Object;
 

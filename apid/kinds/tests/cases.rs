@@ -1,8 +1,8 @@
 //! Table tests of every stored kind: `testdata/<resource>.yaml`, which must exist.
 //!
 //! A case has a `name` and either creates the object `create`, or stores `old` and replaces it with `update`.
-//! An update goes through `subresource`. The default object name is `x`, the default namespace is `team`.
-//! The test compares the result with
+//! An update goes through `subresource`. The default object name is `x`, the default namespace is `team`. The
+//! test compares the result with
 //!
 //! - `errors`: all validation errors in order; or `refused`: the error of a value of a wrong type;
 //! - `want`: all fields outside metadata, and the given metadata fields (`null`: absent);

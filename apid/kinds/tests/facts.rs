@@ -1,7 +1,7 @@
 //! Facts of all kinds, compared with recorded discovery documents of kube-apiserver.
-//! A minimal object of every kind makes a round trip from body to store.
-//! The recordings are in `CONFORMANCE_DIR`, default `../shared/conformance` beside the repository.
-//! Without recordings the test prints a notice and passes.
+//! A minimal object of every kind makes a round trip from body to store. The recordings are in
+//! `CONFORMANCE_DIR`, default `../shared/conformance` beside the repository. Without recordings the test
+//! prints a notice and passes.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 

@@ -1,8 +1,7 @@
 //! Replays recorded creations without a server.
 //! An object that kube-apiserver rejected with 422 gets the same causes; a created object gets the same
-//! stored form.
-//! The recordings are in `CONFORMANCE_DIR`, default `../shared/conformance` beside the repository.
-//! Without recordings the test prints a notice and passes.
+//! stored form. The recordings are in `CONFORMANCE_DIR`, default `../shared/conformance` beside the
+//! repository. Without recordings the test prints a notice and passes.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 

@@ -3,18 +3,16 @@
 //!
 //! # Contract
 //!
-//! [`default_policy`] returns complete API objects under the names of a preset.
-//! The files in `policy/` hold the policy, one file per area, in the format of the `parse` module.
-//! The files use the names of [`Names::expand`]. They are the only place of the policy.
+//! [`default_policy`] returns complete API objects under the names of a preset. The files in `policy/` hold
+//! the policy, one file per area, in the format of the `parse` module. The files use the names of
+//! [`Names::expand`]. They are the only place of the policy.
 //!
 //! # Invariants
 //!
 //! INVARIANT (marked): every object has the label of bootstrap defaults and the annotation `autoupdate:
-//! "true"`.
-//! An administrator sets the annotation to `"false"` to disable restoration.
+//! "true"`. An administrator sets the annotation to `"false"` to disable restoration.
 //! INVARIANT (projection): `admin`, `edit` and `view` have null `rules`, because they aggregate the labelled
-//! roles.
-//! authd evaluates the aggregation and updates the stored `rules`.
+//! roles. authd evaluates the aggregation and updates the stored `rules`.
 //!
 //! # Reference
 //!

@@ -1,7 +1,6 @@
 //! Compares the default policy with recorded responses of kube-apiserver.
 //! The recordings are the `default-*` cases of `rbac.json` in `CONFORMANCE_DIR`, by default beside the
-//! checkout.
-//! `CONFORMANCE_DIR=none` skips the test.
+//! checkout. `CONFORMANCE_DIR=none` skips the test.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

@@ -1,14 +1,12 @@
 //! Cost units: evaluation counts them and stops at a limit.
 //!
 //! # Invariants
-//! INVARIANT (deterministic cost): the cost depends only on the expression and its values.
-//! A comparison costs at least 1, a list literal 40, a map literal 30.
-//! An identifier and each following link cost 1. Text costs 1 per ten processed characters.
-//! The library tables define the cost of their functions.
-//! INVARIANT (cost covers work): a cost unit pays for bounded time, whatever the data.
-//! In addition to kube-apiserver's costs, evaluation charges comparison depth, measured texts and results
-//! longer
-//! than the arguments. Small values cost the same as in kube-apiserver.
+//! INVARIANT (deterministic cost): the cost depends only on the expression and its values. A comparison costs
+//! at least 1, a list literal 40, a map literal 30. An identifier and each following link cost 1. Text costs
+//! 1 per ten processed characters. The library tables define the cost of their functions.
+//! INVARIANT (cost covers work): a cost unit pays for bounded time, whatever the data. In addition to
+//! kube-apiserver's costs, evaluation charges comparison depth, measured texts and results longer than the
+//! arguments. Small values cost the same as in kube-apiserver.
 
 use crate::error::EvalError;
 use crate::estimate::{Estimate, Known};

@@ -1,11 +1,10 @@
 //! Worst-case cost estimate of an expression from size limits of the data, before evaluation.
 //!
 //! # Contract
-//! The estimator walks the same program as evaluation and adds the same costs.
-//! Sizes come from [`Bounds`], from literals and from the result sizes of functions; unknown sizes are
-//! unlimited.
-//! Like kube-apiserver, the estimate omits two charges of evaluation.
-//! Map keys count as empty, and a comparison of two lists or objects counts only their direct elements.
+//! The estimator walks the same program as evaluation and adds the same costs. Sizes come from [`Bounds`],
+//! from literals and from the result sizes of functions; unknown sizes are unlimited. Like kube-apiserver,
+//! the estimate omits two charges of evaluation. Map keys count as empty, and a comparison of two lists or
+//! objects counts only their direct elements.
 
 use std::sync::Arc;
 

@@ -1,12 +1,11 @@
 //! Guard before the parser: limits the length, nesting and tree height of an expression.
 //!
 //! # Invariants
-//! INVARIANT (bounded recursion): parser, checker and evaluator recurse on the syntax tree.
-//! [`inspect`] limits the tree height to [`MAX_HEIGHT`] and bracket nesting to [`MAX_NESTING`].
-//! So no recursion can exhaust the stack. The guard computes the height from the text and never
-//! underestimates it.
-//! Each link of a chain counts one. Each arithmetic or conditional operator counts one within its run.
-//! The parser balances `&&` and `||`, so they add little height.
+//! INVARIANT (bounded recursion): parser, checker and evaluator recurse on the syntax tree. [`inspect`]
+//! limits the tree height to [`MAX_HEIGHT`] and bracket nesting to [`MAX_NESTING`]. So no recursion can
+//! exhaust the stack. The guard computes the height from the text and never underestimates it. Each link of a
+//! chain counts one. Each arithmetic or conditional operator counts one within its run. The parser balances
+//! `&&` and `||`, so they add little height.
 
 use std::iter::Peekable;
 use std::str::CharIndices;

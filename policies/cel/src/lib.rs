@@ -1,18 +1,15 @@
 //! CEL expressions of the Kubernetes API: parser, type checker, cost limit and evaluation on JSON.
 //!
 //! # Contract
-//! An [`Environment`] declares the variables of an API field.
-//! [`Environment::compile`] returns a [`Program`] or a [`CompileError`] with the position of every error.
-//! [`Program::evaluate`] runs the program on values that borrow the data. It charges a [`Cost`] and ends at
-//! its limit.
-//! [`Program::estimate`] returns the worst case from the [`Bounds`] of a schema.
-//! [`limits`] defines the cost limits of the API.
+//! An [`Environment`] declares the variables of an API field. [`Environment::compile`] returns a [`Program`]
+//! or a [`CompileError`] with the position of every error. [`Program::evaluate`] runs the program on values
+//! that borrow the data. It charges a [`Cost`] and ends at its limit. [`Program::estimate`] returns the worst
+//! case from the [`Bounds`] of a schema. [`limits`] defines the cost limits of the API.
 //!
 //! ```
 //! use expressions::{Cost, Environment, Type, Value};
 //!
-//! let schema = Type::object("Widget", [("replicas".to_owned(), Type::Int), ("limit".to_owned(),
-//! Type::Int)]);
+//! let schema = Type::object("Widget", [("replicas".to_owned(), Type::Int), ("limit".to_owned(), Type::Int)]);
 //! let rule = Environment::new().variable("self", schema.clone()).compile("self.replicas <= self.limit")?;
 //! assert_eq!(rule.result_type(), &Type::Bool);
 //!
@@ -30,8 +27,8 @@
 //! - INVARIANT (budget is final): no operator absorbs an exceeded cost limit.
 //!
 //! # Reference
-//! Messages and costs follow kube-apiserver, with exceptions in the specification.
-//! A list literal costs 40 and a comparison costs at least 1.
+//! Messages and costs follow kube-apiserver, with exceptions in the specification. A list literal costs 40
+//! and a comparison costs at least 1.
 
 mod ast;
 mod bounds;

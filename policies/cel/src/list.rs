@@ -1,8 +1,8 @@
 //! Lists: data lists with the list type of their schema, and lists that expressions create.
 //!
 //! Equality and concatenation follow the left operand. Sets and maps ignore the order of elements.
-//! Concatenation of sets is a union that keeps positions.
-//! Concatenation of maps is a merge: right values replace elements with equal keys, new keys are appended.
+//! Concatenation of sets is a union that keeps positions. Concatenation of maps is a merge: right values
+//! replace elements with equal keys, new keys are appended.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

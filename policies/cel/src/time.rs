@@ -1,8 +1,8 @@
 //! Timestamps and durations: text forms, arithmetic and calendar fields.
 //!
 //! # Contract
-//! A [`Timestamp`] is between 0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999999999Z.
-//! Operations with results outside this range are errors. Durations are 64-bit nanoseconds.
+//! A [`Timestamp`] is between 0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999999999Z. Operations with
+//! results outside this range are errors. Durations are 64-bit nanoseconds.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! Time zones by IANA name or as offset such as `+05:30`.
 //!
 //! # Contract
-//! The program includes the time zone database, so an expression has the same value on every machine.
-//! Names are case-sensitive; `Local` is not a valid name.
+//! The program includes the time zone database, so an expression has the same value on every machine. Names
+//! are case-sensitive; `Local` is not a valid name.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};

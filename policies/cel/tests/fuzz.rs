@@ -1,9 +1,8 @@
 //! Fuzz targets for parser, checker, evaluation and text functions.
 //! No input causes a panic; accepted input gives consistent results.
 //!
-//! Each target runs for `FUZZ_SECONDS` (default 4) from `FUZZ_SEED` (default: fixed).
-//! The fixed seed makes a plain run repeatable, except for the number of rounds.
-//! A failure prints seed, round and input.
+//! Each target runs for `FUZZ_SECONDS` (default 4) from `FUZZ_SEED` (default: fixed). The fixed seed makes a
+//! plain run repeatable, except for the number of rounds. A failure prints seed, round and input.
 
 #![expect(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,11 +1,10 @@
 //! Table tests of the language and its libraries: one file and one test per subject.
 //! The files are in `testdata/language`.
 //!
-//! A row is `EXPRESSION ==> OUTCOME`.
-//! The outcome is a value, `compile: ` with the first error, or `error: ` with the evaluation error.
-//! For a syntax error the first words suffice. A suffix `@ UNITS` is the cost of the evaluation.
-//! `var NAME = JSON` declares a variable of dynamic type for the following rows.
-//! `stored` uses the environment for stored expressions in the whole file.
+//! A row is `EXPRESSION ==> OUTCOME`. The outcome is a value, `compile: ` with the first error, or `error: `
+//! with the evaluation error. For a syntax error the first words suffice. A suffix `@ UNITS` is the cost of
+//! the evaluation. `var NAME = JSON` declares a variable of dynamic type for the following rows. `stored`
+//! uses the environment for stored expressions in the whole file.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,9 +1,9 @@
 //! Replays recorded CEL rules: the `cel/` cases of `cel.json` in the recorded exchanges.
 //! The recordings are in `CONFORMANCE_DIR`, by default beside the checkout; `none` skips the test.
 //!
-//! The test compiles the rules of each CustomResourceDefinition on its schema.
-//! It expects errors for the rules that kube-apiserver rejected.
-//! For each created object, the failed rules are those in kube-apiserver's response.
+//! The test compiles the rules of each CustomResourceDefinition on its schema. It expects errors for the
+//! rules that kube-apiserver rejected. For each created object, the failed rules are those in
+//! kube-apiserver's response.
 
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 

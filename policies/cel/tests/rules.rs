@@ -1,8 +1,8 @@
 //! Table tests of validation rules on schema data, which a server with custom kinds can run as well.
 //!
 //! A file of `testdata/rules` has groups with a schema, an object, an optional old object (`old`) and rows.
-//! The root of the schema is the root of a kind; without a schema `self` is dynamic.
-//! A row has the register row, the rule, its outcome as in `testdata/language`, and optionally its cost.
+//! The root of the schema is the root of a kind; without a schema `self` is dynamic. A row has the register
+//! row, the rule, its outcome as in `testdata/language`, and optionally its cost.
 
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 

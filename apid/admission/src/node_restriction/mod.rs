@@ -3,9 +3,8 @@
 //! # Contract
 //!
 //! A kubelet is a user `system:node:NAME` in the group `system:nodes`. The plugin restricts no other users
-//! (requirements A-NODE-27 to A-NODE-31, A-NODE-35).
-//! The plugin rejects writes that the authorizer cannot judge, because the authorizer does not see the
-//! object:
+//! (requirements A-NODE-27 to A-NODE-31, A-NODE-35). The plugin rejects writes that the authorizer cannot
+//! judge, because the authorizer does not see the object:
 //!
 //! - Node, Lease, CSINode and ResourceSlice objects of other nodes;
 //! - labels and taints that would attract workloads to the node;

@@ -1,7 +1,7 @@
 //! Writes of a kubelet to pods.
 //!
-//! A kubelet creates mirror pods, which its Node owns and which reference no API objects.
-//! A kubelet updates the status of pods on its node, deletes them and evicts them.
+//! A kubelet creates mirror pods, which its Node owns and which reference no API objects. A kubelet updates
+//! the status of pods on its node, deletes them and evicts them.
 
 use std::collections::BTreeMap;
 

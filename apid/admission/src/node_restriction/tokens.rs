@@ -2,9 +2,9 @@
 //!
 //! # Reference
 //!
-//! A pod names the audiences of its projected tokens and of the CSI drivers of its volumes.
-//! A kubelet with the verb `request-serviceaccounts-token-audience` may also request another audience.
-//! The verb applies to the audience as resource and the service account as resource name.
+//! A pod names the audiences of its projected tokens and of the CSI drivers of its volumes. A kubelet with
+//! the verb `request-serviceaccounts-token-audience` may also request another audience. The verb applies to
+//! the audience as resource and the service account as resource name.
 
 use apimachinery::attributes::Attributes as Question;
 use apimachinery::object::{Object, Value};

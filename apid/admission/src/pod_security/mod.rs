@@ -3,11 +3,10 @@
 //! # Contract
 //!
 //! Namespace labels define a level (`privileged`, `baseline`, `restricted`) and a release for each of three
-//! modes.
-//! *enforce* rejects pods, *audit* adds an audit annotation, *warn* returns a warning.
-//! Pod templates only cause audit annotations and warnings, because their pods are checked later.
-//! The plugin rejects writes of invalid labels.
-//! A namespace write with stricter enforcement returns warnings about existing pods that violate it.
+//! modes. *enforce* rejects pods, *audit* adds an audit annotation, *warn* returns a warning. Pod templates
+//! only cause audit annotations and warnings, because their pods are checked later. The plugin rejects writes
+//! of invalid labels. A namespace write with stricter enforcement returns warnings about existing pods that
+//! violate it.
 //!
 //! # Invariants
 //!
@@ -17,8 +16,7 @@
 //! # Reference
 //!
 //! The plugin evaluates a pod update only if an image, a seccomp annotation or the number of containers
-//! changes.
-//! No other mutable field affects a control.
+//! changes. No other mutable field affects a control.
 
 use std::sync::Arc;
 

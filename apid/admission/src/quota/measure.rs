@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! Every object counts as one under `count/<resource>[.<group>]`.
-//! Pods also use compute resources. Services use node ports and load balancers.
-//! Claims use storage, in total and by class. A few core kinds also count under their plural.
-//! A finished pod, or a terminating pod past its grace period, uses only its object count.
+//! Every object counts as one under `count/<resource>[.<group>]`. Pods also use compute resources. Services
+//! use node ports and load balancers. Claims use storage, in total and by class. A few core kinds also count
+//! under their plural. A finished pod, or a terminating pod past its grace period, uses only its object
+//! count.
 
 use std::collections::BTreeSet;
 

@@ -2,16 +2,14 @@
 //!
 //! # Contract
 //!
-//! Before an object is stored, the plugin adds its usage increase to the status of every matching quota.
-//! It rejects the write if a quota has no room.
-//! A controller recounts the actual usage, which returns the charges of deletions and failed writes.
-//! Plugin and controller share [`Reservations`].
+//! Before an object is stored, the plugin adds its usage increase to the status of every matching quota. It
+//! rejects the write if a quota has no room. A controller recounts the actual usage, which returns the
+//! charges of deletions and failed writes. Plugin and controller share [`Reservations`].
 //!
 //! # Reference
 //!
 //! The *status* of the quota decides. Until the first count of a new quota, the plugin rejects matching
-//! writes.
-//! For updates, the plugin only charges services, claims and pod resizes.
+//! writes. For updates, the plugin only charges services, claims and pod resizes.
 
 mod check;
 mod limited;

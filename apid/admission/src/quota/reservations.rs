@@ -4,17 +4,15 @@
 //! # Invariants
 //!
 //! INVARIANT (never exceeded): the plugin writes a charge to the quota status by compare-and-swap before
-//! storage.
-//! During a recount of a namespace, the plugin makes no reservation in it ([`Reservations::turn`]).
-//! The count includes the reservations of writes that are not yet stored.
-//! So no reservation is lost and no object counts twice.
+//! storage. During a recount of a namespace, the plugin makes no reservation in it ([`Reservations::turn`]).
+//! The count includes the reservations of writes that are not yet stored. So no reservation is lost and no
+//! object counts twice.
 //!
 //! # Concurrency
 //!
 //! A count reads the reservations first and the objects second, so it sees a write that ends in between as an
-//! object.
-//! A client disconnect ends the reservation, although the write may still be stored.
-//! The event of the object then triggers a recount.
+//! object. A client disconnect ends the reservation, although the write may still be stored. The event of the
+//! object then triggers a recount.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

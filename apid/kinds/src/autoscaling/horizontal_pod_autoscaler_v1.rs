@@ -3,9 +3,8 @@
 //! # Reference
 //!
 //! Fields that version 1 lacks are annotations of `autoscaling.alpha.<d>`: JSON with the field names of the
-//! first version.
-//! On reads through version 1, the CPU metric follows the other metrics.
-//! The conversion ignores and drops an annotation that does not hold such JSON.
+//! first version. On reads through version 1, the CPU metric follows the other metrics. The conversion
+//! ignores and drops an annotation that does not hold such JSON.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
@@ -35,9 +34,9 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// Metric sources of both versions.
-/// Each item has the name of the source and pairs of annotation field and version 2 field.
-/// `*` stands for `target` in a metric specification and for `current` in a metric status.
-/// The conversion always writes a field whose name ends with `!`.
+/// Each item has the name of the source and pairs of annotation field and version 2 field. `*` stands for
+/// `target` in a metric specification and for `current` in a metric status. The conversion always writes a
+/// field whose name ends with `!`.
 const SOURCES: [(&str, &[(&str, &str)]); 5] = [
     (
         "object",

@@ -52,8 +52,8 @@ impl Order for Binding {
     }
 
     /// Assigns the pod to the node.
-    /// The pod must not be terminating and must have neither a node nor a scheduling gate.
-    /// Copies the annotations of the binding to the pod.
+    /// The pod must not be terminating and must have neither a node nor a scheduling gate. Copies the
+    /// annotations of the binding to the pod.
     fn carry_out(&self, order: &Object, pod: &mut Object, ctx: &Context<'_>) -> Result<(), String> {
         let name = pod.name().to_owned();
         if pod.is_terminating() {

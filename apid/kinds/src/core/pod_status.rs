@@ -132,8 +132,7 @@ fn ended(status: &Value) -> Option<String> {
 
 /// QoS class of a pod.
 /// `Guaranteed`: every container has cpu and memory limits equal to its requests. `BestEffort`: no container
-/// has
-/// cpu or memory requests or limits. `Burstable`: all other pods.
+/// has cpu or memory requests or limits. `Burstable`: all other pods.
 pub(super) fn quality(pod: &Object) -> &'static str {
     let containers = || pod.items("spec.initContainers").iter().chain(pod.items("spec.containers"));
     let amount = |container: &Value, sort: &str, resource: &str| {

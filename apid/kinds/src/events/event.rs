@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! Requirements D-RM125-11 to -26. This group requires more fields than the core group.
-//! Validation errors use the field names of the core group.
+//! Requirements D-RM125-11 to -26. This group requires more fields than the core group. Validation errors use
+//! the field names of the core group.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::Names;

@@ -2,10 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`pod`] sets the defaults of a pod, [`template`] those of a pod template.
-//! Templates do not get defaults that only a running pod needs: service links, requests that follow from
-//! limits, and
-//! host ports.
+//! [`pod`] sets the defaults of a pod, [`template`] those of a pod template. Templates do not get defaults
+//! that only a running pod needs: service links, requests that follow from limits, and host ports.
 
 use apimachinery::object::{Object, Value};
 use serde_json::json;

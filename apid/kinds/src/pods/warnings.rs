@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! A list that merges by name may lose the first of two variables with the same name on apply.
-//! There is no warning if the value of the second variable refers to the first: `$(NAME)`.
+//! A list that merges by name may lose the first of two variables with the same name on apply. There is no
+//! warning if the value of the second variable refers to the first: `$(NAME)`.
 
 use apimachinery::object::{Object, Value};
 

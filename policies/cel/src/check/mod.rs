@@ -1,8 +1,8 @@
 //! Type checker: converts the syntax tree to the typed program and reports all errors.
 //!
 //! # Contract
-//! Types are gradual: the checker accepts dynamic parts, and evaluation checks them.
-//! Messages have the wording of cel-go's checker. Each message has the position of its node.
+//! Types are gradual: the checker accepts dynamic parts, and evaluation checks them. Messages have the
+//! wording of cel-go's checker. Each message has the position of its node.
 
 mod chain;
 mod macros;

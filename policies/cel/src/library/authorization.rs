@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //! The caller implements [`Authorizer`] and binds [`authorizer`] where the API field provides it.
-//! [`request_resource`] is the value for the resource of the request.
-//! The functions exist in every expression, the variables only in these fields.
+//! [`request_resource`] is the value for the resource of the request. The functions exist in every
+//! expression, the variables only in these fields.
 
 use std::any::Any;
 use std::sync::Arc;

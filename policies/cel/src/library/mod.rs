@@ -1,6 +1,6 @@
 //! Function libraries.
-//! Each library is one file and one line in [`LIBRARIES`].
-//! The file defines declarations, code, cost and the first release of the library.
+//! Each library is one file and one line in [`LIBRARIES`]. The file defines declarations, code, cost and the
+//! first release of the library.
 
 pub(crate) mod authorization;
 mod conversions;

@@ -2,12 +2,10 @@
 //!
 //! # Contract
 //! The translation rejects all patterns that RE2 rejects: lookaround, backreferences and flags other than
-//! `imsU`.
-//! It also rejects repetitions above 1,000, where nested repetitions multiply.
-//! The translation rewrites syntax that both accept with different meanings.
-//! `\d \w \s \b` are ASCII; brackets and `&&` in classes are literals; so is a `{` that starts no repetition.
-//! The translation supports octal escapes. Groups do not capture, because no function of CEL returns
-//! captures.
+//! `imsU`. It also rejects repetitions above 1,000, where nested repetitions multiply. The translation
+//! rewrites syntax that both accept with different meanings. `\d \w \s \b` are ASCII; brackets and `&&` in
+//! classes are literals; so is a `{` that starts no repetition. The translation supports octal escapes.
+//! Groups do not capture, because no function of CEL returns captures.
 
 use std::iter::Peekable;
 use std::str::Chars;

@@ -1,8 +1,7 @@
 //! Regular expressions: `matches`, and `find` and `findAll` of the extension.
 //!
 //! The syntax is RE2, see [`re2`](super::re2). The compiler of the expression compiles constant patterns
-//! once.
-//! Evaluation compiles other patterns.
+//! once. Evaluation compiles other patterns.
 
 use std::any::Any;
 

@@ -2,16 +2,14 @@
 //!
 //! # Contract
 //!
-//! [`CONTROLS`] is the complete policy: the `baseline` controls by name, then the `restricted` controls.
-//! A change of a control in a release adds a rule. Existing rules never change, so pinned namespaces keep
-//! their rules.
-//! [`violations`] evaluates the active controls.
+//! [`CONTROLS`] is the complete policy: the `baseline` controls by name, then the `restricted` controls. A
+//! change of a control in a release adds a rule. Existing rules never change, so pinned namespaces keep their
+//! rules. [`violations`] evaluates the active controls.
 //!
 //! # Reference
 //!
 //! The standards as of release 1.33. The feature gate `UserNamespacesPodSecurityStandards` is alpha and off
-//! in that
-//! release, so pods in user namespaces have the same rules as other pods.
+//! in that release, so pods in user namespaces have the same rules as other pods.
 
 use super::pod::Pod;
 use super::policy::{Level, Standard, Version};
