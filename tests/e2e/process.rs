@@ -34,7 +34,7 @@ fn mistakes_are_told_together_and_end_the_start_with_64() {
         (&["--spawn-authd", "--enable-admission-plugins=PodSecurityPolicy"], &["PodSecurityPolicy"]),
         (
             &["--spawn-authd", "--enable-admission-plugins=ImagePolicyWebhook"],
-            &["ImagePolicyWebhook", "not built"],
+            &["ImagePolicyWebhook", "not implemented"],
         ),
         (&["--spawn-authd", "--feature-gates=NoSuch=true"], &["NoSuch"]),
         (

@@ -1,4 +1,4 @@
-//! What PodSecurity costs a write of a pod, by what its namespace asks for:
+//! Benchmark of PodSecurity on pod writes, by the policy of the namespace:
 //! `cargo run --release -p admission --example pod_security`.
 
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use apimachinery::user::UserInfo;
 use kinds::Registry;
 use serde_json::json;
 
-/// Each of this many batches is timed; the quickest tells, as the machine may have other things to do.
+/// Number of timed batches; the fastest one counts, because the machine may run other processes.
 const BATCHES: u32 = 200;
 const ROUNDS: u32 = 100;
 
-/// One namespace and nothing else.
+/// A reader with one namespace and no other objects.
 struct World(Arc<Object>);
 
 impl Reader for World {
@@ -64,7 +64,7 @@ fn object(value: Value) -> Object {
     Object::from_value(value).unwrap_or_default()
 }
 
-/// A pod of three containers, hardened or as it comes.
+/// A pod with three containers, with or without a hardened security context.
 fn pod(hardened: bool) -> Object {
     let security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     let container = |name: &str| {
@@ -86,7 +86,7 @@ fn pod(hardened: bool) -> Object {
 }
 
 #[tokio::main(flavor = "current_thread")]
-#[expect(clippy::expect_used, reason = "an example on a chain of its own")]
+#[expect(clippy::expect_used, reason = "an example with constant input")]
 async fn main() {
     let names = Arc::new(Names::new(Preset::Kubernetes, "").expect("names"));
     let registry = Registry::new(&names);
@@ -140,6 +140,6 @@ async fn main() {
             }
             best = best.min((clock.monotonic() - start) / ROUNDS);
         }
-        println!("enforce {level}: {best:?} a pod, {}", if refused { "refused" } else { "let pass" });
+        println!("enforce {level}: {best:?} a pod, {}", if refused { "rejected" } else { "allowed" });
     }
 }

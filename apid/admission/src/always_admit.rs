@@ -1,8 +1,8 @@
-//! AlwaysAdmit: nothing is refused. What every chain does without it; kept because deployments name it.
+//! AlwaysAdmit: allows every write.
+//! An empty chain does the same; the plugin exists because deployments name it.
 
 use crate::{Interest, Operation, Plugin};
 
-/// The plugin.
 pub(crate) struct AlwaysAdmit;
 
 impl Plugin for AlwaysAdmit {

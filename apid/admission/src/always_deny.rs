@@ -1,11 +1,10 @@
-//! AlwaysDeny: every write is refused, that of the server itself too. For tests of clients.
+//! AlwaysDeny: rejects every write, also writes of apid itself. For client tests.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use crate::{Attributes, Eventual, Operation, Plugin};
 
-/// The plugin.
 pub(crate) struct AlwaysDeny;
 
 impl Plugin for AlwaysDeny {

@@ -1,9 +1,10 @@
-//! AlwaysPullImages: every container pulls its image at each start, so that only those who may pull an image run it, also
-//! where it lies on the node already.
+//! AlwaysPullImages: sets the image pull policy of every container to `Always`.
+//! A user without credentials for an image then cannot run it from the image cache of a node.
 //!
 //! # Reference
 //!
-//! An update that brings no new image changes nothing: a pod that was there before the plugin keeps its policy.
+//! An update without a new image changes nothing: pods from before the plugin was enabled keep their pull
+//! policy.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,6 @@ use crate::{Attributes, Eventual, Interest, Operation, Plugin, pod_containers};
 
 const ALWAYS: &str = "Always";
 
-/// The plugin.
 pub(crate) struct AlwaysPullImages;
 
 impl Plugin for AlwaysPullImages {
@@ -58,7 +58,7 @@ impl Plugin for AlwaysPullImages {
     }
 }
 
-/// Whether there are images in the pod that are not in the stored one.
+/// Whether the pod has images that the stored pod does not have.
 fn brings_images(attributes: &Attributes<'_>, pod: &Object) -> bool {
     let Some(old) = attributes.old.filter(|_| attributes.operation == Operation::Update) else { return true };
     let old: HashSet<&str> = images(old).collect();
@@ -69,7 +69,7 @@ fn images(pod: &Object) -> impl Iterator<Item = &str> {
     pod_containers::each(pod).map(|(_, _, container)| text(container, "image"))
 }
 
-/// The first place where another plugin has put another policy.
+/// Error for the first pull policy that another plugin changed.
 fn other_policy(pod: &Object) -> Option<FieldError> {
     let spec = FieldPath::new("spec");
     let refuse = |path: &FieldPath, policy: &str| FieldError::not_supported(path, policy, &[ALWAYS]);

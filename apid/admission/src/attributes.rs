@@ -1,4 +1,4 @@
-//! What plugins are told of a write.
+//! Attributes of a write, the input of admission plugins.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use parking_lot::Mutex;
 
 use crate::ObjectKind;
 
-/// What a write does to its object.
+/// Admission operation of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A new object, or a review.
+    /// Creation of an object or a review.
     Create,
-    /// An update or patch, also of a subresource.
+    /// Update or patch, also of a subresource.
     Update,
-    /// A deletion; of a collection one for each object.
+    /// Deletion; deletion of a collection has one operation per object.
     Delete,
-    /// A connection to a subresource.
+    /// Connection to a subresource.
     Connect,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub(crate) const ALL: [Operation; 4] =
         [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
 
-    /// The word of webhooks and policies.
+    /// Name of the operation for webhooks and policies.
     pub fn as_str(self) -> &'static str {
         match self {
             Operation::Create => "CREATE",
@@ -40,37 +40,38 @@ impl Operation {
     }
 }
 
-/// A write. The object itself is passed beside it, since plugins change it.
+/// Attributes of a write. The object is a separate argument, because plugins change it.
 #[derive(Clone, Copy)]
 pub struct Attributes<'a> {
-    /// What it does.
+    /// Admission operation.
     pub operation: Operation,
-    /// The resource of the path.
+    /// Resource of the URL path.
     pub resource: &'a Resource,
-    /// The version of the path.
+    /// Version of the URL path.
     pub version: &'a str,
-    /// The subresource of the path, or `""`.
+    /// Subresource of the URL path, or `""`.
     pub subresource: &'a str,
-    /// The namespace, `""` for cluster-scoped resources.
+    /// Namespace, `""` for cluster-scoped resources.
     pub namespace: &'a str,
-    /// The name; `""` while it has not been generated.
+    /// Object name; `""` before name generation.
     pub name: &'a str,
-    /// The stored object that is updated or deleted.
+    /// Stored object of an update or deletion.
     pub old: Option<&'a Object>,
-    /// Who writes.
+    /// User of the request.
     pub user: &'a Arc<UserInfo>,
-    /// Nothing will be stored: plugins have no side effects.
+    /// Whether the write is a dry run: plugins must not have side effects.
     pub dry_run: bool,
-    /// The options of the request: `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions`.
+    /// Options of the request: `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions`.
     pub options: &'a Value,
-    /// Plugins after this one changed the object, and this is its second look at it (webhooks and policies ask for it).
+    /// Whether this is a reinvocation after later plugins changed the object.
+    /// Webhooks and policies request it.
     pub reinvoked: bool,
-    /// What plugins have to say beside yes and no.
+    /// Output of plugins besides the decision.
     pub notes: &'a Notes,
 }
 
 impl Attributes<'_> {
-    /// Whether the write is one of this kind, whatever the subresource.
+    /// Whether the write has this kind, with any subresource.
     pub fn is_of(&self, kind: ObjectKind) -> bool {
         self.resource.kind.group == kind.group && self.resource.kind.kind == kind.kind
     }
@@ -81,32 +82,32 @@ impl Attributes<'_> {
     }
 }
 
-/// Warnings and annotations of plugins, and the object reference of the audit event.
+/// Output of plugins: warnings, audit annotations and the audit object reference.
 #[derive(Debug, Default)]
 pub struct Notes {
     /// Warnings for the client.
     warnings: Mutex<Vec<String>>,
     /// Annotations of the audit event.
     annotations: Mutex<Vec<(String, String)>>,
-    /// What lasts until the write is over.
+    /// Guards that live until the end of the write.
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
-    /// The object of the audit event.
+    /// Object reference of the audit event.
     reference: Mutex<ObjectReference>,
 }
 
-/// The object of a request, as far as its path does not tell; fields are empty while they are not known.
+/// Parts of the audit object reference that the URL path does not contain; unknown fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectReference {
-    /// Its name.
+    /// Object name.
     pub name: String,
-    /// Its uid.
+    /// Object uid.
     pub uid: String,
-    /// The version that the request carries.
+    /// The resourceVersion in the request.
     pub resource_version: String,
 }
 
 impl ObjectReference {
-    /// Bytes of a field that is kept: longer ones are no name and no uid, and would make events of any size.
+    /// Maximum bytes of a field. Longer values are not valid names or uids and would inflate audit events.
     const MAX: usize = 1024;
 
     fn new(object: &Object) -> Self {
@@ -120,7 +121,7 @@ impl ObjectReference {
 }
 
 impl Notes {
-    /// Warns the client.
+    /// Adds a warning for the client.
     pub fn warn(&self, text: impl Into<String>) {
         self.warnings.lock().push(text.into());
     }
@@ -130,22 +131,22 @@ impl Notes {
         self.annotations.lock().push((key.into(), value.into()));
     }
 
-    /// Keeps a value until the write is over, whatever came of it, or is tried anew: its drop tells the plugin.
+    /// Keeps a guard until the write ends or is retried, with any result. Its drop informs the plugin.
     pub fn keep(&self, value: impl Any + Send) {
         self.kept.lock().push(Box::new(value));
     }
 
-    /// Sets the object of the audit event: the one in the request, then the one that was created.
+    /// Sets the object reference of the audit event: from the request body, then from the created object.
     pub fn set_reference(&self, object: &Object) {
         *self.reference.lock() = ObjectReference::new(object);
     }
 
-    /// The object of the audit event.
+    /// Takes the object reference of the audit event.
     pub fn take_reference(&self) -> ObjectReference {
         std::mem::take(&mut *self.reference.lock())
     }
 
-    /// Forgets what an earlier try of the same write left.
+    /// Removes the output of an earlier attempt of the same write.
     pub fn begin_anew(&self) {
         self.warnings.lock().clear();
         self.annotations.lock().clear();
@@ -153,12 +154,12 @@ impl Notes {
         drop(kept);
     }
 
-    /// The warnings, in the order they came.
+    /// Takes the warnings in insertion order.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock())
     }
 
-    /// The annotations, in the order they came.
+    /// Takes the annotations in insertion order.
     pub fn take_annotations(&self) -> Vec<(String, String)> {
         std::mem::take(&mut *self.annotations.lock())
     }

@@ -1,26 +1,27 @@
-//! The subject of a certificate request, as CertificateSigningRequests carry it: PEM in base64.
+//! Subject of a PKCS #10 certificate request.
+//! CertificateSigningRequests carry the request as base64 of PEM.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer as _;
 
-/// Whom a certificate is asked for.
+/// Subject of a certificate request.
 pub(crate) struct Subject {
-    /// The first common name.
+    /// First common name.
     pub(crate) common_name: String,
-    /// The organizations.
+    /// Organizations.
     pub(crate) organizations: Vec<String>,
 }
 
-/// Reads the subject of a request.
+/// Parses the subject of a certificate request.
 ///
 /// # Errors
 ///
-/// What is wrong with the request.
+/// The defect of the request.
 pub(crate) fn subject(encoded: &str) -> Result<Subject, String> {
     let text = STANDARD.decode(encoded).map_err(|error| error.to_string())?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).map_err(|_| "it is no PEM".to_owned())?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).map_err(|_| "not a PEM block".to_owned())?;
     let malformed = |_| "PEM block type must be CERTIFICATE REQUEST".to_owned();
     let (_, request) = X509CertificationRequest::from_der(&pem.contents).map_err(malformed)?;
     let subject = &request.certification_request_info.subject;

@@ -1,4 +1,4 @@
-//! CertificateSubjectRestriction: the signer of client certificates signs none for the group that may do everything.
+//! CertificateSubjectRestriction: rejects client certificates with the group `system:masters`.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -9,7 +9,7 @@ use crate::{
 };
 
 pub(crate) struct CertificateSubjectRestriction {
-    /// The signer that is restricted.
+    /// The restricted signer.
     signer: String,
 }
 
@@ -81,7 +81,7 @@ mod tests {
                 "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
             ),
             ("example.com/own", request(MASTERS), ""),
-            (clients, "bm8=".to_owned(), "failed to parse CSR: it is no PEM"),
+            (clients, "bm8=".to_owned(), "failed to parse CSR: not a PEM block"),
         ] {
             let write = Write { kind: ("certificates", "CertificateSigningRequest"), ..Write::default() };
             let object =

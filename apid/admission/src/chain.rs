@@ -1,9 +1,9 @@
-//! The plugins of a process, in their order.
+//! Ordered chain of the enabled admission plugins.
 //!
 //! # Invariants
 //!
-//! INVARIANT (quick past): which plugins a write may concern is known by its kind, subresource and operation before any is
-//! asked: one look into a table that is made with the chain.
+//! INVARIANT (quick past): kind, subresource and operation determine the interested plugins without a plugin
+//! call. The lookup is in a table that the constructor builds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,39 +15,40 @@ use crate::plugins::{PLUGINS, State};
 use crate::quota::Reservations;
 use crate::{Attributes, Configuration, Environment, Interest, ObjectKind, Operation, Plugin};
 
-/// The plugins that run.
+/// Chain of the enabled plugins.
 pub struct Chain {
     plugins: Vec<(&'static str, Box<dyn Plugin>)>,
     plans: Plans,
     reservations: Arc<Reservations>,
 }
 
-/// Why flags do not make a chain.
+/// Configuration error of the admission chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// No release has such a plugin.
+    /// No release has a plugin with this name.
     #[error("admission plugin `{0}` is unknown")]
     Unknown(String),
-    /// The plugin is known and cannot be had here.
-    #[error("admission plugin `{0}` is not built yet")]
+    /// The plugin is known but not implemented.
+    #[error("admission plugin `{0}` is not implemented")]
     Missing(&'static str),
-    /// The plugin is on by default, is not built, and its configuration was given.
-    #[error("admission plugin `{0}` takes no configuration here")]
+    /// The file configures a plugin that is not implemented or has no configuration.
+    #[error("admission plugin `{0}` does not accept a configuration")]
     TakesNone(&'static str),
-    /// The plugin's configuration is wrong; the text names the file and the field.
+    /// The plugin configuration is invalid; the text names the file and the field.
     #[error("admission plugin `{0}`: {1}")]
     Configuration(&'static str, String),
-    /// The plugin is named in both flags.
+    /// Both flags name the plugin.
     #[error("admission plugin `{0}` is both enabled and disabled")]
     Both(String),
 }
 
 impl Chain {
-    /// The plugins that are on by default and those of `enabled`, without those of `disabled`.
+    /// Builds the chain of default plugins and `enabled` plugins without the `disabled` plugins.
     ///
     /// # Errors
     ///
-    /// All mistakes: names that are unknown, enabled without being built, or in both lists, and wrong configurations.
+    /// All errors: unknown names, enabled plugins without implementation, names in both lists, invalid
+    /// configurations.
     pub fn new(
         enabled: &[String],
         disabled: &[String],
@@ -89,27 +90,27 @@ impl Chain {
         Chain { plugins, plans, reservations: Arc::clone(reservations) }
     }
 
-    /// Of plugins that are in no table.
+    /// Builds a chain of plugins outside the table.
     #[cfg(test)]
     pub(crate) fn of(plugins: Vec<(&'static str, Box<dyn Plugin>)>) -> Self {
         Chain::assemble(plugins, &Arc::default())
     }
 
-    /// The names of the plugins that run, in their order.
+    /// Names of the enabled plugins, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.plugins.iter().map(|(name, _)| *name)
     }
 
-    /// What writes under way have been promised of quotas: whoever counts usage needs it.
+    /// Quota reservations of in-flight writes, for the quota controller.
     pub fn reservations(&self) -> &Arc<Reservations> {
         &self.reservations
     }
 
-    /// Lets each plugin change the object, before it is validated.
+    /// Runs the mutating phase of each interested plugin, before validation of the object.
     ///
     /// # Errors
     ///
-    /// The first refusal.
+    /// The first rejection.
     pub async fn mutate(
         &self,
         attributes: &Attributes<'_>,
@@ -121,11 +122,11 @@ impl Chain {
         Ok(())
     }
 
-    /// Asks each plugin about the validated object.
+    /// Runs the validating phase of each interested plugin on the validated object.
     ///
     /// # Errors
     ///
-    /// The first refusal.
+    /// The first rejection.
     pub async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
         for plugin in self.concerned(attributes) {
             plugin.validate(attributes, object).get().await?;
@@ -135,7 +136,7 @@ impl Chain {
 }
 
 impl Chain {
-    /// The plugins that a write may concern.
+    /// The plugins that are interested in a write.
     fn concerned<'a>(&'a self, attributes: &'a Attributes<'_>) -> impl Iterator<Item = &'a dyn Plugin> {
         let kind = attributes.resource.kind;
         let plan = self.plans.of((kind.group, kind.kind, attributes.subresource), attributes.operation);
@@ -152,14 +153,14 @@ impl std::fmt::Debug for Chain {
 /// Group stem, kind and subresource.
 type Target<'a> = (&'a str, &'a str, &'a str);
 
-/// The places of plugins in their chain, for each operation.
+/// Plugin indexes in the chain, for each operation.
 type Plan = [Vec<usize>; 4];
 
-/// Which plugins each write may concern.
+/// Interested plugins by target and operation.
 struct Plans {
-    /// Of what some plugin names.
+    /// Targets that at least one plugin names.
     named: HashMap<Target<'static>, Plan>,
-    /// Of everything else.
+    /// All other targets.
     others: Plan,
 }
 
@@ -191,7 +192,7 @@ impl Plans {
     }
 
     fn of<'a>(&'a self, target: Target<'a>, operation: Operation) -> &'a [usize] {
-        // The map's keys live for ever; looked at here, they need not live longer than the question.
+        // The map has static keys; the shorter lifetime here allows a lookup with borrowed keys.
         let named: &'a HashMap<Target<'a>, Plan> = &self.named;
         let plan = named.get(&target).unwrap_or(&self.others);
         match operation {

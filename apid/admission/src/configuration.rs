@@ -1,10 +1,11 @@
-//! The file of `--admission-control-config-file`: what plugins are told beside their flags.
+//! Admission configuration: the file of `--admission-control-config-file`.
 //!
 //! # Contract
 //!
-//! A file is read as a whole, before anything serves: an object `AdmissionConfiguration` of the group `apiserver.config`,
-//! in YAML or JSON, whose list `plugins` names plugins, each with a `configuration` inside the file or a `path` to one of
-//! its own. Unknown fields, unknown plugins and keys given twice are mistakes; every message names the file and the field.
+//! apid reads the complete file at start-up, before it serves requests. The file holds an
+//! `AdmissionConfiguration` of the group `apiserver.config`, in YAML or JSON. Its list `plugins` names
+//! plugins, each with an inline `configuration` or the `path` of a file. Unknown fields, unknown plugins and
+//! duplicate keys are errors; every message names the file and the field.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +15,25 @@ use serde_json::{Map, Value};
 
 use crate::plugins::PLUGINS;
 
-/// What plugins are told. Empty without a file.
+/// Configurations of all plugins; empty without a file.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration(BTreeMap<String, Given>);
 
-/// What one plugin is told.
+/// Configuration of one plugin.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// Where it stands: ``file `admission.yaml`, plugins[0].configuration``.
+    /// Location for error messages, such as ``file `admission.yaml`, plugins[0].configuration``.
     place: String,
     value: Value,
 }
 
 impl Configuration {
-    /// Reads the text of a file. `name` is how messages call it; `read` reads a file that it refers to, a relative path
-    /// being relative to the first.
+    /// Parses the text of a file. `name` is the file name for messages.
+    /// `read` reads a referenced file; relative paths are relative to the main file.
     ///
     /// # Errors
     ///
-    /// All mistakes, a line each.
+    /// All errors, one per line.
     pub fn parse(
         name: &str,
         text: &[u8],
@@ -64,12 +65,12 @@ impl Configuration {
         if mistakes.is_empty() { Ok(Configuration(plugins)) } else { Err(mistakes) }
     }
 
-    /// What a plugin is told.
+    /// Configuration of a plugin, if the file has one.
     pub fn of(&self, plugin: &str) -> Option<&Given> {
         self.0.get(plugin)
     }
 
-    /// The plugins that are told something.
+    /// Names of the configured plugins.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -82,7 +83,7 @@ fn plugin(
     let name = entry.text("name")?.ok_or_else(|| entry.mistake("name", "must be set"))?;
     let path: Option<String> = entry.text("path")?.filter(|path| !path.is_empty());
     let given = match (entry.take("configuration"), path) {
-        (Some(_), Some(_)) => return Err(entry.mistake("path", "may not be set beside `configuration`")),
+        (Some(_), Some(_)) => return Err(entry.mistake("path", "excludes `configuration`")),
         (Some(value), None) => Given { place: entry.place_of("configuration"), value },
         (None, Some(path)) => {
             let text = read(&path).map_err(|why| entry.mistake("path", &why))?;
@@ -95,31 +96,31 @@ fn plugin(
 }
 
 impl Given {
-    /// The one document of a file.
+    /// Parses the single document of a file.
     fn read(name: &str, text: &[u8]) -> Result<Self, String> {
         let place = format!("file `{name}`");
         let decoded = yaml::decode(text, Limits::BODY).map_err(|error| format!("{place}: {error}"))?;
         match decoded.duplicates.first() {
-            Some(key) => Err(format!("{place}: `{key}` is given twice")),
+            Some(key) => Err(format!("{place}: duplicate key `{key}`")),
             None => Ok(Given { place, value: decoded.value }),
         }
     }
 
-    /// Its fields.
+    /// Fields of the configuration.
     ///
     /// # Errors
     ///
-    /// It is no object.
+    /// The configuration is not an object.
     pub fn fields(&self) -> Result<Fields, String> {
         Fields::of(self.place.clone(), self.value.clone())
     }
 
-    /// The fields of an object that says which kind it is, in one of the versions of a group, whose stem is given.
-    /// `kind` and `apiVersion` are taken.
+    /// Fields of a configuration object of a kind, in one of the versions of a group with the given stem.
+    /// Takes `kind` and `apiVersion`.
     ///
     /// # Errors
     ///
-    /// It is no object, or another one.
+    /// The configuration is not an object, or has another kind or apiVersion.
     pub fn typed(&self, names: &Names, group: &str, versions: &[&str], kind: &str) -> Result<Fields, String> {
         let mut fields = self.fields()?;
         let group = names.group(group);
@@ -128,7 +129,7 @@ impl Given {
         if !fits || have.1 != kind {
             let versions: Vec<_> = versions.iter().map(|version| format!("`{group}/{version}`")).collect();
             return Err(format!(
-                "{}: is `{}` of `{}` and not `{kind}` of {}",
+                "{}: is kind `{}` of `{}`, expected kind `{kind}` of {}",
                 self.place,
                 have.1,
                 have.0,
@@ -139,8 +140,8 @@ impl Given {
     }
 }
 
-/// The fields of an object that is read strictly: each is taken once, and what is left at the end is a mistake. A null is
-/// as good as nothing.
+/// Strict reader of an object's fields.
+/// The caller takes each field once; a field that remains is an error. A null field counts as absent.
 #[derive(Clone, Debug)]
 pub struct Fields {
     place: String,
@@ -156,7 +157,7 @@ impl Fields {
         }
     }
 
-    /// A message about a field.
+    /// Formats an error message about a field.
     pub fn mistake(&self, field: &str, what: &str) -> String {
         format!("{}: {what}", self.place_of(field))
     }
@@ -167,7 +168,7 @@ impl Fields {
         format!("{}{separator}{field}", self.place)
     }
 
-    /// Takes a field as it is; None when it is not set.
+    /// Takes a field; None if absent.
     pub fn take(&mut self, field: &str) -> Option<Value> {
         self.map.remove(field).filter(|value| !value.is_null())
     }
@@ -184,11 +185,11 @@ impl Fields {
         }
     }
 
-    /// Takes a text.
+    /// Takes a string field.
     ///
     /// # Errors
     ///
-    /// It is something else.
+    /// The field has another type.
     pub fn text(&mut self, field: &str) -> Result<Option<String>, String> {
         self.typed(field, "must be a string", |value| match value {
             Value::String(text) => Some(text),
@@ -196,29 +197,29 @@ impl Fields {
         })
     }
 
-    /// Takes a whole number.
+    /// Takes an integer field.
     ///
     /// # Errors
     ///
-    /// It is something else.
+    /// The field has another type.
     pub fn integer(&mut self, field: &str) -> Result<Option<i64>, String> {
-        self.typed(field, "must be a whole number", |value| value.as_i64())
+        self.typed(field, "must be an integer", |value| value.as_i64())
     }
 
-    /// Takes a boolean.
+    /// Takes a boolean field.
     ///
     /// # Errors
     ///
-    /// It is something else.
+    /// The field has another type.
     pub fn boolean(&mut self, field: &str) -> Result<Option<bool>, String> {
         self.typed(field, "must be true or false", |value| value.as_bool())
     }
 
-    /// Takes a list of texts; empty when it is not set.
+    /// Takes a list of strings; empty if absent.
     ///
     /// # Errors
     ///
-    /// It is something else.
+    /// The field has another type.
     pub fn texts(&mut self, field: &str) -> Result<Vec<String>, String> {
         let list = self.typed(field, "must be a list of strings", |value| match value {
             Value::Array(items) => items
@@ -233,13 +234,13 @@ impl Fields {
         Ok(list.unwrap_or_default())
     }
 
-    /// Takes an object of texts; empty when it is not set.
+    /// Takes a map of strings; empty if absent.
     ///
     /// # Errors
     ///
-    /// It is something else.
+    /// The field has another type.
     pub fn text_map(&mut self, field: &str) -> Result<BTreeMap<String, String>, String> {
-        let map = self.typed(field, "must be an object of strings", |value| match value {
+        let map = self.typed(field, "must be a map of strings", |value| match value {
             Value::Object(map) => map
                 .into_iter()
                 .map(|(key, value)| match value {
@@ -252,22 +253,22 @@ impl Fields {
         Ok(map.unwrap_or_default())
     }
 
-    /// Takes an object; empty when it is not set.
+    /// Takes an object field; empty if absent.
     ///
     /// # Errors
     ///
-    /// It is something else.
+    /// The field has another type.
     pub fn object(&mut self, field: &str) -> Result<Fields, String> {
         let place = self.place_of(field);
         let value = self.take(field).unwrap_or(Value::Null);
         Fields::of(place, value)
     }
 
-    /// Takes a list of objects; empty when it is not set.
+    /// Takes a list of objects; empty if absent.
     ///
     /// # Errors
     ///
-    /// It is something else.
+    /// The field has another type.
     pub fn objects(&mut self, field: &str) -> Result<Vec<Fields>, String> {
         let place = self.place_of(field);
         let items = match self.take(field) {
@@ -279,11 +280,11 @@ impl Fields {
         each.map(|(i, item)| Fields::of(format!("{place}[{i}]"), item)).collect()
     }
 
-    /// That nothing is left.
+    /// Checks that no field remains.
     ///
     /// # Errors
     ///
-    /// A field that nobody took.
+    /// The first unknown field.
     pub fn end(&self) -> Result<(), String> {
         match self.map.keys().next() {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! DefaultStorageClass and DefaultIngressClass: objects that name no class get the one that is marked as default.
+//! DefaultStorageClass and DefaultIngressClass: set the default class of objects without a class.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use serde_json::Value;
 use crate::tree::object_at;
 use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Place, Plugin, Reader};
 
-/// A plugin that gives objects a class.
+/// Plugin that sets a default class.
 pub(crate) struct DefaultClass {
     reader: Arc<dyn Reader>,
     places: &'static [Place],
     class: ObjectKind,
-    /// Annotations that mark a class as default.
+    /// Annotations that mark the default class.
     marks: Vec<String>,
-    /// Annotation by which objects named their class before there was a field.
+    /// Deprecated annotation with the class name of an object.
     annotation: String,
-    /// Field of the object's spec.
+    /// Spec field with the class name of an object.
     field: &'static str,
 }
 
 impl DefaultClass {
-    /// Of claims.
+    /// DefaultStorageClass, for persistent volume claims.
     pub(crate) fn of_storage(environment: &Environment) -> Self {
         let names = &environment.names;
         DefaultClass {
@@ -39,7 +39,7 @@ impl DefaultClass {
         }
     }
 
-    /// Of ingresses.
+    /// DefaultIngressClass, for ingresses.
     pub(crate) fn of_ingresses(environment: &Environment) -> Self {
         let names = &environment.names;
         DefaultClass {
@@ -52,7 +52,7 @@ impl DefaultClass {
         }
     }
 
-    /// The default: of several the newest, then the first by name.
+    /// The default class. Of several defaults, the newest wins; if equally old, the first by name.
     async fn default(&self) -> Result<Option<Arc<Object>>, Status> {
         let mut classes = self.reader.list(self.class, "").get().await?;
         classes.retain(|class| self.marks.iter().any(|mark| class.annotation(mark) == Some("true")));

@@ -1,4 +1,4 @@
-//! DefaultTolerationSeconds: pods stay five minutes on a node that is not ready or not reached, unless they say otherwise.
+//! DefaultTolerationSeconds: pods tolerate not-ready and unreachable nodes for 300 s by default.
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::{Attributes, Environment, Eventual, Interest, Plugin, tolerations};
 
-/// How long pods stay, in seconds.
+/// Default toleration time in seconds.
 const SECONDS: i64 = 300;
 
 pub(crate) struct DefaultTolerationSeconds {
-    /// The taints of such nodes.
+    /// Taints of not-ready and unreachable nodes.
     taints: [String; 2],
 }
 
@@ -48,7 +48,7 @@ impl Plugin for DefaultTolerationSeconds {
     }
 }
 
-/// Whether a toleration says how long to stay in spite of a taint.
+/// Whether a toleration already covers a taint with the effect `NoExecute`.
 fn tolerates(toleration: &Value, taint: &str) -> bool {
     let field = |name: &str| toleration.get(name).and_then(Value::as_str).unwrap_or("");
     [taint, ""].contains(&field("key")) && ["NoExecute", ""].contains(&field("effect"))

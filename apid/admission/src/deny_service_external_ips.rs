@@ -1,5 +1,5 @@
-//! DenyServiceExternalIPs: services get no external addresses that they did not have before; whoever names one could draw
-//! traffic meant for it.
+//! DenyServiceExternalIPs: rejects new external IPs of services.
+//! A user could intercept traffic with an external IP.
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
@@ -8,7 +8,6 @@ use crate::{Attributes, Eventual, Interest, ObjectKind, Plugin};
 
 const SERVICE: ObjectKind = ObjectKind::new("", "Service");
 
-/// The plugin.
 pub(crate) struct DenyServiceExternalIps;
 
 impl Plugin for DenyServiceExternalIps {

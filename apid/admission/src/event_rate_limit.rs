@@ -1,9 +1,10 @@
-//! EventRateLimit: how many Events a second are taken, from all, from a namespace, from a user, or of one source about
-//! one object. Off unless it is named, and then it must be configured.
+//! EventRateLimit: limits the rate of Events by server, namespace, user, or source and object.
+//! The plugin is off by default and requires a configuration.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): of each limit at most `cacheSize` buckets are kept; the one used longest ago goes first.
+//! INVARIANT (bounded): each limit keeps at most `cacheSize` buckets and evicts the least recently used
+//! bucket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::{Attributes, Environment, Eventual, Fields, Given, Interest, ObjectKind, Plugin};
 
-/// Buckets of a limit that says nothing about it.
+/// Default `cacheSize` of a limit.
 const CACHE_SIZE: i64 = 4096;
 
 pub(crate) struct EventRateLimit {
@@ -26,12 +27,12 @@ pub(crate) struct EventRateLimit {
 
 impl EventRateLimit {
     pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
-        let given = given.ok_or("it needs a configuration: there is no limit to keep without one")?;
+        let given = given.ok_or("requires a configuration with at least one limit")?;
         let mut fields =
             given.typed(&environment.names, "eventratelimit.admission", &["v1alpha1"], "Configuration")?;
         let entries = fields.objects("limits")?;
         if entries.is_empty() {
-            return Err(fields.mistake("limits", "must have an entry"));
+            return Err(fields.mistake("limits", "must have at least one entry"));
         }
         fields.end()?;
         let limits = entries.into_iter().map(Limit::read).collect::<Result<_, _>>()?;
@@ -50,7 +51,7 @@ impl EventRateLimit {
     }
 }
 
-/// Whom a limit counts apart.
+/// Scope of a limit: each distinct key has its own bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     Server,
@@ -71,7 +72,7 @@ impl Scope {
         Scope::ALL.iter().find(|(_, scope)| *scope == self).map_or("", |(word, _)| word)
     }
 
-    /// What one bucket is for.
+    /// Bucket key of an event.
     fn key(self, attributes: &Attributes<'_>, event: &Object) -> String {
         let text = |path: &[&str]| event.str_at(path).unwrap_or("");
         match self {
@@ -93,15 +94,15 @@ impl Scope {
 
 struct Limit {
     scope: Scope,
-    /// Events a second.
+    /// Refill rate in events per second.
     rate: f64,
-    /// Events at once.
+    /// Burst size in events.
     burst: f64,
     most: usize,
     buckets: Mutex<Buckets>,
 }
 
-/// Buckets by key, and the keys by the time of their last use.
+/// Buckets by key, and keys by the time of last use.
 #[derive(Default)]
 struct Buckets {
     all: HashMap<String, Bucket>,
@@ -143,7 +144,7 @@ impl Limit {
         })
     }
 
-    /// Takes one event; the message when there is none to be had.
+    /// Takes one token; returns the error message if the bucket is empty.
     fn take(&self, attributes: &Attributes<'_>, event: &Object, now: Duration) -> Option<String> {
         let key = self.scope.key(attributes, event);
         let mut buckets = self.buckets.lock();
@@ -262,7 +263,7 @@ mod tests {
         let fake = Fake::new(Preset::Kubernetes);
         let at = "file `f.yaml`, plugins[0].configuration";
         for (limits, mistake) in [
-            ("[]", ".limits: must have an entry"),
+            ("[]", ".limits: must have at least one entry"),
             (
                 "[{type: Pod, qps: 1, burst: 1}]",
                 ".limits[0].type: must be one of Server, Namespace, User, SourceAndObject",
@@ -271,7 +272,7 @@ mod tests {
             ("[{type: User, qps: 1}]", ".limits[0].burst: must be a number above 0"),
             ("[{type: User, qps: 1, burst: 1, cacheSize: -1}]", ".limits[0].cacheSize: must not be negative"),
             ("[{type: User, qps: 1, burst: 1, cache: 1}]", ".limits[0].cache: is unknown"),
-            ("[{type: User, qps: x, burst: 1}]", ".limits[0].qps: must be a whole number"),
+            ("[{type: User, qps: x, burst: 1}]", ".limits[0].qps: must be an integer"),
         ] {
             assert_eq!(plugin(&fake, limits).err(), Some(format!("{at}{mistake}")), "{limits}");
         }

@@ -1,23 +1,23 @@
-//! An answer that is there, or that somebody waits for.
+//! A result that is either ready or a future.
 
 use std::future::Future;
 use std::pin::Pin;
 
-/// An answer that is there at once, or later. Only what waits allocates.
+/// A value that is ready, or a future of the value. Only a future allocates.
 pub enum Eventual<'a, T> {
-    /// The answer.
+    /// The value is ready.
     Now(T),
-    /// The answer is still to come.
+    /// The value is pending.
     Later(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 
 impl<'a, T> Eventual<'a, T> {
-    /// The answer of a future.
+    /// Wraps a future.
     pub fn later(future: impl Future<Output = T> + Send + 'a) -> Self {
         Eventual::Later(Box::pin(future))
     }
 
-    /// Waits for the answer.
+    /// Waits for the value.
     pub async fn get(self) -> T {
         match self {
             Eventual::Now(answer) => answer,
@@ -25,7 +25,7 @@ impl<'a, T> Eventual<'a, T> {
         }
     }
 
-    /// What a function makes of the answer.
+    /// Applies a function to the value.
     pub fn map<U>(self, f: impl FnOnce(T) -> U + Send + 'a) -> Eventual<'a, U>
     where
         T: 'a,

@@ -1,5 +1,5 @@
-//! ExtendedResourceToleration: a pod that asks for a device tolerates the taint that keeps others from its nodes, which is
-//! named as the resource is.
+//! ExtendedResourceToleration: adds tolerations for requested extended resources.
+//! The key of the taint on device nodes is the resource name.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,8 @@ use serde_json::json;
 use crate::{Attributes, Environment, Eventual, Interest, Plugin};
 use crate::{pod_containers, tolerations};
 
-/// The plugin.
 pub(crate) struct ExtendedResourceToleration {
-    /// What resources of the platform itself have in their names.
+    /// Domain part in the names of native resources.
     native: String,
 }
 
@@ -22,14 +21,14 @@ impl ExtendedResourceToleration {
         ExtendedResourceToleration { native: environment.names.label_key("") }
     }
 
-    /// Whether a resource is neither of the platform nor of a quota.
+    /// Whether a resource is neither native nor a quota resource.
     fn is_extended(&self, resource: &str) -> bool {
         let is_native = !resource.contains('/') || resource.contains(&self.native);
         let can_be_counted = format::qualified_name(&format!("requests.{resource}")).is_empty();
         !is_native && !resource.starts_with("requests.") && can_be_counted
     }
 
-    /// The extended resources that containers ask for, except those that are added to a pod that runs.
+    /// The extended resources that containers request, without ephemeral containers.
     fn asked_for(&self, pod: &Object) -> BTreeSet<String> {
         let requests = pod_containers::each(pod)
             .filter(|(list, ..)| *list != pod_containers::EPHEMERAL_CONTAINERS)

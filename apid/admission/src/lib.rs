@@ -1,17 +1,18 @@
-//! Admission: what may change or refuse a write between decoding and storing. One file a plugin, one ordered table.
+//! Admission plugins, which change or reject writes between decoding and storage.
+//! Each plugin is one file and one entry in the ordered table.
 //!
 //! # Contract
 //!
-//! A [`Chain`] is made once, from the flags, of the plugins of [`plugins::PLUGINS`]. For each write the verbs call
-//! [`Chain::mutate`] before the object is validated and [`Chain::validate`] after; a deletion has no object, only an old
-//! one, and passes both. The first refusal ends the chain: it is the client's answer.
+//! apid builds one [`Chain`] at start-up from the flags and the plugins of [`plugins::PLUGINS`]. For each
+//! write the verbs call [`Chain::mutate`] before validation and [`Chain::validate`] afterwards. A deletion
+//! passes both phases with only an old object. The first rejection ends the chain and is the response.
 //!
 //! # Invariants
 //!
-//! INVARIANT (mutating before validating): no plugin changes an object that another one has validated.
-//! INVARIANT (nothing waits for nothing): plugins answer at once unless they must wait ([`Eventual`]), so that a write
-//! which concerns no plugin costs no allocation and no task switch.
-//! INVARIANT (no storage): what plugins read of other objects they read through [`Reader`], which the process gives them.
+//! INVARIANT (mutating before validating): no plugin changes an object after another plugin has validated it.
+//! INVARIANT (nothing waits for nothing): plugins return at once unless they must wait ([`Eventual`]). A
+//! write without interested plugins causes no allocation and no task switch.
+//! INVARIANT (no storage): plugins read other objects only through [`Reader`], which the process provides.
 
 mod always_admit;
 mod always_deny;

@@ -1,12 +1,10 @@
-//! LimitPodHardAntiAffinityTopology: a pod that must be apart from others may keep them from its node, and not from a zone
-//! or from everywhere.
+//! LimitPodHardAntiAffinityTopology: rejects required pod anti-affinity on topologies except nodes.
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
 use crate::{Attributes, Environment, Eventual, Interest, Plugin};
 
-/// The plugin.
 pub(crate) struct LimitPodHardAntiAffinityTopology {
     host: String,
 }

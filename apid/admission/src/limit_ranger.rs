@@ -1,9 +1,10 @@
-//! LimitRanger: what containers get that ask for nothing, and the least, the most and the ratio that a namespace allows.
+//! LimitRanger: applies default resource amounts and enforces the LimitRanges of a namespace.
 //!
 //! # Reference
 //!
-//! Amounts are given to containers of new pods only, since they may not change later; of an update only a resize is
-//! checked, and claims are checked at both. All mistakes with one LimitRange are told together.
+//! The plugin sets defaults only at pod creation, because resources are immutable afterwards. It validates
+//! resizes and no other pod updates; it validates creations and updates of claims. The error lists all
+//! violations of one LimitRange.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,12 +34,12 @@ impl LimitRanger {
     }
 }
 
-/// Where a pod says what it was given.
+/// Key of the annotation that lists the applied defaults.
 fn annotation(names: &Names) -> String {
     names.label_key("limit-ranger")
 }
 
-/// Whether anything is to be done about a write.
+/// Whether the plugin handles a write.
 fn concerns(attributes: &Attributes<'_>) -> bool {
     let is_pod = attributes.is_of(ObjectKind::POD);
     let updates = attributes.operation == Operation::Update;
@@ -100,10 +101,10 @@ impl Plugin for LimitRanger {
     }
 }
 
-/// Messages that a refusal lists.
+/// Maximum number of messages in a rejection.
 const MESSAGES_MAX: usize = 100;
 
-/// Several messages as one: each once, the first hundred.
+/// Joins distinct messages, at most the first hundred.
 fn together(messages: Vec<String>) -> String {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let unique: Vec<String> =
@@ -114,13 +115,13 @@ fn together(messages: Vec<String>) -> String {
     }
 }
 
-/// The limits of a range that are about one type.
+/// Limits of a LimitRange for one type.
 fn limits<'a>(range: &'a Object, of: &'a str) -> impl Iterator<Item = &'a Value> + use<'a> {
     let all = range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
     all.filter(move |limit| limit.get("type").and_then(Value::as_str) == Some(of))
 }
 
-/// Gives containers what they do not ask for; says what was given.
+/// Sets default requests and limits of containers; returns a description of the changes.
 fn give_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
     let (mut requests, mut most) = (Vec::new(), Vec::new());
     for limit in limits(range, "Container") {
@@ -145,7 +146,7 @@ fn give_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
     given
 }
 
-/// Fills one list of a container; answers the resources that were missing, in order.
+/// Fills one resource list of a container; returns the added resources in order.
 fn give(container: &mut Value, sort: Sort, defaults: &[(String, Value)]) -> Vec<String> {
     let Some(container) = container.as_object_mut().filter(|_| !defaults.is_empty()) else {
         return Vec::new();
@@ -209,7 +210,7 @@ fn check_claim(range: &Object, claim: &Object) -> Vec<String> {
     wrong
 }
 
-/// What a container or pod asks for.
+/// Requests and limits of a container or pod.
 struct Asked {
     requests: Amounts,
     limits: Amounts,

@@ -1,4 +1,4 @@
-//! NamespaceExists and NamespaceAutoProvision: a namespace that is not there is an error, or is made.
+//! NamespaceExists rejects writes to missing namespaces; NamespaceAutoProvision creates the namespace.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use apimachinery::status::{Reason, Status};
 
 use crate::{Attributes, Environment, Eventual, Found, ObjectKind, Operation, Plugin, Reader, Writer};
 
-/// Looks for the namespace of a write: in what this process knows, then in the store. None when the write is of a
-/// namespace or of nothing that lives in one.
+/// Looks up the namespace of a write in the cache, then in the store.
+/// None for writes to namespaces and cluster-scoped objects.
 fn look<'a>(reader: &'a dyn Reader, attributes: &'a Attributes<'a>) -> Option<Eventual<'a, Found>> {
     if attributes.namespace.is_empty() || attributes.is_of(ObjectKind::NAMESPACE) {
         return None;
@@ -25,7 +25,7 @@ fn look<'a>(reader: &'a dyn Reader, attributes: &'a Attributes<'a>) -> Option<Ev
     }
 }
 
-/// Refuses what is written in a namespace that is not there.
+/// NamespaceExists: rejects writes to missing namespaces.
 pub(crate) struct NamespaceExists {
     reader: Arc<dyn Reader>,
 }
@@ -58,7 +58,7 @@ impl Plugin for NamespaceExists {
     }
 }
 
-/// Makes the namespace of a new object that is not there. A dry run makes nothing.
+/// NamespaceAutoProvision: creates the missing namespace of a new object, except for dry runs.
 pub(crate) struct NamespaceAutoProvision {
     reader: Arc<dyn Reader>,
     writer: Arc<dyn Writer>,

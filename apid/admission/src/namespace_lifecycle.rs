@@ -1,10 +1,10 @@
-//! NamespaceLifecycle: nothing is written in a namespace that does not exist, nothing new comes into one that is being
-//! deleted, and the namespaces that the server itself needs stay.
+//! NamespaceLifecycle: rejects writes to missing namespaces and creations in terminating namespaces.
+//! The plugin also rejects the deletion of system namespaces.
 //!
 //! # Reference
 //!
-//! Requirements D-NAME-19, D-NAME-20. Deletions pass, so that a namespace can be emptied; a
-//! LocalSubjectAccessReview passes, since its answer must not tell whether the namespace exists.
+//! Requirements D-NAME-19, D-NAME-20. Deletions pass, so that the namespace controller can empty a namespace.
+//! A LocalSubjectAccessReview passes, because its response must not reveal whether the namespace exists.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Plugin for NamespaceLifecycle {
         match self.reader.get(ObjectKind::NAMESPACE, "", attributes.namespace) {
             Eventual::Now(Ok(Some(namespace))) => Eventual::Now(decide(attributes, Some(&namespace))),
             known => Eventual::later(async move {
-                // Another process may have made it just now.
+                // Another process may just have created the namespace.
                 let namespace = match known.get().await? {
                     Some(namespace) => Some(namespace),
                     None => {

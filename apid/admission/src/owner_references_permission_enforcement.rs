@@ -1,10 +1,10 @@
-//! OwnerReferencesPermissionEnforcement: who makes an object depend on another could have deleted it himself, and who
-//! holds an owner's deletion up could have held it up himself.
+//! OwnerReferencesPermissionEnforcement: requires permissions to change owner references.
 //!
 //! # Reference
 //!
-//! To change the owners of an object one must be allowed to delete it. To set `blockOwnerDeletion` one must be allowed to
-//! update `finalizers` of the owner. A kubelet that writes a pod's status is not asked.
+//! A change of the owners of an object requires permission to delete the object. Setting `blockOwnerDeletion`
+//! requires permission to update `finalizers` of the owner. The plugin does not check kubelets that write a
+//! pod's status.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ use kinds::Registry;
 
 use crate::{Attributes, Authorizer, Environment, Eventual, ObjectKind, Plugin};
 
-/// The plugin.
 pub(crate) struct OwnerReferencesPermissionEnforcement {
     registry: Registry,
     authorizer: Arc<dyn Authorizer>,
@@ -51,7 +50,7 @@ impl OwnerReferencesPermissionEnforcement {
         Ok(())
     }
 
-    /// The right to hold an owner, for each resource of its kind.
+    /// Permission to update finalizers of an owner, for each resource of the owner's kind.
     fn update_finalizers(&self, attributes: &Attributes<'_>, owner: &Value) -> Result<Vec<Question>, Status> {
         let (api_version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
@@ -110,7 +109,7 @@ fn owners(object: &Object) -> &[Value] {
     object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The owners whose deletion the write holds up, as it did not before.
+/// Owners whose deletion the write newly blocks.
 fn newly_blocking<'a>(new: &'a Object, old: Option<&Object>) -> Vec<&'a Value> {
     let blocks = |owner: &Value| owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true);
     let blocked = |uid: &str| {
@@ -134,7 +133,7 @@ fn delete(attributes: &Attributes<'_>) -> Question {
     }
 }
 
-/// What an authorizer says of its refusal, in the words that clients know.
+/// Message for an authorizer's denial, in the format of Kubernetes.
 fn said(decision: &Decision) -> String {
     let problem = match decision.evaluation_error.as_str() {
         "" => "<nil>",

@@ -1,4 +1,4 @@
-//! PersistentVolumeClaimResize: a claim grows only when it is bound and its class allows it.
+//! PersistentVolumeClaimResize: a claim may grow only if it is bound and its class allows expansion.
 
 use std::sync::Arc;
 
@@ -47,18 +47,18 @@ impl PersistentVolumeClaimResize {
     }
 }
 
-/// Where claims named their class before there was a field.
+/// Key of the deprecated class annotation of claims.
 pub(crate) fn class_annotation(names: &Names) -> String {
     names.label_sub_key("volume.beta", "storage-class")
 }
 
-/// The class of a claim, `""` when it names none.
+/// Storage class of a claim; `""` if none.
 pub(crate) fn class_of<'a>(claim: &'a Object, annotation: &str) -> &'a str {
     let field = || claim.str_at(&["spec", "storageClassName"]);
     claim.annotation(annotation).or_else(field).unwrap_or("")
 }
 
-/// The storage that a claim asks for.
+/// Requested storage of a claim.
 fn size(claim: &Object) -> Quantity {
     claim.at(&["spec", "resources", "requests", "storage"]).and_then(Quantity::of).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What a plugin is.
+//! Admission plugin interface.
 
 use std::sync::Arc;
 
@@ -10,56 +10,56 @@ use apimachinery::status::Status;
 use crate::quota::Reservations;
 use crate::{Attributes, Authorizer, Eventual, ObjectKind, Operation, Reader, Writer};
 
-/// What plugins are built of.
+/// Dependencies of plugins.
 #[derive(Clone)]
 pub struct Environment {
     /// Names of the preset.
     pub names: Arc<Names>,
-    /// Time.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
+    /// Random number generator.
     pub chance: Arc<dyn Chance>,
-    /// Other objects.
+    /// Reads other objects.
     pub reader: Arc<dyn Reader>,
-    /// Writes of the server itself.
+    /// Writes objects as apid itself.
     pub writer: Arc<dyn Writer>,
-    /// What users may do.
+    /// Authorizes additional actions of users.
     pub authorizer: Arc<dyn Authorizer>,
-    /// What writes under way have been promised of quotas.
+    /// Quota reservations of in-flight writes.
     pub reservations: Arc<Reservations>,
 }
 
 /// A resource and its subresource (`""` for the main resource).
 pub type Place = (ObjectKind, &'static str);
 
-/// The writes that may concern a plugin.
+/// Set of writes that a plugin is interested in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Those of any resource and subresource.
+    /// Writes to all resources and subresources.
     All,
-    /// Those of these alone.
+    /// Writes to these resources and subresources only.
     Only(&'static [Place]),
 }
 
 impl Interest {
-    /// The writes of pods, without their subresources.
+    /// Writes to pods, without their subresources.
     pub const PODS: Self = Interest::Only(&[(ObjectKind::POD, "")]);
 }
 
-/// A plugin. Both phases answer yes unless they are implemented.
+/// An admission plugin. The default implementation of both phases allows the write.
 pub trait Plugin: Send + Sync + 'static {
-    /// Whether it has a say in such writes: those that create or update, unless it is implemented. Asked once, when the
-    /// chain is made.
+    /// Whether the plugin handles an operation. The default is create and update.
+    /// The chain calls this once, at construction.
     fn handles(&self, operation: Operation) -> bool {
         matches!(operation, Operation::Create | Operation::Update)
     }
 
-    /// The resources it has a say in. Asked once, when the chain is made.
+    /// Resources that the plugin handles. The chain calls this once, at construction.
     fn interest(&self) -> Interest {
         Interest::All
     }
 
-    /// May change the object, and may refuse the write. Deletions have no object.
+    /// Mutating phase: may change the object or reject the write. Deletions have no object.
     fn mutate<'a>(
         &'a self,
         _attributes: &'a Attributes<'a>,
@@ -68,7 +68,7 @@ pub trait Plugin: Send + Sync + 'static {
         Eventual::Now(Ok(()))
     }
 
-    /// May refuse the write. The object has been validated.
+    /// Validating phase: may reject the write. The object has passed validation.
     fn validate<'a>(
         &'a self,
         _attributes: &'a Attributes<'a>,

@@ -1,4 +1,4 @@
-//! The table of plugins, in the order in which they run: names, defaults, and how those that exist are built.
+//! Table of admission plugins in execution order: names, defaults and constructors.
 
 use crate::always_admit::AlwaysAdmit;
 use crate::always_deny::AlwaysDeny;
@@ -28,26 +28,26 @@ use crate::storage_object_in_use_protection::StorageObjectInUseProtection;
 use crate::taint_nodes_by_condition::TaintNodesByCondition;
 use crate::{Environment, Given, Plugin};
 
-/// A plugin of the table.
+/// Entry of a plugin in the table.
 pub struct Entry {
-    /// Its name in flags.
+    /// Plugin name in flags.
     pub name: &'static str,
-    /// Whether it runs when no flag names it.
+    /// Whether the plugin is enabled by default.
     pub on_by_default: bool,
-    /// What there is of it.
+    /// Availability of the plugin.
     pub state: State,
 }
 
-/// Builds a plugin of what the configuration file says about it, or says what is wrong there.
+/// Builds a plugin from its configuration; the error describes the defect.
 pub type Configure = fn(&Environment, Option<&Given>) -> Result<Box<dyn Plugin>, String>;
 
-/// What there is of a plugin.
+/// Availability of a plugin.
 pub enum State {
-    /// It is built so.
+    /// Implemented, without a configuration.
     Built(fn(&Environment) -> Box<dyn Plugin>),
-    /// It is built so, of what the configuration file says about it. The error names the place and what is wrong with it.
+    /// Implemented, with a configuration. The error names the location and the defect.
     Configured(Configure),
-    /// Naming it is an error.
+    /// Not implemented; enabling the plugin is an error.
     Missing,
 }
 
@@ -59,7 +59,7 @@ const fn off(name: &'static str, state: State) -> Entry {
     Entry { name, on_by_default: false, state }
 }
 
-/// All plugins of release 1.33. Webhooks, quota and the one that denies everything come last.
+/// All plugins of release 1.33. Webhooks, quota and AlwaysDeny are last.
 pub static PLUGINS: &[Entry] = &[
     off("AlwaysAdmit", State::Built(|_| Box::new(AlwaysAdmit))),
     off(

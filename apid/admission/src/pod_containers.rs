@@ -1,4 +1,4 @@
-//! The containers of a pod, whatever list they stand in.
+//! Access to the containers of a pod in all its container lists.
 
 use apimachinery::object::{Object, Value};
 
@@ -8,22 +8,22 @@ pub(crate) const CONTAINERS: &str = "containers";
 pub(crate) const INIT_CONTAINERS: &str = "initContainers";
 /// `spec.ephemeralContainers`.
 pub(crate) const EPHEMERAL_CONTAINERS: &str = "ephemeralContainers";
-/// The lists of containers, in the order of the reference's checks.
+/// Container lists, in the check order of kube-apiserver.
 pub(crate) const LISTS: [&str; 3] = [INIT_CONTAINERS, CONTAINERS, EPHEMERAL_CONTAINERS];
 
-/// The containers of one of the lists of a pod.
+/// Containers in one container list of a pod.
 pub(crate) fn containers<'a>(pod: &'a Object, list: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     pod.at(&["spec", list]).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// All containers with the list they stand in and their place in it.
+/// All containers with their list and index.
 pub(crate) fn each(pod: &Object) -> impl Iterator<Item = (&'static str, usize, &Value)> {
     LISTS.into_iter().flat_map(move |list| {
         containers(pod, list).enumerate().map(move |(i, container)| (list, i, container))
     })
 }
 
-/// A list of objects of the specification, to change its items.
+/// Mutable items of an object list in the spec.
 pub(crate) fn items_mut<'a>(
     pod: &'a mut Object,
     list: &str,
@@ -32,7 +32,7 @@ pub(crate) fn items_mut<'a>(
     items.into_iter().flatten()
 }
 
-/// The name of a container.
+/// Name of a container.
 pub(crate) fn name(container: &Value) -> &str {
     container.get("name").and_then(Value::as_str).unwrap_or("")
 }

@@ -1,9 +1,10 @@
-//! PodNodeSelector: the pods of a namespace run on the nodes that its annotation selects, or on those that the
-//! configuration names for all namespaces, and ask for no others than the configuration lets the namespace ask for.
+//! PodNodeSelector: restricts the node selectors of pods by namespace.
+//! The plugin adds the node selector of the namespace annotation, or the configured default, to each pod. It
+//! rejects selectors outside the configured limit of the namespace.
 //!
 //! # Reference
 //!
-//! The configuration is `podNodeSelectorPluginConfig`: a selector `a=b,c=d` for each namespace, which limits it, and
+//! The configuration is `podNodeSelectorPluginConfig`: one selector `a=b,c=d` for each limited namespace, and
 //! `clusterDefaultNodeSelector` for namespaces without the annotation.
 
 use std::collections::BTreeMap;
@@ -15,28 +16,27 @@ use kinds::format;
 
 use crate::{Attributes, Environment, Eventual, Given, Interest, Operation, Plugin, Reader};
 
-/// Labels that a node must have.
+/// Required labels of a node.
 type Selector = BTreeMap<String, String>;
 
-/// The key of the configuration that is no namespace.
+/// Configuration key of the cluster default; all other keys are namespaces.
 const DEFAULT: &str = "clusterDefaultNodeSelector";
 
-/// The plugin.
 pub(crate) struct PodNodeSelector {
     reader: Arc<dyn Reader>,
     annotation: String,
-    /// Of namespaces without the annotation.
+    /// Default selector for namespaces without the annotation.
     default: Selector,
-    /// What the pods of a namespace may select.
+    /// Allowed selectors of pods, by namespace.
     limits: BTreeMap<String, Selector>,
 }
 
 impl PodNodeSelector {
-    /// Configured by `given`, if anything is.
+    /// Builds the plugin with an optional configuration.
     ///
     /// # Errors
     ///
-    /// The mistake in the configuration.
+    /// The configuration is invalid.
     pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
         let mut limits = BTreeMap::new();
         if let Some(given) = given {
@@ -56,7 +56,7 @@ impl PodNodeSelector {
         })
     }
 
-    /// What the namespace selects.
+    /// Node selector of the namespace.
     async fn wanted(&self, namespace: &str) -> Result<Selector, Status> {
         match self.reader.namespace(namespace).get().await?.annotation(&self.annotation) {
             Some(text) => {
@@ -132,13 +132,13 @@ impl Plugin for PodNodeSelector {
     }
 }
 
-/// What a pod selects.
+/// Node selector of a pod.
 fn selected(pod: &Object) -> impl Iterator<Item = (&str, &str)> {
     let selector = pod.at(&["spec", "nodeSelector"]).and_then(Value::as_object);
     selector.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
 }
 
-/// Reads `a=b,c=d`.
+/// Parses `a=b,c=d`.
 fn parse(text: &str) -> Result<Selector, String> {
     let parts = text.split(',').filter(|_| !text.is_empty());
     parts

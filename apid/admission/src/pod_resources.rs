@@ -1,4 +1,4 @@
-//! What the containers of a pod ask for, and what they come to for the whole pod.
+//! Resource requests and limits of containers and pods.
 
 use apimachinery::object::Object;
 use serde_json::Value;
@@ -6,17 +6,17 @@ use serde_json::Value;
 use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers};
 use crate::quantity::{Amounts, add, amounts, raise};
 
-/// One of the two lists of a container.
+/// One of the two resource lists of a container.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// What it is sure to get.
+    /// Guaranteed amounts.
     Requests,
-    /// What it may use at most.
+    /// Maximum amounts.
     Limits,
 }
 
 impl Sort {
-    /// The field of the list in `resources`.
+    /// Field name of the list in `resources`.
     pub(crate) fn field(self) -> &'static str {
         match self {
             Sort::Requests => "requests",
@@ -25,13 +25,14 @@ impl Sort {
     }
 }
 
-/// What a container asks for.
+/// Resource amounts of a container.
 pub(crate) fn of_container(container: &Value, sort: Sort) -> Amounts {
     amounts(container.get("resources").and_then(|resources| resources.get(sort.field())))
 }
 
-/// What a pod asks for: the sum of what runs together, at least what each initial container asks for beside the sidecars
-/// started before it, and the overhead of its runtime (for limits only where there is one).
+/// Effective resource amounts of a pod.
+/// They are the sum of all containers, but at least each init container plus the sidecars started before it.
+/// The overhead of the runtime is added; for limits only where a limit exists.
 pub(crate) fn of_pod(pod: &Object, sort: Sort) -> Amounts {
     let mut together = Amounts::new();
     for container in containers(pod, CONTAINERS) {

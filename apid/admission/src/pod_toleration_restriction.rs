@@ -1,10 +1,10 @@
-//! PodTolerationRestriction: the pods of a namespace get its tolerations, and tolerate nothing beyond its limit.
+//! PodTolerationRestriction: adds the tolerations of a namespace to its pods and enforces an allowlist.
 //!
 //! # Reference
 //!
-//! Annotations of the namespace hold both, as JSON lists; the configuration stands in for an annotation that is absent. A
-//! pod that asks for memory or processor time also tolerates pressure on memory. A limit that is broken is 403 here; the
-//! reference answers 500.
+//! Annotations of the namespace hold both lists as JSON; the configuration supplies defaults. A pod with a
+//! memory or CPU request also tolerates memory pressure. Violations of the allowlist are 403; kube-apiserver
+//! returns 500.
 
 use std::sync::Arc;
 
@@ -17,25 +17,24 @@ use crate::{
     Attributes, Environment, Eventual, Fields, Given, Interest, Operation, Plugin, Reader, tolerations,
 };
 
-/// The plugin.
 pub(crate) struct PodTolerationRestriction {
     reader: Arc<dyn Reader>,
     /// Keys of the annotations.
     default_key: String,
     limit_key: String,
-    /// What stands in for them.
+    /// Configured defaults.
     default: Vec<Value>,
     limit: Vec<Value>,
-    /// What pods tolerate that are not the first to go.
+    /// Toleration of memory pressure, for pods other than BestEffort.
     pressure: Value,
 }
 
 impl PodTolerationRestriction {
-    /// Configured by `given`, if anything is.
+    /// Builds the plugin with an optional configuration.
     ///
     /// # Errors
     ///
-    /// The mistake in the configuration.
+    /// The configuration is invalid.
     pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
         let names = &*environment.names;
         let (default, limit) = given.map(|given| read(given, names)).transpose()?.unwrap_or_default();
@@ -54,7 +53,7 @@ impl PodTolerationRestriction {
         })
     }
 
-    /// The tolerations in an annotation of a namespace, or what stands in for them.
+    /// Tolerations in a namespace annotation, or the configured default.
     async fn annotated(&self, namespace: &str, key: &str, absent: &[Value]) -> Result<Vec<Value>, Status> {
         let wrong = |why: String| Status::internal(format!("namespace {namespace:?}: {key}: {why}"));
         match self.reader.namespace(namespace).get().await?.annotation(key) {
@@ -69,7 +68,7 @@ impl PodTolerationRestriction {
     }
 }
 
-/// The lists `default` and `whitelist` of a configuration.
+/// Parses the lists `default` and `whitelist` of a configuration.
 fn read(given: &Given, names: &Names) -> Result<(Vec<Value>, Vec<Value>), String> {
     let mut fields =
         given.typed(names, "podtolerationrestriction.admission", &["v1alpha1"], "Configuration")?;

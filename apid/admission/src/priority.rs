@@ -1,4 +1,4 @@
-//! Priority: the name of a priority class becomes the number that schedulers compare, and there is one default class.
+//! Priority: resolves the priority class of a pod to its number and allows only one default class.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
 
 const CLASS: ObjectKind = ObjectKind::new("scheduling", "PriorityClass");
-/// What a class without a preemption policy does.
+/// Default preemption policy.
 const PREEMPTS: &str = "PreemptLowerPriority";
 
 pub(crate) struct Priority {
@@ -21,7 +21,7 @@ impl Priority {
         Priority { reader: Arc::clone(&environment.reader) }
     }
 
-    /// The class of pods that name none: of several defaults the one of the least value.
+    /// The class of pods without a class name; of several defaults the class with the lowest value.
     async fn default_class(&self) -> Result<Option<Arc<Object>>, Status> {
         let classes = self.reader.list(CLASS, "").get().await?;
         let defaults = classes.into_iter().filter(|class| is_default(class));
@@ -86,7 +86,7 @@ impl Plugin for Priority {
             return Eventual::Now(Ok(()));
         };
         let Some(old) = attributes.old else { return Eventual::later(self.resolve(attributes, pod)) };
-        // What was resolved at the creation stays when a client leaves it out.
+        // An update that omits the resolved fields keeps their values from creation.
         for field in ["priority", "preemptionPolicy"] {
             if let (Some(was), Some(spec)) =
                 (old.at(&["spec", field]), pod.get_mut("spec").and_then(Value::as_object_mut))

@@ -1,10 +1,10 @@
-//! Amounts of resources and their sums.
+//! Resource amounts and their sums.
 //!
 //! # Contract
 //!
-//! A [`Quantity`] is exact to a billionth, and large ones stop at what fits, some 10^29. A sum keeps the form (binary,
-//! decimal, exponent) of its first part that is not zero, as sums of the reference do. How a quantity is read and written
-//! the schema says.
+//! A [`Quantity`] is exact to 10^-9 and saturates at about 10^29. A sum keeps the format (binary, decimal,
+//! exponent) of its first non-zero operand, as in kube-apiserver. The schema crate defines parsing and
+//! formatting of quantities.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,32 +13,32 @@ use std::fmt;
 use schema::quantity::{Form, nanos, of_nanos};
 use serde_json::{Map, Value};
 
-/// Billionths in one.
+/// One in units of 10^-9.
 const ONE: i128 = 1_000_000_000;
 
-/// An amount.
+/// A resource amount.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantity {
     nanos: i128,
     form: Form,
 }
 
-/// Amounts by the name of the resource.
+/// Amounts by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;
 
 impl Quantity {
-    /// A whole number.
+    /// Converts an integer.
     pub fn whole(number: i64) -> Self {
         Quantity { nanos: i128::from(number) * ONE, form: Form::Decimal }
     }
 
-    /// Reads a quantity; None for what is none.
+    /// Parses a quantity; None if the text is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let (nanos, form) = nanos(text).ok()?;
         Some(Quantity { nanos, form })
     }
 
-    /// Reads a quantity as it stands in an object: a text or a number.
+    /// Parses a quantity value of an object: a string or a number.
     pub fn of(value: &Value) -> Option<Self> {
         match value {
             Value::String(text) => Quantity::parse(text),
@@ -47,31 +47,31 @@ impl Quantity {
         }
     }
 
-    /// Whether it is nothing.
+    /// Whether the amount is zero.
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
 
-    /// Whether it is less than nothing.
+    /// Whether the amount is negative.
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
 
-    /// The sum.
+    /// Sum of both amounts.
     #[must_use]
     pub fn plus(self, other: Quantity) -> Quantity {
         let form = if self.is_zero() { other.form } else { self.form };
         Quantity { nanos: self.nanos.saturating_add(other.nanos), form }
     }
 
-    /// The difference.
+    /// Difference of both amounts.
     #[must_use]
     pub fn minus(self, other: Quantity) -> Quantity {
         let form = if self.is_zero() { other.form } else { self.form };
         Quantity { nanos: self.nanos.saturating_sub(other.nanos), form }
     }
 
-    /// How many times the other one it is, for people; the other one is not zero.
+    /// Ratio to another amount for messages; the other amount must not be zero.
     pub fn ratio(self, other: Quantity) -> f64 {
         self.nanos as f64 / other.nanos as f64
     }
@@ -97,26 +97,26 @@ impl Ord for Quantity {
     }
 }
 
-/// The canonical form.
+/// Canonical form of the quantity.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&of_nanos(self.nanos, self.form))
     }
 }
 
-/// The amounts of a resource list of an object; what is no quantity is left out, for validation says so.
+/// Amounts in a resource list of an object; omits invalid quantities, which validation reports.
 pub fn amounts(list: Option<&Value>) -> Amounts {
     let entries = list.and_then(Value::as_object).into_iter().flatten();
     entries.filter_map(|(name, value)| Some((name.clone(), Quantity::of(value)?))).collect()
 }
 
-/// The resource list of amounts.
+/// Resource list of amounts.
 pub fn to_list(amounts: &Amounts) -> Value {
     let entries = amounts.iter().map(|(name, amount)| (name.clone(), Value::from(amount.to_string())));
     Value::Object(entries.collect::<Map<_, _>>())
 }
 
-/// Adds amounts to others, name by name.
+/// Adds amounts by resource name.
 pub fn add(to: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         let sum = to.entry(name.clone()).or_default();
@@ -124,7 +124,7 @@ pub fn add(to: &mut Amounts, more: &Amounts) {
     }
 }
 
-/// Raises amounts to at least others, name by name.
+/// Raises amounts to a minimum by resource name.
 pub fn raise(to: &mut Amounts, least: &Amounts) {
     for (name, amount) in least {
         let present = to.entry(name.clone()).or_insert(*amount);
@@ -134,7 +134,7 @@ pub fn raise(to: &mut Amounts, least: &Amounts) {
     }
 }
 
-/// `cpu=1,memory=1Gi`, ordered by name.
+/// Formats amounts as `cpu=1,memory=1Gi`, in name order.
 pub fn text(amounts: &Amounts) -> String {
     let each: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
     each.join(",")

@@ -1,4 +1,5 @@
-//! What plugins may know of other objects, do to them, and ask about users. The process implements all three.
+//! Interfaces for plugins: reading and writing other objects, and authorization.
+//! The process implements them.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use apimachinery::user::UserInfo;
 
 use crate::Eventual;
 
-/// A kind of objects, whatever its version.
+/// A kind without its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKind {
-    /// Stem of its group: `""`, `storage`, `scheduling` (see `Names::group`).
+    /// Group stem: `""`, `storage`, `scheduling` (see `Names::group`).
     pub group: &'static str,
-    /// `StorageClass`.
+    /// Kind name: `StorageClass`.
     pub kind: &'static str,
 }
 
@@ -31,42 +32,41 @@ impl ObjectKind {
     pub const POD: Self = ObjectKind::new("", "Pod");
 }
 
-/// An object, or that there is none, or why that cannot be known.
+/// An object, None if it does not exist, or an error if this is unknown.
 pub type Found = Result<Option<Arc<Object>>, Status>;
 
-/// Reads other objects. Objects are decoded once and shared.
+/// Reads other objects. The implementation decodes an object once and shares it.
 pub trait Reader: Send + Sync + 'static {
-    /// An object as this process knows it: the watch cache, which shows every write that this process answered. Answers
-    /// [`Eventual::Now`] once the kind has been read before, without touching storage. `namespace` is `""` for
-    /// cluster-scoped kinds.
+    /// Reads an object from the watch cache, which includes every write that this process has acknowledged.
+    /// After the first read of the kind, the result is [`Eventual::Now`] without storage access. `namespace`
+    /// is `""` for cluster-scoped kinds.
     fn get<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found>;
 
-    /// The namespace of a write, as [`Reader::get`] knows it: an error when there is none.
+    /// Reads the namespace of a write from the cache, like [`Reader::get`]; an error if it does not exist.
     fn namespace<'a>(&'a self, name: &'a str) -> Eventual<'a, Result<Arc<Object>, Status>> {
         self.get(ObjectKind::NAMESPACE, "", name).map(move |found| {
             found?.ok_or_else(|| Status::internal(format!("failed to lookup namespace {name:?}")))
         })
     }
 
-    /// All objects of a kind in a namespace (`""`: everywhere), ordered by key, as [`Reader::get`] knows them.
+    /// Lists a kind in a namespace (`""`: all) in key order, from the cache like [`Reader::get`].
     fn list<'a>(
         &'a self,
         kind: ObjectKind,
         namespace: &'a str,
     ) -> Eventual<'a, Result<Vec<Arc<Object>>, Status>>;
 
-    /// An object as the store has it now, also when another process wrote it. For decisions that a stale answer would
-    /// make wrong; it costs a read of the store.
+    /// Reads the current object from the store, including writes of other processes.
+    /// Use it for decisions that stale data would make wrong; it costs a store read.
     fn get_fresh<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found>;
 }
 
-/// Writes other objects in the name of the server itself, through the ordinary verbs with their audit.
+/// Writes other objects as apid itself, through the ordinary verbs with audit.
 pub trait Writer: Send + Sync + 'static {
-    /// Creates an object; its kind and apiVersion may be left out.
+    /// Creates an object; kind and apiVersion are optional.
     fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> Eventual<'a, Result<(), Status>>;
 
-    /// Replaces the status of an object, which says by its resourceVersion what it was made from: 409 when that is not
-    /// what is stored.
+    /// Replaces the status of an object. A conflicting resourceVersion is 409.
     fn update_status<'a>(
         &'a self,
         kind: ObjectKind,
@@ -74,9 +74,10 @@ pub trait Writer: Send + Sync + 'static {
     ) -> Eventual<'a, Result<Arc<Object>, Status>>;
 }
 
-/// Says what users may do.
+/// Authorizes additional actions of users.
 pub trait Authorizer: Send + Sync + 'static {
-    /// Whether a user may do something else than the write itself. An error when nobody can say: then nothing is allowed.
+    /// Whether a user may perform an action other than the write itself.
+    /// On an error the plugin denies the action.
     fn decide<'a>(
         &'a self,
         user: &'a Arc<UserInfo>,

@@ -1,4 +1,4 @@
-//! RuntimeClass: a pod takes the overhead and the scheduling rules of the runtime that it names.
+//! RuntimeClass: copies the overhead and scheduling constraints of a pod's runtime class into the pod.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl RuntimeClass {
     }
 }
 
-/// The class that a pod names.
+/// Runtime class name of a pod.
 fn named(pod: &Object) -> Option<String> {
     pod.str_at(&["spec", "runtimeClassName"]).filter(|name| !name.is_empty()).map(str::to_owned)
 }
@@ -103,7 +103,7 @@ fn check_overhead(
     }
 }
 
-/// Merges the node selector and the tolerations of the class into the pod's.
+/// Merges the node selector and the tolerations of the class into the pod.
 fn schedule(
     attributes: &Attributes<'_>,
     class: &Object,

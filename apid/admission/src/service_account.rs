@@ -1,10 +1,10 @@
-//! ServiceAccount: every pod runs as an account of its namespace, has its token where clients look for it, pulls images
-//! with its secrets, and refers to no secret that an account so marked does not list.
+//! ServiceAccount: sets the service account of pods, mounts its token and adds its image pull secrets.
+//! If the account enforces mountable secrets, a pod may reference only secrets that the account lists.
 //!
 //! # Reference
 //!
-//! A mirror pod (what a node says it runs by itself) is left as it is and may not refer to an account, a secret or a
-//! token. The account `default` is made shortly after its namespace: its absence is waited out for a second.
+//! The plugin does not change mirror pods and rejects their references to accounts, secrets or tokens. A
+//! controller creates the account `default` after its namespace; the plugin waits up to a second for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::tree::object_at;
 use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
 
 const ACCOUNT: ObjectKind = ObjectKind::new("", "ServiceAccount");
-/// The account of pods that name none.
+/// Account of pods without an account name.
 const DEFAULT: &str = "default";
-/// Seconds a projected token is good for: an hour, and a little by which such tokens are known.
+/// Lifetime of a projected token in seconds: an hour plus 7 s that identify such tokens.
 const TOKEN_SECONDS: i64 = 3607;
-/// What names of token volumes begin with.
+/// Prefix of token volume names.
 const VOLUME: &str = "kube-api-access-";
-/// How often, and how long apart, a missing default account is looked for.
+/// Number and interval of lookups of a missing default account.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -37,7 +37,7 @@ pub(crate) struct ServiceAccount {
     words: Words,
 }
 
-/// Words that depend on the preset.
+/// Names that depend on the preset.
 struct Words {
     mirror: String,
     mountable: String,
@@ -63,7 +63,7 @@ impl ServiceAccount {
         }
     }
 
-    /// The account of a pod.
+    /// Service account of a pod.
     async fn account(&self, attributes: &Attributes<'_>, account: &str) -> Result<Arc<Object>, Status> {
         let namespace = attributes.namespace;
         let attempts = if account == DEFAULT { ATTEMPTS } else { 1 };
@@ -108,7 +108,7 @@ impl ServiceAccount {
         Ok(())
     }
 
-    /// Gives each container the token, unless something else is mounted at its place.
+    /// Mounts the token in each container, unless the container has another mount at the path.
     fn mount_token(&self, pod: &mut Object) {
         let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
         let present = volumes.map(name).find(|name| name.starts_with(VOLUME)).map(str::to_owned);
@@ -166,7 +166,7 @@ impl ServiceAccount {
     }
 }
 
-/// The account that a pod names, by the field or its older alias.
+/// Account name of a pod, from the field or its deprecated alias.
 fn named(pod: &Object) -> Option<&str> {
     let field = |field: &str| pod.str_at(&["spec", field]).filter(|name| !name.is_empty());
     field("serviceAccountName").or_else(|| field("serviceAccount"))
@@ -176,7 +176,7 @@ fn is_mirror(pod: &Object, words: &Words) -> bool {
     pod.annotation(&words.mirror).is_some()
 }
 
-/// Whether the pod, or else its account, wants the token.
+/// Whether the pod, or else its account, requests a token mount.
 fn mounts_token(account: &Object, pod: &Object) -> bool {
     let of = |value: Option<&Value>| value.and_then(Value::as_bool);
     of(pod.at(&["spec", "automountServiceAccountToken"]))
@@ -184,7 +184,7 @@ fn mounts_token(account: &Object, pod: &Object) -> bool {
         .unwrap_or(true)
 }
 
-/// The token, the authorities that the server's certificate may come from, and the namespace.
+/// Projected volume with the token, the CA bundle of the server and the namespace.
 fn token_volume(volume: &str) -> Value {
     json!({
         "name": volume,
@@ -219,8 +219,8 @@ fn check_mirror(attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status>
     Err(attributes.forbidden(why))
 }
 
-/// Whether anything in the spec names a secret: the fields that do are `secretName`, `secretRef` and `secretKeyRef`, the
-/// secret of a projection, and the image pull secrets.
+/// Whether the pod spec references a secret.
+/// Such fields are `secretName`, `secretRef`, `secretKeyRef`, projected secrets and image pull secrets.
 fn refers_to_secret(pod: &Object) -> bool {
     fn within(value: &Value) -> bool {
         match value {
@@ -238,12 +238,12 @@ fn refers_to_secret(pod: &Object) -> bool {
     pulls.is_some_and(|secrets| !secrets.is_empty()) || spec.is_some_and(within)
 }
 
-/// The names in a list of references of an account.
+/// Names in a reference list of an account.
 fn listed<'a>(account: &'a Object, field: &str) -> BTreeSet<&'a str> {
     account.get(field).and_then(Value::as_array).into_iter().flatten().map(name).collect()
 }
 
-/// What is wrong with the secrets of a pod whose account must list them.
+/// Error for the first secret of a pod that its account does not list.
 fn unlisted_secret(account: &Object, pod: &Object) -> Option<String> {
     let mountable = listed(account, "secrets");
     for volume in pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten() {
@@ -331,7 +331,7 @@ impl Plugin for ServiceAccount {
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> Eventual<'a, Result<(), Status>> {
-        // A pod cannot change its account or what it mounts; of an update only new ephemeral containers are looked at.
+        // Account and mounts of a pod are immutable; updates can only add ephemeral containers.
         let whole = attributes.operation == Operation::Create && attributes.subresource.is_empty();
         let ephemeral = attributes.operation == Operation::Update && !attributes.subresource.is_empty();
         match object {

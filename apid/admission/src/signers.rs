@@ -1,5 +1,5 @@
-//! What a user may do in the name of a signer: CertificateApproval, CertificateSigning and ClusterTrustBundleAttest ask
-//! for the verb on the virtual resource `signers`, by the signer's whole name or by its domain.
+//! CertificateApproval, CertificateSigning and ClusterTrustBundleAttest: permissions on signers.
+//! The plugins require a verb on the virtual resource `signers`, by full signer name or by its domain.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::{Attributes, Authorizer, Environment, Eventual, Interest, ObjectKind,
 const REQUEST: ObjectKind = ObjectKind::new("certificates", "CertificateSigningRequest");
 const BUNDLE: ObjectKind = ObjectKind::new("certificates", "ClusterTrustBundle");
 
-/// A plugin that asks for a right on the signer of an object.
+/// Plugin that requires a permission on the signer of an object.
 pub(crate) struct SignerCheck {
     authorizer: Arc<dyn Authorizer>,
     names: Arc<Names>,
     places: &'static [Place],
     operations: &'static [Operation],
     verb: &'static str,
-    /// What the refusal says before the signer's name.
+    /// Text of the rejection before the signer name.
     refusal: &'static str,
 }
 
@@ -42,19 +42,19 @@ impl SignerCheck {
         }
     }
 
-    /// Whoever approves or denies a request may `approve` for its signer.
+    /// CertificateApproval: a user who approves or denies a request must have `approve` for its signer.
     pub(crate) fn approval(environment: &Environment) -> Self {
         let refusal = "user not permitted to approve requests with signerName";
         SignerCheck::new(environment, &[(REQUEST, "approval")], &[Operation::Update], "approve", refusal)
     }
 
-    /// Whoever writes the certificate or the conditions of a request may `sign` for its signer.
+    /// CertificateSigning: a user who writes the certificate or conditions of a request must have `sign`.
     pub(crate) fn signing(environment: &Environment) -> Self {
         let refusal = "user not permitted to sign requests with signerName";
         SignerCheck::new(environment, &[(REQUEST, "status")], &[Operation::Update], "sign", refusal)
     }
 
-    /// Whoever writes the trust anchors of a signer may `attest` for it.
+    /// ClusterTrustBundleAttest: a user who writes the trust anchors of a signer must have `attest`.
     pub(crate) fn attest(environment: &Environment) -> Self {
         let refusal = "user not permitted to attest for signerName";
         let operations = &[Operation::Create, Operation::Update];
@@ -81,7 +81,7 @@ impl SignerCheck {
     }
 }
 
-/// Whether a write leaves alone what signing is about.
+/// Whether a write changes neither certificate nor conditions.
 fn signs_nothing(old: Option<&Object>, new: &Object) -> bool {
     let field = |object: &Object, field: &str| object.at(&["status", field]).cloned();
     old.is_some_and(|old| {
@@ -107,7 +107,7 @@ impl Plugin for SignerCheck {
         if self.verb == "sign" && signs_nothing(attributes.old, new) {
             return Eventual::Now(Ok(()));
         }
-        // The signer of a request never changes; that of a new bundle is its own.
+        // The signer of a request is immutable; a new bundle has its own signer.
         let signer = attributes.old.unwrap_or(new).str_at(&["spec", "signerName"]).unwrap_or("");
         if self.verb == "attest" && signer.is_empty() {
             return Eventual::Now(Ok(()));

@@ -1,4 +1,4 @@
-//! StorageObjectInUseProtection: volumes and claims carry a finalizer, so that none goes while somebody uses it.
+//! StorageObjectInUseProtection: adds finalizers that delay the deletion of used volumes and claims.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;

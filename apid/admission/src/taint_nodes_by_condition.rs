@@ -1,4 +1,4 @@
-//! TaintNodesByCondition: nothing is scheduled on a new node before somebody says that it is ready.
+//! TaintNodesByCondition: adds the not-ready taint to new nodes, so that no pods are scheduled on them.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;

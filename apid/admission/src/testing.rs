@@ -1,4 +1,4 @@
-//! The surroundings of plugins in tests: objects from JSON, writes that are kept, answers by rule.
+//! Test environment of plugins: JSON objects, a recording writer and a rule-based authorizer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::{
     Writer,
 };
 
-/// What there is beside the write.
+/// Fake environment of one plugin call.
 pub(crate) struct Fake {
     pub(crate) names: Arc<Names>,
     pub(crate) clock: Arc<ManualClock>,
@@ -28,23 +28,23 @@ pub(crate) struct Fake {
     pub(crate) reservations: Arc<Reservations>,
 }
 
-/// Stem of the group, kind, namespace and name.
+/// Group stem, kind, namespace and name.
 type Key = (&'static str, &'static str, String, String);
 
-/// Objects and rights.
+/// Objects and permissions.
 #[derive(Default)]
 pub(crate) struct World {
     objects: Mutex<BTreeMap<Key, Arc<Object>>>,
-    /// What users may do: `user verb resource name`; `*` for any word.
+    /// Permissions of users: `user verb resource name`; `*` matches any word.
     rights: Mutex<Vec<String>>,
-    /// The objects created through the writer.
+    /// Objects created through the writer.
     pub(crate) created: Mutex<Vec<Object>>,
 }
 
-/// How a write is asked about.
+/// Attributes of a tested write.
 pub(crate) struct Write<'a> {
     pub(crate) operation: Operation,
-    /// Stem of the group and kind.
+    /// Group stem and kind.
     pub(crate) kind: (&'a str, &'a str),
     pub(crate) subresource: &'a str,
     pub(crate) namespace: &'a str,
@@ -68,19 +68,19 @@ impl Default for Write<'_> {
     }
 }
 
-/// What came of it.
+/// Result of a tested write.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The refusal, if there was one.
+    /// The rejection, if any.
     pub(crate) result: Result<(), Status>,
-    /// The object after both phases.
+    /// Object after both phases.
     pub(crate) object: Value,
     pub(crate) warnings: Vec<String>,
     pub(crate) annotations: Vec<(String, String)>,
 }
 
 impl Answer {
-    /// The message of the refusal, `""` when there was none.
+    /// Message of the rejection, `""` if allowed.
     pub(crate) fn message(&self) -> &str {
         self.result.as_ref().err().map_or("", |status| &status.message)
     }
@@ -96,7 +96,7 @@ impl Fake {
         }
     }
 
-    /// Adds objects, given the stem of their group and their kind.
+    /// Adds objects of a group stem and kind.
     pub(crate) fn with(self, group: &'static str, kind: &'static str, objects: &[Value]) -> Self {
         for object in objects {
             self.world.put(group, kind, object.clone());
@@ -104,7 +104,7 @@ impl Fake {
         self
     }
 
-    /// Adds a right: `user verb resource name`, with `*` for any word.
+    /// Adds a permission: `user verb resource name`, with `*` for any word.
     pub(crate) fn with_right(self, right: &str) -> Self {
         self.world.rights.lock().push(right.to_owned());
         self
@@ -122,7 +122,7 @@ impl Fake {
         }
     }
 
-    /// Asks a plugin about a write of `object` (null: a deletion has none), both phases.
+    /// Runs both phases of a plugin for a write of `object` (null: a deletion, which has no object).
     pub(crate) async fn ask(&self, plugin: &dyn Plugin, write: Write<'_>, object: Value) -> Answer {
         let registry = Registry::new(&self.names);
         let group = self.names.group(write.kind.0);
@@ -145,7 +145,7 @@ impl Fake {
             reinvoked: false,
             notes: &notes,
         };
-        assert!(plugin.handles(write.operation), "the plugin has no say in {}", write.operation.as_str());
+        assert!(plugin.handles(write.operation), "the plugin does not handle {}", write.operation.as_str());
         let mut result = plugin.mutate(&attributes, object.as_mut()).get().await;
         if result.is_ok() {
             result = plugin.validate(&attributes, object.as_ref()).get().await;

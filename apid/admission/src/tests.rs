@@ -1,4 +1,4 @@
-//! Chains from flags, the order of plugins, and the life of namespaces.
+//! Tests of chain construction from flags, plugin order and NamespaceLifecycle.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::{
     Operation, Plugin, Reader,
 };
 
-/// Namespaces by the letter they begin with: `a`ctive, `t`erminating, `l`ooked up later, `f`resh ones that the cache does
-/// not show yet, `b`roken.
+/// Reader with namespaces by first letter: `a`ctive, `t`erminating, `l`ate (a pending lookup).
+/// `f`resh namespaces are missing in the cache; `b`roken namespaces cause an error.
 struct ByLetter;
 
 impl ByLetter {
@@ -135,7 +135,7 @@ struct Write<'a> {
     name: &'a str,
 }
 
-/// What the default chain says to a write, in both phases.
+/// Runs both phases of the default chain for a write.
 async fn admit(chain: &Chain, write: Write<'_>) -> Result<(), Status> {
     let (notes, user, options) = (Notes::default(), Arc::new(UserInfo::anonymous()), Value::Null);
     let attributes = Attributes {
@@ -231,7 +231,8 @@ async fn refusals_have_the_words_that_clients_know() {
     }
 }
 
-/// Appends its letter to the label `seen`, now or later, warns, and refuses objects that carry its letter.
+/// Plugin that appends its letter to the label `seen`, at once or later.
+/// It warns, and rejects objects with its letter.
 struct Letter(&'static str);
 
 impl Plugin for Letter {

@@ -1,38 +1,38 @@
-//! Tolerations: which says more than which, and lists of them laid together.
+//! Tolerations: comparison, merge and validation.
 
 use std::collections::BTreeMap;
 
 use apimachinery::object::{Object, Value};
 
-/// The tolerations of a pod.
+/// Tolerations of a pod.
 pub(crate) fn of(pod: &Object) -> &[Value] {
     pod.at(&["spec", "tolerations"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Sets the tolerations of a pod that has a specification.
+/// Sets the tolerations of a pod with a spec.
 pub(crate) fn set(pod: &mut Object, tolerations: Vec<Value>) {
     if let Some(Value::Object(spec)) = pod.get_mut("spec") {
         spec.insert("tolerations".to_owned(), Value::Array(tolerations));
     }
 }
 
-/// The words of a toleration, `""` where it has none.
+/// Text fields of a toleration, `""` if absent.
 fn words(toleration: &Value) -> [&str; 4] {
     ["key", "operator", "value", "effect"]
         .map(|field| toleration.get(field).and_then(Value::as_str).unwrap_or(""))
 }
 
-/// How long it tolerates; None: for ever.
+/// Toleration time in seconds; None if unlimited.
 fn seconds(toleration: &Value) -> Option<i64> {
     toleration.get("tolerationSeconds").and_then(Value::as_i64)
 }
 
-/// Whether both say the same.
+/// Whether both tolerations are equal.
 pub(crate) fn equal(one: &Value, other: &Value) -> bool {
     words(one) == words(other) && seconds(one) == seconds(other)
 }
 
-/// Whether all that the one tolerates, the other does too.
+/// Whether `more` tolerates everything that `less` tolerates.
 pub(crate) fn covers(more: &Value, less: &Value) -> bool {
     if equal(more, less) {
         return true;
@@ -54,7 +54,7 @@ pub(crate) fn covers(more: &Value, less: &Value) -> bool {
     key_covers && effect_covers && time_covers && value_covers
 }
 
-/// Both lists, without what another one covers; of equal ones the first stays.
+/// Merges both lists without covered tolerations; of equal tolerations the first stays.
 pub(crate) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
     let mut merged: Vec<&Value> = Vec::new();
@@ -69,7 +69,7 @@ pub(crate) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     merged.into_iter().cloned().collect()
 }
 
-/// What a list of tolerations in a file or an annotation looks like, or what is wrong with it.
+/// Validates a list of tolerations from a file or an annotation.
 pub(crate) fn check(list: &Value) -> Result<Vec<Value>, String> {
     const FIELDS: [&str; 5] = ["key", "operator", "value", "effect", "tolerationSeconds"];
     let Some(items) = list.as_array() else { return Err("must be a list of tolerations".to_owned()) };
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// `key operator value effect seconds`, `-` for nothing.
+    /// Parses `key operator value effect seconds`, with `-` for an absent field.
     fn toleration(text: &str) -> Value {
         let mut words = text.split(' ');
         let mut object = json!({});

@@ -1,4 +1,4 @@
-//! Writing into object trees: fields that may be missing or null.
+//! Writes into object trees with missing or null fields.
 
 use apimachinery::object::Object;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ pub(crate) fn annotate(object: &mut Object, key: &str, value: String) {
     }
 }
 
-/// The object of a field, made when it is missing.
+/// The object in a field; inserts an empty object if the field is absent.
 pub(crate) fn object_at<'a>(
     map: &'a mut Map<String, Value>,
     field: &str,

@@ -1,4 +1,4 @@
-//! What a cached object of 1 kB costs to decode and to write: `cargo run -p kinds --example entry`.
+//! Measures decoding and encoding of a cached object of 1 kB: `cargo run -p kinds --example entry`.
 
 use apimachinery::clock::{Clock, SystemClock};
 use apimachinery::names::{Names, Preset};
@@ -11,7 +11,7 @@ use storage::cache::Decode as _;
 
 const ROUNDS: u32 = 100_000;
 
-#[expect(clippy::expect_used, reason = "an example on an object of its own")]
+#[expect(clippy::expect_used, reason = "an example with constant input")]
 fn main() {
     let names = Names::new(Preset::Kubernetes, "").expect("names");
     let registry = Registry::new(&names);

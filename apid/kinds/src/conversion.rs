@@ -1,38 +1,39 @@
-//! Kinds that are served in more versions than the one they are stored in.
+//! Conversion between served versions and storage versions.
 //!
 //! # Contract
 //!
-//! Another version is a [`crate::Kind`] of its own with [`crate::Storage::Shared`]: names, schema and columns of the version,
-//! and a [`Conversion`] between it and the stored one. Nothing is lost on the way to the stored version and back, whatever
-//! one of the two cannot say. What a conversion makes is brought into stored form afterwards, so that it leaves zeros to
-//! the schema.
+//! A non-storage version is its own [`crate::Kind`] with [`crate::Storage::Shared`]: names, schema and
+//! printer columns. A [`Conversion`] translates between this version and the storage version. A round trip
+//! through the storage version loses nothing, even if one version lacks a field of the other. The schema
+//! brings the output of a conversion into stored form, so a conversion does not have to omit zero values.
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use schema::facts::{self, Shape};
 use serde_json::Value;
 
-/// The way between a served version of a kind and its stored version. Both sides are in the stored form of their schema.
-/// Kind, apiVersion and what both versions have alike are not a conversion's business.
+/// Conversion between a served version of a kind and its storage version.
+/// Both objects are in the stored form of their schema. The conversion does not handle kind, apiVersion or
+/// fields that both versions share.
 pub trait Conversion: Send + Sync {
-    /// From the served version to the stored one.
+    /// Converts an object from the served version to the storage version.
     fn to_stored(&self, object: &mut Object, names: &Names);
 
-    /// From the stored version to the served one.
+    /// Converts an object from the storage version to the served version.
     fn show(&self, object: &mut Object, names: &Names);
 
-    /// What the stored version calls a selectable field of the served one; None when it is not selected by it.
+    /// Storage-version name of a selectable field of the served version; None if not selectable.
     fn stored_field(&self, field: &str) -> Option<&'static str>;
 }
 
-/// Moves a field of an object to another name.
+/// Renames a field of an object.
 pub(crate) fn rename(object: &mut Object, from: &str, to: &str) {
     if let Some(value) = object.remove(from) {
         object.set(to, value);
     }
 }
 
-/// A value as JSON text, with the fields of structs in the order in which its type declares them.
+/// JSON text of a value, with struct fields in the order of their type's declaration.
 pub(crate) fn ordered(value: &Value, shape: &Shape) -> String {
     let pair = |key: &str, text: String| format!("{}:{text}", Value::from(key));
     match (value, shape.target()) {

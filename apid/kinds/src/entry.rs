@@ -1,15 +1,16 @@
-//! What the watch cache keeps of an object: the encoded body and the few facts that reads select by.
+//! Watch cache entry: the encoded object, and the metadata and fields that selectors use.
 //!
 //! # Contract
 //!
-//! The stored bytes of an object are JSON that begins with `{"kind":…,"apiVersion":…,"metadata":{`, hold no
-//! resourceVersion, and have their other keys sorted. [`encode`] makes them. An [`Entry`] answers a get by splicing: head,
-//! resourceVersion, rest, without parsing. It does not know its revision: the cache's item or event does.
+//! The stored bytes of an object are JSON that begins with `{"kind":…,"apiVersion":…,"metadata":{`. They hold
+//! no resourceVersion and their other keys are sorted. [`encode`] produces them. An [`Entry`] serializes an
+//! object without parsing: head, resourceVersion, rest. An entry does not hold its revision: the item or
+//! event of the cache does.
 //!
 //! # Invariants
 //!
-//! INVARIANT (small): beside the stored bytes, which it shares, an entry is one allocation of text and one of offsets;
-//! making it parses no more of the object than the metadata and what the kind selects by.
+//! INVARIANT (small): an entry shares the stored bytes and adds one allocation for text and one for offsets.
+//! Decoding parses only the metadata and the selectable fields of the kind.
 
 use apimachinery::object::Object;
 use bytes::Bytes;
@@ -24,27 +25,27 @@ use extract::Wanted;
 
 const METADATA: &[u8] = b"\"metadata\":{";
 
-/// A decoded row.
+/// A decoded stored object.
 pub struct Entry {
     body: Bytes,
     /// Offset of `"metadata":{` in `body`.
     metadata: u32,
-    /// Texts one after another: name, namespace, uid, the selectable fields, keys and values of labels, uids of owners.
+    /// Concatenated texts: name, namespace, uid, selectable fields, label keys and values, owner uids.
     text: Box<str>,
-    /// Where each text ends.
+    /// End offset of each text.
     ends: Box<[u32]>,
     labels: u32,
     fields: &'static [&'static str],
     terminating: bool,
 }
 
-/// Texts before the selectable fields.
+/// Indexes of the texts before the selectable fields.
 const NAME: usize = 0;
 const NAMESPACE: usize = 1;
 const UID: usize = 2;
 const FIELDS: usize = 3;
 
-/// The stored bytes of an object: its resourceVersion is left out.
+/// Encodes an object as stored bytes, without its resourceVersion.
 pub fn encode(object: &Object) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     out.push(b'{');
@@ -74,14 +75,14 @@ pub fn encode(object: &Object) -> Bytes {
     Bytes::from(out)
 }
 
-#[expect(clippy::expect_used, reason = "a JSON tree is always written to memory")]
+#[expect(clippy::expect_used, reason = "writing a JSON tree to memory cannot fail")]
 fn write_field(out: &mut Vec<u8>, field: &str, value: &Value) {
     serde_json::to_writer(&mut *out, field).expect("text");
     out.push(b':');
     serde_json::to_writer(&mut *out, value).expect("tree");
 }
 
-/// Appends a number in decimal: once for each item of a list, so without a text of its own.
+/// Appends a number in decimal without allocation; list responses call it once per item.
 fn write_number(out: &mut Vec<u8>, mut number: u64) {
     let begin = out.len();
     loop {
@@ -96,14 +97,14 @@ fn write_number(out: &mut Vec<u8>, mut number: u64) {
     }
 }
 
-/// Makes the entries of one resource.
+/// Decoder of the stored objects of one resource.
 pub struct Decoder {
     kind: &'static Kind,
     wanted: Wanted,
 }
 
 impl Decoder {
-    /// For the rows of a resource.
+    /// Creates the decoder of a resource.
     pub fn new(resource: &Resource) -> Self {
         let kind = resource.kind;
         let strategy = kind.strategy;
@@ -164,33 +165,33 @@ struct Texts {
 impl Texts {
     fn push(&mut self, text: &str) -> Result<(), String> {
         self.text.push_str(text);
-        self.ends.push(u32::try_from(self.text.len()).map_err(|_| "larger than a row may be")?);
+        self.ends.push(u32::try_from(self.text.len()).map_err(|_| "exceeds the maximum size of 4 GiB")?);
         Ok(())
     }
 }
 
-/// The offset of `"metadata":{`, behind the two strings of the head. Quotes in them are escaped, so that the first
-/// occurrence is the field.
+/// Offset of `"metadata":{` after the kind and apiVersion strings.
+/// Quotes in these strings are escaped, so the first occurrence is the field.
 fn find_metadata(body: &[u8]) -> Option<u32> {
     let at = body.windows(METADATA.len()).take(1024).position(|window| window == METADATA)?;
     u32::try_from(at).ok()
 }
 
 impl Entry {
-    /// Appends the object as JSON with its resourceVersion. Without `head` (kind and apiVersion) for items of lists.
+    /// Appends the object as JSON with its resourceVersion. List items omit `head` (kind and apiVersion).
     pub fn write_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) {
         out.reserve(self.body.len() + 48);
         let rest = self.begin_json(out, revision, head);
         out.extend_from_slice(rest);
     }
 
-    /// Appends the JSON up to the resourceVersion and returns the stored bytes that follow, without a copy.
+    /// Appends the JSON up to the resourceVersion and returns the rest of the stored bytes without a copy.
     pub fn split_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) -> Bytes {
         let rest = self.begin_json(out, revision, head);
         self.body.slice_ref(rest)
     }
 
-    /// Appends the JSON up to the resourceVersion; the stored bytes that are returned follow.
+    /// Appends the JSON up to the resourceVersion and returns the rest of the stored bytes.
     fn begin_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) -> &[u8] {
         let start = self.metadata as usize;
         let end = start + METADATA.len();
@@ -210,13 +211,13 @@ impl Entry {
         rest
     }
 
-    /// `metadata` with the resourceVersion; the rest of the object is not parsed.
+    /// Parses `metadata` and adds the resourceVersion; does not parse the rest of the object.
     ///
     /// # Errors
     ///
     /// The stored bytes are not an object of this kind: the store is corrupt.
     pub fn metadata(&self, revision: Revision) -> Result<Map<String, Value>, String> {
-        // The last byte of METADATA opens the object.
+        // The last byte of METADATA is the opening brace.
         let start = self.metadata as usize + METADATA.len() - 1;
         let stored = self.body.get(start..).unwrap_or_default();
         let mut values = serde_json::Deserializer::from_slice(stored).into_iter::<Map<String, Value>>();
@@ -225,7 +226,7 @@ impl Entry {
         Ok(metadata)
     }
 
-    /// The object tree, with resourceVersion.
+    /// Parses the object and adds the resourceVersion.
     ///
     /// # Errors
     ///
@@ -254,12 +255,12 @@ impl Entry {
         self.text(UID)
     }
 
-    /// Whether its deletion has begun.
+    /// Whether the object has a deletionTimestamp.
     pub fn is_terminating(&self) -> bool {
         self.terminating
     }
 
-    /// A label's value.
+    /// Value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
@@ -270,13 +271,14 @@ impl Entry {
         (0..self.labels as usize).map(move |i| (self.text(first + 2 * i), self.text(first + 2 * i + 1)))
     }
 
-    /// The uids of its owners.
+    /// Uids of the owner references.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         let first = FIELDS + self.fields.len() + 2 * self.labels as usize;
         (first..self.ends.len()).map(|i| self.text(i))
     }
 
-    /// The value of `metadata.name`, `metadata.namespace` or a selectable field; `""` when unset or not selectable.
+    /// Value of `metadata.name`, `metadata.namespace` or a selectable field.
+    /// The value is `""` if the field is unset or not selectable.
     pub fn field(&self, field: &str) -> &str {
         match field {
             "metadata.name" => self.name(),
@@ -298,7 +300,7 @@ impl Entry {
     }
 }
 
-/// Without the body: it may hold secrets.
+/// Omits the body, which may hold secrets.
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Entry")
@@ -309,11 +311,11 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// The object of stored bytes, with resourceVersion.
+/// Decodes stored bytes and adds the resourceVersion.
 ///
 /// # Errors
 ///
-/// They are not a JSON object: the store is corrupt.
+/// The bytes are not a JSON object: the store is corrupt.
 pub fn decode(stored: &[u8], revision: Revision) -> Result<Object, String> {
     let map = serde_json::from_slice(stored).map_err(|e| e.to_string())?;
     let mut object = Object(map);

@@ -1,13 +1,14 @@
-//! The subresource `eviction`: a pod is deleted, unless a budget of disruptions keeps it.
+//! Subresource `eviction`: deletes a pod unless a PodDisruptionBudget forbids it.
 //!
 //! # Contract
 //!
-//! [`is_free`] tells pods that no budget is asked about, for good once [`is_over`]. [`guards`] says whether a budget is about
-//! a pod, [`judge`] what it says; a pod that it lets go at its cost is written into it by [`charge`].
+//! [`is_free`] identifies pods that need no budget; a pod for which [`is_over`] holds never needs one again.
+//! [`guards`] tells whether a budget selects a pod. [`judge`] returns the verdict of the budget. For the
+//! verdict [`Verdict::Charged`] the caller records the pod in the budget with [`charge`].
 //!
 //! # Reference
 //!
-//! Requirements D-TERM-7, D-RM125-30 and -31. A budget that nobody counts lets nothing go.
+//! Requirements D-TERM-7, D-RM125-30 and -31. A budget that no controller processes allows no disruption.
 
 use apimachinery::object::Object;
 use apimachinery::status::{Cause, Details, Reason, Status};
@@ -17,10 +18,10 @@ use crate::strategy::Plain;
 use crate::table::cell::Read;
 use crate::{Kind, Storage, labels};
 
-/// The kind of its bodies.
+/// Kind of eviction bodies.
 pub(crate) const KIND: Kind = Kind {
     group: "policy",
-    // The older one is no version of anything else any more; clients still send it.
+    // `v1beta1` exists only for evictions; clients still send it.
     versions: &["v1", "v1beta1"],
     kind: "Eviction",
     resource: "eviction",
@@ -35,45 +36,46 @@ pub(crate) const KIND: Kind = Kind {
     strategy: &Plain,
 };
 
-/// Group stem and kind of the budgets.
+/// Group stem and kind of disruption budgets.
 pub const BUDGET: (&str, &str) = ("policy", "PodDisruptionBudget");
 
-/// Pods that were let go and are not gone yet, at most.
+/// Maximum evicted pods whose deletion the controller has not confirmed.
 const DISRUPTED_MAX: usize = 2000;
 
-/// Seconds after which to ask again while a budget is not counted.
+/// Retry-After in seconds while the controller has not processed a budget.
 const RETRY: u32 = 10;
 
-/// What a budget says.
+/// Verdict of a disruption budget about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The pod may go, and costs nothing.
+    /// The eviction is allowed without a charge to the budget.
     Free,
-    /// It may go, at the budget's cost.
+    /// The eviction is allowed and charged to the budget.
     Charged,
 }
 
-/// Whether a pod goes without a question: it does not run yet, or not any more.
+/// Whether an eviction needs no budget: the pod is pending, terminating or finished.
 pub fn is_free(pod: &Object) -> bool {
     is_over(pod) || pod.text("status.phase") == "Pending"
 }
 
-/// Whether a pod will not run any more, which does not change.
+/// Whether a pod is terminating or finished. This state is final.
 pub fn is_over(pod: &Object) -> bool {
     pod.is_terminating() || matches!(pod.text("status.phase"), "Failed" | "Succeeded")
 }
 
-/// Whether a budget is about a pod of its namespace. One without a selector is about none, one with an empty one about all.
+/// Whether a budget selects a pod of its namespace.
+/// A budget without a selector selects no pod; an empty selector selects all pods.
 pub fn guards(budget: &Object, pod: &Object) -> bool {
     let labels = pod.meta().and_then(|metadata| metadata.get("labels")).cloned().unwrap_or_else(|| json!({}));
     budget.find("spec.selector").is_some_and(|selector| labels::matches(selector, &labels))
 }
 
-/// What a budget says about a pod.
+/// Decides whether a budget allows the eviction of a pod.
 ///
 /// # Errors
 ///
-/// 429: the pod must stay for now. 403: the budget is out of order.
+/// 429: the budget currently forbids the eviction. 403: the budget is inconsistent.
 pub fn judge(budget: &Object, pod: &Object) -> Result<Verdict, Status> {
     let status = |field: &str| budget.integer(&format!("status.{field}"));
     let (healthy, wanted) = (status("currentHealthy"), status("desiredHealthy"));
@@ -105,7 +107,7 @@ pub fn judge(budget: &Object, pod: &Object) -> Result<Verdict, Status> {
     }
 }
 
-/// 429, with the budget's reason.
+/// 429 with the reason of the budget.
 fn stay(why: String, retry_after_seconds: u32) -> Status {
     let cause = Cause { reason: "DisruptionBudget".to_owned(), message: why, field: String::new() };
     let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
@@ -113,7 +115,7 @@ fn stay(why: String, retry_after_seconds: u32) -> Status {
     Status::failure(Reason::TooManyRequests, text).with_details(details)
 }
 
-/// Writes a pod that goes into a budget.
+/// Records an evicted pod in a budget and decrements `disruptionsAllowed`.
 pub fn charge(budget: &mut Object, pod: &str, now: &str) {
     let left = budget.integer("status.disruptionsAllowed") - 1;
     let Some(Value::Object(status)) = budget.get_mut("status") else { return };

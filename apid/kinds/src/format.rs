@@ -1,15 +1,16 @@
-//! Formats of names, labels and keys. Each function answers what is wrong, in the words that clients of Kubernetes know;
-//! nothing when all is well.
+//! Validation of names, labels and keys.
+//! Each function returns the error messages of Kubernetes, or an empty list if the text is valid.
 //!
 //! # Reference
 //!
-//! RFC 1035 section 2.3.1, RFC 1123 section 2.1; the specification's naming rules (requirements D-NAME-18, D-META-29).
+//! RFC 1035 section 2.3.1, RFC 1123 section 2.1; the specification's naming rules (requirements D-NAME-18,
+//! D-META-29).
 
 use crate::NameRule;
 
-/// Characters of the longest subdomain.
+/// Maximum characters of a DNS subdomain.
 const SUBDOMAIN_MAX: usize = 253;
-/// Characters of the longest label, in the sense of DNS.
+/// Maximum characters of a DNS label.
 const LABEL_MAX: usize = 63;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -19,9 +20,10 @@ const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
-/// An object name under a rule. With `prefix` the text is a `generateName`, whose trailing dash is fine.
+/// Validates an object name under a rule.
+/// With `prefix` the text is a `generateName`, which may end with a dash.
 pub fn name(rule: NameRule, text: &str, prefix: bool) -> Vec<String> {
-    // A generated name replaces what follows the dash, so that the dash stands inside of it.
+    // The generated suffix follows the trailing dash, so the dash is inside the name.
     let masked = match text.strip_suffix('-') {
         Some(head) if prefix && !head.is_empty() => format!("{head}a"),
         _ => text.to_owned(),
@@ -34,22 +36,22 @@ pub fn name(rule: NameRule, text: &str, prefix: bool) -> Vec<String> {
     }
 }
 
-/// RFC 1123 subdomain.
+/// Validates an RFC 1123 subdomain.
 pub fn subdomain(text: &str) -> Vec<String> {
     check(text, SUBDOMAIN_MAX, SUBDOMAIN, |t| t.split('.').all(is_dns_label))
 }
 
-/// RFC 1123 label.
+/// Validates an RFC 1123 label.
 pub fn label(text: &str) -> Vec<String> {
     check(text, LABEL_MAX, LABEL, is_dns_label)
 }
 
-/// RFC 1035 label.
+/// Validates an RFC 1035 label.
 pub fn label_1035(text: &str) -> Vec<String> {
     check(text, LABEL_MAX, LABEL_1035, |t| is_dns_label(t) && t.starts_with(|c: char| c.is_ascii_lowercase()))
 }
 
-/// A segment of a URL path; with `prefix` the beginning of one.
+/// Validates a segment of a URL path; with `prefix` the beginning of a segment.
 pub fn path_segment(text: &str, prefix: bool) -> Vec<String> {
     let mut errors = Vec::new();
     if !prefix && (text == "." || text == "..") {
@@ -59,7 +61,7 @@ pub fn path_segment(text: &str, prefix: bool) -> Vec<String> {
     errors
 }
 
-/// `[prefix/]name`: keys of labels, finalizers.
+/// Validates a qualified name `[prefix/]name`: a label key or a finalizer.
 pub fn qualified_name(text: &str) -> Vec<String> {
     let (prefix, name) = match text.split_once('/') {
         None => (None, text),
@@ -87,12 +89,12 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// A label's value.
+/// Validates a label value.
 pub fn label_value(text: &str) -> Vec<String> {
     check(text, LABEL_MAX, LABEL_VALUE, |t| t.is_empty() || is_label_text(t))
 }
 
-/// A key of the data of a ConfigMap or Secret: also a file name.
+/// Validates a data key of a ConfigMap or Secret, which is also a file name.
 pub fn config_key(text: &str) -> Vec<String> {
     let mut errors = check(text, SUBDOMAIN_MAX, CONFIG_KEY, |t| {
         !t.is_empty() && t.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))

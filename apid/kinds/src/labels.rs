@@ -1,11 +1,11 @@
-//! Rules of labels and of label selectors in objects.
+//! Validation of labels and label selectors in objects, and selector matching.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use serde_json::{Map, Value};
 
 use crate::format;
 
-/// A map of labels: keys are qualified names, values label values.
+/// Validates a map of labels: keys are qualified names, values are label values.
 pub fn validate(labels: Option<&Value>, path: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
@@ -16,7 +16,7 @@ pub fn validate(labels: Option<&Value>, path: &FieldPath) -> FieldErrors {
     errors
 }
 
-/// A `LabelSelector`.
+/// Validates a `LabelSelector`.
 pub fn validate_selector(selector: &Value, path: &FieldPath) -> FieldErrors {
     let mut errors = validate(selector.get("matchLabels"), &path.child("matchLabels"));
     let expressions = selector.get("matchExpressions").and_then(Value::as_array);
@@ -28,7 +28,7 @@ pub fn validate_selector(selector: &Value, path: &FieldPath) -> FieldErrors {
     errors
 }
 
-/// Whether a `LabelSelector` demands nothing.
+/// Whether a `LabelSelector` has no requirements.
 pub fn selects_all(selector: &Value) -> bool {
     let is_empty = |part: &str| match selector.get(part) {
         Some(Value::Object(labels)) => labels.is_empty(),
@@ -38,7 +38,7 @@ pub fn selects_all(selector: &Value) -> bool {
     is_empty("matchLabels") && is_empty("matchExpressions")
 }
 
-/// Whether labels fit a `LabelSelector`.
+/// Whether labels match a `LabelSelector`.
 pub fn matches(selector: &Value, labels: &Value) -> bool {
     let equal = selector.get("matchLabels").and_then(Value::as_object);
     let expressions = selector.get("matchExpressions").and_then(Value::as_array);

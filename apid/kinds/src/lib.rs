@@ -1,24 +1,27 @@
-//! The kinds that are served: facts, rules and stored form of each; one file a kind, one line in its group's table.
+//! Built-in kinds: facts, rules and stored form.
+//! Each kind is one file and one line in the table of its group.
 //!
 //! # Contract
 //!
-//! A [`Kind`] is the static facts of a built-in kind; [`Registry`] resolves all of them under a names preset into
-//! [`Resource`]s, from which routes, discovery and storage keys are derived. What an object of a kind must be is its
-//! [`Strategy`], and the rules of metadata that all kinds share are [`metadata`]'s; the verbs reach both through the
-//! methods of [`Resource`], in this order:
+//! A [`Kind`] holds the static facts of a built-in kind. [`Registry`] resolves all kinds under a names preset
+//! into [`Resource`]s. Routes, discovery and storage keys derive from the resources. A [`Strategy`] holds the
+//! rules of a kind; [`metadata`] holds the metadata rules that all kinds share. The verbs call both through
+//! the methods of [`Resource`], in this order:
 //!
-//! 1. [`Resource::conform`]: types, unknown fields, stored form (400), then [`Resource::to_stored`] from another version;
+//! 1. [`Resource::conform`]: types, unknown fields, stored form (400), then [`Resource::to_stored`] from
+//!    another version;
 //! 2. [`Resource::default`];
 //! 3. [`Resource::prepare_create`] or [`Resource::prepare_update`];
 //! 4. admission, then [`Resource::canonicalize`];
 //! 5. [`Resource::validate_create`] or [`Resource::validate_update`] (422).
 //!
-//! [`entry::Entry`] is what the watch cache keeps.
+//! The watch cache keeps [`entry::Entry`] values.
 //!
 //! # Invariants
 //!
-//! INVARIANT (a kind is one file and one line): nothing outside `src/<group>/` names a single kind.
-//! INVARIANT (no HTTP): nothing here knows a request, a header or a status code but through `apimachinery::status`.
+//! INVARIANT (a kind is one file and one line): no code outside `src/<group>/` names a single kind.
+//! INVARIANT (no HTTP): this crate uses no requests or headers, and status codes only through
+//! `apimachinery::status`.
 
 use apimachinery::clock::{Chance, Clock};
 use apimachinery::names::Names;
@@ -67,58 +70,60 @@ pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, Sta
 pub use table::{Column, Table};
 pub use unenforced::Unenforced;
 
-/// The static facts of a built-in kind.
+/// Static facts of a built-in kind.
 pub struct Kind {
     /// Group stem: `""`, `apps`, `rbac.authorization` (see `Names::group`).
     pub group: &'static str,
     /// Served versions, preferred first. The first is also the stored one.
     pub versions: &'static [&'static str],
-    /// `ConfigMap`.
+    /// Kind name: `ConfigMap`.
     pub kind: &'static str,
     /// Lower-case plural, as in URLs.
     pub resource: &'static str,
     /// Lower-case singular.
     pub singular: &'static str,
-    /// `cm`.
+    /// Short names: `cm`.
     pub short_names: &'static [&'static str],
-    /// `all`.
+    /// Categories: `all`.
     pub categories: &'static [&'static str],
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
-    /// Whether there are objects, or only requests that are answered.
+    /// How apid stores the objects, if at all.
     pub storage: Storage,
-    /// Verbs of the main resource, in the order discovery lists them.
+    /// Verbs of the main resource, in discovery order.
     pub verbs: &'static [Verb],
-    /// Subresources, in the order discovery lists them.
+    /// Subresources, in discovery order.
     pub subresources: &'static [Subresource],
-    /// Type of the stored version in the schema table: `core/v1.ConfigMap`.
+    /// Schema type of the storage version: `core/v1.ConfigMap`.
     pub schema: &'static str,
-    /// The rules.
+    /// Rules of the kind.
     pub strategy: &'static dyn Strategy,
 }
 
-/// What becomes of a created object.
+/// Effect of the creation of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// It is stored.
+    /// apid stores the object.
     Stored,
-    /// It is a question: its creation is answered with the same kind, its status filled, and nothing is kept. Such a
-    /// kind has the one verb `create`, and objects without names.
+    /// A review: apid returns the object with its status filled and stores nothing.
+    /// The only verb is `create`; objects have no names.
     Review,
-    /// It is an order: its creation changes another object and is answered with a Status, and nothing is kept.
+    /// A binding-like object: its creation changes another object and returns a Status.
+    /// apid does not store it.
     Order,
-    /// It is an order to delete the object whose subresource takes it, and nothing is kept.
+    /// An eviction: its creation deletes the object that has the subresource. apid does not store it.
     Removal,
-    /// It is how a subresource shows an object that is stored as another kind, and has no path of its own.
+    /// The body of a subresource of an object with another kind. The kind has no path of its own.
     View,
-    /// It is another version of the kind with the same plural in the group of this stem, and stored as that one: its
-    /// [`Strategy::conversion`] leads there and back. The rules of writes are those of the stored kind; its own strategy
-    /// says what is shown, and what [`Strategy::validate`] demands beyond them of creations, and
-    /// [`Strategy::validate_update`] of updates, both of objects as they are stored.
+    /// A further version of a stored kind: the kind with the same plural in the group of this stem.
+    /// [`Strategy::conversion`] converts between both versions. The rules of writes are those of the stored
+    /// kind. The strategy of this version defines its representation. Its [`Strategy::validate`] adds rules
+    /// for creations and its [`Strategy::validate_update`] for updates. Both validate objects in the storage
+    /// version.
     Shared(&'static str),
 }
 
-/// The API verbs of discovery.
+/// API verbs of discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// POST
@@ -140,7 +145,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The word of discovery and of rules.
+    /// Name of the verb in discovery and RBAC rules.
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Create => "create",
@@ -155,7 +160,7 @@ impl Verb {
     }
 }
 
-/// All eight, in discovery's order.
+/// All eight verbs, in discovery order.
 pub const STANDARD_VERBS: &[Verb] = &[
     Verb::Create,
     Verb::Delete,
@@ -167,20 +172,20 @@ pub const STANDARD_VERBS: &[Verb] = &[
     Verb::Watch,
 ];
 
-/// The verb of reviews.
+/// Verbs of reviews.
 pub const REVIEW_VERBS: &[Verb] = &[Verb::Create];
 
 /// A subresource of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subresource {
-    /// `status`.
+    /// Name: `status`.
     pub name: &'static str,
-    /// Its verbs, in discovery's order.
+    /// Verbs, in discovery order.
     pub verbs: &'static [Verb],
-    /// The kind of its bodies; the main kind's for `status`.
+    /// Kind of the bodies; for `status` the kind of the main resource.
     pub kind: &'static str,
-    /// Group stem and version of that kind when they are not the main resource's: a token request is of
-    /// `authentication`, `v1`.
+    /// Group stem and version of the body kind if they differ from the main resource.
+    /// Example: a token request is in `authentication`, `v1`.
     pub group_version: Option<(&'static str, &'static str)>,
 }
 
@@ -205,12 +210,13 @@ impl Subresource {
         }
     }
 
-    /// Whether it goes on below its path: what comes after belongs to a request that is forwarded.
+    /// Whether the subresource forwards requests.
+    /// Further path segments belong to the forwarded request.
     pub fn has_paths(&self) -> bool {
         self.name == "proxy"
     }
 
-    /// The subresource `proxy`, which forwards requests; `kind` is that of its options.
+    /// The subresource `proxy`, which forwards requests; `kind` is the kind of its options.
     pub(crate) const fn proxy(kind: &'static str) -> Self {
         let verbs = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
         Subresource { name: "proxy", verbs, kind, group_version: None }
@@ -218,29 +224,29 @@ impl Subresource {
 }
 
 impl Kind {
-    /// Whether a subresource is a part of the object that the ordinary verbs read and write, with the kind's
-    /// [`Strategy`] deciding what a write may change. The others have bodies of another kind, or code that is not there:
-    /// verbs that do not know them answer 501.
+    /// Whether a subresource is a part of the object that the ordinary verbs read and write.
+    /// The [`Strategy`] of the kind decides which fields a write may change. Other subresources have bodies
+    /// of another kind or are not implemented; verbs without support return 501.
     pub fn is_part(&self, subresource: &Subresource) -> bool {
         subresource.kind == self.kind
             && subresource.group_version.is_none()
             && !self.strategy.unbuilt_subresources().contains(&subresource.name)
     }
 
-    /// Whether it has a status that is written apart from the rest.
+    /// Whether the kind has the subresource `status`.
     pub fn has_status(&self) -> bool {
         self.subresources.iter().any(|subresource| subresource.name == "status")
     }
 }
 
-/// What the rules of a kind may look at besides the objects.
+/// Environment of the rules of a kind.
 pub struct Context<'a> {
     /// Names of the preset.
     pub names: &'a Names,
-    /// Time.
+    /// Clock.
     pub clock: &'a dyn Clock,
-    /// Chance.
+    /// Random number generator.
     pub chance: &'a dyn Chance,
-    /// The subresource written, `""` for the main resource.
+    /// Name of the written subresource, `""` for the main resource.
     pub subresource: &'a str,
 }

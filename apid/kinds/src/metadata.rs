@@ -1,15 +1,15 @@
-//! The rules of `metadata` that all kinds share: what the server sets, what a write may not change, what must hold.
+//! Rules of `metadata` that all kinds share: server-set fields, immutable fields and validation.
 //!
 //! # Contract
 //!
-//! [`prepare_create`] and [`prepare_update`] set the fields that belong to the server. [`validate`] checks metadata as it
-//! is, [`validate_update`] what an update may not change. On update an error of labels is reported by each check that
-//! finds it: twice by the general checks, and again by those that the kind asks for ([`crate::MetadataChecks`]). Clients
-//! of the reference see the same list.
+//! [`prepare_create`] and [`prepare_update`] set the server-owned fields. [`validate`] checks the metadata of
+//! an object; [`validate_update`] checks the changes of an update. Each check reports a label error, so an
+//! update reports the error more than once. The general checks report it twice; the checks of the kind
+//! ([`crate::MetadataChecks`]) report it again. kube-apiserver returns the same list.
 //!
 //! # Reference
 //!
-//! Requirements D-META; the order of checks and their words are the reference's.
+//! Requirements D-META. Order and messages of the checks are those of kube-apiserver.
 
 use std::collections::BTreeSet;
 
@@ -22,35 +22,36 @@ use serde_json::Value;
 
 use crate::{Context, NameRule, format, labels};
 
-/// Bytes of all annotations of an object, keys and values (requirements D-META-29).
+/// Maximum bytes of all annotations of an object, keys and values (requirements D-META-29).
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// Characters of a generated name; a longer prefix is cut (requirements D-META-6).
+/// Maximum characters of a generated name; a longer prefix is truncated (requirements D-META-6).
 const GENERATED_MAX: usize = 63;
 
-/// The finalizer that orphans dependents.
+/// Finalizer that orphans dependents.
 pub const ORPHAN: &str = "orphan";
-/// The finalizer that waits for dependents.
+/// Finalizer of foreground deletion.
 pub const FOREGROUND: &str = "foregroundDeletion";
 
-/// How much of metadata is checked.
+/// Parameters of metadata validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules<'a> {
-    /// What the name may look like.
+    /// Rule for the name.
     pub name: NameRule,
     /// Whether a namespace is required or forbidden.
     pub namespaced: bool,
-    /// Finalizers without a domain must be these; None lets any qualified name by.
+    /// The only finalizers that may lack a domain; None allows any qualified name.
     pub standard_finalizers: Option<[&'a str; 3]>,
 }
 
-/// The finalizers without a domain.
+/// The standard finalizers, which have no domain.
 pub fn standard_finalizers(names: &Names) -> [&'static str; 3] {
     [names.api_service, ORPHAN, FOREGROUND]
 }
 
-/// Sets what the server sets at creation, and removes what clients may not: uid, creationTimestamp and namespace are
-/// set, the fields of deletion, resourceVersion and selfLink removed. The name is not generated here.
+/// Sets the server-owned fields of a new object and removes fields that clients may not set.
+/// Sets uid, creationTimestamp and namespace. Removes the deletion fields, resourceVersion and selfLink. Does
+/// not generate the name.
 pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"] {
         object.remove_meta(field);
@@ -64,8 +65,8 @@ pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
     object.set_meta("creationTimestamp", time::time(ctx.clock.now()));
 }
 
-/// Fills an absent name from `generateName`. A caller whose commit finds the name taken removes the name and tries
-/// again. Whether there is a `generateName`: without one nothing happens.
+/// Fills an absent name from `generateName`. Returns whether the object has a `generateName`.
+/// If the name is taken at commit, the caller removes the name and tries again.
 pub fn generate_name(object: &mut Object, chance: &dyn Chance) -> bool {
     let prefix = object.meta_str("generateName");
     if prefix.is_empty() {
@@ -81,8 +82,8 @@ pub fn generate_name(object: &mut Object, chance: &dyn Chance) -> bool {
     true
 }
 
-/// Takes from `old` what an update may not change and clients need not send: creationTimestamp, generation, the fields of
-/// deletion once they are set, and a uid that was left out.
+/// Copies fields from `old` that an update may not change and that clients need not send.
+/// These are creationTimestamp, generation, the deletion fields if set, and an omitted uid.
 pub fn prepare_update(new: &mut Object, old: &Object) {
     new.remove_meta("selfLink");
     let keep = |new: &mut Object, field: &str| match old.meta().and_then(|m| m.get(field)) {
@@ -101,7 +102,7 @@ pub fn prepare_update(new: &mut Object, old: &Object) {
     }
 }
 
-/// What must hold of metadata.
+/// Validates the metadata of an object.
 pub fn validate(object: &Object, rules: Rules<'_>) -> FieldErrors {
     let path = FieldPath::new("metadata");
     let mut errors = FieldErrors::new();
@@ -135,7 +136,7 @@ pub fn validate(object: &Object, rules: Rules<'_>) -> FieldErrors {
     errors
 }
 
-/// What an update may not change.
+/// Validates that an update does not change immutable metadata.
 pub fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("metadata");
     let mut errors = FieldErrors::new();
@@ -168,20 +169,20 @@ pub fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     errors
 }
 
-/// An error when a field that may not change has changed. A missing value is shown as `"null"`.
+/// Error for a changed immutable field. The message shows a missing value as `"null"`.
 pub fn immutable(new: &Value, old: &Value, path: &FieldPath) -> Option<FieldError> {
     let shown = if new.is_null() { Value::from("null") } else { new.clone() };
     (new != old).then(|| FieldError::invalid(path, shown, "field is immutable"))
 }
 
-/// A list of finalizers outside metadata: each name is qualified, or standard when it has no domain.
+/// Validates a finalizer name outside metadata: qualified, or a standard name without a domain.
 pub fn validate_finalizer_name(name: &str, path: &FieldPath, standard: [&str; 3]) -> FieldErrors {
     let mut errors = labels::invalid(path, name, format::qualified_name(name));
     errors.extend(non_standard_finalizer(name, path, standard));
     errors
 }
 
-/// What is checked of metadata on every write: labels, annotations, owners.
+/// Validates labels, annotations and owner references, on every write.
 fn validate_shared(object: &Object, path: &FieldPath) -> FieldErrors {
     let meta = object.meta();
     let mut errors = labels::validate(meta.and_then(|m| m.get("labels")), &path.child("labels"));
@@ -209,7 +210,7 @@ fn validate_annotations(object: &Object, path: &FieldPath) -> FieldErrors {
 fn validate_owners(owners: &[Value], path: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let mut controller: Option<String> = None;
-    // Rendered once: every further controller shows the same list.
+    // Rendered once: every further controller reference shows the same list.
     let mut shown: Option<String> = None;
     for owner in owners.iter().filter_map(Value::as_object) {
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or("");
@@ -223,7 +224,7 @@ fn validate_owners(owners: &[Value], path: &FieldPath) -> FieldErrors {
                 errors.push(FieldError::invalid(&path.child(field), "", "must not be empty"));
             }
         }
-        // Events come and go by the thousand: nothing may live and die with one.
+        // Events cannot be owners, because they are numerous and short-lived.
         if text("apiVersion") == "v1" && text("kind") == "Event" {
             let detail = "/v1, Kind=Event is disallowed from being an owner";
             errors.push(FieldError::invalid_text(path, &owner_text(owner), detail));
@@ -245,13 +246,13 @@ fn validate_owners(owners: &[Value], path: &FieldPath) -> FieldErrors {
     errors
 }
 
-/// Owner references as messages show them, no more of them than a message has room for.
+/// Owner references in the format of error messages, truncated to the length limit of a message.
 fn owner_list(owners: &[Value]) -> String {
     let shown = owners.iter().filter_map(Value::as_object).take(ERRORS_MAX).map(owner_text);
     format!("[{}]", shown.collect::<Vec<_>>().join(","))
 }
 
-/// An owner reference as messages show it: in the order of its declaration.
+/// Owner reference in the format of error messages, with fields in declaration order.
 fn owner_text(owner: &Map<String, Value>) -> String {
     let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let shown = fields.iter().filter_map(|field| Some(format!("\"{field}\":{}", owner.get(*field)?)));

@@ -1,24 +1,25 @@
-//! Orders: objects that are not stored and whose creation changes another one.
+//! Binding-like kinds: objects that are not stored and whose creation changes another object.
 //!
 //! # Contract
 //!
-//! An order is a kind of [`crate::Storage::Order`] and the body of a subresource of the kind that it is about. Its name is
-//! that of the object; uid and resourceVersion in its metadata are conditions on the object.
+//! A binding-like kind has [`crate::Storage::Order`] and is the body of a subresource of its target kind. Its
+//! name is the name of the target object. The uid and resourceVersion in its metadata are preconditions on
+//! the target object.
 
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
 use crate::Context;
 
-/// What an order says, and what it does.
+/// Rules of a binding-like kind.
 pub trait Order: Send + Sync {
-    /// What is wrong with the order itself.
+    /// Validates the binding-like object.
     fn validate(&self, order: &Object) -> FieldErrors;
 
-    /// Changes the object.
+    /// Changes the target object.
     ///
     /// # Errors
     ///
-    /// Why the object is not in a state for it (409).
+    /// The reason why the state of the target does not allow the change (409).
     fn carry_out(&self, order: &Object, object: &mut Object, ctx: &Context<'_>) -> Result<(), String>;
 }

@@ -1,4 +1,4 @@
-//! All kinds under one names preset, and the way from a request's object to one that may be stored.
+//! Registry of all kinds under one names preset, and processing of objects from body to stored form.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{Context, Generation, Kind, MetadataChecks, NameRule, Storage, Subresource, metadata, status};
 
-/// The groups in the order in which discovery lists them, each with its kinds.
+/// Kinds of each group, in discovery order of the groups.
 const GROUPS: &[&[Kind]] = &[
     crate::core::KINDS,
     crate::apiregistration::KINDS,
@@ -36,21 +36,22 @@ const GROUPS: &[&[Kind]] = &[
     crate::flowcontrol::KINDS,
 ];
 
-/// The kinds of subresources' bodies that are no resources themselves.
+/// Body kinds of subresources that are not resources.
 const VIEWS: &[Kind] =
     &[crate::scale::KIND, crate::authentication::token_request::KIND, crate::eviction::KIND];
 
-/// A kind as it is served: full group name, storage key.
+/// A served kind under a names preset, with its full group name and its storage key.
 pub struct Resource {
-    /// The facts and rules.
+    /// Facts and rules.
     pub kind: &'static Kind,
     /// Full group name and plural.
     pub group_resource: GroupResource,
     /// Full group name and kind.
     pub group_kind: GroupKind,
-    /// Prefix of its storage keys, with the trailing slash. Made of the group's stem, so that it does not depend on the preset.
+    /// Prefix of the storage keys, with the trailing slash.
+    /// The prefix contains the group stem, so it does not depend on the preset.
     pub key_prefix: String,
-    /// The kind that it is stored as, when it is another version of that.
+    /// Stored kind, if this is another version of a stored kind.
     stored: Option<Arc<Resource>>,
 }
 
@@ -71,21 +72,21 @@ impl Resource {
         }
     }
 
-    /// The kind that it is stored as: itself, unless it is another version of a stored kind.
+    /// The stored kind: this resource, unless it is another version of a stored kind.
     pub fn stored(&self) -> &Resource {
         self.stored.as_deref().unwrap_or(self)
     }
 
-    /// Whether it is another version of a stored kind, so that stored objects are converted before they are shown.
+    /// Whether this is a non-storage version, so that stored objects need conversion before a response.
     pub fn is_converted(&self) -> bool {
         self.stored.is_some()
     }
 
-    /// Makes an object of this version, in stored form, into one of the stored version.
+    /// Converts an object of this version, in stored form, to the storage version.
     ///
     /// # Errors
     ///
-    /// It says something in the words of the stored version that is none of that.
+    /// A converted field does not conform to the schema of the storage version.
     pub fn to_stored(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
         let (Some(stored), Some(conversion)) = (&self.stored, self.kind.strategy.conversion()) else {
             return Ok(());
@@ -95,11 +96,11 @@ impl Resource {
         stored.conform(object).map(drop)
     }
 
-    /// Makes a stored object into one of this version.
+    /// Converts a stored object to this version.
     ///
     /// # Errors
     ///
-    /// It cannot be said in this version: the store is corrupt.
+    /// This version cannot represent the object: the store is corrupt.
     pub fn show(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
         let (true, Some(conversion)) = (self.is_converted(), self.kind.strategy.conversion()) else {
             return Ok(());
@@ -109,8 +110,8 @@ impl Resource {
         self.conform(object).map(drop)
     }
 
-    /// What the stored version calls a field that objects of this version are selected by; None when they are not
-    /// selected by it. `metadata.name` and `metadata.namespace` are the same everywhere.
+    /// Storage-version name of a selectable field of this version; None if the field is not selectable.
+    /// `metadata.name` and `metadata.namespace` are the same in all versions.
     pub fn stored_field<'a>(&self, field: &'a str) -> Option<&'a str> {
         if matches!(field, "metadata.name" | "metadata.namespace") {
             return Some(field);
@@ -121,7 +122,7 @@ impl Resource {
         }
     }
 
-    /// The storage key of an object: `<prefix><namespace>/<name>` or `<prefix><name>`.
+    /// Storage key of an object: `<prefix><namespace>/<name>` or `<prefix><name>`.
     pub fn key(&self, namespace: &str, name: &str) -> String {
         if self.kind.namespaced {
             format!("{}{namespace}/{name}", self.key_prefix)
@@ -130,19 +131,20 @@ impl Resource {
         }
     }
 
-    /// Namespace (`""` for cluster-scoped kinds) and name of a storage key. None for a key of another resource.
+    /// Namespace and name of a storage key; None for a key of another resource.
+    /// The namespace of cluster-scoped kinds is `""`.
     pub fn parse_key<'a>(&self, key: &'a str) -> Option<(&'a str, &'a str)> {
         let rest = key.strip_prefix(self.key_prefix.as_str())?;
         if self.kind.namespaced { rest.split_once('/') } else { Some(("", rest)) }
     }
 
-    /// The `apiVersion` of stored objects: that of the preferred version.
+    /// The `apiVersion` of stored objects: the preferred version.
     pub fn api_version(&self) -> String {
         let version = self.kind.versions.first().copied().unwrap_or("");
         GroupVersion { group: self.group_resource.group.clone(), version: version.to_owned() }.to_string()
     }
 
-    /// The kind of its lists.
+    /// Kind of the lists.
     pub fn list_kind(&self) -> String {
         format!("{}List", self.kind.kind)
     }
@@ -151,7 +153,7 @@ impl Resource {
     ///
     /// # Errors
     ///
-    /// A value of a wrong type (400).
+    /// A value has a wrong type (400).
     pub fn conform(&self, object: &mut Object) -> Result<Conformed, TypeError> {
         match Schema::of(self.kind.schema) {
             Some(schema) => schema.conform(object),
@@ -159,12 +161,13 @@ impl Resource {
         }
     }
 
-    /// Fills what the client left out.
+    /// Sets default values.
     pub fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         self.kind.strategy.default(object, ctx);
     }
 
-    /// Sets what the server sets on a new object and removes what clients may not set; a missing name is generated.
+    /// Sets server-owned fields of a new object and removes fields that clients may not set.
+    /// Generates a missing name.
     pub fn prepare_create(&self, object: &mut Object, namespace: &str, ctx: &Context<'_>) {
         let namespace = if self.kind.namespaced { namespace } else { "" };
         metadata::prepare_create(object, namespace, ctx);
@@ -179,12 +182,12 @@ impl Resource {
         }
     }
 
-    /// Takes from the stored object what an update may not change, and counts its generation.
+    /// Restores immutable fields from the stored object and maintains the generation.
     pub fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
         metadata::prepare_update(new, old);
         status::prepare_update(self.kind, new, old, ctx.subresource);
         self.kind.strategy.prepare_update(new, old, ctx);
-        // What the status says is no new wish.
+        // A status update does not change the generation.
         if let Generation::Counted(metadata) = self.kind.strategy.generation()
             && ctx.subresource != "status"
         {
@@ -195,12 +198,12 @@ impl Resource {
         }
     }
 
-    /// Brings equivalent forms into one, after admission.
+    /// Normalizes equivalent representations, after admission.
     pub fn canonicalize(&self, object: &mut Object, ctx: &Context<'_>) {
         self.kind.strategy.canonicalize(object, ctx);
     }
 
-    /// Everything that is wrong with a new object, as it is stored. Another version than the stored one may demand more.
+    /// Validates a new object in the storage version. A non-storage version may add rules.
     pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy;
         if let Some(stored) = &self.stored {
@@ -221,7 +224,7 @@ impl Resource {
         errors
     }
 
-    /// Everything that is wrong with an update, both objects as they are stored.
+    /// Validates an update; both objects are in the storage version.
     pub fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy;
         if let Some(stored) = &self.stored {
@@ -269,7 +272,7 @@ impl std::fmt::Debug for Resource {
     }
 }
 
-/// A field of the metadata; an empty one counts as absent.
+/// A field of the metadata; None if absent or empty.
 fn metadata_field<'a>(object: &'a Object, field: &str) -> Option<&'a Value> {
     let value = object.meta().and_then(|metadata| metadata.get(field));
     value.filter(|value| !matches!(value, Value::Object(map) if map.is_empty()))
@@ -290,21 +293,21 @@ fn same_spec(a: &Object, b: &Object) -> bool {
         })
 }
 
-/// All resources served.
+/// All served resources.
 pub struct Registry {
     resources: Vec<Arc<Resource>>,
-    /// Where the resources of a name are: every request asks.
+    /// Indexes of the resources by plural name; every request uses this lookup.
     by_name: HashMap<String, Vec<usize>>,
     views: Vec<Arc<Resource>>,
 }
 
 impl Registry {
-    /// All built-in kinds under a preset.
+    /// The built-in kinds under a preset.
     pub fn new(names: &Names) -> Self {
         Registry::with(names, &[])
     }
 
-    /// The built-in kinds and others, which come after them in discovery.
+    /// The built-in kinds and additional kinds, which follow them in discovery.
     pub fn with(names: &Names, others: &[&'static [Kind]]) -> Self {
         let kinds = || GROUPS.iter().chain(others).flat_map(|kinds| kinds.iter());
         let stored = kinds().filter(|kind| kind.storage == Storage::Stored);
@@ -327,7 +330,8 @@ impl Registry {
         Registry { resources, by_name, views }
     }
 
-    /// The kind of a subresource's bodies, when it is another than that of the resource: a resource of its own, or a view.
+    /// Body kind of a subresource if it differs from the kind of the resource.
+    /// The body kind is a resource or a virtual subresource kind.
     pub fn body(
         &self,
         resource: &Resource,
@@ -342,7 +346,7 @@ impl Registry {
         self.views.iter().chain(&self.resources).find(fits)
     }
 
-    /// The kind that an order is about, and the subresource that takes such orders.
+    /// Target resource of a binding-like kind, and the subresource with this body kind.
     pub fn ordered(&self, order: &Resource) -> Option<(&Arc<Resource>, &'static Subresource)> {
         self.stored().filter(|r| r.group_kind.group == order.group_kind.group).find_map(|resource| {
             let takes = |s: &&Subresource| s.kind == order.kind.kind && s.group_version.is_none();
@@ -350,34 +354,34 @@ impl Registry {
         })
     }
 
-    /// The version of a kind that objects of this type are of, if it is stored like a resource.
+    /// The resource of a kind's version `api_version`, if both versions share their storage.
     pub fn version_of(&self, resource: &Resource, api_version: &str) -> Option<&Arc<Resource>> {
         let like = |r: &&Arc<Resource>| r.key_prefix == resource.key_prefix && r.api_version() == api_version;
         self.resources.iter().find(like)
     }
 
-    /// All resources, in discovery's order: group by group, alphabetically in a group.
+    /// All resources in discovery order: by group, alphabetically within a group.
     pub fn resources(&self) -> &[Arc<Resource>] {
         &self.resources
     }
 
-    /// The resources whose objects are stored.
+    /// The resources with stored objects.
     pub fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.iter().filter(|r| r.kind.storage == Storage::Stored)
     }
 
-    /// The resource of a path.
+    /// The resource of a URL path.
     pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {
         let mut named = self.by_name.get(resource)?.iter().filter_map(|index| self.resources.get(*index));
         named.find(|r| r.group_resource.group == group && r.kind.versions.contains(&version))
     }
 
-    /// The resource of a kind in any version.
+    /// The resource of a kind, in any version.
     pub fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.resources.iter().find(|r| r.group_kind.group == group && r.group_kind.kind == kind)
     }
 
-    /// The resource that a storage key belongs to.
+    /// The resource of a storage key.
     pub fn of_key(&self, key: &str) -> Option<&Arc<Resource>> {
         self.stored().find(|r| key.starts_with(&r.key_prefix))
     }
@@ -414,7 +418,7 @@ mod tests {
             assert!(Arc::ptr_eq(found, resource));
             for other in resources.iter().skip(i + 1) {
                 if resource.key_prefix == other.key_prefix {
-                    // Two versions of one kind; lookups by kind find the one that is stored.
+                    // Two versions of one kind: a lookup by kind returns the stored version.
                     assert!(std::ptr::eq(other.stored(), resource.stored()), "{}", kind.kind);
                     continue;
                 }

@@ -1,10 +1,11 @@
-//! The subresource `scale`: how many pods an object wants and has, in one form for all kinds that have it.
+//! Subresource `scale`: desired and actual replica count in one form for all scalable kinds.
 //!
 //! # Contract
 //!
-//! [`of`] reads the Scale of an object that keeps its number in `spec.replicas`. A write to it is a body of the kind
-//! Scale, checked by [`validate`], whose number [`apply`] puts into the object: an ordinary update from there on, with
-//! `scale` as its subresource. Nothing else of the body counts but the preconditions in its metadata.
+//! [`of`] reads the Scale of an object with `spec.replicas`. The body of a write has the kind Scale.
+//! [`validate`] checks the body and [`apply`] copies its replica count into the object. The write then
+//! continues as an ordinary update with the subresource `scale`. The write ignores all other fields of the
+//! body except the preconditions in its metadata.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object};
@@ -14,7 +15,7 @@ use crate::table::cell::{self, NONE, Read};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Kind, Storage, Strategy, Table};
 
-/// The kind of its bodies.
+/// Kind of the bodies.
 pub(crate) const KIND: Kind = Kind {
     group: "autoscaling",
     versions: &["v1"],
@@ -31,7 +32,7 @@ pub(crate) const KIND: Kind = Kind {
     strategy: &Scale,
 };
 
-/// The API version of its bodies. The group has the same name in all presets.
+/// API version of the bodies. The group has the same name in all presets.
 const API_VERSION: &str = "autoscaling/v1";
 
 struct Scale;
@@ -55,16 +56,16 @@ static TABLE: Table = Table {
     },
 };
 
-/// Metadata that a Scale shows of its object.
+/// Metadata fields that a Scale copies from its object.
 const METADATA: [&str; 5] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
 
-/// The Scale of an object.
+/// Builds the Scale of an object.
 pub fn of(object: &Object) -> Object {
     let shown =
         METADATA.iter().filter_map(|field| Some(((*field).to_owned(), object.meta()?.get(*field)?.clone())));
     let metadata: Map<String, Value> = shown.collect();
     let mut spec = Map::new();
-    // Like every number that is left out when it is zero.
+    // Omitted if zero, like every number with omitempty.
     if let Some(replicas) = object.find("spec.replicas").and_then(Value::as_i64).filter(|r| *r != 0) {
         spec.insert("replicas".to_owned(), replicas.into());
     }
@@ -83,7 +84,7 @@ pub fn of(object: &Object) -> Object {
     scale
 }
 
-/// Replication controllers select by labels alone, the others by a label selector.
+/// Serialized selector. Replication controllers select by labels, other kinds by a label selector.
 fn selector(object: &Object) -> String {
     let parts = ["spec.selector.matchLabels", "spec.selector.matchExpressions"];
     let is = |part: &str| object.find(part).is_some_and(|value| !value.is_string());
@@ -94,7 +95,7 @@ fn selector(object: &Object) -> String {
     }
 }
 
-/// What is wrong with a Scale.
+/// Validates a Scale.
 pub fn validate(scale: &Object) -> FieldErrors {
     let replicas = scale.integer("spec.replicas");
     let error = || {
@@ -104,7 +105,7 @@ pub fn validate(scale: &Object) -> FieldErrors {
     (replicas < 0).then(error).into_iter().collect()
 }
 
-/// Puts the number of a Scale into its object.
+/// Copies the replica count of a Scale into the object.
 pub fn apply(object: &mut Object, scale: &Object) {
     let replicas = scale.integer("spec.replicas");
     match object.get_mut("spec") {
@@ -144,7 +145,7 @@ mod tests {
                 json!({"replicas": 1}),
                 json!({"replicas": 0, "selector": "app in (b,web)"}),
             ),
-            // A replication controller; and a label may be called like a part of a selector.
+            // A replication controller; a label key may equal a field name of a label selector.
             (
                 json!({"replicas": 0, "selector": {"matchLabels": "a"}}),
                 json!({"replicas": 1}),
@@ -163,7 +164,7 @@ mod tests {
             assert_eq!(scale.clone().into_value(), want);
             let mut again = scale.clone();
             assert_eq!(schema().conform(&mut again).unwrap().unknown, [""; 0]);
-            assert_eq!(again, scale, "it is in stored form");
+            assert_eq!(again, scale, "the Scale is in stored form");
         }
     }
 
@@ -180,7 +181,7 @@ mod tests {
             json!({"spec": {"replicas": 5, "paused": true}, "status": {"replicas": 3}})
         );
         apply(&mut deployment, &object(json!({})));
-        assert_eq!(deployment.find("spec.replicas"), Some(&json!(0)), "a Scale that says nothing says none");
+        assert_eq!(deployment.find("spec.replicas"), Some(&json!(0)), "a Scale without replicas sets zero");
         let errors = validate(&object(json!({"spec": {"replicas": -1}})));
         assert_eq!(
             errors.iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -1,11 +1,11 @@
-//! Spec and status of an object are written apart: by its author, and by the controller that answers for it.
+//! Separation of spec and status: the author writes the spec, a controller writes the status.
 //!
 //! # Contract
 //!
-//! Of a kind with the subresource `status`, [`prepare_create`] replaces the status that a client sent by an empty one,
-//! and [`prepare_update`] takes from the stored object what a write may not change: the status when the main resource is
-//! written; all but the status, and what [`StatusWrites`] lets by of the metadata, when `status` is. Writes to other
-//! subresources are the strategy's alone.
+//! These rules apply to kinds with the subresource `status`. [`prepare_create`] replaces a sent status by an
+//! empty status. [`prepare_update`] restores fields from the stored object. A write to the main resource
+//! keeps the stored status. A write to `status` keeps all fields outside the status; [`StatusWrites`] defines
+//! the metadata that it may change. For other subresources only the strategy applies.
 
 use apimachinery::object::Object;
 use schema::Schema;
@@ -14,10 +14,10 @@ use crate::{Kind, StatusWrites};
 
 const STATUS: &str = "status";
 
-/// Metadata that belongs to the author of an object.
+/// Metadata fields that the author of an object sets.
 const AUTHORED: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
 
-/// Drops the status, but that of kinds which are created with one.
+/// Resets the status, unless the kind allows a status at creation.
 pub(crate) fn prepare_create(kind: &Kind, object: &mut Object) {
     if !kind.has_status() || kind.strategy.created_with_status() {
         return;
@@ -28,7 +28,7 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Object) {
     }
 }
 
-/// Keeps what the written part does not hold.
+/// Restores the part of the object that the subresource does not write.
 pub(crate) fn prepare_update(kind: &Kind, new: &mut Object, old: &Object, subresource: &str) {
     if !kind.has_status() {
         return;
@@ -53,7 +53,7 @@ pub(crate) fn prepare_update(kind: &Kind, new: &mut Object, old: &Object, subres
     }
 }
 
-/// Takes a field from the stored object.
+/// Restores a field from the stored object.
 pub(crate) fn keep(new: &mut Object, old: &Object, field: &str) {
     match old.get(field) {
         Some(value) => new.set(field, value.clone()),
@@ -71,7 +71,7 @@ fn keep_all_but_status(new: &mut Object, old: &Object) {
     }
 }
 
-/// The status of an object that says nothing: what conforming makes of none.
+/// Empty status: the result of conforming an object without status.
 fn empty(kind: &Kind) -> Option<serde_json::Value> {
     let mut nothing = Object::default();
     Schema::of(kind.schema)?.conform(&mut nothing).ok()?;

@@ -1,4 +1,4 @@
-//! The rules of a kind: what its names look like, what is filled in, refused, kept and shown.
+//! Rules of a kind: names, defaults, validation, immutable fields and printer columns.
 
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
@@ -7,7 +7,7 @@ use apimachinery::user::UserInfo;
 
 use crate::{Context, Conversion, Order, Table, Unenforced};
 
-/// What names of a kind may look like.
+/// Rule for object names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     /// RFC 1123 subdomain, up to 253 characters. Most kinds.
@@ -20,208 +20,213 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// Which checks of metadata a kind makes itself, besides the general ones of every write (names are path segments,
-/// labels, annotations, owners and qualified finalizers). An error of metadata is listed once for each check that finds
-/// it, as the reference lists it; see [`crate::metadata`].
+/// Metadata checks of a kind, in addition to the general checks of every write.
+/// The general checks cover names as path segments, labels, annotations, owner references and qualified
+/// finalizers. Each check lists the errors that it finds, as in kube-apiserver; see [`crate::metadata`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataChecks {
-    /// None: core events.
+    /// No checks: events of the core group.
     General,
-    /// The whole at creation, with the kind's own [`NameRule`]; on update what may not change.
+    /// Creation: all checks, with the [`NameRule`] of the kind. Update: immutable fields.
     Changes,
-    /// The whole at creation; on update what may not change, and the whole.
+    /// Creation: all checks. Update: immutable fields and all checks.
     Whole,
 }
 
-/// Whether `metadata.generation` is kept, and what counts.
+/// Rule for `metadata.generation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
-    /// There is none.
+    /// The object has no generation.
     None,
-    /// 1 at creation, for life.
+    /// The generation is always 1.
     Fixed,
-    /// 1 at creation, +1 when something outside metadata and status changes, or one of these fields of the metadata.
+    /// 1 at creation; counts changes outside metadata and status, and of these metadata fields.
     Counted(&'static [&'static str]),
 }
 
-/// What a write to `status` may change beside it.
+/// Metadata that a write to `status` may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusWrites {
-    /// Metadata, as any write may.
+    /// All metadata that other writes may change.
     Metadata,
     /// Metadata without labels.
     MetadataWithoutLabels,
-    /// Nothing.
+    /// No metadata.
     Alone,
 }
 
-/// What becomes of dependents when a delete does not say it, neither in its options nor by a finalizer.
+/// Treatment of dependents if neither the delete options nor a finalizer specify a propagation policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultPropagation {
-    /// They end after their owner.
+    /// The garbage collector deletes dependents after their owner.
     Background,
-    /// They stay, and their owner waits until they are told.
+    /// The garbage collector orphans dependents before apid deletes the owner.
     Orphan,
-    /// There are none, whatever a delete says.
+    /// The kind has no dependents; apid ignores the propagation policy.
     Never,
 }
 
-/// The rules of a kind. Called through the methods of [`crate::Resource`], which also apply the rules of metadata.
-/// Objects have been conformed to the schema before any of these sees them; `null` never stands for a missing field
-/// that the schema omits.
+/// Rules of a kind. The methods of [`crate::Resource`] call them and also apply the metadata rules.
+/// Objects conform to the schema before any call. `null` never represents a missing field that the schema
+/// omits.
 pub trait Strategy: Send + Sync {
-    /// What its names may look like.
+    /// Rule for object names.
     fn name_rule(&self) -> NameRule {
         NameRule::Subdomain
     }
 
-    /// Which checks of metadata it makes itself.
+    /// Metadata checks of the kind.
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Whole
     }
 
-    /// PUT to a missing name creates (requirements D-NAME-16).
+    /// Whether PUT to a missing name creates the object (requirements D-NAME-16).
     fn create_on_update(&self) -> bool {
         false
     }
 
-    /// PUT without resourceVersion replaces whatever is there (requirements D-EP-16).
+    /// Whether PUT without resourceVersion is allowed (requirements D-EP-16).
     fn unconditional_update(&self) -> bool {
         true
     }
 
-    /// DELETE answers the object instead of a Status.
+    /// Whether DELETE returns the object instead of a Status.
     fn delete_returns_object(&self) -> bool {
         false
     }
 
-    /// Seconds that an object is given to end, of a kind that ends gracefully: those that were asked for, or its own. None
-    /// for all other kinds: they end at once.
+    /// Grace period in seconds: the requested period or the default of the object.
+    /// None for kinds without graceful deletion.
     fn grace(&self, _object: &Object, _asked: Option<i64>) -> Option<i64> {
         None
     }
 
-    /// What becomes of dependents when a delete does not say it.
+    /// Treatment of dependents if a delete specifies no propagation policy.
     fn default_propagation(&self) -> DefaultPropagation {
         DefaultPropagation::Background
     }
 
-    /// Said to clients that leave dependents to the default.
+    /// Warning for clients that delete without a propagation policy.
     fn default_propagation_warning(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether `metadata.generation` is kept.
+    /// Rule for `metadata.generation`.
     fn generation(&self) -> Generation {
         Generation::None
     }
 
-    /// What a write to `status` may change beside it. That it leaves the rest alone, and the main resource the status,
-    /// holds of all kinds with that subresource.
+    /// Metadata that a write to `status` may change.
+    /// For all kinds with this subresource, `status` writes keep the spec and main resource writes keep the
+    /// status.
     fn status_writes(&self) -> StatusWrites {
         StatusWrites::Metadata
     }
 
-    /// A created object keeps the status that it comes with: nodes report themselves.
+    /// Whether a created object keeps its status: nodes report their own status.
     fn created_with_status(&self) -> bool {
         false
     }
 
-    /// Subresources of the kind's own type that are listed and not built.
+    /// Listed subresources with the kind's own body type that are not implemented.
     fn unbuilt_subresources(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Field selectors beyond `metadata.name` and `metadata.namespace`. Dotted; a name is also the path that
-    /// [`Strategy::field`] reads, unless [`Strategy::field_sources`] adds others.
+    /// Selectable fields in addition to `metadata.name` and `metadata.namespace`, as dotted paths.
+    /// [`Strategy::field`] reads these paths and those of [`Strategy::field_sources`].
     fn selectable_fields(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Paths that [`Strategy::field`] reads beyond the names of its fields. The cache parses no more of a stored object
-    /// than these.
+    /// Paths that [`Strategy::field`] reads in addition to the selectable fields.
+    /// The watch cache parses only these paths of a stored object.
     fn field_sources(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The value of one of [`Strategy::selectable_fields`]; `""` when unset.
+    /// Value of one of [`Strategy::selectable_fields`]; `""` if unset.
     fn field(&self, object: &Object, field: &str) -> String {
         let path: Vec<&str> = field.split('.').collect();
         object.str_at(&path).unwrap_or("").to_owned()
     }
 
-    /// Fills what the client left out. Also run on stored objects of older releases.
+    /// Sets default values. apid also calls this on stored objects of older releases.
     fn default(&self, _object: &mut Object, _ctx: &Context<'_>) {}
 
-    /// Removes what a client may not set at creation; sets what the server sets.
+    /// Removes fields that a client may not set at creation and sets server-owned fields.
     fn prepare_create(&self, _object: &mut Object, _ctx: &Context<'_>) {}
 
-    /// Writes down who creates the object, for kinds that keep it. Runs after [`Strategy::prepare_create`].
+    /// Records the creator, for kinds that keep it. Runs after [`Strategy::prepare_create`].
     fn record_creator(&self, _object: &mut Object, _creator: &UserInfo) {}
 
-    /// The same for an update, main resource or subresource (`ctx.subresource`): takes from `old` what this write may not
-    /// change.
+    /// Restores from `old` the fields that this write may not change.
+    /// The write is to the main resource or to a subresource (`ctx.subresource`).
     fn prepare_update(&self, _new: &mut Object, _old: &Object, _ctx: &Context<'_>) {}
 
-    /// Brings equivalent forms into one after admission, when the name is known.
+    /// Normalizes equivalent representations after admission, when the name is known.
     fn canonicalize(&self, _object: &mut Object, _ctx: &Context<'_>) {}
 
-    /// What must hold of every object of the kind, metadata aside.
+    /// Validates an object, without its metadata.
     fn validate(&self, _object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         FieldErrors::new()
     }
 
-    /// What an update may not change. Whether [`Strategy::validate`] runs too is [`Strategy::revalidates`]'.
+    /// Validates the changes of an update.
+    /// [`Strategy::revalidates`] decides whether [`Strategy::validate`] also runs.
     fn validate_update(&self, _new: &Object, _old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         FieldErrors::new()
     }
 
-    /// Whether an update through a subresource (`""` for the main resource) is validated by [`Strategy::validate`] too.
+    /// Whether [`Strategy::validate`] also checks updates through a subresource.
+    /// `""` is the main resource.
     fn revalidates(&self, _subresource: &str) -> bool {
         true
     }
 
-    /// What keeps a terminating object in the store beside `metadata.finalizers`: the `spec.finalizers` of a namespace.
+    /// Whether a terminating object stays in the store for a reason other than `metadata.finalizers`.
+    /// Example: the `spec.finalizers` of a namespace.
     fn is_held(&self, _object: &Object) -> bool {
         false
     }
 
-    /// Called on an object that is not removed at once, when its deletion begins: metadata is already marked.
+    /// Updates an object when its deletion begins but does not complete at once.
+    /// Its metadata is already marked.
     fn begin_deletion(&self, _object: &mut Object) {}
 
-    /// The way to the stored version and back, of a version that is stored as another one ([`crate::Storage::Shared`]).
+    /// Conversion to and from the storage version, for a non-storage version ([`crate::Storage::Shared`]).
     fn conversion(&self) -> Option<&'static dyn Conversion> {
         None
     }
 
-    /// What an order does, of a kind that is one ([`crate::Storage::Order`]).
+    /// Rules of a binding-like kind ([`crate::Storage::Order`]).
     fn order(&self) -> Option<&'static dyn Order> {
         None
     }
 
-    /// Said with every answer about a kind that should not be used any more.
+    /// Deprecation warning, sent with every response about the kind.
     fn deprecation(&self, _names: &Names) -> Option<String> {
         None
     }
 
-    /// The warning for a kind that the server stores but does not enforce.
+    /// Warning for a kind that apid stores but does not enforce.
     fn unenforced(&self) -> Option<&'static Unenforced> {
         None
     }
 
-    /// Warnings for the client that wrote this.
+    /// Warnings for the client that wrote the object.
     fn warnings(&self, new: &Object, _old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
         let unenforced = self.unenforced().filter(|unenforced| unenforced.applies_to(new));
         unenforced.map(|unenforced| unenforced.warning.to_owned()).into_iter().collect()
     }
 
-    /// Columns of Table representations; None: Name and Created At.
+    /// Columns of the Table representation; None for Name and Created At.
     fn table(&self) -> Option<&'static Table> {
         None
     }
 }
 
-/// The strategy of kinds without rules of their own.
+/// Strategy of kinds without their own rules.
 pub(crate) struct Plain;
 
 impl Strategy for Plain {}

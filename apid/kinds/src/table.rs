@@ -12,7 +12,7 @@ pub(crate) mod workload;
 pub struct Table {
     /// The columns.
     pub columns: &'static [Column],
-    /// The cells of an object, as many as columns.
+    /// Computes the cells of an object, one per column.
     pub cells: fn(&Object, &dyn Clock) -> Vec<Value>,
 }
 
@@ -25,35 +25,35 @@ pub struct Column {
     pub kind: &'static str,
     /// `name` for the first column, else `""`
     pub format: &'static str,
-    /// A sentence of our own.
+    /// Description in our own words.
     pub description: &'static str,
     /// 0, or 1 for `-o wide`.
     pub priority: u8,
 }
 
 impl Column {
-    /// A column of strings that is always shown.
+    /// A string column that clients always show.
     pub(crate) const fn text(name: &'static str, description: &'static str) -> Self {
         Column { name, kind: "string", format: "", description, priority: 0 }
     }
 
-    /// A column of strings for `-o wide`.
+    /// A string column for `-o wide`.
     pub(crate) const fn wide(name: &'static str, description: &'static str) -> Self {
         Column { priority: 1, ..Column::text(name, description) }
     }
 
-    /// A column of whole numbers.
+    /// An integer column.
     pub(crate) const fn integer(name: &'static str, description: &'static str) -> Self {
         Column { kind: "integer", ..Column::text(name, description) }
     }
 
-    /// A column of true and false.
+    /// A boolean column.
     pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Self {
         Column { kind: "boolean", ..Column::text(name, description) }
     }
 }
 
-/// The first column of almost every table.
+/// First column of almost every table.
 pub(crate) const NAME: Column = Column {
     format: "name",
     ..Column::text("Name", "Name of the object, unique in its namespace for its kind.")
@@ -62,7 +62,7 @@ pub(crate) const NAME: Column = Column {
 /// Time since creation.
 pub(crate) const AGE: Column = Column::text("Age", "Time since the object was created.");
 
-/// Kinds without columns of their own.
+/// Table of kinds without their own columns.
 pub static DEFAULT: Table = Table {
     columns: &[
         NAME,
@@ -71,12 +71,12 @@ pub static DEFAULT: Table = Table {
     cells: |object, _clock| vec![json!(object.name()), json!(object.meta_str("creationTimestamp"))],
 };
 
-/// The age of an object, as tables show it.
+/// Age of an object.
 pub(crate) fn age(object: &Object, clock: &dyn Clock) -> Value {
     Value::String(since(object.meta_str("creationTimestamp"), clock))
 }
 
-/// Time since a timestamp, as tables show it; `<unknown>` without one.
+/// Time since a timestamp; `<unknown>` without a timestamp.
 pub(crate) fn since(timestamp: &str, clock: &dyn Clock) -> String {
     match time::parse(timestamp) {
         Some(then) => short_duration(clock.now().as_second() - then.as_second()),
@@ -84,7 +84,7 @@ pub(crate) fn since(timestamp: &str, clock: &dyn Clock) -> String {
     }
 }
 
-/// Time between two timestamps; `""` unless both are there.
+/// Time between two timestamps; `""` unless both are present.
 pub(crate) fn between(start: &str, end: &str) -> String {
     match (time::parse(start), time::parse(end)) {
         (Some(start), Some(end)) => short_duration(end.as_second() - start.as_second()),
@@ -92,8 +92,9 @@ pub(crate) fn between(start: &str, end: &str) -> String {
     }
 }
 
-/// Two or three significant figures of a duration in seconds: `95s`, `4m10s`, `45m`, `5h12m`, `30h`, `3d4h`, `20d`,
-/// `3y25d`. A second in the future is clock skew and counts as now.
+/// Duration in seconds with two or three significant figures.
+/// Examples: `95s`, `4m10s`, `45m`, `5h12m`, `30h`, `3d4h`, `20d`, `3y25d`. One second in the future is clock
+/// skew and counts as zero.
 pub(crate) fn short_duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let pair = |major: i64, unit: &str, minor: i64, minor_unit: &str| {

@@ -1,14 +1,14 @@
-//! Kinds whose objects this release stores without acting on them.
+//! Kinds that this release stores but does not enforce.
 //!
 //! # Contract
 //!
-//! A kind of this sort names its entry in [`Strategy::unenforced`](crate::Strategy::unenforced): every write of such an
-//! object carries the warning, and the server logs at its start how many of them are stored. The release that acts on a kind
-//! removes the kind's entry.
+//! Such a kind returns its entry in [`Strategy::unenforced`](crate::Strategy::unenforced). Every write of
+//! such an object returns the warning. apid logs the number of stored objects at start-up. The release that
+//! implements a kind removes the entry of the kind.
 
 use apimachinery::object::Object;
 
-/// A kind that the server stores but does not enforce.
+/// A kind that apid stores but does not enforce.
 #[derive(Debug)]
 pub struct Unenforced {
     /// The warning for the client that writes such an object.
@@ -17,12 +17,12 @@ pub struct Unenforced {
 }
 
 impl Unenforced {
-    /// Whether it holds for all objects of the kind, so that nobody needs to look at them.
+    /// Whether the entry applies to all objects of the kind, so that no caller has to inspect them.
     pub fn applies_to_all(&self) -> bool {
         self.applies_to.is_none()
     }
 
-    /// Whether it holds for an object of the kind.
+    /// Whether the entry applies to an object of the kind.
     pub fn applies_to(&self, object: &Object) -> bool {
         self.applies_to.is_none_or(|applies_to| applies_to(object))
     }
@@ -43,7 +43,7 @@ pub(crate) const ADMISSION_POLICIES: Unenforced = Unenforced {
     applies_to: None,
 };
 
-/// Of APIServices those that point at a Service: the server answers for the others itself.
+/// Applies to APIServices with a Service reference; apid itself serves the others.
 pub(crate) const AGGREGATION: Unenforced = Unenforced {
     warning: "this server stores APIServices but does not forward requests to their Services yet",
     applies_to: Some(|object| object.at(&["spec", "service"]).is_some_and(|service| service.is_object())),

@@ -1,14 +1,14 @@
-//! The rules of every stored kind, as tables: `testdata/<resource>.yaml`, which must exist.
+//! Table tests of every stored kind: `testdata/<resource>.yaml`, which must exist.
 //!
-//! A case has a `name` and creates the object `create`, or stores `old` and replaces it by `update` (through
-//! `subresource`). Without a name in their metadata objects are called `x`, and those of namespaced kinds live in
-//! `team`. What comes out is compared with
+//! A case has a `name` and either creates the object `create`, or stores `old` and replaces it with `update`.
+//! An update goes through `subresource`. The default object name is `x`, the default namespace is `team`. The
+//! test compares the result with
 //!
-//! - `errors`: all errors of the validation, in their order; or `refused`: the error of a value of a wrong type;
-//! - `want`: all fields outside of metadata; of its `metadata` those that are given, `null` for none;
-//! - `cells`: those of the Table, an hour after creation; `fields`: selectable fields; `warnings`.
+//! - `errors`: all validation errors in order; or `refused`: the error of a value of a wrong type;
+//! - `want`: all fields outside metadata, and the given metadata fields (`null`: absent);
+//! - `cells`: Table cells one hour after creation; `fields`: selectable fields; `warnings`.
 //!
-//! `names: svc` runs the case under the neutral names with the domain `example.test`.
+//! `names: svc` uses the neutral names with the domain `example.test`.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
@@ -73,7 +73,7 @@ impl<'a> Case<'a> {
         Context { names: &self.names, clock: &self.clock, chance: &self.chance, subresource }
     }
 
-    /// Differences.
+    /// Runs the case and returns the differences.
     fn run(&self) -> Vec<String> {
         let made = match &self.case["update"] {
             Value::Null => self.create(&self.case["create"]).map(|(object, errors)| (object, errors, None)),
@@ -85,8 +85,8 @@ impl<'a> Case<'a> {
         };
         match made {
             Err(refused) if self.case["refused"] == refused.as_str() => Vec::new(),
-            Err(refused) => vec![format!("refused: {refused}")],
-            Ok(_) if self.case["refused"].is_string() => vec!["was not refused".to_owned()],
+            Err(refused) => vec![format!("rejected: {refused}")],
+            Ok(_) if self.case["refused"].is_string() => vec!["was not rejected".to_owned()],
             Ok((object, errors, old)) => self.compare(&object, &errors, old.as_ref()),
         }
     }
@@ -139,7 +139,7 @@ impl<'a> Case<'a> {
                 failed.push(format!("{what}: {have}, wanted {want}"));
             }
         };
-        // What is stored is in stored form.
+        // The stored object is in stored form.
         let mut again = object.clone();
         assert_eq!(self.resource.conform(&mut again).unwrap().unknown, [""; 0]);
         differ("stored form", object.clone().into_value(), &again.into_value());

@@ -1,6 +1,7 @@
-//! The facts of all kinds: what the recorded discovery documents of the reference say of them, and that a kind which says
-//! nothing goes from a body to the store and back. The recordings are found in `CONFORMANCE_DIR`, default
-//! `../shared/conformance` beside the repository; without them the test says so.
+//! Facts of all kinds, compared with recorded discovery documents of kube-apiserver.
+//! A minimal object of every kind makes a round trip from body to store. The recordings are in
+//! `CONFORMANCE_DIR`, default `../shared/conformance` beside the repository. Without recordings the test
+//! prints a notice and passes.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
@@ -31,7 +32,7 @@ fn facts_are_those_of_the_recorded_discovery() {
         let Some(group_version) = path.strip_prefix("/apis/").or_else(|| path.strip_prefix("/api/")) else {
             continue;
         };
-        // Groups of custom kinds are named by the recording.
+        // The recording names the groups of custom kinds.
         if group_version.starts_with("${") {
             continue;
         }
@@ -50,20 +51,20 @@ fn facts_are_those_of_the_recorded_discovery() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(seen.len() > 90, "{} entries", seen.len());
-    // Nothing is listed that the reference does not list.
+    // apid lists no resource that kube-apiserver does not list.
     for resource in registry.resources() {
         let api_version = resource.api_version();
         let subresources = resource.kind.subresources.iter().map(|s| format!("/{}", s.name));
         for part in subresources.chain([String::new()]) {
             let ours = format!("{api_version} {}{part}", resource.kind.resource);
-            // Of these groups no list of resources was recorded.
+            // The recording has no resource list for these groups.
             let group_is_recorded = seen.iter().any(|s| s.starts_with(&format!("{api_version} ")));
             assert!(seen.contains(&ours) || !group_is_recorded, "{ours}");
         }
     }
 }
 
-/// The entry of a resource or subresource as lists of the reference show it.
+/// Discovery entry of a resource or subresource in the format of kube-apiserver.
 fn shown(registry: &Registry, group: &str, version: &str, name: &str, names: &Names) -> Option<Value> {
     let (resource, subresource) = name.split_once('/').map_or((name, None), |(r, s)| (r, Some(s)));
     let kind = registry.find(group, version, resource)?.kind;
@@ -91,7 +92,7 @@ fn shown(registry: &Registry, group: &str, version: &str, name: &str, names: &Na
     Some(entry)
 }
 
-/// The order in which the reference lists groups.
+/// Group order of kube-apiserver.
 #[test]
 fn groups_come_in_their_order() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
@@ -138,7 +139,7 @@ fn deprecated_kinds_say_what_to_use() {
     );
 }
 
-/// The smallest object of every kind, in both presets: conformed, made ready, encoded, and read again.
+/// Round trip of a minimal object of every kind in both presets: conform, prepare, encode, decode.
 #[test]
 fn the_smallest_object_of_every_kind_comes_back() {
     for preset in [Preset::Svc, Preset::Kubernetes] {
@@ -165,7 +166,7 @@ fn the_smallest_object_of_every_kind_comes_back() {
     }
 }
 
-/// Spec and status are written apart, whatever the kind; only what a kind says otherwise differs.
+/// Spec and status are separate for every kind; only declared exceptions differ.
 #[test]
 fn every_status_is_written_apart() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
@@ -175,7 +176,7 @@ fn every_status_is_written_apart() {
     for resource in Registry::new(&names).stored().filter(|r| r.kind.has_status()) {
         let name = resource.kind.kind;
         let old = created(resource, &names, json!({"metadata": {"name": "x", "labels": {"a": "old"}}}));
-        // Marks that no schema has: nothing but the rules of the parts looks at them.
+        // Markers outside every schema: only the spec and status rules process them.
         let mut sent = old.clone();
         sent.set("status", json!({"mark": "sent"}));
         sent.set("spec", json!({"mark": "sent"}));
@@ -210,7 +211,7 @@ fn created(resource: &kinds::Resource, names: &Names, body: Value) -> Object {
     object
 }
 
-/// All it takes to add a kind: its facts, and one line where they are registered.
+/// Complete definition of an additional kind: its facts, and one line at registration.
 mod gadget {
     use super::*;
 

@@ -1,6 +1,7 @@
-//! The creations of the recorded exchanges, without a server: what the reference refused with 422 is refused with the
-//! same causes, what it stored comes out the same. The recordings are found in `CONFORMANCE_DIR`, default
-//! `../shared/conformance` beside the repository; without them the test says so.
+//! Replays recorded creations without a server.
+//! An object that kube-apiserver rejected with 422 gets the same causes; a created object gets the same
+//! stored form. The recordings are in `CONFORMANCE_DIR`, default `../shared/conformance` beside the
+//! repository. Without recordings the test prints a notice and passes.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
@@ -13,8 +14,8 @@ use apimachinery::status::Status;
 use apimachinery::time;
 use kinds::{Context, Registry, Resource, Storage};
 
-/// Resources whose rules are whole. Defaults and validation of the others come with each kind: until then what is refused
-/// is not looked at, and what is stored may lack values where the reference has some.
+/// Resources with complete rules.
+/// For other resources the test skips rejected objects and ignores defaults that are not implemented.
 const WHOLE: &[&str] = &[
     "clusterrolebindings",
     "clusterroles",
@@ -28,10 +29,10 @@ const WHOLE: &[&str] = &[
     "serviceaccounts",
 ];
 
-/// Cases whose answers lack what the client sent, by a rule of the kind that is not written yet.
+/// Cases with a rule that is not implemented: kube-apiserver drops a sent field.
 const NOT_YET: &[&str] = &["validation/service-external-name-and-load-balancer"];
 
-/// Messages that are ours: the reference shows the error of its JSON parser.
+/// Our own messages; kube-apiserver shows the error of its JSON parser.
 const OWN_WORDS: &[&str] = &["<secret contents redacted>"];
 
 #[test]
@@ -56,7 +57,7 @@ fn creations_are_answered_as_recorded() {
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The difference of a step that creates an object by a JSON body.
+/// Difference of one recorded creation with a JSON body.
 fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let registry = Registry::new(&names);
@@ -66,7 +67,7 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     let same_kind = body.get("kind").is_none_or(|kind| kind == resource.kind.kind);
     let answer = &step["answer"];
     let status = answer["status"].as_u64()?;
-    // Bodies with captured values and answers of which only parts were kept say too little.
+    // Skips bodies with captured values and responses that were recorded in part.
     if step["method"] != "POST"
         || !same_kind
         || !matches!(status, 201 | 422)
@@ -130,7 +131,7 @@ fn drop_messages(status: &mut Value) {
     }
 }
 
-/// Namespace and resource of the path of a collection that stores objects.
+/// Namespace and resource of a collection path of stored objects.
 fn collection<'a, 'p>(registry: &'a Registry, path: &'p str) -> Option<(&'p str, &'a Resource)> {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let (group, rest) = match parts.as_slice() {
@@ -147,7 +148,8 @@ fn collection<'a, 'p>(registry: &'a Registry, path: &'p str) -> Option<(&'p str,
     (found.kind.storage == Storage::Stored).then_some((namespace, found))
 }
 
-/// Replaces what only the reference has by what we have. Empty values count as none: a default takes their place.
+/// Replaces values that only the recording has.
+/// Empty values count as absent: a default takes their place.
 fn drop_defaults(recorded: &mut Value, have: &Value) {
     match (recorded, have) {
         (Value::Object(recorded), Value::Object(have)) => {
@@ -168,7 +170,8 @@ fn drop_defaults(recorded: &mut Value, have: &Value) {
     }
 }
 
-/// The first difference; masked values fit any, missing ones are null, causes come in any order.
+/// First difference.
+/// A mask matches any value, a missing value equals null, and the order of causes is ignored.
 fn compare(recorded: &Value, have: &Value, path: &str, ignored: &[&str]) -> Option<String> {
     match (recorded, have) {
         (Value::String(mask), _) if mask.starts_with('<') => None,

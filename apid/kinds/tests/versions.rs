@@ -1,4 +1,4 @@
-//! Kinds that are served in two versions: nothing is lost on the way from one to the other and back.
+//! Round trips of kinds that are served in two versions.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -35,7 +35,7 @@ fn stored(resource: &Resource, served: &Object, names: &Names) -> Object {
     object
 }
 
-/// Each version of a kind in the place of another is a resource whose objects have the keys of the stored one.
+/// A non-storage version of a kind is a resource with the storage keys of the stored kind.
 #[test]
 fn versions_share_their_objects() {
     let names = names(Preset::Svc);
@@ -158,7 +158,7 @@ fn an_autoscaler_of_version_1_comes_back() {
         assert_eq!(types.iter().map(|m| m["type"].as_str().unwrap()).collect::<Vec<_>>(), kinds);
         assert!(v2.annotation(metrics).is_none());
         let mut again = shown(v1, &v2, &names);
-        // What was measured is kept whole beside the one number.
+        // The annotation keeps the full metric status beside the single number.
         let measured = "autoscaling.alpha.kubernetes.io/current-metrics";
         assert_eq!(
             again.annotation(measured),
@@ -168,7 +168,7 @@ fn an_autoscaler_of_version_1_comes_back() {
         let again = conformed(v1, again.into_value());
         assert_eq!(again, object);
     }
-    // What is no list of metrics says nothing.
+    // The conversion ignores an annotation without a valid metric list.
     for nonsense in ["not json", "{}", r#"[{"type":"Pods","pods":{"metricName":3}}]"#, "[1]"] {
         let object = conformed(
             v1,

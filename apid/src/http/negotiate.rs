@@ -340,7 +340,6 @@ pub(super) fn media_type(content_type: Option<&HeaderValue>) -> Option<String> {
     Some(text.split(';').next().unwrap_or("").trim().to_ascii_lowercase())
 }
 
-<<<<<<< HEAD
 /// Whether `Accept` is one of the usual values that select plain JSON. False is no statement about other values.
 pub(super) fn accepts_stored_json(headers: &HeaderMap) -> bool {
     let mut accepted = headers.get_all(header::ACCEPT).iter();
@@ -350,10 +349,7 @@ pub(super) fn accepts_stored_json(headers: &HeaderMap) -> bool {
     accepted.next().is_none_or(is_json) && accepted.next().is_none()
 }
 
-/// Whether the client takes gzip: named without a quality (the reference takes none below 1), and not refused.
-=======
 /// Whether the client accepts gzip. As in Kubernetes, a clause with a quality does not count.
->>>>>>> sweep-http
 pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|clause| clause.trim().eq_ignore_ascii_case("gzip"))

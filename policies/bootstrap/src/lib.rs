@@ -1,22 +1,22 @@
-//! The default RBAC policy: every ClusterRole, Role and binding that the API defines at release 1.33 with its feature
-//! gates at their defaults. authd puts them into an empty store and, at each start, restores what is missing of them.
+//! Default RBAC policy of release 1.33 with default feature gates: ClusterRoles, Roles and bindings.
+//! authd creates the objects in an empty store. At each start authd restores missing objects and rules.
 //!
 //! # Contract
 //!
-//! [`default_policy`] gives complete API objects under the names of a preset. The policy itself stands in `policy/`,
-//! one file an area, in the notation that the `parse` module documents and in the names of
-//! [`Names::expand`]: a change of policy is a change there and nowhere else.
+//! [`default_policy`] returns complete API objects under the names of a preset. The files in `policy/` hold
+//! the policy, one file per area, in the format of the `parse` module. The files use the names of
+//! [`Names::expand`]. They are the only place of the policy.
 //!
 //! # Invariants
 //!
-//! INVARIANT (marked): every object carries the label that says it is a default, and the annotation `autoupdate`
-//! with the value `"true"`; whoever sets the annotation to `"false"` keeps the restoring away.
-//! INVARIANT (projection): `admin`, `edit` and `view` are null in `rules`. What they allow is the sum of the labelled
-//! roles; authd evaluates it and has the written `rules` follow.
+//! INVARIANT (marked): every object has the label of bootstrap defaults and the annotation `autoupdate:
+//! "true"`. An administrator sets the annotation to `"false"` to disable restoration.
+//! INVARIANT (projection): `admin`, `edit` and `view` have null `rules`, because they aggregate the labelled
+//! roles. authd evaluates the aggregation and updates the stored `rules`.
 //!
 //! # Reference
 //!
-//! Requirements A-DEF and appendix (e), and the default policy of the Kubernetes API at 1.33, with its order of rules.
+//! Requirements A-DEF and appendix (e), and the default policy of Kubernetes 1.33, with its order of rules.
 
 mod parse;
 
@@ -26,7 +26,7 @@ use serde_json::json;
 
 use parse::{Binding, Role, Rule, Subject};
 
-/// The areas, in the order in which a reader would want them.
+/// Policy files in reading order.
 const FILES: [(&str, &str); 7] = [
     ("user-facing.policy", include_str!("../policy/user-facing.policy")),
     ("discovery.policy", include_str!("../policy/discovery.policy")),
@@ -37,12 +37,12 @@ const FILES: [(&str, &str); 7] = [
     ("namespaced.policy", include_str!("../policy/namespaced.policy")),
 ];
 
-/// The default objects, by kind. Within a kind their order is that of the policy files.
+/// Default objects by kind, in the order of the policy files.
 #[derive(Clone, Debug, Default)]
 pub struct DefaultPolicy {
-    /// ClusterRoles, the aggregated ones without rules.
+    /// ClusterRoles; aggregated roles have no rules.
     pub cluster_roles: Vec<Object>,
-    /// ClusterRoleBindings; that of `system:node` has no subjects.
+    /// ClusterRoleBindings; the binding of `system:node` has no subjects.
     pub cluster_role_bindings: Vec<Object>,
     /// Roles in the system and the public namespace.
     pub roles: Vec<Object>,
@@ -51,7 +51,7 @@ pub struct DefaultPolicy {
 }
 
 impl DefaultPolicy {
-    /// All objects, roles before the bindings that name them.
+    /// All objects; roles come before the bindings that reference them.
     pub fn objects(&self) -> impl Iterator<Item = &Object> {
         [&self.cluster_roles, &self.cluster_role_bindings, &self.roles, &self.role_bindings]
             .into_iter()
@@ -59,7 +59,7 @@ impl DefaultPolicy {
     }
 }
 
-/// The default policy under the names of a preset. Takes about a millisecond in a test build.
+/// Builds the default policy under the names of a preset. The call takes about 1 ms in a test build.
 pub fn default_policy(names: &Names) -> DefaultPolicy {
     let mut policy = DefaultPolicy::default();
     let writer = Writer::new(names);
@@ -79,7 +79,7 @@ pub fn default_policy(names: &Names) -> DefaultPolicy {
     policy
 }
 
-/// Makes API objects of what the files say.
+/// Builder of API objects from parsed policy files.
 struct Writer<'n> {
     names: &'n Names,
     group: String,
@@ -158,7 +158,7 @@ fn kind_of(role: &Role<'_>) -> &'static str {
     if role.namespace.is_some() { "Role" } else { "ClusterRole" }
 }
 
-/// A PolicyRule with the fields that are not empty.
+/// A PolicyRule with its non-empty fields.
 fn rule_value(rule: &Rule<'_>) -> Value {
     let fields = [
         ("verbs", &rule.verbs),

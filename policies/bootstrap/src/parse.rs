@@ -1,4 +1,4 @@
-//! The line format of the files in `policy/`: a role and whom it is bound to, a line for each rule.
+//! Parser of the line format of the files in `policy/`: roles with their rules and bindings.
 //!
 //! # Contract
 //!
@@ -12,15 +12,17 @@
 //!   bound to User system:kube-proxy, ServiceAccount <system>/proxy
 //! ```
 //!
-//! - `VERBS on RESOURCES [in GROUPS] [named NAMES]` is a rule on resources; without `in` it speaks of the core group,
-//!   which is written `""` beside others. `VERBS at PATHS` is a rule on paths that are no resource.
-//! - `bound [as NAME] to SUBJECTS` adds a binding, named as the role unless said otherwise; `bound to nobody` one
-//!   without subjects. A subject is `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`.
-//! - `gathers WHICH` makes an aggregated role of the rules of all that are labelled `aggregate-to-WHICH`; `adds to
-//!   WHICH` is that label.
-//! - `Role NAMESPACE/NAME` opens a role of a namespace; its bindings live there too.
-//! - Lists have commas and no spaces (a list of subjects has a space after the comma). The order of rules and list
-//!   items is kept. Anything else is an error that names the line.
+//! - `VERBS on RESOURCES [in GROUPS] [named NAMES]` is a resource rule.
+//! - Without `in` a rule applies to the core group, which is `""` in a list of groups.
+//! - `VERBS at PATHS` is a non-resource rule.
+//! - `bound [as NAME] to SUBJECTS` adds a binding. Its default name is the name of the role.
+//! - `bound to nobody` adds a binding without subjects.
+//! - A subject is `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`.
+//! - `gathers WHICH` aggregates the rules of all roles with the label `aggregate-to-WHICH`.
+//! - `adds to WHICH` sets this label.
+//! - `Role NAMESPACE/NAME` starts a namespaced role; its bindings are in the same namespace.
+//! - Lists have commas without spaces; lists of subjects have a space after the comma.
+//! - The parser keeps the order of rules and list items. Other input is an error with the line number.
 
 /// A role with its bindings, borrowed from the text.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -28,15 +30,15 @@ pub(crate) struct Role<'a> {
     /// None for a ClusterRole.
     pub(crate) namespace: Option<&'a str>,
     pub(crate) name: &'a str,
-    /// `X` of the label `aggregate-to-X` that this role carries.
+    /// `X` of the role's label `aggregate-to-X`.
     pub(crate) adds_to: Option<&'a str>,
-    /// `X` of the label `aggregate-to-X` whose bearers' rules this role is made of.
+    /// `X` of the label `aggregate-to-X`; the role aggregates the rules of the labelled roles.
     pub(crate) gathers: Option<&'a str>,
     pub(crate) rules: Vec<Rule<'a>>,
     pub(crate) bindings: Vec<Binding<'a>>,
 }
 
-/// One rule, on resources or on paths.
+/// A resource rule or a non-resource rule.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rule<'a> {
     pub(crate) verbs: Vec<&'a str>,
@@ -46,14 +48,14 @@ pub(crate) struct Rule<'a> {
     pub(crate) paths: Vec<&'a str>,
 }
 
-/// A binding to the role that it stands under.
+/// A binding of the role.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Binding<'a> {
     pub(crate) name: &'a str,
     pub(crate) subjects: Vec<Subject<'a>>,
 }
 
-/// Whom a binding names.
+/// Subject of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject<'a> {
     User(&'a str),
@@ -61,11 +63,11 @@ pub(crate) enum Subject<'a> {
     ServiceAccount { namespace: &'a str, name: &'a str },
 }
 
-/// Reads a whole file.
+/// Parses a file.
 ///
 /// # Errors
 ///
-/// The first line that the format does not allow, with its number.
+/// The first invalid line, with its number.
 pub(crate) fn roles(text: &str) -> Result<Vec<Role<'_>>, String> {
     let mut roles = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -75,7 +77,7 @@ pub(crate) fn roles(text: &str) -> Result<Vec<Role<'_>>, String> {
         }
         let at = |problem: String| format!("line {}: {problem}: `{content}`", number + 1);
         if line.starts_with(' ') {
-            let role = roles.last_mut().ok_or_else(|| at("a line of a role before any role".to_owned()))?;
+            let role = roles.last_mut().ok_or_else(|| at("rule or binding before any role".to_owned()))?;
             detail(role, content).map_err(at)?;
         } else {
             roles.push(heading(content).map_err(at)?);
@@ -88,7 +90,7 @@ fn heading(line: &str) -> Result<Role<'_>, String> {
     match line.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["ClusterRole", name] => Ok(Role { name, ..Role::default() }),
         ["Role", path] => {
-            let (namespace, name) = path.split_once('/').ok_or("a Role needs NAMESPACE/NAME")?;
+            let (namespace, name) = path.split_once('/').ok_or("expected `Role NAMESPACE/NAME`")?;
             Ok(Role { namespace: Some(namespace), name, ..Role::default() })
         }
         _ => Err("expected `ClusterRole NAME` or `Role NAMESPACE/NAME`".to_owned()),
@@ -126,7 +128,7 @@ fn detail<'a>(role: &mut Role<'a>, line: &'a str) -> Result<(), String> {
                 paths: Vec::new(),
             });
         }
-        _ => return Err("neither a rule nor a binding nor an aggregation".to_owned()),
+        _ => return Err("expected a rule, a binding or an aggregation".to_owned()),
     }
     Ok(())
 }
@@ -134,7 +136,7 @@ fn detail<'a>(role: &mut Role<'a>, line: &'a str) -> Result<(), String> {
 fn list(text: &str) -> Result<Vec<&str>, String> {
     text.split(',')
         .map(|item| match item {
-            "" => Err("an empty item in a list (the core group is `\"\"`)".to_owned()),
+            "" => Err("empty item in a list (the core group is `\"\"`)".to_owned()),
             "\"\"" => Ok(""),
             item => Ok(item),
         })
@@ -152,8 +154,8 @@ fn subjects_of(text: &str) -> Result<Vec<Subject<'_>>, String> {
             ["ServiceAccount", path] => path
                 .split_once('/')
                 .map(|(namespace, name)| Subject::ServiceAccount { namespace, name })
-                .ok_or_else(|| "a ServiceAccount needs NAMESPACE/NAME".to_owned()),
-            _ => Err("a subject is `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`".to_owned()),
+                .ok_or_else(|| "expected `ServiceAccount NAMESPACE/NAME`".to_owned()),
+            _ => Err("expected `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`".to_owned()),
         })
         .collect()
 }
@@ -224,25 +226,25 @@ mod tests {
     #[test]
     fn what_is_not_in_the_format_is_an_error_that_names_the_line() {
         for (text, problem) in [
-            ("  get on pods", "line 1: a line of a role before any role"),
-            ("Role x\n", "line 1: a Role needs NAMESPACE/NAME"),
+            ("  get on pods", "line 1: rule or binding before any role"),
+            ("Role x\n", "line 1: expected `Role NAMESPACE/NAME`"),
             ("Rol x/y\n", "line 1: expected `ClusterRole NAME`"),
             ("ClusterRole a b\n", "line 1: expected `ClusterRole NAME`"),
-            ("ClusterRole a\n  get pods", "line 2: neither a rule"),
-            ("ClusterRole a\n  get, list on pods", "line 2: neither a rule"),
-            ("ClusterRole a\n  get,,list on pods", "line 2: an empty item in a list"),
-            ("ClusterRole a\n  get on pods,", "line 2: an empty item in a list"),
+            ("ClusterRole a\n  get pods", "line 2: expected a rule"),
+            ("ClusterRole a\n  get, list on pods", "line 2: expected a rule"),
+            ("ClusterRole a\n  get,,list on pods", "line 2: empty item in a list"),
+            ("ClusterRole a\n  get on pods,", "line 2: empty item in a list"),
             ("ClusterRole a\n  get on pods in apps at x", "line 2: expected `[in GROUPS] [named NAMES]`"),
             (
                 "ClusterRole a\n\n  get on pods named x in apps",
                 "line 3: expected `[in GROUPS] [named NAMES]`",
             ),
-            ("ClusterRole a\n  get at /x in apps", "line 2: neither a rule"),
+            ("ClusterRole a\n  get at /x in apps", "line 2: expected a rule"),
             ("ClusterRole a\n  bound User u", "line 2: expected `bound to SUBJECTS`"),
             ("ClusterRole a\n  bound as x User u", "line 2: expected `bound as NAME to SUBJECTS`"),
-            ("ClusterRole a\n  bound to Users u", "line 2: a subject is"),
-            ("ClusterRole a\n  bound to User u,Group g", "line 2: a subject is"),
-            ("ClusterRole a\n  bound to ServiceAccount s", "line 2: a ServiceAccount needs NAMESPACE/NAME"),
+            ("ClusterRole a\n  bound to Users u", "line 2: expected `User"),
+            ("ClusterRole a\n  bound to User u,Group g", "line 2: expected `User"),
+            ("ClusterRole a\n  bound to ServiceAccount s", "line 2: expected `ServiceAccount"),
         ] {
             let error = roles(text).unwrap_err();
             assert!(error.starts_with(problem), "{text:?}: {error}");

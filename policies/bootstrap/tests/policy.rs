@@ -1,5 +1,4 @@
-//! What the default policy is: its objects by name, their form under both presets, and the rules that nobody may widen
-//! by mistake.
+//! Tests of the default policy: object names, their form under both presets, and limits on the rules.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,7 +28,7 @@ fn rules(object: &Object) -> impl Iterator<Item = &Value> {
     object.get("rules").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// `Kind [namespace/]name`, for lists and messages.
+/// Formats an object as `Kind [namespace/]name`, for lists and messages.
 fn title(object: &Object) -> String {
     match object.namespace() {
         "" => format!("{} {}", object.kind(), object.name()),
@@ -37,7 +36,8 @@ fn title(object: &Object) -> String {
     }
 }
 
-/// The list of all defaults is committed, so that one cannot come or go unnoticed. `UPDATE=1` rewrites it.
+/// Compares all defaults with a committed list, so that reviews show changes.
+/// `UPDATE=1` rewrites the list.
 #[test]
 fn the_objects_are_those_of_the_list() {
     for (names, policy) in both() {
@@ -103,7 +103,7 @@ fn rules_are_either_on_resources_or_on_paths_and_sorted() {
     }
 }
 
-/// A binding to a role that is not there would grant nothing, silently.
+/// A binding to a missing role would grant nothing without an error.
 #[test]
 fn every_binding_names_a_default_role_of_its_scope() {
     for (names, policy) in both() {
@@ -152,7 +152,7 @@ fn each_aggregated_role_is_fed_by_exactly_the_roles_that_should_feed_it() {
     }
 }
 
-/// Requirements A-DEF-10 to 16, 41 and 56: whom the defaults grant anything, and nobody else.
+/// Requirements A-DEF-10 to 16, 41 and 56: the complete set of subjects with default permissions.
 #[test]
 fn only_these_users_and_groups_are_granted_anything() {
     for (names, policy) in both() {
@@ -205,7 +205,7 @@ fn only_these_users_and_groups_are_granted_anything() {
     }
 }
 
-/// Each controller acts as the service account of its own name.
+/// Each controller has a service account with its own name.
 #[test]
 fn controllers_are_bound_to_their_own_service_account() {
     for (names, policy) in both() {
@@ -223,7 +223,7 @@ fn controllers_are_bound_to_their_own_service_account() {
     }
 }
 
-/// Requirements A-DEF-18 to 29 and 34 to 37: what the user-facing roles must not reach.
+/// Requirements A-DEF-18 to 29 and 34 to 37: forbidden permissions of the user-facing roles.
 #[test]
 fn user_facing_roles_stay_below_their_limits() {
     const READS: [&str; 3] = ["get", "list", "watch"];
@@ -275,7 +275,7 @@ fn user_facing_roles_stay_below_their_limits() {
     }
 }
 
-/// The presets differ in names alone: the objects of one, renamed by the rule of appendix (f), are those of the other.
+/// The rule of appendix (f) renames the objects of one preset to the objects of the other.
 #[test]
 fn the_presets_differ_in_names_alone() {
     let [(_, kubernetes), (names, svc)] = both();
@@ -295,6 +295,6 @@ fn the_presets_differ_in_names_alone() {
         assert_eq!(ours, renamed(theirs));
         let text = ours.to_string();
         assert!(!text.contains("k8s.io") && !text.contains("kubernetes.io"), "{text}");
-        assert!(!text.contains(['<', '>']), "a placeholder is left in {text}");
+        assert!(!text.contains(['<', '>']), "unexpanded placeholder in {text}");
     }
 }

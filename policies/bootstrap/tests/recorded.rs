@@ -1,5 +1,6 @@
-//! Our default policy beside the objects that a reference server answered with: the `default-*` cases of `rbac.json` in
-//! the recorded exchanges (`CONFORMANCE_DIR`, by default beside the checkout; `none` leaves this test out).
+//! Compares the default policy with recorded responses of kube-apiserver.
+//! The recordings are the `default-*` cases of `rbac.json` in `CONFORMANCE_DIR`, by default beside the
+//! checkout. `CONFORMANCE_DIR=none` skips the test.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -10,7 +11,7 @@ use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use apimachinery::object::{Object, Value};
 use bootstrap::{DefaultPolicy, default_policy};
 
-/// Fields that a server adds to a stored object.
+/// Fields that kube-apiserver adds to a stored object.
 const SERVER_FIELDS: [&str; 4] = ["uid", "resourceVersion", "creationTimestamp", "managedFields"];
 
 fn recorded_file() -> Option<PathBuf> {
@@ -31,7 +32,7 @@ fn find<'p>(policy: &'p DefaultPolicy, path: &str) -> Option<&'p Object> {
     })
 }
 
-/// The object as a server shows it: an aggregated role has the rules of those that feed it, by name.
+/// The object as served: an aggregated role has the rules of its source roles, in name order.
 fn as_served(policy: &DefaultPolicy, object: &Object) -> Object {
     let mut served = object.clone();
     if let Some(selector) = object.at(&["aggregationRule", "clusterRoleSelectors"]) {
@@ -50,7 +51,7 @@ fn as_served(policy: &DefaultPolicy, object: &Object) -> Object {
     served
 }
 
-/// `metadata.labels`, `rules[0]`.
+/// Selects a value by a path such as `metadata.labels` or `rules[0]`.
 fn select(object: &Value, path: &str) -> Value {
     path.split('.').fold(object.clone(), |value, step| match step.split_once('[') {
         None => value[step].clone(),
@@ -106,7 +107,7 @@ fn the_recorded_default_objects_are_ours() {
             *compared.entry(object.kind().to_owned()).or_insert(0) += 1;
         }
     }
-    eprintln!("equal to the recorded objects: {compared:?}");
+    eprintln!("equal to the recordings: {compared:?}");
     assert!(
         compared.values().sum::<i32>() >= 30,
         "the recorded cases are not what this test expects: {compared:?}"

@@ -1,7 +1,8 @@
-//! How long expressions take: `cargo bench -p expressions [WORDS]`. As a test it runs each path once.
+//! Benchmark of CEL expressions: `cargo bench -p expressions [WORDS]`.
+//! A test run executes each path once.
 //!
-//! Where the system tells it, the time is that of the processor, so that a busy machine shows what an idle one
-//! does.
+//! Where the system reports it, the benchmark measures CPU time, so that other load does not distort the
+//! result.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use apimachinery::clock::{Clock, SystemClock};
 use expressions::{Cost, Environment, Parsed, Program, Type, Value};
 use serde_json::{Value as Json, json};
 
-/// Time on a processor, or by the clock.
+/// Elapsed CPU time, or elapsed wall-clock time.
 fn spent(clock: &SystemClock) -> Duration {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanos = told.and_then(|text| text.split(' ').next()?.parse().ok());
     nanos.map_or_else(|| clock.monotonic(), Duration::from_nanos)
 }
 
-/// The shortest of several measurements of `work`, each long enough to be read off the clock.
+/// Shortest of several measurements of `work`; each is long compared to the clock resolution.
 fn measure(clock: &SystemClock, quick: bool, work: &mut dyn FnMut()) -> Duration {
     if quick {
         work();
@@ -48,7 +49,7 @@ fn text(name: &str) -> (String, Type) {
     (name.to_owned(), Type::String)
 }
 
-/// A type with the fields that the expressions here read.
+/// A type with the fields of the benchmark expressions.
 fn schema() -> Type {
     let strings = || Type::list(Type::String);
     Type::object(
@@ -72,7 +73,7 @@ fn compile(source: &str) -> Program {
     environment.compile(source).unwrap_or_else(|error| unreachable!("{source}: {error}"))
 }
 
-/// The units that an evaluation uses.
+/// Cost units of an evaluation.
 fn evaluate(program: &Program, data: &Json, schema: &Type) -> u64 {
     let mut cost = Cost::limit(expressions::limits::CALL);
     let value = Value::of(data, schema).unwrap_or(Value::Null);
@@ -113,7 +114,7 @@ fn main() {
         black_box(evaluate(&program, &small, &schema));
     });
 
-    // What would run for ever: within 1,000,000 units, on data as large as a request.
+    // Worst-case expressions: 1,000,000 cost units on data as large as a request.
     let large = json!({
         "l": vec![0; 600_000],
         "strings": vec![""; 200_000],

@@ -1,16 +1,16 @@
-//! The tree of an expression as it was written: macros are not expanded, places are byte offsets.
+//! Syntax tree of an expression. Macros are not expanded; positions are byte offsets.
 
-/// A node of the tree.
+/// A node of the syntax tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expr {
-    /// Byte offset of the node's token: the operator of a call, the dot of a selection.
+    /// Byte offset of the token of the node: the operator of a call, the dot of a selection.
     pub(crate) at: usize,
-    /// What the node is.
+    /// Kind of the node.
     pub(crate) kind: Kind,
 }
 
 impl Expr {
-    /// Whether this or a part of it reads a field of a variable. The guard bounds the height.
+    /// Whether the node or a descendant reads a field of a variable. The guard limits the recursion depth.
     pub(crate) fn selects(&self, variable: &str, field: &str) -> bool {
         let is_variable =
             |e: &Expr| matches!(&e.kind, Kind::Ident(name) if name.trim_start_matches('.') == variable);
@@ -31,23 +31,23 @@ impl Expr {
     }
 }
 
-/// The kinds of nodes.
+/// Kinds of nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     Literal(Literal),
-    /// A name; a leading dot means the outermost scope.
+    /// An identifier; a leading dot refers to the outermost scope.
     Ident(String),
     /// `operand.field`
     Select(Box<Expr>, String),
-    /// A call or an operator (named as in `_+_`).
+    /// A call or an operator (with a name such as `_+_`).
     Call {
         target: Option<Box<Expr>>,
         name: String,
         arguments: Vec<Expr>,
     },
-    /// Elements, each with whether it is optional (`?x`).
+    /// Elements with their optional flag (`?x`).
     List(Vec<(Expr, bool)>),
-    /// Keys, values, and whether the entry is optional (`?k: v`).
+    /// Keys, values and optional flags of the entries (`?k: v`).
     Map(Vec<(Expr, Expr, bool)>),
     /// `Type{field: value}`
     Struct(String),

@@ -1,42 +1,41 @@
-//! What a schema says about the size of the data: bounds that estimates start from.
+//! Size limits of data that a schema implies; the cost estimates start from them.
 //!
 //! # Contract
-//! - Text is bounded by `maxLength`, else by its longest `enum` value or its format, else by what a request
-//!   can hold; lists by `maxItems`, maps by `maxProperties`, else by how many of the smallest elements fit
-//!   into a request.
-//! - Keys of maps, which no schema bounds, count as empty, as they do on the reference server. What they
-//!   really cost is charged when the expression runs.
+//! - The limit of a text is `maxLength`, else its longest `enum` value or its format, else the request size.
+//! - The limit of a list is `maxItems`, the limit of a map is `maxProperties`.
+//! - Without these, the limit is the number of minimal elements that fit into a request.
+//! - Map keys count as empty, as in kube-apiserver, because no schema limits them. Evaluation charges their
+//!   real cost.
 
 use std::collections::BTreeMap;
 
 use crate::schema_types::{Schema, SchemaType};
 
-/// The largest request, in bytes.
+/// Maximum size of a request in bytes.
 const REQUEST: u64 = 3 << 20;
 
-/// Bounds of the values that a schema allows.
+/// Size limits of the values that a schema allows.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Largest size, in the unit of [`Value::size`](crate::Value::size).
+    /// Maximum size, in the unit of [`Value::size`](crate::Value::size).
     pub(crate) size: u64,
-    /// Smallest size in JSON, in bytes.
+    /// Minimum size of the JSON in bytes.
     bytes: u64,
     pub(crate) within: Within,
 }
 
-/// Bounds of what is in a value.
+/// Limits of the parts of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Within {
     Nothing,
-    /// Of every element of a list or value of a map.
+    /// Every element of a list or value of a map.
     Each(Box<Bounds>),
-    /// Of the declared fields, by their names in the data.
+    /// Declared fields, by their names in the data.
     Fields(BTreeMap<String, Bounds>),
 }
 
 impl Bounds {
-    /// The bounds of a schema; `None` where it names no type, as in
-    /// [`Type::of_schema`](crate::Type::of_schema).
+    /// Limits of a schema; `None` if it has no type, as in [`Type::of_schema`](crate::Type::of_schema).
     pub fn of_schema(schema: &dyn Schema) -> Option<Bounds> {
         let plain = |size: u64, bytes: u64| Some(Bounds { size, bytes, within: Within::Nothing });
         match schema.schema_type() {
@@ -66,7 +65,7 @@ impl Bounds {
         }
     }
 
-    /// How many values of this schema a request can hold.
+    /// Maximum number of such values in a request.
     fn in_a_request(&self) -> u64 {
         REQUEST / (self.bytes + 1)
     }
@@ -81,7 +80,7 @@ fn object(schema: &dyn Schema) -> Bounds {
     let mut fields = BTreeMap::new();
     for (name, part) in schema.properties() {
         if let Some(bounds) = Bounds::of_schema(part) {
-            // A field that the server fills in need not be in the request.
+            // A request may omit a field with a default.
             if schema.requires(name) && !part.has_default() {
                 bytes += name.len() as u64 + bounds.bytes + 4;
             }
@@ -100,8 +99,8 @@ fn object(schema: &dyn Schema) -> Bounds {
     Bounds { size: fields.len() as u64, bytes, within: Within::Fields(fields) }
 }
 
-/// How often a part of a schema may occur in one object: the product of the bounds of the lists and maps
-/// around it, if all of them have one.
+/// Maximum occurrences of a part of a schema in one object.
+/// The number is the product of the limits of the enclosing lists and maps, if all have a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occurrences(Option<u64>);
 
@@ -109,13 +108,13 @@ impl Occurrences {
     /// The root of a schema occurs once.
     pub const ONCE: Occurrences = Occurrences(Some(1));
 
-    /// Occurrences of the elements of a list (or values of a map) that has at most so many.
+    /// Occurrences of the elements of a list, or of the values of a map, with at most `at_most` elements.
     #[must_use]
     pub fn of_each(self, at_most: Option<u64>) -> Occurrences {
         Occurrences(self.0.zip(at_most).map(|(mine, each)| mine.saturating_mul(each)))
     }
 
-    /// The number for a part with these bounds.
+    /// Number of occurrences for a part with these limits.
     pub fn count(self, bounds: &Bounds) -> u64 {
         self.0.unwrap_or_else(|| bounds.in_a_request())
     }

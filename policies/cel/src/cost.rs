@@ -1,12 +1,12 @@
-//! Units of cost: counted while an expression runs, halted at a limit.
+//! Cost units: evaluation counts them and stops at a limit.
 //!
 //! # Invariants
-//! INVARIANT (deterministic cost): what is charged depends on the expression and its values alone. A
-//! comparison costs at least 1, a list literal 40, a map literal 30, a name and each link behind it 1,
-//! text 1 per ten characters that are looked at; libraries say in their tables what they cost.
-//! INVARIANT (cost covers work): what a unit pays for takes a bounded time, whatever the data. So, beyond
-//! what the reference charges, the depth of what is compared, texts that are only measured, and results
-//! that are longer than the arguments are charged too; on small values that makes no difference.
+//! INVARIANT (deterministic cost): the cost depends only on the expression and its values. A comparison costs
+//! at least 1, a list literal 40, a map literal 30. An identifier and each following link cost 1. Text costs
+//! 1 per ten processed characters. The library tables define the cost of their functions.
+//! INVARIANT (cost covers work): a cost unit pays for bounded time, whatever the data. In addition to
+//! kube-apiserver's costs, evaluation charges comparison depth, measured texts and results longer than the
+//! arguments. Small values cost the same as in kube-apiserver.
 
 use crate::error::EvalError;
 use crate::estimate::{Estimate, Known};
@@ -17,10 +17,10 @@ use crate::value::Value;
 pub(crate) const LIST_LITERAL: u64 = 40;
 /// Cost of a map literal.
 pub(crate) const MAP_LITERAL: u64 = 30;
-/// Cost of the list that a comprehension makes for one element.
+/// Cost of the list that a comprehension creates for one element.
 pub(crate) const LIST_STEP: u64 = 10;
 
-/// A budget of cost units and what was used of it.
+/// A cost limit and the used units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     used: u64,
@@ -28,25 +28,25 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// A budget of `limit` units.
+    /// Creates a limit of `limit` units.
     pub fn limit(limit: u64) -> Cost {
         Cost { used: 0, limit }
     }
 
-    /// The units that were used.
+    /// Used units.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// The units that are left.
+    /// Remaining units.
     pub fn left(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
 
-    /// Counts `units`; a sum over several expressions is kept by charging what each of them used.
+    /// Charges `units`. To limit a sum over several expressions, charge the used units of each.
     ///
     /// # Errors
-    /// [`EvalError::CostLimit`] when the budget is used up.
+    /// [`EvalError::CostLimit`] if the limit is exceeded.
     #[inline]
     pub fn charge(&mut self, units: u64) -> Result<(), EvalError> {
         self.used = self.used.saturating_add(units);
@@ -54,32 +54,31 @@ impl Cost {
     }
 }
 
-/// How the cost of a call follows from its arguments (`size` as of [`Value::size`]). It is charged before
-/// the function does its work.
+/// Cost rule of a call. `size` means [`Value::size`]. The charge precedes the work of the function.
 #[derive(Clone, Copy)]
 pub(crate) enum CallCost {
-    /// Always so many units.
+    /// A constant cost.
     Fixed(u64),
-    /// The text of the first argument is read so many times.
+    /// Cost of reading the text of the first argument this many times.
     Text(u64),
-    /// The text of the second argument is read.
+    /// Cost of reading the text of the second argument.
     Second,
-    /// The shorter of two values is read.
+    /// Cost of reading the shorter of two values.
     Shorter,
-    /// Each character of one text against each of the other.
+    /// Product of the lengths of both texts.
     Contains,
-    /// Everything in the first argument is read.
+    /// Cost of reading all contents of the first argument.
     Traversal,
-    /// Each element of one list against each of the other, so many times.
+    /// Product of the lengths of both lists, times this factor.
     Pairs(u64),
-    /// A value that is handed on costs one unit, and more the more text it holds.
+    /// One unit for passing a value, and more if it holds much text.
     Handing,
-    /// A rule of its own, for values and for what is known of them before.
+    /// Custom rules: for values, and for estimates.
     Own(for<'v> fn(&[Value<'v>]) -> u64, for<'b> fn(&[Known<'b>]) -> Estimate),
 }
 
 impl CallCost {
-    /// The cost of a call with these arguments.
+    /// Cost of a call with these arguments.
     #[inline]
     pub(crate) fn of(self, arguments: &[Value<'_>]) -> u64 {
         let size = |i: usize| arguments.get(i).map_or(0, Value::size);
@@ -95,7 +94,7 @@ impl CallCost {
             CallCost::Traversal => arguments.first().map_or(0, traversal),
             CallCost::Pairs(times) => {
                 let pairs = size(0).saturating_mul(size(1)).saturating_mul(times);
-                // Elements that hold others take longer than the unit of a pair.
+                // Comparing nested elements takes longer than the unit of a pair.
                 let contents = arguments.first().map_or(0, |list| list.contents(u64::MAX));
                 let deep = reading(contents.saturating_mul(size(1)).saturating_mul(times));
                 pairs.max(deep).saturating_add(1)
@@ -105,7 +104,7 @@ impl CallCost {
         }
     }
 
-    /// The bounds of the cost of a call with such arguments.
+    /// Cost limits of a call with such arguments.
     pub(crate) fn estimate(self, arguments: &[Known<'_>]) -> Estimate {
         let size = |i: usize| arguments.get(i).map_or(Estimate::NOTHING, |known| known.size);
         match self {
@@ -136,34 +135,34 @@ impl CallCost {
     }
 }
 
-/// How the size of a result follows from what is known of the arguments.
+/// Rule for the estimated size of a result.
 #[derive(Clone, Copy)]
 pub(crate) enum ResultSize {
-    /// It does not.
+    /// No estimate.
     Unknown,
-    /// At most the first argument's.
+    /// At most the size of the first argument.
     First,
-    /// A rule of its own.
+    /// A custom rule.
     Own(for<'b> fn(&[Known<'b>], Type) -> Known<'b>),
 }
 
-/// Reading so many characters: one unit for ten.
+/// Cost of reading this many characters: one unit for ten.
 pub(crate) fn reading(characters: u64) -> u64 {
     characters.div_ceil(10)
 }
 
-/// A regular expression of `pattern` characters over `text` characters. An empty text still costs.
+/// Cost of matching a regular expression of `pattern` characters with `text` characters.
+/// An empty text also has a cost.
 pub(crate) fn regex(text: u64, pattern: u64) -> u64 {
     reading(text.saturating_add(1)).saturating_mul(pattern.div_ceil(4))
 }
 
-/// Copying or measuring so many bytes of text: one unit, and more from a kilobyte on.
+/// Cost of copying or measuring bytes of text: one unit, and more from 1 KiB on.
 pub(crate) fn handing(bytes: u64) -> u64 {
     (bytes / 1_024).max(1)
 }
 
-/// Taking a value out of the data: bytes are decoded, which the unit of the link pays for as long as they
-/// are few.
+/// Cost of taking a value out of the data. The unit of the link pays for decoding a few bytes.
 pub(crate) fn unpacking(value: &Value<'_>) -> u64 {
     match value {
         Value::Bytes(bytes) => bytes.len() as u64 / 64,
@@ -171,7 +170,7 @@ pub(crate) fn unpacking(value: &Value<'_>) -> u64 {
     }
 }
 
-/// Comparing two values: the shorter is read, with all that is in it.
+/// Cost of comparing two values: reading all contents of the shorter value.
 #[inline]
 fn comparing(left: &Value<'_>, right: &Value<'_>) -> u64 {
     match (left, right) {
@@ -180,7 +179,7 @@ fn comparing(left: &Value<'_>, right: &Value<'_>) -> u64 {
             let (a, b) = (a.as_str(), b.as_str());
             let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
             let shorter = crate::value::char_count(short);
-            // The characters of the other are counted only when that may make a difference.
+            // Counts the characters of the other value only if they can affect the result.
             let other =
                 if long.len() as u64 / 4 >= shorter { shorter } else { crate::value::char_count(long) };
             reading(shorter.min(other)).max(1)
@@ -194,7 +193,7 @@ fn comparing(left: &Value<'_>, right: &Value<'_>) -> u64 {
     }
 }
 
-/// How much there is in the smaller of two values, without walking far through the larger.
+/// Contents of the smaller of two values; does not walk far through the larger value.
 fn contents_of_smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
     if left.size() != right.size() {
         return 0;
@@ -209,7 +208,7 @@ fn contents_of_smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
     }
 }
 
-/// Reading everything in a value.
+/// Cost of reading all contents of a value.
 fn traversal(value: &Value<'_>) -> u64 {
     match value {
         Value::String(_) | Value::Bytes(_) => value.size() / 10,

@@ -1,4 +1,4 @@
-//! What an expression may use: its variables, and the functions of a release.
+//! CEL environment: variables and functions for expressions.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::parse::parse;
 use crate::program::Program;
 use crate::types::Type;
 
-/// The variables and functions that expressions of one API field may use.
+/// Variables and functions for expressions of one API field.
 #[derive(Clone)]
 pub struct Environment {
     pub(crate) variables: Vec<(String, Type)>,
@@ -18,13 +18,13 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// For new expressions: the libraries of the release that is served (1.33).
+    /// Environment for new expressions: the libraries of the served release (1.33).
     pub fn new() -> Environment {
         Environment { variables: Vec::new(), functions: Table::served() }
     }
 
-    /// For expressions that are stored already: libraries of newer releases too, so that what a newer
-    /// server accepted keeps evaluating.
+    /// Environment for stored expressions: also includes libraries of newer releases.
+    /// Expressions that a newer server accepted keep working.
     pub fn stored() -> Environment {
         Environment { variables: Vec::new(), functions: Table::all() }
     }
@@ -39,21 +39,21 @@ impl Environment {
     /// Parses and type-checks an expression.
     ///
     /// # Errors
-    /// Every mistake with its place.
+    /// All errors, with their positions.
     pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
         self.check(&Parsed::new(source)?)
     }
 
-    /// Type-checks an expression that was parsed before.
+    /// Type-checks a parsed expression.
     ///
     /// # Errors
-    /// Every mistake with its place.
+    /// All errors, with their positions.
     pub fn check(&self, parsed: &Parsed) -> Result<Program, CompileError> {
         check::compile(self, &parsed.source, &parsed.tree)
     }
 }
 
-/// An expression that was parsed, to be checked in one environment or several.
+/// A parsed expression, for type checks in one or more environments.
 pub struct Parsed {
     source: String,
     tree: Expr,
@@ -63,13 +63,13 @@ impl Parsed {
     /// Parses an expression.
     ///
     /// # Errors
-    /// Every mistake with its place.
+    /// All errors, with their positions.
     pub fn new(source: &str) -> Result<Parsed, CompileError> {
         Ok(Parsed { source: source.to_owned(), tree: parse(source)? })
     }
 
-    /// Whether the expression reads a field of a variable by its name: `variable.field`, `variable.?field`,
-    /// `variable["field"]`, `variable[?"field"]`, also inside of macros.
+    /// Whether the expression reads a field of a variable by name, also inside macros.
+    /// The forms are `variable.field`, `variable.?field`, `variable["field"]` and `variable[?"field"]`.
     pub fn selects(&self, variable: &str, field: &str) -> bool {
         self.tree.selects(variable, field)
     }

@@ -1,35 +1,35 @@
-//! Errors of expressions: those of compiling, with their place, and those of running.
+//! Errors of expressions: compile errors with positions, and evaluation errors.
 
 use std::fmt;
 
-/// One mistake in an expression.
+/// One compile error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// Error message.
     pub message: String,
-    /// The line it is in.
+    /// Source line of the error.
     snippet: String,
 }
 
-/// Why an expression does not compile. Its display is one block per mistake: place, message, the line and
-/// a caret under the place.
+/// Compile errors of an expression.
+/// The display form has one block per error: position, message, source line and a caret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct CompileError {
-    /// The mistakes, in the order of their places.
+    /// Errors in source order.
     pub issues: Vec<Issue>,
 }
 
 impl CompileError {
-    /// A mistake at a byte offset of the source.
+    /// An error at a byte offset of the source.
     pub(crate) fn at(source: &str, offset: usize, message: impl Into<String>) -> CompileError {
         CompileError { issues: vec![Issue::at(source, offset, message)] }
     }
 
-    /// A mistake of the expression as a whole, without a snippet.
+    /// An error of the whole expression, without a snippet.
     pub(crate) fn at_start(message: impl Into<String>) -> CompileError {
         let issue = Issue { line: 1, column: 1, message: message.into(), snippet: String::new() };
         CompileError { issues: vec![issue] }
@@ -37,7 +37,7 @@ impl CompileError {
 }
 
 impl Issue {
-    /// A mistake at a byte offset of the source.
+    /// An error at a byte offset of the source.
     pub(crate) fn at(source: &str, offset: usize, message: impl Into<String>) -> Issue {
         let before = source.get(..offset).unwrap_or(source);
         let line = before.matches('\n').count() + 1;
@@ -45,7 +45,7 @@ impl Issue {
         Issue::new(source, line, column, message)
     }
 
-    /// A mistake at a line and column.
+    /// An error at a line and column.
     pub(crate) fn new(source: &str, line: usize, column: usize, message: impl Into<String>) -> Issue {
         let snippet = source.lines().nth(line.saturating_sub(1)).unwrap_or_default().to_owned();
         Issue { line, column, message: message.into(), snippet }
@@ -75,22 +75,22 @@ impl fmt::Display for CompileError {
     }
 }
 
-/// Why an expression has no value.
+/// Evaluation error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
-    /// The budget is used up. `&&`, `||` and comprehensions never hide this one.
+    /// The cost limit is exceeded. `&&`, `||` and comprehensions never absorb this error.
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,
-    /// No overload of the operator or function takes values of these types.
+    /// No overload of the operator or function accepts these types.
     #[error("no such overload")]
     NoOverload,
-    /// Any other error, in words.
+    /// Any other error, with its message.
     #[error("{0}")]
     Failed(String),
 }
 
 impl EvalError {
-    /// An error in words.
+    /// An error with a message.
     pub(crate) fn failed(message: impl Into<String>) -> EvalError {
         EvalError::Failed(message.into())
     }

@@ -1,10 +1,10 @@
-//! The worst case of an expression, from bounds of the data, before it runs.
+//! Worst-case cost estimate of an expression from size limits of the data, before evaluation.
 //!
 //! # Contract
-//! The estimate walks the same program as the evaluation and adds up the same costs, with sizes taken from
-//! [`Bounds`], from literals, and from what functions say of their results. What nothing is known of counts
-//! as unbounded. Two things that evaluation charges are left out, as the reference leaves them out:
-//! the keys of maps count as empty, and comparing two lists or objects counts their own elements only.
+//! The estimator walks the same program as evaluation and adds the same costs. Sizes come from [`Bounds`],
+//! from literals and from the result sizes of functions; unknown sizes are unlimited. Like kube-apiserver,
+//! the estimate omits two charges of evaluation. Map keys count as empty, and a comparison of two lists or
+//! objects counts only their direct elements.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::program::{Fold, FoldKind, Node, Program, Step};
 use crate::types::Type;
 use crate::value::Value;
 
-/// Bounds of a cost, or of a size.
+/// Minimum and maximum of a cost or of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// The least, when nothing ends the evaluation before.
+    /// Minimum, if evaluation does not end earlier.
     pub min: u64,
-    /// The most.
+    /// Maximum.
     pub max: u64,
 }
 
@@ -31,7 +31,7 @@ impl Estimate {
         Estimate { min: n, max: n }
     }
 
-    /// A function that never falls, of both bounds.
+    /// Applies a monotonic function to both limits.
     pub(crate) fn map(self, f: impl Fn(u64) -> u64) -> Estimate {
         Estimate { min: f(self.min), max: f(self.max) }
     }
@@ -40,7 +40,7 @@ impl Estimate {
         Estimate { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
     }
 
-    /// What covers both.
+    /// Union of both ranges.
     pub(crate) fn or(self, other: Estimate) -> Estimate {
         Estimate { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
@@ -54,26 +54,26 @@ impl std::ops::Add for Estimate {
     }
 }
 
-/// What is known of a value before the expression runs.
+/// Static knowledge about a value.
 #[derive(Clone)]
 pub(crate) struct Known<'b> {
     pub(crate) ty: Type,
-    /// As of [`Value::size`].
+    /// Range of [`Value::size`].
     pub(crate) size: Estimate,
     parts: Parts<'b>,
 }
 
-/// What is known of the parts of a value.
+/// Static knowledge about the parts of a value.
 #[derive(Clone)]
 enum Parts<'b> {
     Nothing,
     Of(&'b Bounds),
-    /// Of every element of a list or value of a map.
+    /// Every element of a list or value of a map.
     Each(Arc<Known<'b>>),
 }
 
 impl<'b> Known<'b> {
-    /// A value of which the type alone is known.
+    /// A value with only its type known.
     pub(crate) fn of_type(ty: Type) -> Known<'b> {
         let size = if is_scalar(&ty) { Estimate::exactly(1) } else { Estimate::UNKNOWN };
         Known { ty, size, parts: Parts::Nothing }
@@ -90,17 +90,17 @@ impl<'b> Known<'b> {
         Known { ty, size, parts: Parts::Nothing }
     }
 
-    /// A list or map of a known size, of such elements or values.
+    /// A list or map of a known size with such elements or values.
     pub(crate) fn of_each(ty: Type, size: Estimate, each: Known<'b>) -> Known<'b> {
         Known { ty, size, parts: Parts::Each(Arc::new(each)) }
     }
 
-    /// Whether the value has no extent.
+    /// Whether the value has no size.
     pub(crate) fn is_scalar(&self) -> bool {
         is_scalar(&self.ty)
     }
 
-    /// What is known of an element of a list or a value of a map.
+    /// Knowledge about an element of a list or a value of a map.
     pub(crate) fn element(&self) -> Known<'b> {
         let ty = match unwrapped(&self.ty) {
             Type::List(list) => list.element.clone(),
@@ -124,7 +124,7 @@ impl<'b> Known<'b> {
         Known { ty, size: self.size.or(other.size), parts }
     }
 
-    /// A list or text of both, one behind the other.
+    /// Concatenation of two lists or texts.
     pub(crate) fn joined(self, other: Known<'b>, ty: Type) -> Known<'b> {
         let size = self.size + other.size;
         Known { ty, size, ..self.or(other) }
@@ -153,7 +153,7 @@ fn is_scalar(ty: &Type) -> bool {
     )
 }
 
-/// What is known of a part of type `ty`: a field by its name, or any element.
+/// Knowledge about a part of type `ty`: a named field or any element.
 fn inside<'b>(parts: &Parts<'b>, field: Option<&str>, ty: Type) -> Known<'b> {
     let bounds = match parts {
         Parts::Nothing => None,
@@ -171,8 +171,8 @@ fn inside<'b>(parts: &Parts<'b>, field: Option<&str>, ty: Type) -> Known<'b> {
 }
 
 impl Program {
-    /// The bounds of what an evaluation costs. `bounds` are those of the variables; one without is
-    /// unbounded.
+    /// Estimates the cost of an evaluation.
+    /// `bounds` are the size limits of the variables; other variables are unlimited.
     pub fn estimate(&self, bounds: &[(&str, &Bounds)]) -> Estimate {
         let known = self.variables.iter().map(|(name, ty)| {
             let found = bounds.iter().find(|(known, _)| known == name);
@@ -184,7 +184,7 @@ impl Program {
     }
 }
 
-/// Walks a program; the methods give the cost of a node and what is known of its value.
+/// Walks a program; the methods return the cost of a node and knowledge about its value.
 struct Estimator<'b> {
     slots: Vec<Option<Known<'b>>>,
 }
@@ -198,7 +198,7 @@ impl<'b> Estimator<'b> {
             Node::Slot(slot) => (ONE, self.slot(*slot)),
             Node::Chain { root, steps, ty } => {
                 let (cost, parts) = self.chain(root, steps);
-                // The last link says what the whole is.
+                // The last link determines the knowledge about the whole.
                 let known = match parts {
                     Some((parts, field)) => inside(&parts, field.as_deref(), ty.clone()),
                     None => Known::of_type(ty.clone()),
@@ -209,7 +209,7 @@ impl<'b> Estimator<'b> {
             Node::Call { functions, arguments, ty } => self.call(functions, arguments, ty),
             Node::And(operands) | Node::Or(operands) => {
                 let (left, right) = (self.node(&operands.0).0, self.node(&operands.1).0);
-                // The right operand may not be needed.
+                // Evaluation may skip the right operand.
                 (Estimate { min: left.min, max: (left + right).max }, Known::of_type(Type::Bool))
             }
             Node::Conditional(parts) => {
@@ -259,7 +259,7 @@ impl<'b> Estimator<'b> {
         }
     }
 
-    /// The cost of root and links, and where the last link leads from.
+    /// Cost of root and links, and the parts that the last link selects from.
     fn chain(&mut self, root: &Node, steps: &[Step]) -> (Estimate, Option<(Parts<'b>, Option<String>)>) {
         let (mut cost, known) = match root {
             Node::Slot(slot) => (Estimate::NOTHING, self.slot(*slot)),
@@ -337,13 +337,13 @@ impl<'b> Estimator<'b> {
         (cost + call, result)
     }
 
-    /// A comprehension, charged as the evaluation does.
+    /// Estimates a comprehension with the charges of evaluation.
     fn fold(&mut self, fold: &Fold) -> (Estimate, Known<'b>) {
         let (range_cost, range) = self.node(&fold.range);
         let (key, value) = match &range.ty {
             Type::Map(types) => {
                 let key = match types.0 {
-                    // No schema bounds the keys of a map.
+                    // No schema limits map keys.
                     Type::String => Known::sized(Type::String, Estimate::NOTHING),
                     ref other => Known::of_type(other.clone()),
                 };
@@ -370,7 +370,7 @@ impl<'b> Estimator<'b> {
         let condition = fold.condition.as_ref().map(|node| self.node(node).0);
         let (transform, made) = match &fold.transform {
             Some(node) => self.node(node),
-            // Of a filter, the element itself.
+            // A filter keeps the element itself.
             None => (ONE, element),
         };
         let step = |taken: Estimate| match condition {
@@ -389,7 +389,7 @@ impl<'b> Estimator<'b> {
                 (MAP_LITERAL, step(transform + Estimate::exactly(2)), 1)
             }
         };
-        // One may decide.
+        // One element may decide the result.
         let at_least = match fold.kind {
             FoldKind::All | FoldKind::Exists => range.size.min.min(1),
             _ => range.size.min,
@@ -419,7 +419,7 @@ impl<'b> Estimator<'b> {
     }
 }
 
-/// What is known of a value of the program.
+/// Knowledge about a constant of the program.
 fn constant<'b>(value: &Value<'_>) -> Known<'b> {
     let ty = match value {
         Value::Null => Type::Null,

@@ -1,34 +1,34 @@
-//! The guard before the parser: bounds on an expression's length, nesting and height.
+//! Guard before the parser: limits the length, nesting and tree height of an expression.
 //!
 //! # Invariants
-//! INVARIANT (bounded recursion): parser, checker and evaluator recurse on the tree of the expression. What
-//! passes [`inspect`] has a tree no higher than [`MAX_HEIGHT`] and brackets no deeper than [`MAX_NESTING`],
-//! so none of them can exhaust the stack. The height is computed from the text alone and never too low:
-//! links of a chain count one each, arithmetic and conditional operators one each within their run;
-//! `&&` and `||` are balanced by the parser and cost little.
+//! INVARIANT (bounded recursion): parser, checker and evaluator recurse on the syntax tree. [`inspect`]
+//! limits the tree height to [`MAX_HEIGHT`] and bracket nesting to [`MAX_NESTING`]. So no recursion can
+//! exhaust the stack. The guard computes the height from the text and never underestimates it. Each link of a
+//! chain counts one. Each arithmetic or conditional operator counts one within its run. The parser balances
+//! `&&` and `||`, so they add little height.
 
 use std::iter::Peekable;
 use std::str::CharIndices;
 
 use crate::error::CompileError;
 
-/// Longest expression, in characters.
+/// Maximum length of an expression in characters.
 pub(crate) const MAX_LENGTH: usize = 100_000;
-/// Deepest nesting of parentheses, brackets and braces.
+/// Maximum nesting of parentheses, brackets and braces.
 pub(crate) const MAX_NESTING: usize = 40;
-/// Highest tree: links of chains, nested calls and operators in a row.
+/// Maximum tree height, which grows with chain links, nested calls and consecutive operators.
 pub(crate) const MAX_HEIGHT: u32 = 200;
 
-/// One open bracket (or the whole expression).
+/// An open bracket, or the whole expression.
 #[derive(Default)]
 struct Level {
-    /// Height of the operand being read.
+    /// Height of the current operand.
     operand: u32,
-    /// The highest operand of this run of operators.
+    /// Maximum operand height in the current operator run.
     run: u32,
-    /// Operators in this run.
+    /// Number of operators in the current run.
     operators: u32,
-    /// The highest run.
+    /// Maximum height of a run.
     highest: u32,
 }
 
@@ -45,7 +45,7 @@ impl Level {
     }
 }
 
-/// Refuses an expression that is too long, too deep or too high.
+/// Rejects an expression that is too long or too deep.
 pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
     if source.chars().count() > MAX_LENGTH {
         return Err(CompileError::at_start(format!("expression is longer than {MAX_LENGTH} characters")));
@@ -89,7 +89,7 @@ pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
                 }
             }
             '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '!' | '?' | ':' => {
-                // `==`, `.?`, `[?` and the like are one operator.
+                // `==`, `.?`, `[?` and similar sequences are one operator.
                 if !matches!(previous, '<' | '>' | '=' | '!' | '.' | '[') {
                     level.operator();
                 }
@@ -118,13 +118,13 @@ pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
     Ok(())
 }
 
-/// Whether a name may hold the character.
+/// Whether an identifier may contain the character.
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Moves past a string literal that opened with `quote` at `at`. What the parser would not read as one string
-/// is refused, so that the two never disagree about where it ends.
+/// Skips a string literal that opened with `quote` at `at`.
+/// Rejects literals that the parser would not accept, so that guard and parser agree about the end.
 fn skip_string(
     source: &str,
     at: usize,
@@ -158,7 +158,7 @@ fn skip_string(
     Err(CompileError::at(source, at, "Syntax error: a string has no end"))
 }
 
-/// Moves past what follows a backslash; false when it is no escape.
+/// Skips the characters after a backslash; false if the escape is invalid.
 fn skip_escape(chars: &mut Peekable<CharIndices<'_>>) -> bool {
     let (digits, radix) = match chars.next() {
         Some((_, 'a' | 'b' | 'f' | 'n' | 'r' | 't' | 'v' | '"' | '\'' | '\\' | '?' | '`')) => (0, 16),

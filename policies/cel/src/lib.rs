@@ -1,10 +1,10 @@
-//! Expressions of the data API: parsed, type-checked, metered and evaluated on JSON trees.
+//! CEL expressions of the Kubernetes API: parser, type checker, cost limit and evaluation on JSON.
 //!
 //! # Contract
-//! An [`Environment`] declares the variables of an API field; [`Environment::compile`] makes a [`Program`]
-//! or a [`CompileError`] with the place of every mistake; [`Program::evaluate`] runs it on values that
-//! borrow the data, and charges a [`Cost`] that ends it when the budget is used up. [`Program::estimate`] tells
-//! the worst case before, from the [`Bounds`] of a schema; [`limits`] has the budgets of the data API.
+//! An [`Environment`] declares the variables of an API field. [`Environment::compile`] returns a [`Program`]
+//! or a [`CompileError`] with the position of every error. [`Program::evaluate`] runs the program on values
+//! that borrow the data. It charges a [`Cost`] and ends at its limit. [`Program::estimate`] returns the worst
+//! case from the [`Bounds`] of a schema. [`limits`] defines the cost limits of the API.
 //!
 //! ```
 //! use expressions::{Cost, Environment, Type, Value};
@@ -22,13 +22,13 @@
 //! ```
 //!
 //! # Invariants
-//! - INVARIANT (bounded recursion): the guard bounds the height of every tree before it is parsed.
-//! - INVARIANT (deterministic cost): cost depends on the expression and its values alone.
-//! - INVARIANT (budget is final): nothing absorbs the end of the budget.
+//! - INVARIANT (bounded recursion): the guard limits the height of every syntax tree before parsing.
+//! - INVARIANT (deterministic cost): the cost depends only on the expression and its values.
+//! - INVARIANT (budget is final): no operator absorbs an exceeded cost limit.
 //!
 //! # Reference
-//! Messages and costs follow the reference server, except where the specification says otherwise: a list
-//! literal costs 40 and a comparison never less than 1.
+//! Messages and costs follow kube-apiserver, with exceptions in the specification. A list literal costs 40
+//! and a comparison costs at least 1.
 
 mod ast;
 mod bounds;

@@ -1,30 +1,30 @@
-//! The budgets of the data API, and what is said when an estimate is above one.
+//! Cost limits of the Kubernetes API, and messages about exceeded estimates.
 
-/// Units that one evaluation of one expression may use.
+/// Maximum units of one evaluation of one expression.
 pub const CALL: u64 = 1_000_000;
-/// Units that all rules on one object may use.
+/// Maximum units of all rules on one object.
 pub const OBJECT: u64 = 10_000_000;
-/// Units that all match conditions of one object may use.
+/// Maximum units of all match conditions of one object.
 pub const MATCH_CONDITIONS: u64 = 2_500_000;
-/// The worst case that one rule of a schema may have.
+/// Maximum estimate of one rule of a schema.
 pub const RULE_ESTIMATE: u64 = 10_000_000;
-/// The worst case that all rules of a schema may have together.
+/// Maximum sum of the estimates of all rules of a schema.
 pub const SCHEMA_ESTIMATE: u64 = 100_000_000;
 
-/// Expressions to name when a sum is too high.
+/// Number of expressions that a message about an exceeded sum names.
 const NAMED: usize = 4;
 
-/// What to say of an estimate above its limit; `None` when it is not. `what` is `estimated rule cost`,
-/// for example.
+/// Message about an estimate above its limit; `None` if within the limit.
+/// `what` is a phrase such as `estimated rule cost`.
 pub fn excess(what: &str, cost: u64, limit: u64) -> Option<String> {
-    #[expect(clippy::cast_precision_loss, reason = "the factor is for people to read")]
+    #[expect(clippy::cast_precision_loss, reason = "the factor is only displayed")]
     let factor = cost as f64 / limit as f64;
     if cost <= limit {
         return None;
     }
     let factor = match factor {
         f if f > 100.0 => "more than 100".to_owned(),
-        // One decimal would say that there is no excess.
+        // One decimal would round the excess to nothing.
         f if f < 1.5 => format!("{f:.6}"),
         f => format!("{f:.1}"),
     };
@@ -34,19 +34,19 @@ pub fn excess(what: &str, cost: u64, limit: u64) -> Option<String> {
     ))
 }
 
-/// The sum of the estimates of all rules of a schema.
+/// Sum of the estimates of all rules of a schema.
 #[derive(Clone, Debug, Default)]
 pub struct EstimateSum {
     total: u64,
-    /// The highest, with their places; the highest first.
+    /// Highest estimates with their schema paths, in descending order.
     highest: Vec<(u64, String)>,
 }
 
 impl EstimateSum {
-    /// Adds the estimate of the rule at a place of the schema.
+    /// Adds the estimate of the rule at a schema path.
     pub fn add(&mut self, place: impl Into<String>, cost: u64) {
         self.total = self.total.saturating_add(cost);
-        // Less than a hundredth of the limit is not what exceeds it.
+        // Estimates below a hundredth of the limit are not worth naming.
         if cost >= SCHEMA_ESTIMATE / 100 {
             let before = self.highest.partition_point(|(known, _)| *known >= cost);
             self.highest.insert(before, (cost, place.into()));
@@ -59,7 +59,7 @@ impl EstimateSum {
         self.total
     }
 
-    /// The places of the rules that contribute most, the highest first.
+    /// Schema paths of the highest estimates, in descending order.
     pub fn highest(&self) -> impl Iterator<Item = &str> {
         self.highest.iter().map(|(_, place)| place.as_str())
     }

@@ -1,8 +1,8 @@
-//! Lists: of the data, with the meaning that the schema gives them, and those that expressions make.
+//! Lists: data lists with the list type of their schema, and lists that expressions create.
 //!
-//! Equality and concatenation follow the left operand: sets and maps ignore the order of elements; the
-//! concatenation of sets is a union that keeps positions, that of maps a merge in which right values
-//! overwrite matching keys and new keys are appended.
+//! Equality and concatenation follow the left operand. Sets and maps ignore the order of elements.
+//! Concatenation of sets is a union that keeps positions. Concatenation of maps is a merge: right values
+//! replace elements with equal keys, new keys are appended.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct List<'a> {
 enum Items<'a> {
     Json(&'a [Json], &'a Type),
     Made(Arc<[Value<'a>]>),
-    /// A sequence behind another, neither copied.
+    /// Concatenation of two lists without a copy.
     Joined(Arc<(List<'a>, List<'a>)>),
 }
 
@@ -49,12 +49,12 @@ impl<'a> List<'a> {
         List { items, kind, weight }
     }
 
-    /// How many values there are in it, each as often as it occurs.
+    /// Number of nested values, including repetitions.
     pub(crate) fn weight(&self) -> u64 {
         self.weight
     }
 
-    /// How many values there are in it, those of the data included; counting ends at `at_most`.
+    /// Number of nested values including data; the count stops at `at_most`.
     pub(crate) fn contents(&self, at_most: u64) -> u64 {
         match &self.items {
             Items::Json(items, _) => sum_to(at_most, items.iter(), contents),
@@ -65,7 +65,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether joining it to another takes time for each element.
+    /// Whether concatenation processes each element.
     pub(crate) fn joins_elements(&self) -> bool {
         *self.kind != ListKind::Atomic
     }
@@ -79,7 +79,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether there are no elements.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -96,12 +96,12 @@ impl<'a> List<'a> {
         }
     }
 
-    /// The elements in order.
+    /// Elements in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<Value<'a>, EvalError>> + '_ {
         (0..self.len()).filter_map(|i| self.at(i))
     }
 
-    /// The elements, when all can be read as the schema says.
+    /// Elements, if all conform to the schema.
     pub(crate) fn to_vec(&self) -> Result<Vec<Value<'a>>, EvalError> {
         self.iter().collect()
     }
@@ -129,7 +129,7 @@ impl<'a> List<'a> {
         };
         match self.kind {
             ListKind::Atomic => in_order(),
-            // In any order: each of ours is one of theirs.
+            // Order is irrelevant: both lists have the same canonical elements.
             ListKind::Set | ListKind::Map(_) => match (self.canonical(), other.canonical()) {
                 (Some(mine), Some(theirs)) => {
                     let theirs: HashSet<Vec<u8>> = theirs.into_iter().collect();
@@ -140,7 +140,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether the elements at a place are equal, when the data alone tells.
+    /// Whether the elements at an index are equal, if the data alone decides.
     fn same_scalar(&self, other: &List<'a>, at: usize) -> Option<bool> {
         let (Items::Json(mine, ty), Items::Json(theirs, other_ty)) = (&self.items, &other.items) else {
             return None;
@@ -155,7 +155,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// The canonical bytes of the elements, if all have some.
+    /// Canonical bytes of the elements, if all elements have them.
     fn canonical(&self) -> Option<Vec<Vec<u8>>> {
         self.iter().map(|item| item.ok()?.canonical()).collect()
     }
@@ -180,7 +180,7 @@ impl<'a> List<'a> {
             let right = right?;
             let identity = identity(&right);
             match identity.as_ref().and_then(|identity| places.get(identity)) {
-                // Equal elements of a set need no replacing.
+                // Equal elements of a set need no replacement.
                 Some(at) => {
                     if let Some(left) = items.get_mut(*at) {
                         *left = right;
@@ -199,12 +199,12 @@ impl<'a> List<'a> {
     }
 }
 
-/// The weight of a value that holds these.
+/// Weight of a value with these parts.
 pub(crate) fn weigh<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> u64 {
     values.fold(1, |sum, value| sum.saturating_add(value.weight()))
 }
 
-/// The canonical bytes of the keys of an element.
+/// Canonical bytes of the keys of an element.
 fn key_values(item: &Value<'_>, keys: &[String]) -> Option<Vec<u8>> {
     let Value::Map(fields) = item else { return None };
     let mut out = Vec::new();
@@ -217,7 +217,7 @@ fn key_values(item: &Value<'_>, keys: &[String]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// How many values there are in JSON, a long text counting more; counting ends at `at_most`.
+/// Number of nested values in JSON; long texts count more. The count stops at `at_most`.
 pub(crate) fn contents(json: &Json, at_most: u64) -> u64 {
     match json {
         Json::String(text) => 1 + text.len() as u64 / 32,
@@ -227,7 +227,7 @@ pub(crate) fn contents(json: &Json, at_most: u64) -> u64 {
     }
 }
 
-/// One and the sum over the parts, until that is `at_most`.
+/// One plus the sum over the parts, up to `at_most`.
 pub(crate) fn sum_to<T>(at_most: u64, parts: impl Iterator<Item = T>, of: impl Fn(T, u64) -> u64) -> u64 {
     let mut sum = 1;
     for part in parts {

@@ -1,4 +1,4 @@
-//! Maps and objects: of the data, and those that expressions make.
+//! Maps and objects: from the data or created by expressions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::list::{contents, sum_to};
 use crate::types::Type;
 use crate::value::{Text, Value};
 
-/// Entries up to which a map that an expression made is searched from the front.
+/// Maximum entries of a created map for a linear search.
 const FEW: usize = 8;
 
 /// A map or an object.
@@ -23,10 +23,10 @@ enum Inner<'a> {
     Made(Arc<Made<'a>>),
 }
 
-/// A map that an expression made.
+/// A map that an expression created.
 struct Made<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
-    /// Where each key is, by its canonical bytes; empty when there are few.
+    /// Index of each key by its canonical bytes; empty for few entries.
     places: HashMap<Vec<u8>, usize>,
     weight: u64,
 }
@@ -38,7 +38,7 @@ impl<'a> Map<'a> {
         Map(Inner::Json(fields, ty))
     }
 
-    /// How many values there are in it, each as often as it occurs.
+    /// Number of nested values, including repetitions.
     pub(crate) fn weight(&self) -> u64 {
         match &self.0 {
             Inner::Json(fields, _) => fields.len() as u64,
@@ -46,7 +46,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// How many values there are in it, those of the data included; counting ends at `at_most`.
+    /// Number of nested values including data; the count stops at `at_most`.
     pub(crate) fn contents(&self, at_most: u64) -> u64 {
         match &self.0 {
             Inner::Json(fields, _) => sum_to(at_most, fields.values(), contents),
@@ -56,7 +56,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Number of entries; of an object, of the fields that are present.
+    /// Number of entries; for an object the number of present fields.
     pub fn len(&self) -> usize {
         match &self.0 {
             Inner::Json(fields, _) => fields.len(),
@@ -64,7 +64,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether there are no entries.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -76,7 +76,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value under a text key.
+    /// Value of a string key.
     pub fn field(&self, key: &str) -> Option<Result<Value<'a>, EvalError>> {
         match &self.0 {
             Inner::Json(fields, ty) => {
@@ -91,10 +91,10 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value under any key.
+    /// Value of any key.
     ///
     /// # Errors
-    /// When such a value cannot be a key, or the value cannot be read as the schema says.
+    /// The key has a type that cannot be a key, or the value does not conform to the schema.
     pub fn value(&self, key: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
         match (&self.0, key) {
             (_, Value::String(text)) => self.field(text.as_str()).transpose(),
@@ -106,7 +106,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The keys in order.
+    /// Keys in order.
     pub fn keys(&self) -> Vec<Value<'a>> {
         match &self.0 {
             Inner::Json(fields, ty) => {
@@ -121,7 +121,7 @@ impl<'a> Map<'a> {
     /// Keys and values in order.
     ///
     /// # Errors
-    /// When a value cannot be read as the schema says.
+    /// A value does not conform to the schema.
     pub fn entries(&self) -> Result<Vec<(Value<'a>, Value<'a>)>, EvalError> {
         match &self.0 {
             Inner::Json(fields, ty) => {
@@ -156,7 +156,7 @@ impl<'a> Made<'a> {
     }
 }
 
-/// A map that is being made.
+/// Builder of a map.
 #[derive(Default)]
 pub(crate) struct MapBuilder<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
@@ -185,22 +185,21 @@ impl<'a> MapBuilder<'a> {
         Ok(())
     }
 
-    /// The map.
+    /// Returns the map.
     pub(crate) fn finish(self) -> Map<'a> {
         let weight = crate::list::weigh(self.entries.iter().map(|(_, value)| value));
         Map(Inner::Made(Arc::new(Made { entries: self.entries, places: self.places, weight })))
     }
 }
 
-/// The type of the value under `key`; `None` for a field that the object does not declare, or that is null:
-/// an object has no such field.
+/// Type of the value at `key`; `None` for an undeclared or null field, which an object does not have.
 fn value_type<'a>(ty: &'a Type, key: &str, json: &Json) -> Option<&'a Type> {
     match ty {
         Type::Object(_) if json.is_null() => None,
         Type::Map(types) => Some(&types.1),
         Type::Object(object) => match object.fields.get(key) {
             Some(field) if field.name == key => Some(&field.ty),
-            // The name is escaped in expressions.
+            // Expressions use the escaped name.
             _ => object.fields.values().find(|field| field.name == key).map(|field| &field.ty),
         },
         _ => Some(&DYN),

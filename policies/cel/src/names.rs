@@ -1,10 +1,10 @@
-//! How property names of the data are spelled in expressions.
+//! Escaping of property names in expressions.
 //!
-//! A name matches `[a-zA-Z_.-/][a-zA-Z0-9_.-/]*` (the dot, dash and slash meant literally) or cannot be
-//! used. `__` becomes `__underscores__`, `.` `__dot__`, `-` `__dash__`, `/` `__slash__`; a name that is
-//! exactly a reserved word is put between `__`.
+//! Expressions can use a name that matches `[a-zA-Z_.-/][a-zA-Z0-9_.-/]*` (dot, dash and slash are literal).
+//! Escapes: `__` to `__underscores__`, `.` to `__dot__`, `-` to `__dash__`, `/` to `__slash__`. A reserved
+//! word gets the prefix and suffix `__`.
 
-/// Words of the language that are not names.
+/// Reserved words of the language.
 const RESERVED: [&str; 20] = [
     "true",
     "false",
@@ -28,7 +28,7 @@ const RESERVED: [&str; 20] = [
     "void",
 ];
 
-/// The spelling of `name` in expressions; `None` when it has none.
+/// Escapes `name` for expressions; `None` if expressions cannot use the name.
 pub fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) || name == "while" {
         return Some(format!("__{name}__"));

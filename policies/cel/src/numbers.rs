@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use crate::error::EvalError;
 use crate::value::Value;
 
-/// Bounds of the integers, as floating point numbers just outside.
+/// Exclusive limits of the integer types as floating-point numbers.
 const INT_LIMIT: f64 = 9_223_372_036_854_775_808.0;
 const UINT_LIMIT: f64 = 18_446_744_073_709_551_616.0;
 
-/// The order of two numbers of any types; `None` when one is no number, `Some(None)` for NaN.
+/// Compares two numbers of any types; `None` if one is not a number, `Some(None)` for NaN.
 pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ordering>> {
     Some(match (a, b) {
         (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
@@ -25,7 +25,7 @@ pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ordering>> 
     })
 }
 
-/// The order of an integer and a floating point number, without rounding the integer.
+/// Compares an integer with a floating-point number without rounding.
 fn exact(a: i128, b: f64) -> Option<Ordering> {
     if b.is_nan() {
         None
@@ -41,14 +41,14 @@ fn exact(a: i128, b: f64) -> Option<Ordering> {
     }
 }
 
-/// The integer that a floating point number is, if it is one that integers of any type can equal.
+/// Integer value of a floating-point number, if it is integral and in the range of any integer type.
 pub(crate) fn whole(d: f64) -> Option<i128> {
     let in_range = d > -INT_LIMIT - 1.0 && d < UINT_LIMIT && d.fract() == 0.0;
     #[expect(clippy::cast_possible_truncation, reason = "the bounds were checked")]
     in_range.then_some(d as i128)
 }
 
-/// The integer part of a floating point number, when it is an integer of 64 bits.
+/// Integer part of a floating-point number, if it fits into 64 bits.
 pub(crate) fn double_to_int<'a>(d: f64) -> Result<Value<'a>, EvalError> {
     if d > -INT_LIMIT && d < INT_LIMIT {
         #[expect(clippy::cast_possible_truncation, reason = "the bounds were checked")]
@@ -57,7 +57,7 @@ pub(crate) fn double_to_int<'a>(d: f64) -> Result<Value<'a>, EvalError> {
     Err(EvalError::failed("integer overflow"))
 }
 
-/// The unsigned integer part of a floating point number.
+/// Unsigned integer part of a floating-point number, if it fits into 64 bits.
 pub(crate) fn double_to_uint<'a>(d: f64) -> Result<Value<'a>, EvalError> {
     if (0.0..UINT_LIMIT).contains(&d) {
         #[expect(
@@ -70,7 +70,7 @@ pub(crate) fn double_to_uint<'a>(d: f64) -> Result<Value<'a>, EvalError> {
     Err(EvalError::failed("unsigned integer overflow"))
 }
 
-/// The operators on numbers.
+/// Arithmetic operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operator {
     Subtract,
@@ -80,7 +80,7 @@ pub(crate) enum Operator {
     Add,
 }
 
-/// `a op b` on two numbers of one type; `None` when they are not.
+/// Computes `a op b` for two numbers of one type; `None` for other values.
 pub(crate) fn apply<'a>(op: Operator, a: &Value<'a>, b: &Value<'a>) -> Option<Result<Value<'a>, EvalError>> {
     let overflow = |v: Option<i64>| v.map(Value::Int).ok_or_else(|| EvalError::failed("integer overflow"));
     let unsigned =

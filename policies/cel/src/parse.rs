@@ -1,7 +1,7 @@
-//! From text to [`ast`](crate::ast): the grammar is the `cel` crate's; everything after it is ours.
+//! Parser from text to [`ast`](crate::ast). The `cel` crate provides the grammar.
 //!
 //! # Invariants
-//! INVARIANT (bounded recursion): the guard runs before the parser, always.
+//! INVARIANT (bounded recursion): the guard always runs before the parser.
 
 use cel::Env;
 use cel::IdedExpr;
@@ -17,14 +17,14 @@ pub(crate) fn parse(source: &str) -> Result<Expr, CompileError> {
     if source.trim().is_empty() {
         return Err(CompileError::at(source, 0, "Syntax error: mismatched input '<EOF>'"));
     }
-    // An environment without macros leaves their calls as they are written.
+    // An environment without macros keeps macro calls unexpanded.
     let parser = Env::default().with_optional_support(true).parser().max_recursion_depth(250);
     let (tree, places) = parser.parse_with_source_info(source).map_err(|errors| {
         let mut issues: Vec<Issue> = Vec::new();
         for error in errors.errors {
             let line = usize::try_from(error.pos.0).unwrap_or(1).max(1);
             let column = usize::try_from(error.pos.1).unwrap_or(1).max(1);
-            // The parser's own words for what has no end.
+            // Message of the grammar for unterminated input.
             let message = match error.msg.starts_with("Incomplete") {
                 true => "Syntax error: incomplete expression".to_owned(),
                 false => error.msg,

@@ -7,26 +7,26 @@ use crate::library::Function;
 use crate::types::Type;
 use crate::value::Value;
 
-/// A compiled expression. It holds no data, can be shared between threads and run any number of times.
+/// A compiled expression. It holds no data; threads can share it and run it repeatedly.
 pub struct Program {
     pub(crate) root: Node,
-    /// The declared variables, which have the first places.
+    /// Declared variables, in the first slots.
     pub(crate) variables: Vec<(String, Type)>,
-    /// Places for variables, those of comprehensions included.
+    /// Number of variable slots, including comprehension variables.
     pub(crate) slots: usize,
     pub(crate) result: Type,
 }
 
 impl Program {
-    /// The type of the expression; [`Type::Dyn`] when only running it tells.
+    /// Type of the expression; [`Type::Dyn`] if only evaluation determines it.
     pub fn result_type(&self) -> &Type {
         &self.result
     }
 
-    /// Runs the expression. Variables that are not given are missing: reading one is an error.
+    /// Evaluates the expression. Access to a variable without a value is an error.
     ///
     /// # Errors
-    /// [`EvalError::CostLimit`] when `cost` is used up; any other error of the expression.
+    /// [`EvalError::CostLimit`] if `cost` is exceeded; any other error of the expression.
     pub fn evaluate<'a>(
         &'a self,
         variables: &[(&str, Value<'a>)],
@@ -50,7 +50,7 @@ pub(crate) enum Node {
     Chain {
         root: Box<Node>,
         steps: Vec<Step>,
-        /// Of the value at its end.
+        /// Type of the final value.
         ty: Type,
     },
     /// `has(root.steps.field)`
@@ -62,13 +62,13 @@ pub(crate) enum Node {
     Call {
         functions: Vec<&'static Function>,
         arguments: Vec<Node>,
-        /// Of the result.
+        /// Type of the result.
         ty: Type,
     },
     And(Box<(Node, Node)>),
     Or(Box<(Node, Node)>),
     Conditional(Box<(Node, Node, Node)>),
-    /// `a.or(b)` and `a.orValue(b)`, which run `b` only when `a` is missing.
+    /// `a.or(b)` and `a.orValue(b)`, which evaluate `b` only if `a` is absent.
     OrElse {
         operand: Box<(Node, Node)>,
         unwrap: bool,
@@ -76,7 +76,7 @@ pub(crate) enum Node {
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
     Fold(Box<Fold>),
-    /// `operand.optMap(slot, body)`; flat when the body makes the optional itself.
+    /// `operand.optMap(slot, body)`; flat if the body returns an optional.
     OptionalMap {
         operand: Box<Node>,
         slot: usize,
@@ -99,24 +99,24 @@ pub(crate) struct Fold {
     pub(crate) range: Node,
     /// The only variable, or the first of two: index or key.
     pub(crate) first: usize,
-    /// The second of two: element or value.
+    /// The second of two variables: element or value.
     pub(crate) second: Option<usize>,
     pub(crate) condition: Option<Node>,
     pub(crate) transform: Option<Node>,
 }
 
-/// What a comprehension makes.
+/// Result kind of a comprehension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoldKind {
     All,
     Exists,
     ExistsOne,
-    /// A list of transformed elements, of those that meet the condition.
+    /// A list of transformed elements that meet the condition.
     List,
     /// A list of the elements that meet the condition.
     Filter,
     /// A map with the same keys.
     MapValues,
-    /// A map of the entries that the transformation makes.
+    /// A map of the entries that the transformation returns.
     MapEntries,
 }

@@ -1,73 +1,73 @@
-//! From schemas to types of expressions, as the specification's table says.
+//! Conversion of schemas to CEL types, according to the table of the specification.
 //!
 //! # Contract
-//! - A part of a schema that says no type (such as one that only keeps unknown fields) has no type in
-//!   expressions either: the field is not there for them. Unknown fields are never accessible.
-//! - Type names are paths below the name of the root: `name.field`, `name.field.@idx` for elements of a
-//!   list, `name.field.@elem` for values of a map.
+//! - A schema part without a type (such as one that only preserves unknown fields) has no CEL type.
+//! - Expressions cannot access fields without a CEL type, and never unknown fields.
+//! - Type names are paths below the root name: `name.field`, `name.field.@idx` for list elements,
+//!   `name.field.@elem` for map values.
 
 use crate::types::{ListKind, Type};
 
-/// The type that a schema names.
+/// Type keyword of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemaType {
     /// An object or a map.
     Object,
     /// A list.
     Array,
-    /// Text, or what its format says.
+    /// A string, or the type of its format.
     String,
     /// An integer of any format.
     Integer,
     /// A number of any format.
     Number,
-    /// A truth value.
+    /// A boolean.
     Boolean,
     /// An integer or a string.
     IntOrString,
-    /// No type is named.
+    /// No type.
     Unspecified,
 }
 
-/// What types and [`Bounds`](crate::Bounds) ask a schema.
+/// Schema interface for types and [`Bounds`](crate::Bounds).
 pub trait Schema {
-    /// The named type.
+    /// Type keyword.
     fn schema_type(&self) -> SchemaType;
-    /// The format of a string.
+    /// Format of a string.
     fn format(&self) -> Option<&str>;
-    /// The declared properties, by their names in the data.
+    /// Declared properties, by their names in the data.
     fn properties(&self) -> Vec<(&str, &dyn Schema)>;
-    /// The schema of the values of a map.
+    /// Schema of map values.
     fn additional_properties(&self) -> Option<&dyn Schema>;
-    /// The schema of the elements of a list.
+    /// Schema of list elements.
     fn items(&self) -> Option<&dyn Schema>;
-    /// What the list type says.
+    /// List type.
     fn list_kind(&self) -> ListKind;
-    /// Whether it is an object with `apiVersion`, `kind` and `metadata`: an embedded one, or the root.
+    /// Whether the object has `apiVersion`, `kind` and `metadata`: an embedded object or the root.
     fn embedded(&self) -> bool;
-    /// The greatest length of a string, in characters.
+    /// Maximum length of a string in characters.
     fn max_length(&self) -> Option<u64>;
-    /// The greatest number of elements of a list.
+    /// Maximum number of list elements.
     fn max_items(&self) -> Option<u64>;
-    /// The greatest number of entries of a map.
+    /// Maximum number of map entries.
     fn max_properties(&self) -> Option<u64>;
-    /// The length of the longest of the strings that are allowed, when they are listed.
+    /// Length of the longest `enum` string, if the schema has an `enum`.
     fn longest_enum(&self) -> Option<u64>;
-    /// Whether an object must have the property.
+    /// Whether the property is required.
     fn requires(&self, property: &str) -> bool;
-    /// Whether a missing value is filled in.
+    /// Whether the schema has a default.
     fn has_default(&self) -> bool;
 }
 
 impl Type {
-    /// The type of a schema; `None` where it names no type. `name` identifies the schema: types of
-    /// different names are different types.
+    /// CEL type of a schema; `None` if the schema has no type.
+    /// `name` identifies the schema: different names are different types.
     pub fn of_schema(schema: &dyn Schema, name: &str) -> Option<Type> {
         Some(match schema.schema_type() {
             SchemaType::Boolean => Type::Bool,
             SchemaType::Integer => Type::Int,
             SchemaType::Number => Type::Double,
-            // Which of the two it is shows when the expression runs.
+            // Evaluation determines the actual type.
             SchemaType::IntOrString => Type::Dyn,
             SchemaType::Unspecified => return None,
             SchemaType::String => match schema.format() {

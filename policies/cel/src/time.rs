@@ -1,8 +1,8 @@
-//! Times and durations: their text forms, arithmetic and calendar fields.
+//! Timestamps and durations: text forms, arithmetic and calendar fields.
 //!
 //! # Contract
-//! A [`Timestamp`] lies between 0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999999999Z; what would leave that
-//! is an error. Durations are 64-bit nanoseconds.
+//! A [`Timestamp`] is between 0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999999999Z. Operations with
+//! results outside this range are errors. Durations are 64-bit nanoseconds.
 
 use std::fmt;
 
@@ -13,29 +13,29 @@ use crate::error::EvalError;
 use crate::zones;
 
 const SECOND: i128 = 1_000_000_000;
-/// The second before which, and the one after which, no time lies.
+/// First and last second of the timestamp range.
 const FIRST: i64 = -62_135_596_800;
 const LAST: i64 = 253_402_300_799;
-/// The longest text of a duration, in bytes: far beyond what any duration needs.
+/// Maximum length of a duration text in bytes, far above any valid duration.
 const LONGEST_DURATION: usize = 256;
 
 /// A point in time with nanosecond precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
-    /// Since 1970, rounded down.
+    /// Seconds since 1970, rounded down.
     seconds: i64,
     nanos: u32,
 }
 
 impl Timestamp {
-    /// The time so many seconds and nanoseconds after the beginning of 1970; `None` outside the years of
-    /// expressions, or when `nanos` makes a second or more.
+    /// Timestamp from seconds and nanoseconds since 1970.
+    /// `None` outside the timestamp range, or if `nanos` is a second or more.
     pub fn new(seconds: i64, nanos: u32) -> Option<Timestamp> {
         ((FIRST..=LAST).contains(&seconds) && i128::from(nanos) < SECOND)
             .then_some(Timestamp { seconds, nanos })
     }
 
-    /// Whole seconds since the beginning of 1970, rounded down.
+    /// Whole seconds since 1970, rounded down.
     pub fn seconds(self) -> i64 {
         self.seconds
     }
@@ -50,18 +50,18 @@ impl Timestamp {
         seconds.and_then(|seconds| Timestamp::new(seconds, rest)).ok_or_else(overflow)
     }
 
-    /// The time plus nanoseconds.
+    /// Adds nanoseconds.
     pub(crate) fn plus(self, nanos: i64) -> Result<Timestamp, EvalError> {
         Timestamp::of_nanoseconds(self.nanoseconds() + i128::from(nanos))
     }
 
-    /// The nanoseconds since `earlier`.
+    /// Nanoseconds since `earlier`.
     pub(crate) fn since(self, earlier: Timestamp) -> Result<i64, EvalError> {
         i64::try_from(self.nanoseconds() - earlier.nanoseconds())
             .map_err(|_| EvalError::failed("duration overflow"))
     }
 
-    /// What the clocks and calendars of a zone show: of UTC without one.
+    /// Civil time in a time zone; UTC without one.
     pub(crate) fn in_zone(self, zone: Option<&str>) -> Result<DateTime, EvalError> {
         let offset = match zone {
             None => 0,
@@ -91,12 +91,12 @@ fn overflow() -> EvalError {
     EvalError::failed("timestamp overflow")
 }
 
-/// A time as RFC 3339 writes it: `T` and `Z` in capitals, seconds always, an offset always.
+/// Parses an RFC 3339 timestamp with capital `T` and `Z`, seconds and an offset.
 pub(crate) fn parse_timestamp(text: &str) -> Result<Timestamp, EvalError> {
     rfc_3339(text).ok_or_else(|| EvalError::failed(format!("invalid timestamp `{text}`")))
 }
 
-/// A field of format `date` or `date-time`, which may have a small `t` and `z`.
+/// Parses a field of format `date` or `date-time`, with lower-case `t` and `z` allowed.
 pub(crate) fn parse_field(text: &str) -> Result<Timestamp, EvalError> {
     let bad = || EvalError::failed(format!("invalid date `{text}`"));
     if text.len() == 10 {
@@ -148,7 +148,7 @@ fn of_civil(time: DateTime, nanos: u32, offset: i64) -> Option<Timestamp> {
     Timestamp::new(time.duration_since(EPOCH).as_secs() - offset, nanos)
 }
 
-/// A duration such as `1h30m`, `-1.5s`, `100ms`, in nanoseconds.
+/// Parses a duration such as `1h30m`, `-1.5s` or `100ms` to nanoseconds.
 pub(crate) fn parse_duration(text: &str) -> Result<i64, EvalError> {
     let bad = || EvalError::failed(format!("invalid duration `{text}`"));
     if text.len() > LONGEST_DURATION {
@@ -198,7 +198,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<i64, EvalError> {
     i64::try_from(if negative { -total } else { total }).map_err(|_| bad())
 }
 
-/// The text of a duration: seconds with as many decimals as needed, and `s`.
+/// Formats a duration in seconds with the necessary decimals and the suffix `s`.
 pub(crate) fn format_duration(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let (seconds, rest) = (nanos.unsigned_abs() / 1_000_000_000, nanos.unsigned_abs() % 1_000_000_000);

@@ -1,10 +1,10 @@
-//! Types of expressions, and the notation in which libraries declare their functions.
+//! CEL types, and the declaration notation of library functions.
 //!
 //! # Contract
-//! - [`Type::Dyn`] agrees with every type: what is known only when the expression runs is checked then.
-//! - Two object types are the same type when they have the same name: names are paths in the schema.
-//! - [`Type::parse`] reads the notation of declarations (`list(A)`, `map(string, int)`, `optional(A)`): one
-//!   capital letter is a parameter of the declaration.
+//! - [`Type::Dyn`] agrees with every type; evaluation checks dynamic values.
+//! - Two object types are equal if their names are equal; names are schema paths.
+//! - [`Type::parse`] parses declaration notation (`list(A)`, `map(string, int)`, `optional(A)`).
+//! - In this notation a single capital letter is a type parameter.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The type of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Type {
-    /// Known only when the expression runs. Integer-or-string fields have this type too.
+    /// Type known only at evaluation. Integer-or-string fields also have this type.
     Dyn,
     /// The type of `null`.
     Null,
@@ -39,29 +39,29 @@ pub enum Type {
     Map(Arc<(Type, Type)>),
     /// Objects with declared fields.
     Object(Arc<ObjectType>),
-    /// A value that may be missing.
+    /// An optional value.
     Optional(Arc<Type>),
-    /// The type of a type.
+    /// The type of type values.
     Type,
-    /// A type of a library, by its name.
+    /// A library type, by its name.
     Opaque(&'static str),
-    /// A parameter of a function declaration.
+    /// A type parameter of a function declaration.
     Param(char),
 }
 
-/// A list type: its elements, and how two lists are compared and joined.
+/// A list type: element type and list semantics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListType {
     /// Type of the elements.
     pub element: Type,
-    /// Meaning of the list.
+    /// Semantics of equality and concatenation.
     pub kind: ListKind,
 }
 
-/// What a schema says about the elements of a list.
+/// List type of a schema.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListKind {
-    /// A sequence: order matters.
+    /// An ordered list.
     #[default]
     Atomic,
     /// Unique scalars in any order.
@@ -73,9 +73,9 @@ pub enum ListKind {
 /// An object type.
 #[derive(Clone, Debug)]
 pub struct ObjectType {
-    /// The path of the schema, which identifies the type.
+    /// Schema path, which identifies the type.
     pub name: String,
-    /// The fields, by the name that expressions use (escaped).
+    /// Fields by their escaped name in expressions.
     pub fields: BTreeMap<String, Field>,
 }
 
@@ -88,35 +88,35 @@ impl PartialEq for ObjectType {
 /// A declared field of an object.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// The name in the data.
+    /// Name in the data.
     pub name: String,
-    /// Its type.
+    /// Type of the field.
     pub ty: Type,
 }
 
 impl Type {
-    /// A list whose order matters.
+    /// An ordered list type.
     pub fn list(element: Type) -> Type {
         Type::List(Arc::new(ListType { element, kind: ListKind::Atomic }))
     }
 
-    /// A list of the given kind.
+    /// A list type with the given semantics.
     pub fn list_of_kind(element: Type, kind: ListKind) -> Type {
         Type::List(Arc::new(ListType { element, kind }))
     }
 
-    /// A map.
+    /// A map type.
     pub fn map(key: Type, value: Type) -> Type {
         Type::Map(Arc::new((key, value)))
     }
 
-    /// A value that may be missing.
+    /// An optional type.
     pub fn optional(inner: Type) -> Type {
         Type::Optional(Arc::new(inner))
     }
 
-    /// An object; `fields` are pairs of the name in the data and the type. Names that expressions cannot
-    /// use, escaped or not, are left out.
+    /// An object type; `fields` are pairs of data name and type.
+    /// Omits names that expressions cannot use even with escaping.
     pub fn object(name: impl Into<String>, fields: impl IntoIterator<Item = (String, Type)>) -> Type {
         let fields = fields
             .into_iter()
@@ -125,8 +125,8 @@ impl Type {
         Type::Object(Arc::new(ObjectType { name: name.into(), fields }))
     }
 
-    /// Whether a value of type `self` may stand where `wanted` is expected, with `bound` holding what the
-    /// parameters of the declaration stand for.
+    /// Whether a value of type `self` is assignable to `wanted`.
+    /// `bound` holds the bindings of type parameters.
     pub(crate) fn fits(&self, wanted: &Type, bound: &mut Bindings) -> bool {
         match (self, wanted) {
             (_, Type::Param(p)) => match bound.of(*p) {
@@ -144,7 +144,7 @@ impl Type {
         }
     }
 
-    /// Whether the two types may hold the same values.
+    /// Whether both types may have common values.
     pub(crate) fn agrees(&self, other: &Type) -> bool {
         match (self, other) {
             (Type::Dyn, _) | (_, Type::Dyn) => true,
@@ -155,7 +155,7 @@ impl Type {
         }
     }
 
-    /// Whether the two have the same parts, whatever their objects are called.
+    /// Whether both types have the same structure, regardless of object names.
     pub(crate) fn alike(&self, other: &Type) -> bool {
         match (self, other) {
             (Type::List(a), Type::List(b)) => a.element.alike(&b.element),
@@ -170,7 +170,7 @@ impl Type {
         }
     }
 
-    /// `null` stands for a missing object, time, duration, optional or value of a library.
+    /// Whether `null` is assignable: to objects, timestamps, durations, optionals and library types.
     fn nullable_as(&self, wanted: &Type) -> bool {
         *self == Type::Null
             && matches!(
@@ -179,7 +179,7 @@ impl Type {
             )
     }
 
-    /// The type with the parameters of a declaration replaced; what nothing was found for is dynamic.
+    /// Replaces type parameters by their bindings; unbound parameters become dynamic.
     pub(crate) fn with(&self, bound: &Bindings) -> Type {
         match self {
             Type::Param(p) => bound.of(*p).unwrap_or(Type::Dyn),
@@ -190,7 +190,7 @@ impl Type {
         }
     }
 
-    /// Reads the notation of declarations. Unknown names are types of libraries.
+    /// Parses declaration notation. Unknown names are library types.
     pub(crate) fn parse(text: &'static str) -> Type {
         let text = text.trim();
         if let Some((head, rest)) = text.split_once('(') {
@@ -248,7 +248,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// What the parameters of one declaration stand for in one call.
+/// Bindings of type parameters for one call.
 #[derive(Default)]
 pub(crate) struct Bindings(Vec<(char, Type)>);
 
@@ -265,17 +265,17 @@ impl Bindings {
     }
 }
 
-/// One overload of a function, read from its declaration, for example `string.charAt(int) -> string`,
-/// `sets.contains(list(A), list(A)) -> bool` or `list(A).max() -> A`.
+/// One overload of a function, parsed from its declaration.
+/// Examples: `string.charAt(int) -> string`, `sets.contains(list(A), list(A)) -> bool`, `list(A).max() -> A`.
 #[derive(Clone, Debug)]
 pub(crate) struct Overload {
-    /// Types of the arguments; of a member function the receiver is the first.
+    /// Argument types; the receiver of a member function is the first.
     pub(crate) arguments: Vec<Type>,
-    /// Type of the result.
+    /// Result type.
     pub(crate) result: Type,
 }
 
-/// A declaration: the function's name, whether it is called on a receiver, and its types.
+/// A declaration: function name, member flag and types.
 pub(crate) struct Declaration {
     pub(crate) name: &'static str,
     pub(crate) member: bool,
@@ -283,8 +283,8 @@ pub(crate) struct Declaration {
 }
 
 impl Declaration {
-    /// Reads `name(types) -> type` (global) or `type.name(types) -> type` (member, written with a leading
-    /// `.`, as in `.string.charAt(int) -> string`, so that dotted global names stay unambiguous).
+    /// Parses `name(types) -> type` (global) or `.type.name(types) -> type` (member).
+    /// The leading `.`, as in `.string.charAt(int) -> string`, keeps dotted global names unambiguous.
     pub(crate) fn parse(text: &'static str) -> Declaration {
         let (call, result) = text.split_once(" -> ").unwrap_or((text, "dyn"));
         let open = matching_open(call);
@@ -304,7 +304,7 @@ impl Declaration {
     }
 }
 
-/// Where the argument list of a call starts: the parenthesis that the last one closes.
+/// Index of the opening parenthesis that matches the last closing one.
 fn matching_open(call: &str) -> usize {
     let mut depth = 0usize;
     for (at, c) in call.char_indices().rev() {
@@ -322,7 +322,7 @@ fn matching_open(call: &str) -> usize {
     call.len()
 }
 
-/// Splits at the commas outside parentheses.
+/// Splits at commas outside parentheses.
 fn split_top(text: &'static str) -> Vec<&'static str> {
     let mut parts = Vec::new();
     let (mut depth, mut start) = (0usize, 0usize);

@@ -1,10 +1,10 @@
-//! Values of expressions: borrowed from the data where they come from it, shared where they are made.
+//! CEL values: borrowed from the data, or shared if an expression creates them.
 //!
 //! # Contract
-//! - [`Value::of`] reads JSON as its type says: a `number` is a double even when written as an integer, a
-//!   string of format `byte` is bytes, and so on. Lists and objects are not copied: their elements are read
-//!   when they are asked for.
-//! - Equality crosses number types (`1 == 1.0`), and of two lists follows what the schema says of the left one.
+//! - [`Value::of`] decodes JSON according to its type: a `number` is a double even if written as an integer.
+//! - A string of format `byte` is bytes. Lists and objects are not copied; evaluation decodes elements on
+//!   access.
+//! - Equality works across number types (`1 == 1.0`). For two lists it follows the list type of the left one.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -20,45 +20,45 @@ use crate::map::Map;
 use crate::time::{self, Timestamp};
 use crate::types::Type;
 
-/// A value while an expression runs. `'a` is the life of the data and of the program.
+/// A value during evaluation. `'a` is the lifetime of the data and of the program.
 #[derive(Clone)]
 pub enum Value<'a> {
     /// `null`
     Null,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A signed integer.
     Int(i64),
     /// An unsigned integer.
     Uint(u64),
-    /// A floating point number.
+    /// A floating-point number.
     Double(f64),
-    /// Text.
+    /// A string.
     String(Text<'a>),
     /// Bytes.
     Bytes(Arc<[u8]>),
-    /// A point in time.
+    /// A timestamp.
     Timestamp(Timestamp),
-    /// A span of time in nanoseconds.
+    /// A duration in nanoseconds.
     Duration(i64),
     /// A list.
     List(List<'a>),
     /// A map or an object.
     Map(Map<'a>),
-    /// A value that may be missing.
+    /// An optional value.
     Optional(Option<Arc<Value<'a>>>),
     /// A type, by its name.
     Type(Text<'a>),
-    /// A value of a library.
+    /// A library value.
     Opaque(Arc<dyn Opaque>),
 }
 
-/// Text, borrowed or shared.
+/// A borrowed or shared string.
 #[derive(Clone)]
 pub enum Text<'a> {
-    /// Text of the data or of the program.
+    /// A string of the data or of the program.
     Borrowed(&'a str),
-    /// Text that the expression made.
+    /// A string that an expression created.
     Shared(Arc<str>),
 }
 
@@ -72,41 +72,41 @@ impl Text<'_> {
     }
 }
 
-/// A value of a library's own type.
+/// A value of a library type.
 pub trait Opaque: Any + Send + Sync {
-    /// The type's name.
+    /// Name of the type.
     fn type_name(&self) -> &'static str;
-    /// Whether it equals another value of a library.
+    /// Whether the value equals another library value.
     fn equals(&self, other: &dyn Opaque) -> bool;
-    /// Its size in units of cost; 1 where a value has no extent.
+    /// Size in cost units; 1 for values without a size.
     fn size(&self) -> u64 {
         1
     }
-    /// Bytes of the text that it holds and its functions read.
+    /// Bytes of text that the value holds and its functions read.
     fn text_bytes(&self) -> u64 {
         0
     }
-    /// For looking inside.
+    /// The value as `Any`, for downcasts.
     fn as_any(&self) -> &dyn Any;
 }
 
 impl<'a> Value<'a> {
-    /// Text that the expression made.
+    /// Creates a string.
     pub fn text(text: impl AsRef<str>) -> Value<'a> {
         Value::String(Text::Shared(Arc::from(text.as_ref())))
     }
 
-    /// A list that the expression made.
+    /// Creates a list.
     pub fn list(items: Vec<Value<'a>>) -> Value<'a> {
         Value::List(List::made(items))
     }
 
-    /// A value of a library.
+    /// Creates a library value.
     pub fn opaque(value: impl Opaque) -> Value<'a> {
         Value::Opaque(Arc::new(value))
     }
 
-    /// The value as the library's type `T`.
+    /// Downcasts to the library type `T`.
     pub fn downcast<T: 'static>(&self) -> Option<&T> {
         match self {
             Value::Opaque(o) => o.as_any().downcast_ref(),
@@ -122,10 +122,10 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Reads JSON as a value of type `ty`.
+    /// Decodes JSON as a value of type `ty`.
     ///
     /// # Errors
-    /// When the JSON is not of that type, for example text that is not a time where the schema says so.
+    /// The JSON does not conform to the type, for example text in a timestamp field.
     pub fn of(json: &'a Json, ty: &'a Type) -> Result<Value<'a>, EvalError> {
         Ok(match (json, ty) {
             (Json::Null, _) => Value::Null,
@@ -133,7 +133,7 @@ impl<'a> Value<'a> {
             (Json::Number(n), Type::Double) => Value::Double(n.as_f64().unwrap_or(f64::NAN)),
             (Json::Number(n), Type::Int) => match n.as_i64() {
                 Some(i) => Value::Int(i),
-                // An integer field may have been written as 3.0.
+                // JSON may contain 3.0 for an integer field.
                 None => crate::numbers::double_to_int(n.as_f64().unwrap_or(f64::NAN))?,
             },
             (Json::Number(n), _) => match n.as_i64() {
@@ -155,12 +155,12 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// An object of the data as a value of type `ty`.
+    /// A data object as a value of type `ty`.
     pub fn object(fields: &'a JsonMap<String, Json>, ty: &'a Type) -> Value<'a> {
         Value::Map(Map::json(fields, ty))
     }
 
-    /// The name that `type(x)` shows.
+    /// Type name for `type(x)`.
     pub fn type_name(&self) -> Cow<'_, str> {
         Cow::Borrowed(match self {
             Value::Null => "null_type",
@@ -180,7 +180,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The extent that costs are computed from: characters, bytes, elements; 1 for anything else.
+    /// Size for cost computation: characters, bytes or elements; 1 for other values.
     pub fn size(&self) -> u64 {
         match self {
             Value::String(s) => char_count(s.as_str()),
@@ -193,7 +193,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// How many values there are in it, each as often as it occurs: what walking through it takes.
+    /// Number of nested values, including repetitions: the effort of a traversal.
     pub(crate) fn weight(&self) -> u64 {
         match self {
             Value::List(list) => list.weight(),
@@ -203,7 +203,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// How many values there are in it, those of the data included; counting ends at `at_most`.
+    /// Number of nested values including data; the count stops at `at_most`.
     pub(crate) fn contents(&self, at_most: u64) -> u64 {
         match self {
             Value::List(list) => list.contents(at_most),
@@ -214,7 +214,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Bytes of a text, and of what a value of a library holds.
+    /// Bytes of a string, or of the text in a library value.
     pub(crate) fn text_bytes(&self) -> u64 {
         match self {
             Value::String(text) => text.as_str().len() as u64,
@@ -223,8 +223,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Bytes that are the same for equal values and different for others; `None` for what equals nothing
-    /// (NaN) and for values of libraries.
+    /// Canonical bytes: equal exactly for equal values.
+    /// `None` for values without equality (NaN) and for library values.
     pub(crate) fn canonical(&self) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         self.write_canonical(&mut out).map(|()| out)
@@ -276,7 +276,7 @@ impl<'a> Value<'a> {
         Some(())
     }
 
-    /// Whether two values are equal. Values of different types are not, numbers apart.
+    /// Whether two values are equal. Values of different types are unequal, except numbers.
     pub fn equals(&self, other: &Value<'a>) -> bool {
         match (self, other) {
             (Value::Null, Value::Null) => true,
@@ -298,10 +298,10 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The order of two values.
+    /// Compares two values.
     ///
     /// # Errors
-    /// When values of these types have no order, or one is not a number (NaN).
+    /// The types have no order, or a value is NaN.
     pub fn compare(&self, other: &Value<'a>) -> Result<Ordering, EvalError> {
         Ok(match (self, other) {
             (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
@@ -316,7 +316,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Whether it is the value that a field of its type has by default.
+    /// Whether the value is the zero value of its type.
     pub fn is_zero(&self) -> bool {
         match self {
             Value::Null | Value::Bool(false) | Value::Int(0) | Value::Uint(0) | Value::Duration(0) => true,
@@ -331,7 +331,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Characters of a text; of ASCII text its bytes.
+/// Number of characters; for ASCII text the number of bytes.
 pub(crate) fn char_count(s: &str) -> u64 {
     if s.is_ascii() { s.len() as u64 } else { s.chars().count() as u64 }
 }

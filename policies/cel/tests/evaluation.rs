@@ -1,11 +1,11 @@
-//! Budgets, places of mistakes, and values and data that are made to take for ever.
+//! Tests of cost limits, error positions, and values and data that would make evaluation slow.
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
 use expressions::{Cost, Environment, EvalError, Type, Value};
 use serde_json::{Value as Json, json};
 
-/// The outcome and the cost of an expression without variables.
+/// Result and cost of an expression without variables.
 fn run(source: &str, limit: u64) -> (Result<String, EvalError>, u64) {
     let program = Environment::new().compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
     let mut cost = Cost::limit(limit);
@@ -73,7 +73,7 @@ fn mistakes_have_a_place_and_a_caret() {
     }
 }
 
-/// Values that share their parts grow exponentially at a low cost: they are refused.
+/// Values with shared parts grow exponentially at low cost; evaluation rejects them.
 #[test]
 fn values_stay_small() {
     for grow in ["[x, x]", "x + x", "{'a': [x], 'b': [x]}.map(k, x)"] {
@@ -87,8 +87,8 @@ fn values_stay_small() {
     }
 }
 
-/// INVARIANT (cost covers work): on large data each of these would take minutes or all of the memory if what
-/// it does were not paid for before.
+/// INVARIANT (cost covers work): evaluation charges before the work.
+/// Without this, each of these expressions would take minutes or exhaust memory on large data.
 #[test]
 fn the_budget_ends_what_large_data_makes_slow() {
     let fields = [

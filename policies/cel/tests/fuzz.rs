@@ -1,8 +1,8 @@
-//! Random and mutated texts into everything that reads them: nothing panics, and what is accepted keeps its
-//! promises.
+//! Fuzz targets for parser, checker, evaluation and text functions.
+//! No input causes a panic; accepted input gives consistent results.
 //!
-//! Each target runs for `FUZZ_SECONDS` (default 4), from `FUZZ_SEED` (default: fixed, so that a plain run is
-//! repeatable up to how far it gets). A failure prints seed, round and input.
+//! Each target runs for `FUZZ_SECONDS` (default 4) from `FUZZ_SEED` (default: fixed). The fixed seed makes a
+//! plain run repeatable, except for the number of rounds. A failure prints seed, round and input.
 
 #![expect(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,14 +12,14 @@ use std::time::Duration;
 use apimachinery::clock::{Chance, Clock, SeededChance, SystemClock};
 use expressions::{Bounds, Cost, Environment, Schema, SchemaType, Type, Value};
 
-/// Units for one evaluation.
+/// Cost limit of one evaluation.
 const UNITS: u64 = 20_000;
 
 fn dynamic() -> Environment {
     Environment::stored().variable("self", Type::Dyn).variable("text", Type::String)
 }
 
-/// Guard and parser: an expression or mistakes that all have a place in the text.
+/// Guard and parser: an expression, or errors with positions inside the text.
 fn parses(text: &str) {
     if let Err(error) = Environment::new().compile(text) {
         assert!(!error.issues.is_empty());
@@ -31,7 +31,7 @@ fn parses(text: &str) {
     }
 }
 
-/// The checker: what compiles without dynamic parts has the type that it said.
+/// Checker: a program without dynamic parts returns its declared type.
 fn checks(text: &str) {
     let Ok(program) = Environment::new().compile(text) else { return };
     let _ = program.estimate(&[]);
@@ -46,10 +46,10 @@ fn checks(text: &str) {
         Type::List(_) => matches!(value, Value::List(_)),
         _ => true,
     };
-    assert!(as_said, "{value:?} is no {}", program.result_type());
+    assert!(as_said, "{value:?} is not a {}", program.result_type());
 }
 
-/// Evaluation: within its budget, always the same value for the same cost.
+/// Evaluation: stays within its cost limit and is deterministic.
 fn evaluates(text: &str) {
     let Ok(program) = dynamic().compile(text) else { return };
     let data = serde_json::json!({
@@ -67,7 +67,7 @@ fn evaluates(text: &str) {
     assert!(first.1 <= UNITS || first.0.is_err(), "{first:?}");
 }
 
-/// The functions that read a text of the data, each with the whole input.
+/// Functions that parse text, with the whole input.
 fn reads(text: &str) {
     const READERS: &[&str] = &[
         "int(text)",
@@ -119,7 +119,7 @@ fn reads(text: &str) {
         let twice = program.evaluate(&[("text", Value::text(text))], &mut Cost::limit(10_000_000));
         assert_eq!(format!("{outcome:?}"), format!("{twice:?}"), "{reader}");
     }
-    // What is written reads back.
+    // Formatted text parses to the same value.
     for same in [
         "string(ip(string(ip(text)))) == string(ip(text))",
         "cidr(string(cidr(text))) == cidr(text)",
@@ -231,7 +231,7 @@ const TEXTS: &[&str] = &[
     "metadata.name=x,a!=b",
 ];
 
-/// A mutated seed, two seeds spliced, or noise.
+/// A mutated seed, a splice of two seeds, or random text.
 fn input(chance: &SeededChance, seeds: &[&str]) -> String {
     let pick = |n: usize| usize::try_from(chance.bits() % (n.max(1) as u128)).unwrap_or(0);
     let seed = || seeds[pick(seeds.len())].as_bytes();

@@ -1,9 +1,10 @@
-//! The language and its libraries as tables: one file of `testdata/language` for each subject, one test each.
+//! Table tests of the language and its libraries: one file and one test per subject.
+//! The files are in `testdata/language`.
 //!
-//! A row is `EXPRESSION ==> OUTCOME`: a value, `compile: ` and the first mistake, or `error: ` and why the
-//! evaluation failed (of a syntax error, its first words). `@ UNITS` behind it is what the evaluation costs.
-//! `var NAME = JSON` declares a variable of dynamic type for the rows below; `stored` makes the file's
-//! expressions those that a newer release stored.
+//! A row is `EXPRESSION ==> OUTCOME`. The outcome is a value, `compile: ` with the first error, or `error: `
+//! with the evaluation error. For a syntax error the first words suffice. A suffix `@ UNITS` is the cost of
+//! the evaluation. `var NAME = JSON` declares a variable of dynamic type for the following rows. `stored`
+//! uses the environment for stored expressions in the whole file.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +18,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/language")
 }
 
-/// What an expression comes to, and its cost.
+/// Outcome and cost of an expression.
 fn outcome(environment: &Environment, variables: &[(String, Json)], source: &str) -> (String, u64) {
     let program = match environment.compile(source) {
         Ok(program) => program,
@@ -63,14 +64,14 @@ fn check(file: &str) {
                 wrong.push(format!("{}: {source}\n   want {units:?} units, got {cost}", number + 1));
             }
         } else if !line.is_empty() && !line.starts_with('#') {
-            wrong.push(format!("{}: `{line}` is no row", number + 1));
+            wrong.push(format!("{}: `{line}` is not a row", number + 1));
         }
     }
     assert!(rows > 5, "{file} has only {rows} rows");
     assert!(wrong.is_empty(), "{file}:\n{}", wrong.join("\n"));
 }
 
-/// One test for each file.
+/// Generates one test for each file.
 macro_rules! tables {
     ($($name:ident)*) => {
         $(#[test]

@@ -1,4 +1,4 @@
-//! The authorizer library, and the golden list of all functions.
+//! Tests of the authorizer library and of the golden list of all functions.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn outcome(environment: &Environment, source: &str) -> String {
     }
 }
 
-/// Allows `create` of pods, fails for secrets, and says what it was asked.
+/// Authorizer that allows `create` of pods, fails for secrets, and returns the check as reason.
 struct Echo;
 
 impl Authorizer for Echo {
@@ -93,7 +93,8 @@ fn authorizers() {
     );
 }
 
-/// The functions by release: `UPDATE=1` rewrites the list, whose changes are to be looked at.
+/// Compares the functions by release with a golden list.
+/// `UPDATE=1` rewrites the list; review its changes.
 #[test]
 fn the_list_of_functions_is_golden() {
     let mut lines: Vec<String> = functions().map(|(since, text)| format!("{since:>2} {text}\n")).collect();

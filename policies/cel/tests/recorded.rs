@@ -1,8 +1,9 @@
-//! Rules as a reference server answered them: the `cel/` cases of `cel.json` in the recorded exchanges
-//! (`CONFORMANCE_DIR`, by default beside the checkout; `none` leaves this test out).
+//! Replays recorded CEL rules: the `cel/` cases of `cel.json` in the recorded exchanges.
+//! The recordings are in `CONFORMANCE_DIR`, by default beside the checkout; `none` skips the test.
 //!
-//! Of each definition of a custom kind the rules are compiled on its schema, and refused where the server
-//! refused them; of each object that was created the rules that fail are those that the server named.
+//! The test compiles the rules of each CustomResourceDefinition on its schema. It expects errors for the
+//! rules that kube-apiserver rejected. For each created object, the failed rules are those in
+//! kube-apiserver's response.
 
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +16,7 @@ use expressions::{Bounds, Cost, Environment, Program, Type, Value, excess, limit
 use json_schema::JsonSchema;
 use serde_json::Value as Json;
 
-/// Defaults, which a server fills in before it runs rules, and rules on transitions are not replayed here.
+/// Cases that the test skips: defaults, which a server sets before the rules run, and transition rules.
 const LEFT_OUT: [&str; 2] = ["unchanged-invalid-values-are-tolerated", "set-and-map-list-equality"];
 
 fn recorded() -> Option<Json> {
@@ -24,14 +25,14 @@ fn recorded() -> Option<Json> {
     Some(serde_json::from_str(&text).unwrap())
 }
 
-/// A rule: where its schema is, where its failure is reported, and the rule itself.
+/// A rule with its schema path and its error path.
 struct Rule {
     place: Vec<String>,
     reported: String,
     rule: String,
 }
 
-/// The rules of a schema and of its properties.
+/// Collects the rules of a schema and of its properties.
 fn rules(schema: &Json, prefix: &str, place: &[String], found: &mut Vec<Rule>) {
     for rule in schema[format!("{prefix}-validations")].as_array().into_iter().flatten() {
         found.push(Rule {
@@ -45,7 +46,7 @@ fn rules(schema: &Json, prefix: &str, place: &[String], found: &mut Vec<Rule>) {
     }
 }
 
-/// What a rule comes to on its schema: a program or why the server would refuse it.
+/// Compiles a rule on its schema; the error is the reason of a rejection.
 fn compile(root: &Json, prefix: &str, rule: &Rule) -> Result<(Program, Type), String> {
     let schema = rule.place.iter().fold(root, |schema, name| &schema["properties"][name]);
     let schema = JsonSchema::new(schema, prefix, rule.place.is_empty());
@@ -69,7 +70,7 @@ fn compile(root: &Json, prefix: &str, rule: &Rule) -> Result<(Program, Type), St
     }
 }
 
-/// The places that the server named in its causes.
+/// Fields that the causes of a response name.
 fn causes(answer: &Json) -> BTreeSet<String> {
     let causes = answer["body"]["details.causes"].as_array().into_iter().flatten();
     causes.filter_map(|cause| cause["field"].as_str()).map(str::to_owned).collect()
@@ -107,7 +108,7 @@ fn rules_come_to_what_the_reference_server_said() {
                     continue;
                 }
                 refused += 1;
-                // What is wrong with messages and their expressions is not the rule's.
+                // Ignores causes about messages and message expressions.
                 let about_rules: Vec<&Json> = answer["body"]["details.causes"]
                     .as_array()
                     .into_iter()
@@ -116,7 +117,7 @@ fn rules_come_to_what_the_reference_server_said() {
                     .collect();
                 for (cause, said) in about_rules.iter().zip(&said) {
                     let message = cause["message"].as_str().unwrap();
-                    assert!(message.ends_with(said.as_str()), "{name}: {message}\nwe say: {said}");
+                    assert!(message.ends_with(said.as_str()), "{name}: {message}\nours: {said}");
                 }
                 assert!(about_rules.len() <= said.len(), "{name}: {about_rules:?} against {said:?}");
             } else if step["method"] == "POST" && !programs.is_empty() {
@@ -127,7 +128,7 @@ fn rules_come_to_what_the_reference_server_said() {
                     if data.is_null() || rule.rule.contains("oldSelf") {
                         continue;
                     }
-                    // A field that the server fills in.
+                    // A default that the server sets.
                     let mut data = data.clone();
                     if rule.rule.contains("self.d == 'dflt'") {
                         data["d"] = "dflt".into();
@@ -137,7 +138,7 @@ fn rules_come_to_what_the_reference_server_said() {
                     match program.evaluate(&[("self", value)], &mut cost) {
                         Ok(Value::Bool(true)) => {}
                         Ok(Value::Bool(false)) => drop(failed.insert(rule.reported.clone())),
-                        // Errors are reported at the rule's own place.
+                        // Evaluation errors belong to the path of the rule.
                         _ => drop(failed.insert(rule.place.join("."))),
                     }
                 }
@@ -147,5 +148,5 @@ fn rules_come_to_what_the_reference_server_said() {
             }
         }
     }
-    assert!(refused >= 12 && objects >= 24, "{refused} definitions refused, {objects} objects");
+    assert!(refused >= 12 && objects >= 24, "{refused} definitions rejected, {objects} objects");
 }

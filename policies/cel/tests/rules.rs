@@ -1,9 +1,8 @@
-//! Rules on the data of compiled schemas: the rows of the register about expressions, as tables that a
-//! server with custom kinds can run as well.
+//! Table tests of validation rules on schema data, which a server with custom kinds can run as well.
 //!
-//! A file of `testdata/rules` has groups of a schema (its root is the root of a kind; without one `self` is
-//! dynamic), an object, perhaps the object before (`old`), and rows: the row of the register, the rule, its
-//! outcome as in `testdata/language`, and perhaps its cost.
+//! A file of `testdata/rules` has groups with a schema, an object, an optional old object (`old`) and rows.
+//! The root of the schema is the root of a kind; without a schema `self` is dynamic. A row has the register
+//! row, the rule, its outcome as in `testdata/language`, and optionally its cost.
 
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,7 +23,7 @@ fn read(file: &str) -> Json {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Runs a table; every row of the register that it claims is in it.
+/// Runs a table and checks that it has all claimed rows of the register.
 fn check(file: &str, claimed: impl IntoIterator<Item = String>) {
     let table = read(&format!("rules/{file}.json"));
     let mut wrong = Vec::new();
@@ -105,7 +104,7 @@ fn costs() {
     check("costs", rows("D-CCOST", 2..=4));
 }
 
-/// `optionalOldSelf`: rules that also run when there is no old value.
+/// `optionalOldSelf`: rules that also run without an old value.
 #[test]
 fn the_old_value_may_be_optional() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string", "maxLength": 10}}});
@@ -138,7 +137,7 @@ fn the_old_value_may_be_optional() {
     }
 }
 
-/// A rule on the root of a schema, with the bounds of the data.
+/// Estimate of a rule on the root of a schema, with the size limits of the data.
 fn estimated(schema: &JsonSchema, rule: &str) -> u64 {
     let ty = Type::of_schema(schema, "root").unwrap();
     let bounds = Bounds::of_schema(schema).unwrap();
@@ -178,7 +177,7 @@ fn estimates() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Each further list literal moves the estimate by 40, up to where the limit refuses the rule.
+/// Each additional list literal adds 40 to the estimate, until the limit rejects the rule.
 #[test]
 fn a_list_literal_moves_the_estimate_by_40() {
     let schema =
@@ -187,7 +186,7 @@ fn a_list_literal_moves_the_estimate_by_40() {
     let rule = |literals: usize| format!("[{}].size() >= 0", vec!["[1]"; literals].join(", "));
     let costs: Vec<u64> = (1..6).map(|literals| estimated(&schema, &rule(literals))).collect();
     assert!(costs.windows(2).all(|pair| pair[1] - pair[0] == 40), "{costs:?}");
-    // 1,572,863 elements, each with two comparisons' worth of `all` and `size` and one literal.
+    // 1,572,863 elements, each with one literal and the cost of two comparisons for `all` and `size`.
     let in_a_list = |literals: usize| {
         let sum = vec!["[x].size()"; literals].join(" + ");
         excess(
@@ -199,7 +198,7 @@ fn a_list_literal_moves_the_estimate_by_40() {
     assert!(in_a_list(1).is_some_and(|said| said.contains("factor of 7.2x")), "{:?}", in_a_list(1));
 }
 
-/// A rule below lists and maps counts as often as its part of the schema may occur.
+/// The estimate of a rule below lists and maps is multiplied by the occurrences of its schema part.
 #[test]
 fn rules_of_elements_are_multiplied() {
     let bounded = json!({"type": "integer"});
@@ -207,7 +206,7 @@ fn rules_of_elements_are_multiplied() {
     let once = Occurrences::ONCE;
     assert_eq!(once.count(&bounds), 1);
     assert_eq!(once.of_each(Some(10)).of_each(Some(7)).count(&bounds), 70);
-    // Without a bound as often as the smallest value fits into a request.
+    // Without a limit: the number of minimal values in a request.
     assert_eq!(once.of_each(Some(10)).of_each(None).count(&bounds), 3 * 1024 * 1024 / 2);
     assert_eq!(once.of_each(Some(u64::MAX)).of_each(Some(2)).count(&bounds), u64::MAX);
 
@@ -219,7 +218,8 @@ fn rules_of_elements_are_multiplied() {
     assert_eq!(sum.highest().count(), 4);
 }
 
-/// The estimate is never below what evaluation charges: random data within the bounds of a schema.
+/// Property test: the estimate is never below the evaluation cost.
+/// The random data is within the size limits of a schema.
 #[test]
 fn estimates_hold() {
     let schema = json!({"type": "object", "properties": {

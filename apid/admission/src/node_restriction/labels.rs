@@ -1,23 +1,23 @@
-//! The labels of its Node that a node agent may set: its own, and of those in the API's domains the ones that describe it.
+//! Node labels that a kubelet may set: labels outside the API domains, and known node labels.
 
 use std::collections::BTreeSet;
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
-/// What is known of labels, under the names of a preset.
+/// Label rules under the names of a preset.
 pub(super) struct Labels {
-    /// The domains of the API.
+    /// API domains.
     domains: [String; 2],
-    /// Labels with this prefix are for administrators alone.
+    /// Prefix of labels that only administrators may set.
     restricted: String,
-    /// Prefixes that are for node agents.
+    /// Prefixes of labels that kubelets may set.
     open: [String; 2],
-    /// Labels that describe a node.
+    /// Full names of the known node labels.
     known: Vec<String>,
 }
 
-/// Labels that describe a node: prefix in the domain, name.
+/// Known node labels: prefix in the domain, and name.
 const KNOWN: [(&str, &str); 11] = [
     ("", "hostname"),
     ("", "os"),
@@ -32,12 +32,12 @@ const KNOWN: [(&str, &str); 11] = [
     ("failure-domain.beta", "region"),
 ];
 
-/// The prefix of a label, without the slash.
+/// Prefix of a label, without the slash.
 fn prefix(label: &str) -> &str {
     label.split_once('/').map_or("", |(prefix, _)| prefix)
 }
 
-/// Whether a prefix is a domain, or lies in it.
+/// Whether a prefix equals a domain or is a subdomain of it.
 fn is_in(prefix: &str, domain: &str) -> bool {
     prefix.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
@@ -68,7 +68,7 @@ impl Labels {
         is_in(prefix, &self.restricted) || of_the_api && !for_agents
     }
 
-    /// The labels that a write changes and that its agent must not, in order.
+    /// The forbidden labels that a write changes, in order.
     pub(super) fn forbidden<'o>(&self, new: &'o Object, old: Option<&'o Object>) -> BTreeSet<&'o str> {
         let of = |object: Option<&'o Object>| object.into_iter().flat_map(|object| object.labels());
         let differs = |(label, value): &(&str, &str), other: Option<&Object>| {

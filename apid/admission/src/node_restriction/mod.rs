@@ -1,15 +1,20 @@
-//! NodeRestriction: a node agent that authorization lets write nodes and pods writes its own alone.
+//! NodeRestriction: limits a kubelet to its own node and the pods on it.
 //!
 //! # Contract
 //!
-//! A node agent is a user `system:node:NAME` in the group `system:nodes`; nobody else is restricted (requirements A-NODE-27
-//! to A-NODE-31, A-NODE-35). What authorization cannot see since it does not know the object is refused here: another
-//! node's Node, Lease, CSINode or ResourceSlice, labels and taints by which a node would draw work to itself, pods that it
-//! does not run, tokens for pods that it does not run or for audiences that they do not name, certificates of other nodes.
+//! A kubelet is a user `system:node:NAME` in the group `system:nodes`. The plugin restricts no other users
+//! (requirements A-NODE-27 to A-NODE-31, A-NODE-35). The plugin rejects writes that the authorizer cannot
+//! judge, because the authorizer does not see the object:
+//!
+//! - Node, Lease, CSINode and ResourceSlice objects of other nodes;
+//! - labels and taints that would attract workloads to the node;
+//! - pods on other nodes, and tokens for such pods;
+//! - tokens for audiences that the pod does not name;
+//! - certificates of other nodes.
 //!
 //! # Reference
 //!
-//! The plugin of Kubernetes 1.33, with its sentences, with `ServiceAccountNodeAudienceRestriction` on.
+//! The plugin of Kubernetes 1.33, with its messages and with `ServiceAccountNodeAudienceRestriction` enabled.
 
 mod labels;
 mod nodes;
@@ -27,27 +32,26 @@ use crate::{
     Attributes, Authorizer, Environment, Eventual, ObjectKind, Operation, Plugin, Reader, certificate_request,
 };
 
-/// What names of node agents begin with.
+/// Prefix of kubelet user names.
 const PREFIX: &str = "system:node:";
-/// The group of node agents.
+/// Group of kubelets.
 const GROUP: &str = "system:nodes";
 
 const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
 
-/// The plugin.
 pub(crate) struct NodeRestriction {
     reader: Arc<dyn Reader>,
     authorizer: Arc<dyn Authorizer>,
     words: Words,
 }
 
-/// Words that depend on the preset.
+/// Names that depend on the preset.
 struct Words {
-    /// On a pod that a node made itself.
+    /// Mirror pod annotation.
     mirror: String,
     lease_namespace: &'static str,
     labels: labels::Labels,
-    /// The signers of certificates for node agents.
+    /// Signers of kubelet certificates.
     signers: [String; 2],
 }
 
@@ -62,12 +66,12 @@ impl Words {
     }
 }
 
-/// The name of the node whose agent a user is; `""` when it does not say one.
+/// Node name of a kubelet user; `""` if the user name has no node name.
 fn node_of(user: &UserInfo) -> Option<&str> {
     user.name.strip_prefix(PREFIX).filter(|_| user.in_group(GROUP))
 }
 
-/// A write by the agent of a node.
+/// A write by a kubelet.
 struct Case<'a> {
     plugin: &'a NodeRestriction,
     attributes: &'a Attributes<'a>,
@@ -157,7 +161,7 @@ impl<'a> Case<'a> {
         self.own_name("can only access node lease with the same name as the requesting node")
     }
 
-    /// Other writes than these cannot change the node of a slice; authorization knows whose it is.
+    /// Other writes cannot change the node of a slice; for those the authorizer checks the node.
     fn resource_slice(&self) -> Result<(), Status> {
         let is_own = |slice: Option<&Object>| {
             slice.and_then(|slice| slice.str_at(&["spec", "nodeName"])) == Some(self.node)
@@ -191,7 +195,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Only what a node finds out by mounting may change.
+    /// Only status fields that the kubelet determines by mounting may change.
     fn claim_status(&self) -> Result<(), Status> {
         if self.attributes.operation != Operation::Update {
             return self.unexpected_operation();
@@ -217,14 +221,14 @@ impl<'a> Case<'a> {
         ))
     }
 
-    /// A pod as this process knows it.
+    /// The pod in the cache.
     async fn pod(&self, name: &str) -> Result<Arc<Object>, Status> {
         let found = self.plugin.reader.get(ObjectKind::POD, self.attributes.namespace, name).get().await?;
         found.ok_or_else(|| not_found("pod", name))
     }
 }
 
-/// 404 for an object that was looked up, which says its kind in the message alone.
+/// 404 for a referenced object; only the message contains the kind.
 fn not_found(what: &str, name: &str) -> Status {
     let what = apimachinery::gvk::GroupResource { group: String::new(), resource: what.to_owned() };
     let mut status = Status::not_found(&what, name);
@@ -234,7 +238,7 @@ fn not_found(what: &str, name: &str) -> Status {
     status
 }
 
-/// A value without what is as good as absent: nulls, and lists and objects without content. None: nothing is left.
+/// A value without nulls, empty lists and empty objects; None if nothing remains.
 fn significant(value: &Value) -> Option<Value> {
     match value {
         Value::Null => None,
@@ -248,7 +252,7 @@ fn significant(value: &Value) -> Option<Value> {
     }
 }
 
-/// The items of a list.
+/// Items of a list.
 fn items<'o>(object: &'o Object, path: &[&str]) -> impl Iterator<Item = &'o Value> + use<'o> {
     object.at(path).and_then(Value::as_array).into_iter().flatten()
 }

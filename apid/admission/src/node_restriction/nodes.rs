@@ -1,4 +1,4 @@
-//! A node agent's own Node: it registers it and reports, and does not choose what runs on it.
+//! Writes of a kubelet to its own Node: registration and status, without control over scheduling.
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
@@ -43,7 +43,7 @@ impl Case<'_> {
         } else if changed(&["spec", "taints"]) {
             Some("modify taints")
         } else if changed(&["metadata", "ownerReferences"]) {
-            // The collector would delete it with its owner.
+            // The garbage collector would delete the node with its owner.
             Some("modify ownerReferences")
         } else {
             None

@@ -1,5 +1,7 @@
-//! The pods of a node: its agent makes mirror pods that depend on its Node and refer to nothing, reports on the pods it
-//! runs, and deletes and evicts those.
+//! Writes of a kubelet to pods.
+//!
+//! A kubelet creates mirror pods, which its Node owns and which reference no API objects. A kubelet updates
+//! the status of pods on its node, deletes them and evicts them.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +39,7 @@ impl Case<'_> {
         }
     }
 
-    /// The pod goes with the Node of its agent, and with that very one.
+    /// Checks that the only owner of the pod is the kubelet's Node, with its current uid.
     async fn check_owner(&self, pod: &Object) -> Result<(), Status> {
         let node = self.node;
         let owners: Vec<&Value> = items(pod, &["metadata", "ownerReferences"]).collect();
@@ -75,7 +77,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// What is left of the writes of pods themselves.
+    /// Pod writes other than creation and subresources.
     pub(super) fn delete_pod(&self) -> Result<(), Status> {
         let node = self.node;
         match self.attributes.operation {
@@ -126,7 +128,7 @@ impl Case<'_> {
     }
 }
 
-/// What API object a pod refers to, if it refers to any.
+/// API object type that a pod references, if any.
 fn reference(pod: &Object) -> Option<&'static str> {
     let set = |value: &Value, path: &[&str]| {
         let found = path.iter().try_fold(value, |value, field| value.get(field));
@@ -147,7 +149,7 @@ fn reference(pod: &Object) -> Option<&'static str> {
             list(container, "envFrom", [&[from]]) || list(container, "env", [&["valueFrom", key]])
         })
     };
-    // Each of these drivers has its secret at the same place.
+    // These drivers have their secret reference in the same field.
     let drivers = ["cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos"];
     let named = |field: &str| pod.str_at(&["spec", field]).is_some_and(|name| !name.is_empty());
     if named("serviceAccountName") || named("serviceAccount") {

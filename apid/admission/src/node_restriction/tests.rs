@@ -1,4 +1,5 @@
-//! What the agent of node `n1` is refused, write by write: `""` is let through, anything else the end of the message.
+//! Tests of writes by the kubelet of node `n1`.
+//! An expected `""` means allowed; any other text is the end of the rejection message.
 
 use apimachinery::names::Preset;
 use base64::Engine as _;
@@ -52,7 +53,8 @@ fn fake() -> Fake {
         .with("storage", "CSIDriver", &["direct", "claimed", "scratch", "unused"].map(driver))
 }
 
-/// Asks about a write of the agent of `n1`. `expected` is `""` or the end of the message after `forbidden: `.
+/// Checks a write by the kubelet of `n1`.
+/// `expected` is `""` or the end of the message after `forbidden: `.
 async fn check(fake: &Fake, write: Write<'_>, object: Value, expected: &str) {
     let plugin = NodeRestriction::new(&fake.environment());
     let what = format!(
@@ -440,7 +442,7 @@ async fn a_node_writes_its_own_lease_csi_node_and_slices() {
     }
 }
 
-/// Slices are not served by default, so that no write of one can be made here: the rule is asked itself.
+/// ResourceSlices are not served by default, so the test calls the rule directly.
 #[test]
 fn a_node_writes_slices_of_its_own() {
     let fake = fake();
@@ -495,7 +497,7 @@ async fn a_node_asks_for_certificates_of_its_own() {
         (
             "kubernetes.io/kube-apiserver-client-kubelet",
             &"bm90IHBlbQ==".to_owned(),
-            "unable to parse csr: it is no PEM",
+            "unable to parse csr: not a PEM block",
         ),
         ("example.com/other", &theirs, ""),
     ] {

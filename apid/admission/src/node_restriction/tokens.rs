@@ -1,9 +1,10 @@
-//! Tokens that a node agent asks for: bound to a pod that it runs, and for an audience that the pod names.
+//! Token requests of a kubelet: bound to a pod on its node, for an audience that the pod names.
 //!
 //! # Reference
 //!
-//! A pod names the audiences of its projected tokens and of the drivers of its volumes; an agent with the verb
-//! `request-serviceaccounts-token-audience` on the audience as a resource and the account as its name may ask for that one.
+//! A pod names the audiences of its projected tokens and of the CSI drivers of its volumes. A kubelet with
+//! the verb `request-serviceaccounts-token-audience` may also request another audience. The verb applies to
+//! the audience as resource and the service account as resource name.
 
 use apimachinery::attributes::Attributes as Question;
 use apimachinery::object::{Object, Value};
@@ -15,7 +16,7 @@ use crate::ObjectKind;
 const VOLUME: ObjectKind = ObjectKind::new("", "PersistentVolume");
 const DRIVER: ObjectKind = ObjectKind::new("storage", "CSIDriver");
 
-/// The verb on an audience.
+/// Verb on an audience.
 const VERB: &str = "request-serviceaccounts-token-audience";
 
 impl Case<'_> {
@@ -69,7 +70,7 @@ impl Case<'_> {
         Ok(self.plugin.authorizer.decide(self.attributes.user, question).get().await?.allowed())
     }
 
-    /// Whether a volume of the pod is given tokens for the audience.
+    /// Whether a volume of the pod receives tokens for the audience.
     async fn names_audience(&self, pod: &Object, audience: &str) -> Result<bool, Status> {
         for volume in items(pod, &["spec", "volumes"]) {
             let text = |path: [&str; 2]| volume.get(path[0])?.get(path[1])?.as_str();

@@ -1,4 +1,4 @@
-//! Which updates of a pod can matter to a control.
+//! Detection of pod updates that can affect Pod Security controls.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use apimachinery::object::{Object, Value};
 
 use super::pod::{Keys, text};
 
-/// Whether an update of a pod has to be looked at.
+/// Whether the plugin must evaluate a pod update.
 pub(super) fn matters(new: &Object, old: &Object, keys: &Keys) -> bool {
     let annotation_changed = |key: &str| new.annotation(key) != old.annotation(key);
     if annotation_changed(&keys.seccomp_pod) {

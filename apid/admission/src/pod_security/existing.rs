@@ -1,4 +1,4 @@
-//! Writes of namespaces: labels that can be read, and what pods that are there would come to under new ones.
+//! Namespace writes: label validation, and evaluation of existing pods under a new policy.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::policy::{Level, Policy, Standard};
 use super::{PodSecurity, Violation};
 use crate::{Attributes, Eventual, ObjectKind, Operation};
 
-/// The pods that are looked at for one write of a namespace.
+/// Maximum number of evaluated pods per namespace write.
 const MOST_PODS: usize = 3_000;
-/// How long they are looked at.
+/// Maximum evaluation time.
 const MOST_TIME: Duration = Duration::from_secs(1);
 
 impl PodSecurity {
-    /// A namespace that is created or updated.
+    /// Checks a created or updated namespace.
     pub(super) fn namespace<'a>(
         &'a self,
         attributes: &'a Attributes<'a>,
@@ -61,7 +61,7 @@ impl PodSecurity {
         })
     }
 
-    /// What to say of labels on a namespace that is exempt.
+    /// Warning about labels on an exempt namespace.
     fn in_vain(&self, namespace: &Object, policy: &Policy) -> Option<String> {
         if policy.is_equivalent(&self.settings.defaults) || policy.is_equivalent(&Policy::default()) {
             return None;
@@ -76,7 +76,8 @@ impl PodSecurity {
         ))
     }
 
-    /// What the pods of a namespace would come to: a line for each combination of faults, naming the first of its pods.
+    /// Evaluates the existing pods of a namespace.
+    /// Returns one line for each combination of violations, with the name of the first such pod.
     fn judge_existing(&self, namespace: &str, pods: Vec<Arc<Object>>, enforce: Standard) -> Vec<String> {
         let pods = self.one_of_each_controller_first(pods);
         let total = pods.len();
@@ -119,7 +120,8 @@ impl PodSecurity {
         warnings
     }
 
-    /// Pods of one controller are alike, so the others come last; those of an exempt runtime class do not come at all.
+    /// Orders pods so that one pod of each controller comes first, because pods of a controller are alike.
+    /// Omits pods with an exempt runtime class.
     fn one_of_each_controller_first(&self, pods: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
         let mut seen = HashSet::new();
         let judged = pods.into_iter().filter(|pod| !self.is_exempt_class(&self.view(pod)));
@@ -134,7 +136,7 @@ impl PodSecurity {
     }
 }
 
-/// Whether pods that were let in by the one standard may be refused by the other.
+/// Whether `new` may reject pods that `old` allowed.
 fn is_more(new: Standard, old: Standard) -> bool {
     let relaxed = new.version == old.version && new.level <= old.level;
     new != old && new.level != Level::Privileged && !relaxed
@@ -145,7 +147,7 @@ fn in_short(violations: &[Violation]) -> String {
     reasons.join(", ")
 }
 
-/// The uid of the controller of an object.
+/// Uid of the controller of an object.
 fn controller(object: &Object) -> Option<&str> {
     let owners = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array);
     let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool) == Some(true);

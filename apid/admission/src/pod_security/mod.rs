@@ -1,21 +1,22 @@
-//! PodSecurity: pods keep to the published Pod Security Standards as far as their namespace asks for it.
+//! PodSecurity: enforces the Pod Security Standards by namespace.
 //!
 //! # Contract
 //!
-//! Labels of a namespace name a level (`privileged`, `baseline`, `restricted`) and a release for each of three modes:
-//! *enforce* refuses pods, *audit* notes violations in the audit event, *warn* tells the client. Templates of pods are
-//! audited and warned of, never refused: their pods will be. Labels that say nothing sensible are refused when they are
-//! written. A namespace that begins to enforce more is told which of its pods would be refused now.
+//! Namespace labels define a level (`privileged`, `baseline`, `restricted`) and a release for each of three
+//! modes. *enforce* rejects pods, *audit* adds an audit annotation, *warn* returns a warning. Pod templates
+//! only cause audit annotations and warnings, because their pods are checked later. The plugin rejects writes
+//! of invalid labels. A namespace write with stricter enforcement returns warnings about existing pods that
+//! violate it.
 //!
 //! # Invariants
 //!
-//! INVARIANT (stored labels fail closed): a level that cannot be read enforces `restricted`.
+//! INVARIANT (stored labels fail closed): an invalid stored level enforces `restricted`.
 //! INVARIANT (pinned releases stay): the rules of a release never change; see [`controls`].
 //!
 //! # Reference
 //!
-//! Updates of pods count only when an image, a seccomp annotation or the number of containers changes: nothing else that
-//! a pod can change matters to a control.
+//! The plugin evaluates a pod update only if an image, a seccomp annotation or the number of containers
+//! changes. No other mutable field affects a control.
 
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ use pod::{Keys, Pod};
 use policy::{Labels, Level, Mode, Reading, Standard};
 use settings::Settings;
 
-/// The writes it looks at. Of a pod's subresources those that can change its containers.
+/// Evaluated writes. Of the pod subresources, those that can change containers.
 const PLACES: &[Place] = &[
     (ObjectKind::NAMESPACE, ""),
     (ObjectKind::POD, ""),
@@ -59,7 +60,6 @@ const PLACES: &[Place] = &[
     (ObjectKind::new("batch", "Job"), ""),
 ];
 
-/// The plugin.
 pub(crate) struct PodSecurity {
     reader: Arc<dyn Reader>,
     clock: Arc<dyn Clock>,
@@ -69,7 +69,7 @@ pub(crate) struct PodSecurity {
     audit: AuditKeys,
 }
 
-/// Keys of the annotations of audit events.
+/// Keys of the audit annotations.
 struct AuditKeys {
     enforced: String,
     violations: String,
@@ -90,11 +90,11 @@ impl AuditKeys {
 }
 
 impl PodSecurity {
-    /// Configured by `given`, if anything is.
+    /// Builds the plugin with an optional configuration.
     ///
     /// # Errors
     ///
-    /// The mistake in the configuration.
+    /// The configuration is invalid.
     pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
         let names = &*environment.names;
         Ok(PodSecurity {
@@ -107,12 +107,12 @@ impl PodSecurity {
         })
     }
 
-    /// The policy of a namespace.
+    /// Parses the policy of a namespace.
     fn read(&self, namespace: &Object) -> Reading {
         self.labels.read(|key| namespace.label(key), self.settings.defaults)
     }
 
-    /// Whether the write is not looked at, which the audit event then says.
+    /// Whether the write is exempt; adds an audit annotation if so.
     fn is_exempt(&self, attributes: &Attributes<'_>) -> bool {
         let is_listed = |list: &[String], name: &str| list.iter().any(|listed| listed == name);
         let why = if is_listed(&self.settings.namespaces, attributes.namespace) {
@@ -165,7 +165,7 @@ impl PodSecurity {
         }
         self.reader.namespace(attributes.namespace).map(move |namespace| {
             let Ok(namespace) = namespace else {
-                // The object will make no pods then; it is not refused for that.
+                // The object cannot create pods in this state, so the plugin does not reject it.
                 let why = format!("failed to lookup namespace {:?}", attributes.namespace);
                 attributes.notes.annotate(self.audit.error.clone(), why);
                 return Ok(());
@@ -187,7 +187,7 @@ impl PodSecurity {
         })
     }
 
-    /// Holds a pod against the policy; `enforce` says whether it may be refused.
+    /// Evaluates a pod under the policy; `enforce` tells whether the plugin may reject it.
     fn judge(
         &self,
         attributes: &Attributes<'_>,
@@ -247,7 +247,7 @@ impl Plugin for PodSecurity {
     }
 }
 
-/// What standards find wrong with one pod, each asked once.
+/// Violations of one pod by standard; evaluates each standard once.
 #[derive(Default)]
 struct Judged(Vec<(Standard, Option<String>)>);
 
@@ -266,14 +266,14 @@ impl Judged {
     }
 }
 
-/// `privileged (container "a" must not …), host namespaces (hostPID=true)`.
+/// Formats violations as `privileged (container "a" must not …), host namespaces (hostPID=true)`.
 fn in_detail(violations: &[Violation]) -> String {
     let texts: Vec<String> =
         violations.iter().map(|Violation { reason, detail }| format!("{reason} ({detail})")).collect();
     texts.join(", ")
 }
 
-/// One mistake as it is, several in brackets.
+/// Formats one error plainly, several errors in brackets.
 fn listed(mistakes: &[FieldError]) -> String {
     let texts: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
     match texts.as_slice() {

@@ -1,18 +1,18 @@
-//! A pod, or the template of one, as controls look at it.
+//! Pod or pod template as input of the controls.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Value};
 
 static NULL: Value = Value::Null;
 
-/// The annotations that hold profiles, under the preset's names.
+/// Keys of the profile annotations under the preset.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
-    /// Before a container's name: its AppArmor profile.
+    /// Prefix of AppArmor annotation keys; the container name follows.
     pub(super) app_armor_prefix: String,
-    /// The seccomp profile of the pod.
+    /// Key of the pod's seccomp annotation.
     pub(super) seccomp_pod: String,
-    /// Before a container's name: its seccomp profile.
+    /// Prefix of seccomp annotation keys; the container name follows.
     pub(super) seccomp_prefix: String,
 }
 
@@ -26,7 +26,7 @@ impl Keys {
     }
 }
 
-/// A pod or a template.
+/// A pod or a pod template.
 #[derive(Clone, Copy)]
 pub(super) struct Pod<'a> {
     pub(super) keys: &'a Keys,
@@ -34,7 +34,7 @@ pub(super) struct Pod<'a> {
     spec: &'a Value,
 }
 
-/// One container of it, of whatever sort.
+/// A container from any container list.
 #[derive(Clone, Copy)]
 pub(super) struct Container<'a> {
     pub(super) name: &'a str,
@@ -42,48 +42,48 @@ pub(super) struct Container<'a> {
 }
 
 impl<'a> Pod<'a> {
-    /// From its two parts; one that is missing is as good as empty.
+    /// Builds the view from metadata and spec; a missing part counts as empty.
     pub(super) fn new(keys: &'a Keys, metadata: Option<&'a Value>, spec: Option<&'a Value>) -> Self {
         Pod { keys, metadata: metadata.unwrap_or(&NULL), spec: spec.unwrap_or(&NULL) }
     }
 
-    /// Its annotations.
+    /// Annotations of the pod.
     pub(super) fn annotations(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let annotations = self.metadata.get("annotations").and_then(Value::as_object);
         annotations.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
     }
 
-    /// One annotation.
+    /// Value of an annotation.
     pub(super) fn annotation(&self, key: &str) -> Option<&'a str> {
         self.metadata.get("annotations")?.get(key)?.as_str()
     }
 
-    /// A text of the specification; `""` when absent.
+    /// String field of the spec; `""` if absent.
     pub(super) fn text(&self, field: &str) -> &'a str {
         text(self.spec, &[field])
     }
 
-    /// A switch of the specification.
+    /// Boolean field of the spec.
     pub(super) fn flag(&self, field: &str) -> bool {
         self.spec.get(field).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// Whether it says that it runs on Windows.
+    /// Whether the pod declares Windows as its operating system.
     pub(super) fn is_windows(&self) -> bool {
         text(self.spec, &["os", "name"]) == "windows"
     }
 
-    /// A part of its own security context.
+    /// Field of the pod security context.
     pub(super) fn security(&self, path: &[&str]) -> Option<&'a Value> {
         at(self.spec.get("securityContext")?, path)
     }
 
-    /// Its volumes.
+    /// Volumes of the pod.
     pub(super) fn volumes(&self) -> impl Iterator<Item = &'a Map<String, Value>> {
         items(self.spec, "volumes").filter_map(Value::as_object)
     }
 
-    /// All containers: those that run first, those that stay, those that were added later.
+    /// All containers: init, regular and ephemeral containers.
     pub(super) fn containers(&self) -> impl Iterator<Item = Container<'a>> + use<'a> {
         let spec = self.spec;
         let lists = ["initContainers", "containers", "ephemeralContainers"];
@@ -91,36 +91,36 @@ impl<'a> Pod<'a> {
         all.map(|value| Container { name: text(value, &["name"]), value })
     }
 
-    /// The names of the containers that a rule finds fault with.
+    /// Names of the containers that violate a rule.
     pub(super) fn containers_that(&self, fault: impl FnMut(&Container<'a>) -> bool) -> Vec<&'a str> {
         self.containers().filter(fault).map(|container| container.name).collect()
     }
 }
 
 impl<'a> Container<'a> {
-    /// A part of its security context.
+    /// Field of the container security context.
     pub(super) fn security(&self, path: &[&str]) -> Option<&'a Value> {
         at(self.value.get("securityContext")?, path)
     }
 
-    /// A list of texts in its security context.
+    /// String list in the container security context.
     pub(super) fn security_list(&self, path: &[&str]) -> impl Iterator<Item = &'a str> {
         let list = self.security(path).and_then(Value::as_array);
         list.into_iter().flatten().filter_map(Value::as_str)
     }
 
-    /// Its ports.
+    /// Ports of the container.
     pub(super) fn ports(&self) -> impl Iterator<Item = &'a Value> {
         items(self.value, "ports")
     }
 }
 
-/// A nested value that is set.
+/// Nested value, if set.
 pub(super) fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, field| value.get(field)).filter(|value| !value.is_null())
 }
 
-/// A nested text; `""` when absent.
+/// Nested string; `""` if absent.
 pub(super) fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     at(value, path).and_then(Value::as_str).unwrap_or("")
 }

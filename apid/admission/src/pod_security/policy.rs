@@ -1,19 +1,19 @@
-//! What a namespace asks for: a level and a release for each of the three modes, from its labels.
+//! Pod Security policy of a namespace: a level and a release for each mode, from its labels.
 
 use std::fmt;
 
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::names::Names;
 
-/// How strict a policy is.
+/// Pod Security level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// Anything goes.
+    /// Allows everything.
     #[default]
     Privileged,
-    /// Known ways out of a container are closed.
+    /// Prevents known privilege escalations.
     Baseline,
-    /// Pods are hardened.
+    /// Requires hardened pods.
     Restricted,
 }
 
@@ -28,21 +28,21 @@ impl Level {
         }
     }
 
-    /// Reads a label.
+    /// Parses a label value.
     ///
     /// # Errors
     ///
-    /// What it may be.
+    /// The allowed values.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let level = Level::ALL.into_iter().find(|level| level.as_str() == text);
         level.ok_or("must be one of privileged, baseline, restricted")
     }
 }
 
-/// The release whose controls count: the minor number of a `v1.x`, or the newest there are.
+/// Release of the controls: the minor number of a `v1.x`, or the latest release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Version {
-    /// `v1.x`, of the past or of the future.
+    /// `v1.x`, past or future.
     Minor(u64),
     /// `latest`.
     #[default]
@@ -50,11 +50,11 @@ pub(super) enum Version {
 }
 
 impl Version {
-    /// Reads a label.
+    /// Parses a label value.
     ///
     /// # Errors
     ///
-    /// What it may be.
+    /// The allowed values.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         const WANTED: &str = "must be \"latest\" or \"v1.x\"";
         if text == "latest" {
@@ -78,7 +78,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The controls of a level as of a release: `restricted:latest`.
+/// Level and release of the controls, such as `restricted:latest`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standard {
     pub(super) level: Level,
@@ -91,22 +91,22 @@ impl fmt::Display for Standard {
     }
 }
 
-/// What a violation leads to.
+/// Consequence of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// The pod is refused.
+    /// Rejects the pod.
     Enforce,
-    /// The audit event says so.
+    /// Adds an audit annotation.
     Audit,
-    /// The client is warned.
+    /// Returns a warning.
     Warn,
 }
 
 impl Mode {
-    /// In the order in which mistakes are listed.
+    /// All modes, in the order of errors.
     pub(super) const ALL: [Mode; 3] = [Mode::Enforce, Mode::Audit, Mode::Warn];
 
-    /// The name of its labels and of its defaults.
+    /// Name of the mode in labels and in the configuration.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Mode::Enforce => "enforce",
@@ -116,7 +116,7 @@ impl Mode {
     }
 }
 
-/// The standard of each mode.
+/// Standard of each mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) enforce: Standard,
@@ -125,7 +125,7 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// The standard of a mode.
+    /// Standard of a mode.
     pub(super) fn of(&self, mode: Mode) -> Standard {
         match mode {
             Mode::Enforce => self.enforce,
@@ -134,7 +134,7 @@ impl Policy {
         }
     }
 
-    /// The standard of a mode, to set it.
+    /// Mutable standard of a mode.
     pub(super) fn of_mut(&mut self, mode: Mode) -> &mut Standard {
         match mode {
             Mode::Enforce => &mut self.enforce,
@@ -143,12 +143,12 @@ impl Policy {
         }
     }
 
-    /// Whether these modes ask for nothing.
+    /// Whether these modes are all `privileged`.
     pub(super) fn asks_nothing(&self, modes: &[Mode]) -> bool {
         modes.iter().all(|mode| self.of(*mode).level == Level::Privileged)
     }
 
-    /// Whether both come to the same: the release of a level that asks for nothing does not count.
+    /// Whether both policies have the same effect; the release of a `privileged` level is irrelevant.
     pub(super) fn is_equivalent(&self, other: &Policy) -> bool {
         Mode::ALL.iter().all(|mode| {
             let (one, other) = (self.of(*mode), other.of(*mode));
@@ -157,17 +157,17 @@ impl Policy {
     }
 }
 
-/// The keys of the labels.
+/// Keys of the labels.
 #[derive(Clone, Debug)]
 pub(super) struct Labels([(Mode, String, String); 3]);
 
-/// What the labels of a namespace say.
+/// Parsed labels of a namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Reading {
-    /// The policy that holds, also when some label cannot be read: then enforcing is as strict as can be, and warning and
-    /// audit ask for nothing.
+    /// The effective policy.
+    /// If a label is invalid, enforce falls back to the strictest level, and audit and warn to `privileged`.
     pub(super) policy: Policy,
-    /// The labels that cannot be read.
+    /// Errors of the invalid labels.
     pub(super) mistakes: Vec<FieldError>,
 }
 
@@ -180,8 +180,8 @@ impl Labels {
         }))
     }
 
-    /// The policy of a namespace with these labels. Defaults stand in for labels that are absent, and a namespace that
-    /// only says what it enforces warns of it too, unless the default warns of more.
+    /// Parses the labels of a namespace. Defaults replace absent labels.
+    /// Without a warn label, warn takes the standard of the enforce label if that is stricter.
     pub(super) fn read<'a>(&self, label: impl Fn(&str) -> Option<&'a str>, defaults: Policy) -> Reading {
         let mut reading = Reading { policy: defaults, mistakes: Vec::new() };
         let path = FieldPath::new("metadata").child("labels");
@@ -223,7 +223,7 @@ impl Labels {
         reading
     }
 
-    /// The modes that ask for something because a label says so, with what they ask for.
+    /// Labelled modes with a level above `privileged`, and their standards.
     pub(super) fn said<'a>(
         &self,
         label: impl Fn(&str) -> Option<&'a str>,

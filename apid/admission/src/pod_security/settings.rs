@@ -1,4 +1,4 @@
-//! What the admission configuration says: the policy of namespaces without labels, and who is not asked.
+//! Pod Security configuration: default policy and exemptions.
 
 use apimachinery::names::Names;
 use kinds::format;
@@ -7,25 +7,25 @@ use super::policy::{Level, Mode, Policy, Version};
 use crate::Fields;
 use crate::Given;
 
-/// The configuration.
+/// Pod Security configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// The policy where no label says otherwise.
+    /// Policy without labels.
     pub(super) defaults: Policy,
-    /// Whose writes are not looked at.
+    /// Exempt users.
     pub(super) users: Vec<String>,
-    /// Where nothing is looked at.
+    /// Exempt namespaces.
     pub(super) namespaces: Vec<String>,
-    /// The pods that are not looked at.
+    /// Exempt runtime classes.
     pub(super) runtime_classes: Vec<String>,
 }
 
 impl Settings {
-    /// Reads a `PodSecurityConfiguration`.
+    /// Parses a `PodSecurityConfiguration`.
     ///
     /// # Errors
     ///
-    /// The first mistake.
+    /// The first error.
     pub(super) fn read(given: &Given, names: &Names) -> Result<Self, String> {
         let versions = ["v1", "v1beta1", "v1alpha1"];
         let mut fields =
@@ -56,7 +56,7 @@ impl Settings {
     }
 }
 
-/// A text that says something: an empty one is as good as none.
+/// String field; an empty string counts as absent.
 fn said(fields: &mut Fields, field: &str) -> Result<Option<String>, String> {
     Ok(fields.text(field)?.filter(|text| !text.is_empty()))
 }
@@ -73,7 +73,7 @@ fn exempt(
             return Err(fields.mistake(&place, why));
         }
         if all.contains(&name) {
-            return Err(fields.mistake(&place, &format!("`{name}` is given twice")));
+            return Err(fields.mistake(&place, &format!("duplicate entry `{name}`")));
         }
         all.push(name);
     }

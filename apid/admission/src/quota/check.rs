@@ -1,4 +1,4 @@
-//! Whether quotas have room for a write, and what they hold after it. Pure.
+//! Computes quota charges of a write and checks the quota limits. This module has no side effects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::limited::Limited;
 use super::measure::{Measured, Rule, Scopes, is_about, rule, unsaid};
 use crate::quantity::{Amounts, Quantity, amounts, text};
 
-/// A write as quotas see it.
+/// A write with its resource usage.
 pub(super) struct Request<'a> {
     pub(super) resource: &'a Resource,
     pub(super) names: &'a Names,
     pub(super) object: &'a Object,
-    /// The object after the write.
+    /// Measured object after the write.
     pub(super) measured: Measured,
-    /// What it will use.
+    /// Usage of the object after the write.
     pub(super) uses: Amounts,
-    /// What it will use more than before.
+    /// Increase of the usage by the write.
     pub(super) more: Amounts,
 }
 
@@ -45,13 +45,13 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A quota that a write is charged to, and what it has used then.
+/// A charged quota and its new usage.
 pub(super) struct Charge {
     pub(super) quota: Arc<Object>,
     pub(super) used: Amounts,
 }
 
-/// The charges of a write. The error is why it is refused.
+/// Computes the charges of a write. The error is the reason of the rejection.
 pub(super) fn check(
     quotas: &[Arc<Object>],
     request: &Request<'_>,
@@ -104,7 +104,7 @@ pub(super) fn check(
         .collect()
 }
 
-/// What a configuration limits must be covered by some quota.
+/// Checks that quotas cover all limited resources of the configuration.
 fn limited_without_quota(
     request: &Request<'_>,
     limited: &[Limited],
@@ -132,7 +132,7 @@ fn limited_without_quota(
     }
 }
 
-/// The charge to one quota; None when it counts nothing of what is used more.
+/// Charge to one quota; None if the quota counts none of the increased resources.
 fn charge(
     quota: &Arc<Object>,
     hard: &Amounts,

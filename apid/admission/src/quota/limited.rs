@@ -1,4 +1,4 @@
-//! What a configuration says may only be used where a quota covers it.
+//! Limited resources: the configuration allows their use only under a covering quota.
 
 use apimachinery::gvk::GroupResource;
 use apimachinery::names::Names;
@@ -7,21 +7,21 @@ use super::measure::Scope;
 use crate::quantity::Amounts;
 use crate::{Fields, Given};
 
-/// The operators of scopes.
+/// Operators of scope selectors.
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
 /// An entry of `limitedResources`.
 #[derive(Clone, Debug)]
 pub(super) struct Limited {
     pub(super) resource: GroupResource,
-    /// Parts of the names of what is limited.
+    /// Substrings of the limited resource names.
     pub(super) contains: Vec<String>,
-    /// Whose objects must be covered by a quota of the same scope.
+    /// Scopes that limit the entry; the covering quota must have the same scope.
     pub(super) scopes: Vec<Scope>,
 }
 
 impl Limited {
-    /// The names of what an object uses that are limited.
+    /// Names of the used resources that the entry limits.
     pub(super) fn names<'a>(&'a self, uses: &'a Amounts) -> impl Iterator<Item = &'a str> + use<'a> {
         let limited = |name: &&String| self.contains.iter().any(|part| name.contains(part.as_str()));
         uses.keys().filter(limited).map(String::as_str)
@@ -50,7 +50,7 @@ fn scope(mut fields: Fields) -> Result<Scope, String> {
     Ok(Scope { name, operator, values })
 }
 
-/// The configuration of the plugin.
+/// Parses the configuration of the plugin.
 pub(super) fn read(names: &Names, given: Option<&Given>) -> Result<Vec<Limited>, String> {
     let Some(given) = given else { return Ok(Vec::new()) };
     let mut fields =

@@ -1,10 +1,11 @@
-//! What an object uses of quotas, and the scopes it falls into.
+//! Measures the quota usage and the quota scopes of an object.
 //!
 //! # Contract
 //!
-//! Every object counts as one under `count/<resource>[.<group>]`. Pods also use compute resources, services ports and
-//! balancers, claims storage, in all and by class; a few core kinds count under their plural alone, too. A pod that has
-//! ended, or whose time to end is over, uses nothing but its count.
+//! Every object counts as one under `count/<resource>[.<group>]`. Pods also use compute resources. Services
+//! use node ports and load balancers. Claims use storage, in total and by class. A few core kinds also count
+//! under their plural. A finished pod, or a terminating pod past its grace period, uses only its object
+//! count.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,7 @@ use crate::quantity::{Amounts, Quantity, raise};
 /// Kinds that also count under their plural.
 const PLURALS: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
 
-/// The compute resources of pods, as quotas name them.
+/// Compute resources of pods, with quota names.
 const COMPUTE: [&str; 9] = [
     "cpu",
     "ephemeral-storage",
@@ -35,17 +36,17 @@ const COMPUTE: [&str; 9] = [
     "requests.memory",
 ];
 
-/// Of these a quota makes every container say how much it wants.
+/// Compute resources that every container must specify if a quota limits them.
 const MUST_SAY: [&str; 6] =
     ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 
-/// How an object of a resource is measured.
+/// Measurement rule of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     Pods,
     Services,
     Claims,
-    /// It only counts.
+    /// Only the object count.
     Plain,
 }
 
@@ -58,12 +59,12 @@ pub(super) fn rule(resource: &Resource) -> Rule {
     }
 }
 
-/// Whether all objects of a resource are measured alike, so that they need not be looked at.
+/// Whether all objects of a resource have the same usage, so that measurement does not need the object.
 pub fn is_plain(resource: &Resource) -> bool {
     rule(resource) == Rule::Plain
 }
 
-/// Whether a resource name of a quota is about the objects of a resource.
+/// Whether a resource name in a quota applies to the objects of a resource.
 pub fn is_about(resource: &Resource, name: &str, names: &Names) -> bool {
     if name.strip_prefix("count/").is_some_and(|counted| counted == resource.group_resource.to_string()) {
         return true;
@@ -87,30 +88,30 @@ pub fn is_about(resource: &Resource, name: &str, names: &Names) -> bool {
     }
 }
 
-/// What stands between a storage class and a resource in a quota: `.storageclass.storage.k8s.io/`.
+/// Infix between a storage class and a resource in a quota: `.storageclass.storage.k8s.io/`.
 fn class_part(names: &Names) -> String {
     format!(".storageclass.{}/", names.group("storage"))
 }
 
-/// Whether a name is that of a resource that devices and the like bring: with a domain, and not one of ours.
+/// Whether a name is an extended resource: a name with a domain outside the API domains.
 fn is_extended(name: &str, names: &Names) -> bool {
     name.contains('/') && !name.contains(&names.label_key("")) && !name.starts_with("requests.")
 }
 
-/// An object as quotas see it.
+/// Measured quota usage of an object.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// What it uses.
+    /// Usage.
     amounts: Amounts,
-    /// What it still uses once it has ended.
+    /// Remaining usage after the end of the object.
     count: Amounts,
-    /// The moment its time to end is over; None while it is not ending.
+    /// End of the grace period; None if the object is not terminating.
     ends: Option<jiff::Timestamp>,
-    /// What scopes look at; None for what is no pod, which is in no scope.
+    /// Facts for scopes; None for objects other than pods, which match no scope.
     pod: Option<PodFacts>,
 }
 
-/// What scopes look at.
+/// Facts about a pod that scopes evaluate.
 #[derive(Clone, Debug, Default)]
 struct PodFacts {
     has_deadline: bool,
@@ -120,7 +121,7 @@ struct PodFacts {
 }
 
 impl Measured {
-    /// Measures an object; of a plain resource it is not looked at.
+    /// Measures an object. For a plain resource the object is irrelevant.
     pub fn of(resource: &Resource, object: &Object, names: &Names) -> Self {
         let counted = format!("count/{}", resource.group_resource);
         let count = Amounts::from([(counted, Quantity::whole(1))]);
@@ -170,12 +171,13 @@ impl Measured {
         Measured { amounts, count, ..measured }
     }
 
-    /// What it uses at a moment.
+    /// Usage at a point in time.
     pub fn amounts(&self, now: jiff::Timestamp) -> &Amounts {
         if self.ends.is_some_and(|end| end < now) { &self.count } else { &self.amounts }
     }
 
-    /// The same object with at least what another state of it uses: while a write is under way both may be so.
+    /// Raises the usage to at least that of another state of the object.
+    /// While a write is in flight, either state may be stored.
     #[must_use]
     pub fn at_least(&self, other: &Measured) -> Measured {
         let mut most = self.clone();
@@ -183,7 +185,7 @@ impl Measured {
         most
     }
 
-    /// Whether it is within a scope.
+    /// Whether the object matches a scope.
     pub(super) fn is_in(&self, scope: &Scope) -> bool {
         let Some(pod) = &self.pod else { return false };
         match scope.name.as_str() {
@@ -206,14 +208,14 @@ impl Measured {
     }
 }
 
-/// When a pod that is being deleted has had its time.
+/// End of the grace period of a terminating pod.
 fn ends(pod: &Object) -> Option<jiff::Timestamp> {
     let begun = time::parse(pod.meta_str("deletionTimestamp"))?;
     let grace = pod.meta()?.get("deletionGracePeriodSeconds")?.as_i64()?;
     begun.checked_add(jiff::SignedDuration::from_secs(grace)).ok()
 }
 
-/// What requests and limits come to under the names of quotas.
+/// Converts requests and limits to amounts with quota names.
 fn compute(requests: &Amounts, limits: &Amounts, names: &Names) -> Amounts {
     let mut used = Amounts::new();
     for (name, amount) in requests {
@@ -234,7 +236,7 @@ fn compute(requests: &Amounts, limits: &Amounts, names: &Names) -> Amounts {
     used
 }
 
-/// The balancers and the node ports of a service.
+/// Number of load balancers and of node ports of a service.
 fn ports(service: &Object) -> (i64, i64) {
     let ports: Vec<&Value> =
         service.at(&["spec", "ports"]).and_then(Value::as_array).into_iter().flatten().collect();
@@ -277,7 +279,7 @@ impl PodFacts {
     }
 }
 
-/// Whether a term of affinity or anti-affinity names other namespaces.
+/// Whether an affinity or anti-affinity term selects other namespaces.
 fn looks_across_namespaces(pod: &Object) -> bool {
     ["podAffinity", "podAntiAffinity"].iter().any(|sort| {
         let terms = |list: &str| {
@@ -303,7 +305,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// Of an entry of a scope selector.
+    /// Parses an entry of a scope selector.
     fn of(entry: &Value) -> Self {
         let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
         let values = entry.get("values").and_then(Value::as_array).into_iter().flatten();
@@ -315,12 +317,12 @@ impl Scope {
     }
 }
 
-/// The scopes of a quota: those listed and those of its selector.
+/// Scopes of a quota: listed scopes and scope selector.
 #[derive(Clone, Debug, Default)]
 pub struct Scopes(pub(super) Vec<Scope>);
 
 impl Scopes {
-    /// Those of a quota.
+    /// Parses the scopes of a quota.
     pub fn of(quota: &Object) -> Self {
         let listed = quota.at(&["spec", "scopes"]).and_then(Value::as_array).into_iter().flatten();
         let listed = listed.filter_map(Value::as_str).map(|name| Scope {
@@ -333,13 +335,14 @@ impl Scopes {
         Scopes(listed.chain(selected).collect())
     }
 
-    /// Whether an object is in all of them.
+    /// Whether an object matches all scopes.
     pub fn contain(&self, measured: &Measured) -> bool {
         self.0.iter().all(|scope| measured.is_in(scope))
     }
 }
 
-/// What containers must say and do not, as a sentence: `must specify requests.cpu for: a,b; requests.memory for: a`.
+/// Formats missing container resources as a sentence.
+/// Example: `must specify requests.cpu for: a,b; requests.memory for: a`.
 pub(super) fn unsaid<'a>(
     pod: &Object,
     wanted: impl Iterator<Item = &'a str>,

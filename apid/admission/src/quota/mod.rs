@@ -1,15 +1,15 @@
-//! ResourceQuota: how much the objects of a namespace may use together.
+//! ResourceQuota: enforces limits on the total usage of a namespace.
 //!
 //! # Contract
 //!
-//! What a new object uses, or a changed one uses more than before, is added to the status of every quota that covers it
-//! before the object is stored; a quota without room refuses the write. A loop of the process counts what is really there
-//! ([`Reservations`] is what the two share), so that deletions and writes that failed give back what they held.
+//! Before an object is stored, the plugin adds its usage increase to the status of every matching quota. It
+//! rejects the write if a quota has no room. A controller recounts the actual usage, which returns the
+//! charges of deletions and failed writes. Plugin and controller share [`Reservations`].
 //!
 //! # Reference
 //!
-//! What stands in the quota's *status* decides: until the limits of a new quota have been counted for the first time,
-//! writes that it covers are refused. Updates are charged for services, claims and resizes of pods alone.
+//! The *status* of the quota decides. Until the first count of a new quota, the plugin rejects matching
+//! writes. For updates, the plugin only charges services, claims and pod resizes.
 
 mod check;
 mod limited;
@@ -34,9 +34,9 @@ use check::{Charge, Request, check};
 use limited::Limited;
 use measure::{Rule, rule};
 
-/// Quotas.
+/// ResourceQuota kind.
 pub const QUOTA: ObjectKind = ObjectKind::new("", "ResourceQuota");
-/// How often a quota that others write meanwhile is read anew.
+/// Maximum attempts of a charge after conflicting writes to a quota.
 const ATTEMPTS: usize = 16;
 
 pub(crate) struct ResourceQuota {
@@ -92,7 +92,7 @@ impl ResourceQuota {
         done
     }
 
-    /// Adds the charges to the quotas as they are now, each once.
+    /// Adds the charges to the current quotas, each once.
     async fn write(
         &self,
         attributes: &Attributes<'_>,
@@ -123,11 +123,11 @@ impl ResourceQuota {
             }
             fresh = true;
         }
-        let why = "unable to charge the quota: it is written by others all the time, try again";
+        let why = "unable to charge the quota: repeated conflicts with other writers, try again";
         Err(Status::unavailable(why, 1))
     }
 
-    /// What must be covered is asked about once, when all quotas are looked at.
+    /// Limited resources for the check. Only the attempt with all quotas checks coverage.
     fn limited_if(&self, all: bool) -> &[Limited] {
         if all { &self.limited } else { &[] }
     }
@@ -145,7 +145,7 @@ impl ResourceQuota {
     }
 }
 
-/// A quota with other usage.
+/// Copy of a quota with new usage.
 pub fn with_used(quota: &Object, used: &Amounts) -> Object {
     let mut new = quota.clone();
     if let Some(status) = crate::tree::object_at(&mut new.0, "status") {
@@ -154,7 +154,7 @@ pub fn with_used(quota: &Object, used: &Amounts) -> Object {
     new
 }
 
-/// Whether a write may use more than before.
+/// Whether a write may increase usage.
 fn may_use_more(attributes: &Attributes<'_>) -> bool {
     let rule = rule(attributes.resource);
     match (attributes.operation, attributes.subresource) {
@@ -188,8 +188,8 @@ impl Plugin for ResourceQuota {
     }
 }
 
-/// What a quota has used: the sum of what is measured, of every limit that something served is counted under. `counted` says
-/// which those are.
+/// Sums the measured usage for each limit of a quota that counts served resources.
+/// `counted` tells which limits these are.
 pub fn sum<'a>(
     quota: &Object,
     measured: impl Iterator<Item = &'a Amounts>,

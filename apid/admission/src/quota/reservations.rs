@@ -1,15 +1,18 @@
-//! What writes under way have been promised of quotas: the plugin notes it, and whoever counts usage adds it.
+//! Quota reservations of in-flight writes.
+//! The plugin records them; the quota controller adds them to its count.
 //!
 //! # Invariants
 //!
-//! INVARIANT (never exceeded): a promise is written to the status of the quota, by compare-and-swap, before the object is
-//! stored. While a namespace is counted anew no promise is made in it ([`Reservations::turn`]), and the count holds the
-//! promises of writes that are not stored yet: what is promised is never lost, and nothing is counted twice.
+//! INVARIANT (never exceeded): the plugin writes a charge to the quota status by compare-and-swap before
+//! storage. During a recount of a namespace, the plugin makes no reservation in it ([`Reservations::turn`]).
+//! The count includes the reservations of writes that are not yet stored. So no reservation is lost and no
+//! object counts twice.
 //!
 //! # Concurrency
 //!
-//! A count reads the promises first and the objects after: a write that ended in between is seen as an object. A client
-//! that hangs up ends its promise, though its write may still be stored: the event of the object has it counted.
+//! A count reads the reservations first and the objects second, so it sees a write that ends in between as an
+//! object. A client disconnect ends the reservation, although the write may still be stored. The event of the
+//! object then triggers a recount.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use tokio::sync::{Notify, OwnedMutexGuard};
 
 use super::measure::Measured;
 
-/// The promises of a process.
+/// Quota reservations of the process.
 #[derive(Default)]
 pub struct Reservations {
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
@@ -34,29 +37,29 @@ struct Promises {
     all: HashMap<u64, Promise>,
 }
 
-/// What a write was promised.
+/// Quota reservation of one write.
 #[derive(Clone, Debug)]
 pub struct Promise {
-    /// The namespace.
+    /// Namespace of the object.
     pub namespace: String,
-    /// The storage key of the object.
+    /// Storage key of the object.
     pub key: String,
-    /// The version of the object that the write replaces, `""` when it is new. Once the object has another version the
-    /// write is done, or will fail.
+    /// The resourceVersion that the write replaces, `""` for a new object.
+    /// Once the object has another version, the write has completed or will fail.
     pub replaces: String,
-    /// The object as it will be.
+    /// Measured object after the write.
     pub measured: Measured,
 }
 
-/// The turn of one who promises or counts in a namespace.
-pub struct Turn(#[expect(dead_code, reason = "held, not used")] OwnedMutexGuard<()>);
+/// Lock of a namespace for reservations and counts.
+pub struct Turn(#[expect(dead_code, reason = "the guard only holds the lock")] OwnedMutexGuard<()>);
 
 impl Reservations {
-    /// Waits for the turn in a namespace.
+    /// Waits for the lock of a namespace.
     pub async fn turn(&self, namespace: &str) -> Turn {
         let lock = {
             let mut turns = self.turns.lock();
-            // Whoever is waiting holds a reference: locks that nobody else holds are of namespaces at rest.
+            // A waiter holds a reference; locks without other references belong to idle namespaces.
             if turns.len() > 1024 {
                 turns.retain(|_, lock| Arc::strong_count(lock) > 1);
             }
@@ -65,7 +68,7 @@ impl Reservations {
         Turn(lock.lock_owned().await)
     }
 
-    /// Notes a promise, which lasts until the answer is dropped.
+    /// Records a reservation, which lasts until the caller drops the guard.
     pub fn promise(self: &Arc<Self>, promise: Promise) -> Promised {
         let mut promises = self.promises.lock();
         promises.next += 1;
@@ -74,20 +77,20 @@ impl Reservations {
         Promised { reservations: Arc::clone(self), id }
     }
 
-    /// The promises in a namespace.
+    /// Reservations in a namespace.
     pub fn promises(&self, namespace: &str) -> Vec<Promise> {
         let promises = self.promises.lock();
         promises.all.values().filter(|promise| promise.namespace == namespace).cloned().collect()
     }
 
-    /// Has a namespace counted.
+    /// Requests a recount of a namespace.
     pub fn count(&self, namespace: &str) {
         if self.uncounted.lock().insert(namespace.to_owned()) {
             self.changed.notify_one();
         }
     }
 
-    /// Waits until namespaces are to be counted, and takes them.
+    /// Waits for recount requests and takes them.
     pub async fn uncounted(&self) -> BTreeSet<String> {
         loop {
             let namespaces = std::mem::take(&mut *self.uncounted.lock());
@@ -99,7 +102,7 @@ impl Reservations {
     }
 }
 
-/// A promise that lasts; dropped when the write is over, whatever came of it.
+/// Guard of a reservation. The write drops it at its end, with any result.
 pub struct Promised {
     reservations: Arc<Reservations>,
     id: u64,

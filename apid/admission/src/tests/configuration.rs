@@ -1,4 +1,4 @@
-//! Files of `--admission-control-config-file`, right and wrong.
+//! Tests of valid and invalid files of `--admission-control-config-file`.
 
 use apimachinery::names::Preset;
 
@@ -52,17 +52,17 @@ fn mistakes_name_file_and_field() {
             file("[{name: PodSecurity, path: gone.yaml}]"),
             vec!["file `f.yaml`, plugins[0].path: No such file"],
         ),
-        (file("[{name: PodSecurity, path: twice.yaml}]"), vec!["file `twice.yaml`: `a` is given twice"]),
+        (file("[{name: PodSecurity, path: twice.yaml}]"), vec!["file `twice.yaml`: duplicate key `a`"]),
         (
             file("[{name: PodSecurity, path: limits.yaml, configuration: {}}]"),
-            vec!["file `f.yaml`, plugins[0].path: may not be set beside `configuration`"],
+            vec!["file `f.yaml`, plugins[0].path: excludes `configuration`"],
         ),
         (file("[{name: PodSecurity, config: {}}]"), vec!["file `f.yaml`, plugins[0].config: is unknown"]),
         (file("[]").replace("plugins", "plugin"), vec!["file `f.yaml`, plugin: is unknown"]),
         (
             "kind: AdmissionConfiguration\napiVersion: v1\n".to_owned(),
             vec![
-                "file `f.yaml`: is `AdmissionConfiguration` of `v1` and not `AdmissionConfiguration` of `apiserver.config.k8s.io/v1` or `apiserver.config.k8s.io/v1alpha1`",
+                "file `f.yaml`: is kind `AdmissionConfiguration` of `v1`, expected kind `AdmissionConfiguration` of `apiserver.config.k8s.io/v1` or `apiserver.config.k8s.io/v1alpha1`",
             ],
         ),
         ("[]".to_owned(), vec!["file `f.yaml`: must be an object"]),
@@ -84,10 +84,10 @@ fn fields_are_of_their_types() {
     let at = "file `f.yaml`, plugins[0].configuration";
     for (have, why) in [
         (fields().text("a").err(), "a: must be a string"),
-        (fields().integer("b").err(), "b: must be a whole number"),
+        (fields().integer("b").err(), "b: must be an integer"),
         (fields().boolean("a").err(), "a: must be true or false"),
         (fields().texts("c").err(), "c: must be a list of strings"),
-        (fields().text_map("b").err(), "b: must be an object of strings"),
+        (fields().text_map("b").err(), "b: must be a map of strings"),
         (fields().objects("c").err(), "c: must be a list"),
         (fields().object("f").err(), "f: must be an object"),
     ] {

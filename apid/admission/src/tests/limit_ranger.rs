@@ -1,4 +1,4 @@
-//! What a LimitRange gives and refuses.
+//! Tests of LimitRanger defaults and rejections.
 
 use apimachinery::names::Preset;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What objects use, what quotas say to it, and many writers at once.
+//! Tests of usage measurement, quota checks and concurrent writers.
 
 use apimachinery::names::Preset;
 use kinds::Registry;
@@ -348,7 +348,7 @@ async fn what_is_limited_must_be_covered() {
     }
 }
 
-/// 32 writers of one namespace: as many are let through as there is room for, and each is charged once.
+/// 32 concurrent writers of one namespace: the quota admits as many as fit and charges each once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_writers_never_exceed_a_quota() {
     let fake = Arc::new(fake(&[quota(

@@ -1,4 +1,4 @@
-//! Accounts, tokens and secrets of pods.
+//! Tests of service accounts, tokens and secrets of pods.
 
 use apimachinery::names::Preset;
 
@@ -142,7 +142,7 @@ async fn mirror_pods_refer_to_nothing() {
             fake.ask(&plugin, Write::default(), json!({"metadata": meta, "spec": spec.clone()})).await;
         let expected = if why.is_empty() { String::new() } else { format!("pods \"p\" is forbidden: {why}") };
         assert_eq!(answer.message(), expected, "{spec}");
-        assert_eq!(answer.object["spec"], spec, "left as it is");
+        assert_eq!(answer.object["spec"], spec, "the pod is unchanged");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The group `admissionregistration`: who looks at writes before they are stored.
+//! API group `admissionregistration`: admission webhooks and admission policies.
 
 use crate::Kind;
 
@@ -7,7 +7,7 @@ mod validating_admission_policy;
 mod validating_admission_policy_binding;
 mod validating_webhook_configuration;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[
     mutating_webhook_configuration::KIND,
     validating_admission_policy::KIND,

@@ -1,4 +1,4 @@
-//! MutatingWebhookConfiguration: services that may change what is written.
+//! MutatingWebhookConfiguration: admission webhooks that may change objects.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicy: expressions that what is written must fulfil.
+//! ValidatingAdmissionPolicy: CEL expressions that written objects must satisfy.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicyBinding: where a policy holds, and what follows.
+//! ValidatingAdmissionPolicyBinding: scope and actions of an admission policy.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

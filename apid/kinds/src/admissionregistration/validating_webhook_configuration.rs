@@ -1,4 +1,4 @@
-//! ValidatingWebhookConfiguration: services that may refuse what is written.
+//! ValidatingWebhookConfiguration: admission webhooks that may reject objects.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

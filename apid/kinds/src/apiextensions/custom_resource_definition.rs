@@ -1,4 +1,4 @@
-//! CustomResourceDefinition: a kind that users define.
+//! CustomResourceDefinition: a user-defined kind.
 
 use apimachinery::object::Object;
 use serde_json::Value;
@@ -48,7 +48,7 @@ impl Strategy for CustomResourceDefinition {
         StatusWrites::Alone
     }
 
-    /// Objects are stored in one version from the beginning.
+    /// Initializes `status.storedVersions` with the storage version.
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
         let versions = object.items("spec.versions").iter();
         let stored = versions.filter(|version| version.flag("storage")).map(|version| version.text("name"));

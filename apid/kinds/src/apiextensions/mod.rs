@@ -1,8 +1,8 @@
-//! The group `apiextensions`: kinds that users define.
+//! API group `apiextensions`: user-defined kinds.
 
 use crate::Kind;
 
 mod custom_resource_definition;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[custom_resource_definition::KIND];

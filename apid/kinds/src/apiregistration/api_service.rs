@@ -1,4 +1,4 @@
-//! APIService: who serves a version of a group.
+//! APIService: the server of one version of an API group.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

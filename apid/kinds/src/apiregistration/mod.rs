@@ -1,8 +1,8 @@
-//! The group `apiregistration`: who serves which group.
+//! API group `apiregistration`: servers of API groups.
 
 use crate::Kind;
 
 mod api_service;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[api_service::KIND];

@@ -1,4 +1,4 @@
-//! ControllerRevision: what a controller wanted once, so that it can go back.
+//! ControllerRevision: an earlier state of a controller's template, for rollbacks.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,4 +1,4 @@
-//! DaemonSet: a pod on every node, or on those of a sort.
+//! DaemonSet: one pod on every node, or on every selected node.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,4 +1,4 @@
-//! Deployment: pods of one template, replaced step by step when it changes.
+//! Deployment: replicas of a pod template with rolling updates.
 
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};

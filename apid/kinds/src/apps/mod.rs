@@ -1,4 +1,4 @@
-//! The group `apps`: what keeps pods running.
+//! API group `apps`: workload controllers.
 
 use crate::Kind;
 
@@ -8,6 +8,6 @@ mod deployment;
 mod replica_set;
 mod stateful_set;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] =
     &[controller_revision::KIND, daemon_set::KIND, deployment::KIND, replica_set::KIND, stateful_set::KIND];

@@ -1,4 +1,4 @@
-//! ReplicaSet: so many pods of one template.
+//! ReplicaSet: a fixed number of replicas of a pod template.
 
 use apimachinery::object::Object;
 

@@ -1,4 +1,4 @@
-//! StatefulSet: pods with names and volumes of their own.
+//! StatefulSet: replicas with stable names and their own volumes.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,11 +1,11 @@
-//! The group `authentication`: questions about who somebody is.
+//! API group `authentication`: token reviews, subject reviews and token requests.
 
 pub(crate) mod token_request;
 
 use crate::strategy::Plain;
 use crate::{Kind, REVIEW_VERBS, Storage};
 
-/// Its kinds, in discovery's order. All are answered and none is stored.
+/// Kinds of the group, in discovery order. apid evaluates each object and stores none.
 pub(crate) const KINDS: &[Kind] = &[
     Kind {
         kind: "SelfSubjectReview",

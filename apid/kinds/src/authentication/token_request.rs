@@ -1,4 +1,4 @@
-//! TokenRequest: the body of `serviceaccounts/token`, which asks for a token and is answered with it.
+//! TokenRequest: request and response body of the subresource `serviceaccounts/token`.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use crate::{Context, Kind, REVIEW_VERBS, Storage, Strategy};
 
-/// Seconds of a token whose request does not say.
+/// Default lifetime of a token in seconds.
 const DEFAULT_SECONDS: i64 = 3600;
-/// The shortest life that may be asked for.
+/// Minimum lifetime in seconds.
 const LEAST_SECONDS: i64 = 600;
-/// The longest.
+/// Maximum lifetime in seconds.
 const MOST_SECONDS: i64 = 1 << 32;
 
 pub(crate) const KIND: Kind = Kind {

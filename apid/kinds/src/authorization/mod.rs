@@ -1,9 +1,9 @@
-//! The group `authorization`: questions about what somebody may do.
+//! API group `authorization`: access reviews.
 
 use crate::strategy::Plain;
 use crate::{Kind, REVIEW_VERBS, Storage};
 
-/// Its kinds, in discovery's order. All are answered and none is stored.
+/// Kinds of the group, in discovery order. apid evaluates each object and stores none.
 pub(crate) const KINDS: &[Kind] = &[
     Kind {
         kind: "LocalSubjectAccessReview",

@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscaler: keeps the number of pods in step with what is measured.
+//! HorizontalPodAutoscaler: scales a workload by measured metrics.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
@@ -55,7 +55,7 @@ impl Strategy for HorizontalPodAutoscaler {
     }
 }
 
-/// How fast it goes up and down when its behavior does not say all.
+/// Default scaling rules for scale-up and scale-down.
 fn default_behavior() -> [(&'static str, Value); 2] {
     let policy = |kind: &str, value: i64| json!({"type": kind, "value": value, "periodSeconds": 15});
     let up = json!({
@@ -92,7 +92,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     ]
 }
 
-/// Each metric as `current/target`, the first two of them.
+/// The first two metrics as `current/target`.
 fn targets(object: &Object) -> String {
     let current = object.items("status.currentMetrics");
     let metrics = object.items("spec.metrics").iter().enumerate();

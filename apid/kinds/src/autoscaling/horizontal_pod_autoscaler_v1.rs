@@ -1,10 +1,10 @@
-//! HorizontalPodAutoscaler of `autoscaling/v1`, which knows one metric: the use of processors.
+//! HorizontalPodAutoscaler of `autoscaling/v1`, which has one metric: CPU utilization.
 //!
 //! # Reference
 //!
-//! What version 1 cannot say stands in annotations of `autoscaling.alpha.<d>`, as JSON of the fields' first names. Read from
-//! version 1, the metric of processors comes after the others. An annotation that is not such JSON says nothing and is
-//! dropped.
+//! Fields that version 1 lacks are annotations of `autoscaling.alpha.<d>`: JSON with the field names of the
+//! first version. On reads through version 1, the CPU metric follows the other metrics. The conversion
+//! ignores and drops an annotation that does not hold such JSON.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
@@ -33,8 +33,10 @@ pub(super) const KIND: Kind = Kind {
     strategy: &HorizontalPodAutoscaler,
 };
 
-/// What is measured, for both versions: a source, and its fields as the annotations and version 2 name them. `*` stands for
-/// `target` in a metric and `current` in what was measured; a name that ends with `!` is always written.
+/// Metric sources of both versions.
+/// Each item has the name of the source and pairs of annotation field and version 2 field. `*` stands for
+/// `target` in a metric specification and for `current` in a metric status. The conversion always writes a
+/// field whose name ends with `!`.
 const SOURCES: [(&str, &[(&str, &str)]); 5] = [
     (
         "object",
@@ -82,7 +84,7 @@ const SOURCES: [(&str, &[(&str, &str)]); 5] = [
     ),
 ];
 
-/// A metric that is wanted, or one that was measured.
+/// Specification (target) or status (current) of a metric.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Target,
@@ -105,7 +107,7 @@ impl Side {
     }
 }
 
-/// The annotations and where version 2 has what they say.
+/// Annotations, and the version 2 fields that they represent.
 const METRICS: &str = "metrics";
 const CURRENT_METRICS: &str = "current-metrics";
 const CONDITIONS: &str = "conditions";
@@ -158,7 +160,7 @@ impl Conversion for HorizontalPodAutoscaler {
         let percent = status.remove("currentCPUUtilizationPercentage").filter(|value| !value.is_null());
         let percent =
             percent.map(|percent| vec![of_processors("current", json!({"averageUtilization": percent}))]);
-        // The annotation holds all that was measured.
+        // The annotation holds the complete metric statuses.
         if let Some(measured) = measured.or(percent) {
             status.insert("currentMetrics".to_owned(), measured.into());
         }
@@ -210,19 +212,20 @@ fn key(names: &Names, name: &str) -> String {
     names.label_sub_key("autoscaling.alpha", name)
 }
 
-/// The metric that version 1 has a field for. `word`: `target` or `current`.
+/// The CPU utilization metric, which is a field in version 1. `word` is `target` or `current`.
 fn of_processors(word: &str, measure: Value) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", word: measure}})
 }
 
-/// Whether it is the metric that version 1 has a field for. `word`: `target` or `current`.
+/// Whether a metric is the CPU utilization metric, a field in version 1.
+/// `word` is `target` or `current`.
 fn is_of_processors(metric: &Value, word: &str) -> bool {
     metric.text("type") == "Resource"
         && metric.text("resource.name") == "cpu"
         && metric.find(&format!("resource.{word}.averageUtilization")).is_some_and(Value::is_number)
 }
 
-/// A metric of version 2 in the words of the annotations.
+/// Converts a version 2 metric to the annotation format.
 fn to_first(metric: &Value, side: Side) -> String {
     let mut pairs = vec![format!("\"type\":{}", Value::from(metric.text("type")))];
     for (source, fields) in SOURCES {
@@ -245,13 +248,13 @@ fn to_first(metric: &Value, side: Side) -> String {
     format!("{{{}}}", pairs.join(","))
 }
 
-/// The name of a field in an annotation, and whether it is always written there.
+/// Name of a field in an annotation, and whether the conversion always writes the field.
 fn first_name(pattern: &str, side: Side) -> (String, bool) {
     let name = pattern.trim_end_matches('!');
     (name.replace('*', side.word()), name.len() != pattern.len())
 }
 
-/// A metric in the words of the annotations as one of version 2; None when it is none.
+/// Converts a metric from the annotation format to version 2; None if the metric is invalid.
 fn from_first(metric: Value, side: Side) -> Option<Value> {
     if !metric.is_object() {
         return None;
@@ -286,7 +289,7 @@ fn from_first(metric: Value, side: Side) -> Option<Value> {
     typed(out.into_value(), side.type_name())
 }
 
-/// All items of a list in another form; None when one of them has none.
+/// Converts all items of a list; None if one item has no conversion.
 fn each(list: Value, convert: impl Fn(Value) -> Option<Value>) -> Option<Vec<Value>> {
     match list {
         Value::Array(items) => items.into_iter().map(convert).collect(),
@@ -294,7 +297,7 @@ fn each(list: Value, convert: impl Fn(Value) -> Option<Value>) -> Option<Vec<Val
     }
 }
 
-/// A value in the stored form of its type; None when it does not fit.
+/// Converts a value to the stored form of its type; None if the value does not conform.
 fn typed(value: Value, type_name: &str) -> Option<Value> {
     let mut object = Object::from_value(value).ok()?;
     Schema::of(type_name)?.conform(&mut object).ok()?;
@@ -308,7 +311,7 @@ fn items(list: Option<Value>) -> Vec<Value> {
     }
 }
 
-/// A part of an object, made when it is not there.
+/// The map in a field of the object; inserts an empty map if the field is absent.
 fn part<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
     let value = object.0.entry(field).or_insert_with(|| json!({}));
     if !value.is_object() {
@@ -316,7 +319,7 @@ fn part<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
     }
     match value {
         Value::Object(map) => map,
-        _ => unreachable!("it was made an object"),
+        _ => unreachable!("the value is an object after the insertion"),
     }
 }
 

@@ -1,9 +1,9 @@
-//! The group `autoscaling`: how many pods there should be.
+//! API group `autoscaling`: horizontal pod autoscalers.
 
 use crate::Kind;
 
 mod horizontal_pod_autoscaler;
 mod horizontal_pod_autoscaler_v1;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[horizontal_pod_autoscaler::KIND, horizontal_pod_autoscaler_v1::KIND];

@@ -1,4 +1,4 @@
-//! CronJob: a job at certain times.
+//! CronJob: creates jobs on a schedule.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

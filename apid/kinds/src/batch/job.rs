@@ -1,4 +1,4 @@
-//! Job: pods that run until enough of them have succeeded.
+//! Job: runs pods until the required number has succeeded.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
@@ -65,7 +65,7 @@ impl Strategy for Job {
         MetadataChecks::Changes
     }
 
-    /// The pods of a job are how people read its output.
+    /// Orphans the pods, because users read the output of a job from them.
     fn default_propagation(&self) -> DefaultPropagation {
         DefaultPropagation::Orphan
     }
@@ -89,7 +89,7 @@ impl Strategy for Job {
         &["status.succeeded"]
     }
 
-    /// The number of pods that have succeeded.
+    /// Number of succeeded pods.
     fn field(&self, object: &Object, _field: &str) -> String {
         object.integer("status.succeeded").to_string()
     }

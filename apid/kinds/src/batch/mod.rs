@@ -1,9 +1,9 @@
-//! The group `batch`: work that ends.
+//! API group `batch`: workloads that run to completion.
 
 use crate::Kind;
 
 mod cron_job;
 mod job;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[cron_job::KIND, job::KIND];

@@ -1,4 +1,4 @@
-//! CertificateSigningRequest: asks a signer for a certificate.
+//! CertificateSigningRequest: a request to a signer for a certificate.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
@@ -46,7 +46,7 @@ impl Strategy for CertificateSigningRequest {
         &["spec.signerName"]
     }
 
-    /// Who asks is the server's to say.
+    /// Removes the requester fields from the body: the server sets them.
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(Value::Object(spec)) = object.get_mut("spec") {
             spec.retain(|field, _| !matches!(field.as_str(), "username" | "uid" | "groups" | "extra"));
@@ -68,7 +68,8 @@ impl Strategy for CertificateSigningRequest {
         }
     }
 
-    /// What was asked for stands. `approval` writes the conditions; `status` all but those of approval.
+    /// Keeps the request, which is immutable.
+    /// `approval` cannot change the certificate. `status` cannot change the approval conditions.
     fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
         status::keep(new, old, "spec");
         match ctx.subresource {

@@ -1,8 +1,8 @@
-//! The group `certificates`: who gets one.
+//! API group `certificates`: certificate signing requests.
 
 use crate::Kind;
 
 mod certificate_signing_request;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[certificate_signing_request::KIND];

@@ -1,4 +1,4 @@
-//! Lease: who holds a role, and until when.
+//! Lease: the holder of a lock and the expiry of the lock.
 
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
@@ -24,7 +24,8 @@ pub(super) const KIND: Kind = Kind {
     strategy: &Lease,
 };
 
-/// Fields of coordinated leader election, which is off: they are dropped unless the stored object has them.
+/// Fields of the disabled feature gate CoordinatedLeaderElection.
+/// apid drops them unless the stored object has them.
 const GATED: [&str; 2] = ["strategy", "preferredHolder"];
 
 struct Lease;

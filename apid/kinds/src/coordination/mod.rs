@@ -1,8 +1,8 @@
-//! The group `coordination`: how processes agree.
+//! API group `coordination`: leases.
 
 use crate::Kind;
 
 mod lease;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[lease::KIND];

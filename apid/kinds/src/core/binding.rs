@@ -1,4 +1,4 @@
-//! Binding: puts a pod on a node. It is an order and never stored.
+//! Binding: assigns a pod to a node. apid never stores it.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath, quote};
 use apimachinery::object::Object;
@@ -24,7 +24,7 @@ pub(super) const KIND: Kind = Kind {
     strategy: &Binding,
 };
 
-/// The condition that says that a pod has a node.
+/// Pod condition for an assigned node.
 const SCHEDULED: &str = "PodScheduled";
 
 struct Binding;
@@ -51,7 +51,9 @@ impl Order for Binding {
         errors
     }
 
-    /// A pod gets a node once, while it lives and nothing gates it. Annotations of the binding become the pod's.
+    /// Assigns the pod to the node.
+    /// The pod must not be terminating and must have neither a node nor a scheduling gate. Copies the
+    /// annotations of the binding to the pod.
     fn carry_out(&self, order: &Object, pod: &mut Object, ctx: &Context<'_>) -> Result<(), String> {
         let name = pod.name().to_owned();
         if pod.is_terminating() {

@@ -1,4 +1,4 @@
-//! ComponentStatus: the health of the processes of a control plane. Deprecated; there are none here.
+//! ComponentStatus: health of a control-plane process. Deprecated; apid has no such objects.
 
 use apimachinery::clock::Clock;
 use apimachinery::names::Names;

@@ -73,7 +73,7 @@ static TABLE: Table = Table {
     },
 };
 
-/// A map of the object.
+/// Map in a field of the object.
 pub(super) fn entries<'a>(object: &'a Object, field: &str) -> Option<&'a Map<String, Value>> {
     object.get(field).and_then(Value::as_object)
 }
@@ -82,7 +82,7 @@ fn text_bytes(map: Option<&Map<String, Value>>) -> usize {
     map.into_iter().flat_map(Map::values).filter_map(Value::as_str).map(str::len).sum()
 }
 
-/// Decoded bytes of the values of a map of canonical base64.
+/// Total decoded size in bytes of the canonical base64 values of a map.
 pub(super) fn base64_bytes(map: Option<&Map<String, Value>>) -> usize {
     let decoded = |text: &str| {
         (text.len() / 4 * 3).saturating_sub(text.bytes().rev().take_while(|b| *b == b'=').count())

@@ -1,4 +1,4 @@
-//! Endpoints: the addresses behind a service, in their old form.
+//! Endpoints: the addresses behind a service (deprecated form of EndpointSlice).
 
 use apimachinery::clock::Clock;
 use apimachinery::names::Names;
@@ -63,7 +63,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     vec![json!(object.name()), json!(shown), age(object, clock)]
 }
 
-/// Every address with every port, or by itself when there are no ports.
+/// Each address with each port, or the address alone if the subset has no ports.
 fn addresses(subset: &Value) -> Vec<String> {
     let addresses = subset.items("addresses").iter().map(|address| address.text("ip"));
     match subset.items("ports") {

@@ -1,4 +1,4 @@
-//! Event of the core group: something that happened to an object, told by a component.
+//! Event of the core group: a component's report about an object.
 
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
@@ -27,11 +27,11 @@ pub(super) const KIND: Kind = Kind {
     strategy: &Event,
 };
 
-/// Characters of the short texts of an event that has an `eventTime`.
+/// Maximum characters of short text fields of an event with `eventTime`.
 const TEXT_MAX: usize = 128;
-/// Bytes of its message.
+/// Maximum bytes of the message of an event with `eventTime`.
 const MESSAGE_MAX: usize = 1024;
-/// The namespace of events about cluster-scoped objects.
+/// Namespace of events about cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 
 struct Event;
@@ -73,7 +73,7 @@ impl Strategy for Event {
         &["source.component"]
     }
 
-    /// `source` is the component: that of the source, else the reporting one.
+    /// The field `source` is the component of the source, or else the reporting component.
     fn field(&self, object: &Object, field: &str) -> String {
         match field {
             "source" => component(object).to_owned(),
@@ -102,7 +102,7 @@ impl Strategy for Event {
     }
 }
 
-/// A string by its dotted path, `""` when absent.
+/// The string at a dotted path; `""` if absent.
 fn text<'a>(object: &'a Object, path: &str) -> &'a str {
     let path: Vec<&str> = path.split('.').collect();
     object.str_at(&path).unwrap_or("")
@@ -114,8 +114,9 @@ fn component(object: &Object) -> &str {
         .unwrap_or_else(|| text(object, "reportingComponent"))
 }
 
-/// An event lives in the namespace of its object. Events about cluster-scoped objects live in `default`; those with an
-/// `eventTime` also in the control plane's own.
+/// Whether the event is in the namespace of its object.
+/// Events about cluster-scoped objects are in `default`; those with `eventTime` may also be in the system
+/// namespace.
 fn namespace_fits(object: &Object, has_time: bool, ctx: &Context<'_>) -> bool {
     let own = object.namespace();
     match (has_time, text(object, "involvedObject.namespace")) {
@@ -126,7 +127,7 @@ fn namespace_fits(object: &Object, has_time: bool, ctx: &Context<'_>) -> bool {
     }
 }
 
-/// What an event with an `eventTime` must say.
+/// Validates the fields that an event with `eventTime` requires.
 fn validate_timed(object: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let required = |field: &str| FieldError::required(&FieldPath::new(field), "");
@@ -182,7 +183,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         (None, "") => first.clone(),
         (None, time) => since(time, clock),
     };
-    // An event without a count was seen once.
+    // An event without a count occurred once.
     let count = match series {
         Some(series) => series.get("count").and_then(Value::as_i64).unwrap_or(0),
         None => object.get("count").and_then(Value::as_i64).filter(|c| *c != 0).unwrap_or(1),

@@ -1,13 +1,14 @@
-//! The rule that ConfigMaps and Secrets share: what `immutable: true` freezes.
+//! Shared immutability rule of ConfigMaps and Secrets: `immutable: true`.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::Value;
 
-/// Bytes of all values together (requirements D-LIM).
+/// Maximum total bytes of all values (requirements D-LIM).
 pub(super) const DATA_MAX: usize = 1024 * 1024;
 
-/// The errors of an update to an object that may be frozen: `immutable` stays true, and `fields` stay as they were.
+/// Validates an update of a possibly immutable object.
+/// `immutable` cannot change from true, and `fields` of an immutable object cannot change.
 pub(super) fn validate_update(new: &Object, old: &Object, fields: &[&str]) -> FieldErrors {
     let frozen = |object: &Object| object.get("immutable") == Some(&Value::Bool(true));
     if !frozen(old) {

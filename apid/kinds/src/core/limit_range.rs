@@ -1,4 +1,4 @@
-//! LimitRange: least, most and usual amounts of what pods of a namespace may ask for.
+//! LimitRange: minimum, maximum and default resource amounts of pods and containers in a namespace.
 
 use apimachinery::object::Object;
 use serde_json::{Map, Value};
@@ -24,8 +24,8 @@ pub(super) const KIND: Kind = Kind {
 struct LimitRange;
 
 impl Strategy for LimitRange {
-    /// What containers get at most is what they may have, if nothing else is said; what they get for sure is that, or else
-    /// the least.
+    /// Completes the defaults of containers.
+    /// `default` falls back to `max`; `defaultRequest` falls back to `default`, then to `min`.
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         let limits = object.get_mut("spec").and_then(|spec| spec.get_mut("limits"));
         limits.and_then(Value::as_array_mut).into_iter().flatten().for_each(complete);
@@ -46,7 +46,7 @@ fn complete(limit: &mut Value) {
     }
 }
 
-/// Adds to one list of amounts what it lacks of another.
+/// Copies missing resources from one list of amounts to another.
 fn fill(limit: &mut Map<String, Value>, list: &str, from: &str) {
     let source = limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
     if source.is_empty() {

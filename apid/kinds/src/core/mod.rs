@@ -1,4 +1,4 @@
-//! The core group.
+//! Core API group.
 
 use crate::Kind;
 
@@ -25,7 +25,7 @@ mod service_account;
 
 pub(crate) use event::TABLE as EVENTS;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[
     binding::KIND,
     component_status::KIND,

@@ -1,4 +1,4 @@
-//! Namespace: a scope for names, and what ends when it is deleted.
+//! Namespace: a scope of object names. Its deletion deletes the objects in it.
 
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
@@ -114,7 +114,7 @@ impl Strategy for Namespace {
     }
 }
 
-/// A struct of the object, made when it is absent.
+/// The map in a field of the object; inserts an empty map if the field is absent.
 fn part<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
     let slot = object.0.entry(field).or_insert_with(|| Value::Object(Map::new()));
     if !slot.is_object() {
@@ -122,7 +122,7 @@ fn part<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
     }
     match slot {
         Value::Object(map) => map,
-        _ => unreachable!("made an object above"),
+        _ => unreachable!("the value is an object after the insertion"),
     }
 }
 
@@ -131,7 +131,8 @@ fn finalizers(object: &Object) -> impl Iterator<Item = &str> {
     list.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Selectors find a namespace by its name through this label. A name that is still to be generated gets it later.
+/// Sets the label with the namespace name, which selectors use.
+/// A namespace with `generateName` gets the label later, when its name is known.
 fn label_with_name(object: &mut Object, ctx: &Context<'_>) {
     let name = object.name().to_owned();
     if name.is_empty() {
@@ -149,7 +150,7 @@ fn validate_finalizers(object: &Object, path: impl Fn(usize) -> FieldPath, ctx: 
     finalizers(object).enumerate().map(check).collect()
 }
 
-/// The phase follows the deletion timestamp.
+/// Validates that the phase matches the deletion timestamp.
 fn validate_phase(object: &Object) -> Option<FieldError> {
     let phase = object.str_at(&["status", "phase"]).unwrap_or("");
     let (wanted, detail) = if object.is_terminating() {

@@ -94,7 +94,7 @@ fn state(object: &Object) -> String {
     if object.flag("spec.unschedulable") { format!("{ready},SchedulingDisabled") } else { ready.to_owned() }
 }
 
-/// A label `node-role.<domain>/<role>` gives a node a role.
+/// Roles of a node, from labels `node-role.<domain>/<role>`.
 fn roles(object: &Object) -> String {
     let role = |key: &str| Some(key.strip_prefix("node-role.")?.split_once('/')?.1.to_owned());
     let mut roles: Vec<String> =

@@ -1,4 +1,4 @@
-//! PersistentVolume: storage that outlives pods.
+//! PersistentVolume: storage with a lifetime independent of pods.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,4 +1,4 @@
-//! PersistentVolumeClaim: asks for a volume, and holds it.
+//! PersistentVolumeClaim: a request for a volume and its binding to the volume.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

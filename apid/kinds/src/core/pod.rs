@@ -71,7 +71,7 @@ pub(super) const KIND: Kind = Kind {
     strategy: &Pod,
 };
 
-/// Seconds that a pod is given to end when it does not say.
+/// Default grace period in seconds.
 const GRACE: i64 = 30;
 
 struct Pod;
@@ -89,7 +89,7 @@ impl Strategy for Pod {
         true
     }
 
-    /// What is on no node, or has ended, has nothing to wait for.
+    /// Grace period of a deletion. It is 0 for a pod without a node and for a pod that has ended.
     fn grace(&self, pod: &Object, asked: Option<i64>) -> Option<i64> {
         let ended = matches!(pod.text("status.phase"), "Failed" | "Succeeded");
         if pod.text("spec.nodeName").is_empty() || ended {
@@ -137,8 +137,7 @@ impl Strategy for Pod {
         object.set("status", json!({"phase": "Pending", "qosClass": pod_status::quality(object)}));
     }
 
-    /// The quality of service follows from what admission has left of requests and limits. It is for life, but it cannot
-    /// have changed.
+    /// Computes the QoS class from the requests and limits after admission. The QoS class is immutable.
     fn canonicalize(&self, object: &mut Object, ctx: &Context<'_>) {
         let quality = pod_status::quality(object);
         if ctx.subresource.is_empty()
@@ -148,7 +147,8 @@ impl Strategy for Pod {
         }
     }
 
-    /// Old agents mangle owner references, so `status` leaves them alone; the quality of service is for life.
+    /// Keeps the owner references on writes to `status`, because old node agents corrupt them.
+    /// Keeps the QoS class, which is immutable.
     fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
         match ctx.subresource {
             "status" => {}

@@ -1,5 +1,6 @@
-//! What may be changed of a pod that runs, each by a subresource of its own: containers for debugging are added, and
-//! containers get more or less of a resource. Whatever else a body says stays as it was.
+//! Pod subresources that change one part of a running pod: `ephemeralcontainers` and `resize`.
+//!
+//! Each subresource ignores all other fields of a body.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +11,17 @@ use serde_json::Value;
 use super::pod_status;
 use crate::table::cell::Read;
 
-/// The subresource that adds containers for debugging.
+/// Subresource that adds ephemeral containers.
 pub(super) const EPHEMERAL: &str = "ephemeralcontainers";
-/// The subresource that changes what containers get.
+/// Subresource that changes the resources of containers.
 pub(super) const RESIZE: &str = "resize";
 
 const EPHEMERAL_FIELD: &str = "ephemeralContainers";
-/// The lists of containers that are there from the start.
+/// Container lists that are fixed at creation.
 const LASTING: [&str; 2] = ["containers", "initContainers"];
 
-/// What a container for debugging has not: it is never restarted, counted or asked for.
+/// Container fields that ephemeral containers cannot have.
+/// Ephemeral containers are never restarted, probed or scheduled.
 const NOT_EPHEMERAL: [&str; 8] = [
     "ports",
     "resources",
@@ -31,10 +33,10 @@ const NOT_EPHEMERAL: [&str; 8] = [
     "lifecycle",
 ];
 
-/// What a resize changes of a container.
+/// Container fields that a resize changes.
 const RESIZED: [&str; 2] = ["resources", "resizePolicy"];
 
-/// Leaves of a body its containers for debugging.
+/// Keeps the ephemeral containers of the body and restores all other fields.
 pub(super) fn keep_ephemeral(new: &mut Object, old: &Object) {
     let containers = spec(new).and_then(|spec| spec.remove(EPHEMERAL_FIELD));
     restore(new, old);
@@ -45,7 +47,8 @@ pub(super) fn keep_ephemeral(new: &mut Object, old: &Object) {
     }
 }
 
-/// Leaves of a body what its containers get. One with other containers is left whole, for the checks to refuse.
+/// Keeps the container resources of the body and restores all other fields.
+/// Leaves a body with other container names unchanged, so that validation rejects it.
 pub(super) fn keep_resources(new: &mut Object, old: &Object) {
     let names = |pod: &Object, list: &str| -> Vec<String> {
         pod.items(&format!("spec.{list}")).iter().map(|c| c.text("name").to_owned()).collect()
@@ -72,7 +75,7 @@ pub(super) fn keep_resources(new: &mut Object, old: &Object) {
     }
 }
 
-/// What is wrong with containers for debugging, and with their change.
+/// Validates ephemeral containers and their changes.
 pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let path = FieldPath::new("spec").child(EPHEMERAL_FIELD);
@@ -120,7 +123,7 @@ pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> FieldErrors {
     errors
 }
 
-/// What is wrong with a resize.
+/// Validates a resize.
 pub(super) fn validate_resize(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("spec");
     let mut errors = FieldErrors::new();
@@ -139,7 +142,7 @@ pub(super) fn validate_resize(new: &Object, old: &Object) -> FieldErrors {
     errors
 }
 
-/// The spec without what a resize may change.
+/// The spec without the fields that a resize may change.
 fn without_resizable(pod: &Object) -> Option<Value> {
     let mut spec = pod.get("spec").cloned()?;
     for list in LASTING {
@@ -159,7 +162,7 @@ fn without_resizable(pod: &Object) -> Option<Value> {
     Some(spec)
 }
 
-/// Takes all but the owners of fields from the stored pod.
+/// Restores all fields except managedFields from the stored pod.
 fn restore(new: &mut Object, old: &Object) {
     let owners = new.remove_meta("managedFields");
     new.clone_from(old);

@@ -1,5 +1,4 @@
-//! What a pod's status comes to in a few words: how many containers are ready, what the pod is doing, how often it
-//! failed; and its quality of service.
+//! Summary of a pod's status for printer columns, and its QoS class.
 
 use std::collections::BTreeSet;
 
@@ -9,27 +8,27 @@ use serde_json::Value;
 
 use crate::table::cell::Read;
 
-/// A pod's state as tables show it.
+/// State of a pod for printer columns.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Summary<'a> {
-    /// Containers that are ready.
+    /// Number of ready containers.
     pub(super) ready: usize,
-    /// All containers, with init containers that go on running beside them.
+    /// Number of containers, including sidecar (restartable init) containers.
     pub(super) containers: usize,
-    /// What it is doing, or what keeps it.
+    /// Current state, or the reason that blocks the pod.
     pub(super) reason: String,
-    /// Restarts of the containers that count now: init containers while the pod starts, then the others.
+    /// Restarts of init containers while the pod initializes, afterwards restarts of its other containers.
     pub(super) restarts: i64,
-    /// When the last of them ended, or `""`.
+    /// End time of the last restarted container, or `""`.
     pub(super) last_restart: &'a str,
 }
 
-/// The first address of a pod, `""` without one.
+/// First IP address of a pod; `""` if none.
 pub(super) fn address(pod: &Object) -> &str {
     pod.items("status.podIPs").first().map_or_else(|| pod.text("status.podIP"), |address| address.text("ip"))
 }
 
-/// Counts restarts and keeps the end of the last one.
+/// Accumulator of the restart count and the last restart time.
 #[derive(Default)]
 struct Restarts<'a> {
     count: i64,
@@ -46,7 +45,7 @@ impl<'a> Restarts<'a> {
     }
 }
 
-/// Sums a pod's status up.
+/// Summarizes the status of a pod.
 pub(super) fn summary(pod: &Object) -> Summary<'_> {
     let init_containers = pod.items("spec.initContainers");
     let restarted: BTreeSet<&str> = init_containers
@@ -92,7 +91,7 @@ pub(super) fn summary(pod: &Object) -> Summary<'_> {
                 ready += 1;
             }
         }
-        // A pod one of whose containers is done and another runs, runs.
+        // A pod with both a completed and a running container is running.
         if reason == "Completed" && running {
             reason = if pod.holds("Ready") { "Running" } else { "NotReady" }.to_owned();
         }
@@ -108,7 +107,7 @@ pub(super) fn summary(pod: &Object) -> Summary<'_> {
     Summary { ready, containers, reason, restarts: all.count, last_restart: all.last }
 }
 
-/// Why an init container has not done its work, when it says so.
+/// Reason why an init container has not completed, if reported.
 fn what_keeps(status: &Value) -> Option<String> {
     if status.find("state.terminated").is_some() {
         return ended(status).map(|why| format!("Init:{why}"));
@@ -121,7 +120,7 @@ fn waiting(status: &Value) -> Option<String> {
     Some(status.text("state.waiting.reason")).filter(|why| !why.is_empty()).map(str::to_owned)
 }
 
-/// How a container ended: by a reason, a signal, or its exit code.
+/// Reason of a container's termination: its reason, signal or exit code.
 fn ended(status: &Value) -> Option<String> {
     let end = status.find("state.terminated")?;
     Some(match (end.text("reason"), end.integer("signal")) {
@@ -131,8 +130,9 @@ fn ended(status: &Value) -> Option<String> {
     })
 }
 
-/// What a pod may count on when a node runs short: `Guaranteed` when every container is limited to what it requests of
-/// both cpu and memory, `BestEffort` when none asks for any, else `Burstable`.
+/// QoS class of a pod.
+/// `Guaranteed`: every container has cpu and memory limits equal to its requests. `BestEffort`: no container
+/// has cpu or memory requests or limits. `Burstable`: all other pods.
 pub(super) fn quality(pod: &Object) -> &'static str {
     let containers = || pod.items("spec.initContainers").iter().chain(pod.items("spec.containers"));
     let amount = |container: &Value, sort: &str, resource: &str| {
@@ -151,7 +151,7 @@ pub(super) fn quality(pod: &Object) -> &'static str {
                 || amount(container, "limits", resource).is_some()
         })
     };
-    // A limit without a request is a request of as much.
+    // A limit without a request implies an equal request.
     let guaranteed = |container: &Value| {
         both.iter().all(|resource| {
             let limit = amount(container, "limits", resource);

@@ -1,4 +1,4 @@
-//! PodTemplate: what pods of a controller should be like.
+//! PodTemplate: a template for pods of a controller.
 
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldErrors, FieldPath};

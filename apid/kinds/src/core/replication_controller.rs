@@ -1,4 +1,4 @@
-//! ReplicationController: so many pods of one template. The elder of ReplicaSet.
+//! ReplicationController: a fixed number of replicas of a pod template. Predecessor of ReplicaSet.
 
 use apimachinery::object::Object;
 
@@ -30,7 +30,7 @@ pub(super) const KIND: Kind = Kind {
 struct ReplicationController;
 
 impl Strategy for ReplicationController {
-    /// Labels of the template are those of the controller and what it selects by, unless it says otherwise.
+    /// Defaults the selector and the controller's labels to the labels of the template.
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         pods::defaults::template(object, "spec.template");
         let labels = object.at(&["spec", "template", "metadata", "labels"]).cloned();

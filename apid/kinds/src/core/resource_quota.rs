@@ -1,4 +1,4 @@
-//! ResourceQuota: how much the objects of a namespace may use together.
+//! ResourceQuota: limits on the total resource usage of a namespace.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

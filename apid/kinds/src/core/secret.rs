@@ -1,8 +1,8 @@
-//! Secret: confidential data as keys and values, with a type that demands some of them.
+//! Secret: confidential data as keys and values. Some types require certain keys.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no secrets in errors): no message here holds a value of `data`.
+//! INVARIANT (no secrets in errors): no message of this module contains a value of `data`.
 
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
@@ -33,26 +33,26 @@ pub(super) const KIND: Kind = Kind {
     strategy: &Secret,
 };
 
-/// The type of secrets without a meaning for the server.
+/// Default secret type, without required keys.
 const OPAQUE: &str = "Opaque";
 
-/// A type of secrets that demands keys.
+/// A secret type and its required keys.
 struct Demand {
-    /// Its name after the domain.
+    /// Name of the type without its domain.
     name: &'static str,
     keys: Keys,
 }
 
 enum Keys {
-    /// Each must be there.
+    /// All keys are required.
     All(&'static [&'static str]),
-    /// One must be there; all are named when none is.
+    /// At least one key is required; an error names them all.
     Any(&'static [&'static str]),
-    /// Must be there and not empty.
+    /// The key is required and must not be empty.
     Filled(&'static str),
-    /// Must be there and hold a JSON object.
+    /// The key is required and must hold a JSON object.
     Json(&'static str),
-    /// An annotation in the label domain must be there: the rest is the controller's.
+    /// An annotation in the label domain is required; the controller sets the keys.
     Annotation(&'static str),
 }
 
@@ -72,7 +72,7 @@ impl Strategy for Secret {
         &["type"]
     }
 
-    /// `stringData` is written into `data`, and is never stored.
+    /// Writes `stringData` into `data` and removes `stringData`, which apid never stores.
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(Value::Object(plain)) = object.remove("stringData") {
             let data = object.0.entry("data").or_insert_with(|| Value::Object(Map::new()));

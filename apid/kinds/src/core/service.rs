@@ -107,8 +107,9 @@ impl Strategy for Service {
     }
 }
 
-/// What follows from a Service's address. One without an address of its own and without pods may be of both families:
-/// whoever writes its endpoints knows.
+/// Fills the IP family fields of a service.
+/// A headless service without a selector gets both families, because only the author of its endpoints knows
+/// them.
 fn families(spec: &mut Fields) {
     if spec.get("type").is_some_and(|kind| kind == "ExternalName") {
         return;
@@ -154,7 +155,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     ]
 }
 
-/// `80/TCP`, with a port on the nodes `80:30080/TCP`.
+/// A port as `80/TCP`, or with a node port as `80:30080/TCP`.
 fn port(port: &Value) -> String {
     let number = port.integer("port");
     let protocol = port.text_or("protocol", "TCP");

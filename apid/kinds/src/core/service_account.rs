@@ -58,7 +58,7 @@ impl Strategy for ServiceAccount {
     }
 }
 
-/// References to secrets hold a name and nothing else.
+/// Reduces secret references to their names.
 fn keep_names_of_secrets(object: &mut Object) {
     let Some(Value::Array(secrets)) = object.get_mut("secrets") else { return };
     for secret in secrets.iter_mut().filter_map(Value::as_object_mut) {

@@ -1,4 +1,4 @@
-//! EndpointSlice: some of the addresses behind a service.
+//! EndpointSlice: a subset of the addresses behind a service.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

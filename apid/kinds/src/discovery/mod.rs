@@ -1,8 +1,8 @@
-//! The group `discovery`: where services are.
+//! API group `discovery`: endpoint slices.
 
 use crate::Kind;
 
 mod endpoint_slice;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[endpoint_slice::KIND];

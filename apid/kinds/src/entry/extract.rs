@@ -1,17 +1,17 @@
-//! Parsing a few paths of a JSON document and skipping the rest.
+//! Extraction of a few paths of a JSON document; the parser skips all other fields.
 
 use apimachinery::object::{Map, Object};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
-/// The fields wanted of a JSON object: the whole of those without wants of their own.
+/// Tree of field paths to extract from a JSON object. A leaf selects the whole value.
 #[derive(Default)]
 pub(super) struct Wanted {
     fields: Vec<(String, Wanted)>,
 }
 
 impl Wanted {
-    /// Adds a path. A path that ends where another goes on is served by the longer one.
+    /// Adds a path. If one path is a prefix of another, the longer path takes effect.
     pub(super) fn add(&mut self, path: &[&str]) {
         let Some((first, rest)) = path.split_first() else { return };
         let known = self.fields.iter().position(|(field, _)| field == first);
@@ -24,7 +24,7 @@ impl Wanted {
         }
     }
 
-    /// The wanted part of a document.
+    /// Extracts the selected fields of a document.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl<'de> Visitor<'de> for &Wanted {
         f.write_str("a JSON object")
     }
 
-    /// A field that is null has none of the fields wanted of it.
+    /// A null value has no fields to extract.
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
     }
@@ -81,7 +81,7 @@ impl<'de> Visitor<'de> for &Wanted {
     }
 }
 
-/// A key, borrowed unless it has escapes.
+/// Seed for a key, borrowed unless the key has escapes.
 struct Field;
 
 impl<'de> DeserializeSeed<'de> for Field {

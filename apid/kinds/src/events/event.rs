@@ -1,9 +1,9 @@
-//! Event of the group `events`: the same events as those of the core group, in other words.
+//! Event of the group `events`: the events of the core group with other field names.
 //!
 //! # Reference
 //!
-//! Requirements D-RM125-11 to -26. What clients of this group must say more than those of the core group; the fields of
-//! errors are called as the core group calls them.
+//! Requirements D-RM125-11 to -26. This group requires more fields than the core group. Validation errors use
+//! the field names of the core group.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::Names;
@@ -31,7 +31,7 @@ pub(super) const KIND: Kind = Kind {
     strategy: &Event,
 };
 
-/// Fields by their names here and in the core group.
+/// Field names in this group and in the core group.
 const FIELDS: [(&str, &str); 7] = [
     ("regarding", "involvedObject"),
     ("note", "message"),
@@ -42,7 +42,7 @@ const FIELDS: [(&str, &str); 7] = [
     ("deprecatedCount", "count"),
 ];
 
-/// Fields that events are selected by, by their names here and in the core group.
+/// Selectable fields: names in this group and in the core group.
 const SELECTABLE: [(&str, &str); 10] = [
     ("regarding.kind", "involvedObject.kind"),
     ("regarding.namespace", "involvedObject.namespace"),
@@ -56,7 +56,8 @@ const SELECTABLE: [(&str, &str); 10] = [
     ("type", "type"),
 ];
 
-/// What an update through this group leaves alone: all but the series and what the old form counts by.
+/// Immutable fields of updates through this group.
+/// Only `series` and the deprecated counters are mutable.
 const IMMUTABLE: [&str; 13] = [
     "involvedObject",
     "reason",
@@ -125,7 +126,7 @@ impl Strategy for Event {
     }
 }
 
-/// What an event that happened more than once says.
+/// Validates the series of a repeated event.
 fn validate_series(event: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();
     if event.get("series").is_none_or(Value::is_null) {

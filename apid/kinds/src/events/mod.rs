@@ -1,8 +1,8 @@
-//! The group `events`: what happened to objects, in the newer form.
+//! API group `events`: events in their newer form.
 
 use crate::Kind;
 
 mod event;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[event::KIND];

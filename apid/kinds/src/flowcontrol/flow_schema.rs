@@ -1,4 +1,4 @@
-//! FlowSchema: which requests belong to which priority level.
+//! FlowSchema: assigns requests to a priority level.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,9 +1,9 @@
-//! The group `flowcontrol.apiserver`: which requests wait for which.
+//! API group `flowcontrol.apiserver`: API priority and fairness.
 
 use crate::Kind;
 
 mod flow_schema;
 mod priority_level_configuration;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[flow_schema::KIND, priority_level_configuration::KIND];

@@ -1,4 +1,4 @@
-//! PriorityLevelConfiguration: how many requests of a level run, and how others wait.
+//! PriorityLevelConfiguration: concurrency limit and queuing of a priority level.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,4 +1,4 @@
-//! Ingress: which service answers for which host and path.
+//! Ingress: routes HTTP hosts and paths to services.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,4 +1,4 @@
-//! IngressClass: a sort of ingresses and who serves them.
+//! IngressClass: a class of ingresses and its controller.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

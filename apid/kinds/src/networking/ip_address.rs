@@ -1,4 +1,4 @@
-//! IPAddress: an address that is taken, and by what. Its name is the address.
+//! IPAddress: an allocated address and its owner. The object name is the address.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

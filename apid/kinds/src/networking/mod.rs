@@ -1,4 +1,4 @@
-//! The group `networking`: what reaches what.
+//! API group `networking`: ingresses, network policies and service addresses.
 
 use crate::Kind;
 
@@ -8,6 +8,6 @@ mod ip_address;
 mod network_policy;
 mod service_cidr;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] =
     &[ingress_class::KIND, ingress::KIND, ip_address::KIND, network_policy::KIND, service_cidr::KIND];

@@ -1,4 +1,4 @@
-//! NetworkPolicy: which traffic pods accept and send.
+//! NetworkPolicy: allowed traffic from and to pods.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

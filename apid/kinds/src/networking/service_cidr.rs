@@ -1,4 +1,4 @@
-//! ServiceCIDR: addresses that services may have.
+//! ServiceCIDR: address ranges for services.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

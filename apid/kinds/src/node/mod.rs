@@ -1,8 +1,8 @@
-//! The group `node`: how nodes run pods.
+//! API group `node`: runtime classes.
 
 use crate::Kind;
 
 mod runtime_class;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[runtime_class::KIND];

@@ -1,4 +1,4 @@
-//! RuntimeClass: a way to run containers.
+//! RuntimeClass: a container runtime configuration.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -2,18 +2,18 @@
 //!
 //! # Contract
 //!
-//! [`pod`] fills in a pod, [`template`] the spec of a template: what only a running pod needs (links to services, requests
-//! that follow from limits, ports of the node) templates do not get.
+//! [`pod`] sets the defaults of a pod, [`template`] those of a pod template. Templates do not get defaults
+//! that only a running pod needs: service links, requests that follow from limits, and host ports.
 
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
 use crate::defaults::{Fields, each, fill, fill_text, made, map_at, part};
 
-/// Read and write for the owner, read for everybody else.
+/// Default file mode: the owner reads and writes, all others read.
 const MODE: i64 = 0o644;
 
-/// A pod.
+/// Sets the defaults of a pod.
 pub(crate) fn pod(object: &mut Object) {
     let Some(spec) = part(object, "spec") else { return };
     fill(spec, "enableServiceLinks", true);
@@ -29,14 +29,14 @@ pub(crate) fn pod(object: &mut Object) {
     complete(spec);
 }
 
-/// The template at a path: `spec.template`.
+/// Sets the defaults of the pod template at a path, such as `spec.template`.
 pub(crate) fn template(object: &mut Object, path: &str) {
     if let Some(spec) = part(object, &format!("{path}.spec")) {
         complete(spec);
     }
 }
 
-/// What pods and templates have alike.
+/// Sets the defaults that pods and templates share.
 fn complete(spec: &mut Fields) {
     fill_text(spec, "dnsPolicy", "ClusterFirst");
     fill_text(spec, "restartPolicy", "Always");
@@ -54,7 +54,7 @@ fn complete(spec: &mut Fields) {
     }
 }
 
-/// The account has an older name, which says the same.
+/// Keeps `serviceAccount`, the deprecated name of `serviceAccountName`, equal to it.
 fn account(spec: &mut Fields) {
     let named =
         |field: &str| spec.get(field).filter(|name| !matches!(name.as_str(), None | Some(""))).cloned();
@@ -64,7 +64,7 @@ fn account(spec: &mut Fields) {
     }
 }
 
-/// What a container of the node's network listens on is a port of the node.
+/// Sets host ports of a container in the host network to its container ports.
 fn host_ports(container: &mut Fields) {
     for port in each(container, "ports") {
         if let Some(number) = port.get("containerPort").cloned() {
@@ -73,7 +73,7 @@ fn host_ports(container: &mut Fields) {
     }
 }
 
-/// Who limits a resource asks for as much of it.
+/// Sets missing resource requests to the limits.
 fn requests(container: &mut Fields) {
     let Some(limits) = map_at(container, "resources.limits").cloned() else { return };
     let Some(requests) = map_at(container, "resources").and_then(|resources| made(resources, "requests"))
@@ -117,7 +117,7 @@ fn container(container: &mut Fields) {
     }
 }
 
-/// The HTTP request of a probe or a handler.
+/// Sets the defaults of the HTTP request of a probe or a handler.
 fn request(handler: &mut Fields) {
     if let Some(get) = map_at(handler, "httpGet") {
         fill_text(get, "path", "/");
@@ -125,20 +125,20 @@ fn request(handler: &mut Fields) {
     }
 }
 
-/// The field of the pod that a value comes from.
+/// Sets the default API version of a pod field reference.
 fn field_version(source: &mut Fields) {
     if let Some(field) = map_at(source, "fieldRef") {
         fill_text(field, "apiVersion", "v1");
     }
 }
 
-/// Whether an image stands for whatever is newest: its tag says so, or neither tag nor digest says anything.
+/// Whether an image has the tag `latest`, or neither tag nor digest.
 fn is_newest(image: &str) -> bool {
     let (named, digest) =
         image.split_once('@').map_or((image, None), |(named, digest)| (named, Some(digest)));
     let (path, name) = named.rsplit_once('/').map_or(("", named), |(path, name)| (path, name));
     let (name, tag) = name.split_once(':').map_or((name, None), |(name, tag)| (name, Some(tag)));
-    // Of what is no reference nobody knows.
+    // An invalid image reference has no known tag.
     let is_part = |part: &str| {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         part.bytes().all(|b| plain(b) || matches!(b, b'.' | b'_' | b'-'))

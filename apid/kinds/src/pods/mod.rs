@@ -1,4 +1,4 @@
-//! What kinds with pods in them share: the rules of a pod's spec, alone or in a template.
+//! Rules of pod specs, shared by pods and by all kinds with a pod template.
 
 pub(crate) mod defaults;
 pub(crate) mod validation;

@@ -1,8 +1,8 @@
-//! What must hold of a pod's spec, alone or in a template, and of a workload's selector.
+//! Validation of pod specs, pod templates and workload selectors.
 //!
 //! # Reference
 //!
-//! The order of errors is the reference's: of a list of containers what is common to all kinds of containers first.
+//! The errors are in the order of kube-apiserver: first the errors of rules that all container lists share.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::table::cell::Read;
 use crate::{format, labels};
 
-/// What a template of a workload must be: of a selector that selects its pods, which run for ever.
+/// Validates a workload: its selector matches the template labels, and the restart policy is `Always`.
 pub(crate) fn workload(object: &Object) -> FieldErrors {
     let (spec, template) = (FieldPath::new("spec"), FieldPath::new("spec.template"));
     let selector = object.find("spec.selector").cloned().unwrap_or_default();
@@ -53,7 +53,7 @@ pub(crate) fn workload(object: &Object) -> FieldErrors {
     errors
 }
 
-/// A template.
+/// Validates a pod template.
 pub(crate) fn template(template: &Value, path: &FieldPath) -> FieldErrors {
     let mut errors =
         labels::validate(template.pointer("/metadata/labels"), &path.child("metadata").child("labels"));
@@ -61,7 +61,7 @@ pub(crate) fn template(template: &Value, path: &FieldPath) -> FieldErrors {
     errors
 }
 
-/// A pod's spec.
+/// Validates a pod's spec.
 pub(crate) fn spec(spec: &Value, path: &FieldPath) -> FieldErrors {
     let (mut errors, volumes) = volumes(list(spec, "volumes"), &path.child("volumes"));
     let main = list(spec, "containers");
@@ -178,7 +178,7 @@ fn mounts(mounts: &[Value], volumes: &BTreeSet<&str>, path: &FieldPath) -> Field
     errors
 }
 
-/// Errors, and the names of the volumes.
+/// Validates volumes; returns the errors and the volume names.
 fn volumes<'v>(volumes: &'v [Value], path: &FieldPath) -> (FieldErrors, BTreeSet<&'v str>) {
     let mut errors = FieldErrors::new();
     let mut names = BTreeSet::new();
@@ -197,7 +197,7 @@ fn volumes<'v>(volumes: &'v [Value], path: &FieldPath) -> (FieldErrors, BTreeSet
     (errors, names)
 }
 
-/// A text that must be one of these.
+/// Error if a text field is not one of the supported values.
 fn one_of(fields: &Value, field: &str, supported: &[&str], path: &FieldPath) -> Option<FieldError> {
     let value = text(fields, field);
     let path = path.child(field);
@@ -208,14 +208,15 @@ fn one_of(fields: &Value, field: &str, supported: &[&str], path: &FieldPath) -> 
     }
 }
 
-/// A whole number that may not be negative, if it is there.
+/// Error if a whole number is negative.
 pub(crate) fn not_negative(object: &Object, path: &str) -> Option<FieldError> {
     let number = object.integer(path);
     let detail = "must be greater than or equal to 0";
     (number < 0).then(|| FieldError::invalid(&FieldPath::new(path), number, detail))
 }
 
-/// What an update may change of a pod that exists: images, a deadline that comes nearer, tolerations that are added.
+/// Validates an update of a pod.
+/// It may change images, shorten the deadline and add tolerations.
 pub(crate) fn update(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("spec");
     let mut errors = FieldErrors::new();
@@ -264,7 +265,7 @@ pub(crate) fn update(new: &Object, old: &Object) -> FieldErrors {
     errors
 }
 
-/// The spec without what may change.
+/// The spec without the mutable fields.
 fn rest(pod: &Object) -> Value {
     let mut spec = pod.get("spec").cloned().unwrap_or_default();
     if let Value::Object(fields) = &mut spec {

@@ -1,15 +1,15 @@
-//! What an author of a pod's spec should know.
+//! Warnings about pod specs.
 //!
 //! # Reference
 //!
-//! A variable that stands twice in a list that merges by name is one for whoever applies: the first one goes. It stays
-//! without a word where the second is made of it: `$(NAME)`.
+//! A list that merges by name may lose the first of two variables with the same name on apply. There is no
+//! warning if the value of the second variable refers to the first: `$(NAME)`.
 
 use apimachinery::object::{Object, Value};
 
 use crate::table::cell::Read;
 
-/// About a spec, or the template of a workload that is written anew.
+/// Warnings about the pod template or pod spec at a path, if it is new or changed.
 pub(crate) fn template(new: &Object, old: Option<&Object>, path: &str) -> Vec<String> {
     if old.is_some_and(|old| old.find(path) == new.find(path)) {
         return Vec::new();

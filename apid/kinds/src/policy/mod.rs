@@ -1,8 +1,8 @@
-//! The group `policy`: what disturbs pods how much.
+//! API group `policy`: pod disruption budgets.
 
 use crate::Kind;
 
 mod pod_disruption_budget;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[pod_disruption_budget::KIND];

@@ -1,4 +1,4 @@
-//! PodDisruptionBudget: how many pods of a set may be disturbed at once.
+//! PodDisruptionBudget: limit on simultaneous voluntary disruptions of a set of pods.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,4 +1,4 @@
-//! What the two kinds of bindings share: subjects and the reference to a role (requirements A-RBAC-25 to 42).
+//! Rules of both binding kinds: subjects and role references (requirements A-RBAC-25 to 42).
 
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
@@ -9,7 +9,8 @@ use super::GROUP;
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Table, format, labels};
 
-/// Users and groups are of this group, service accounts of the core group; so is a reference of this group.
+/// Sets default API groups of subjects and of the role reference.
+/// The default is this group, and the core group for service accounts.
 pub(super) fn default(object: &mut Object, ctx: &Context<'_>) {
     let group = ctx.names.group(GROUP);
     if let Some(Value::Object(role)) = object.get_mut("roleRef") {
@@ -30,8 +31,8 @@ fn default_group(reference: &mut Map<String, Value>, group: &str) {
     }
 }
 
-/// The whole of a binding. `roles` are the kinds that it may refer to; subjects of a `namespaced` one may leave out
-/// their namespace, which is then the binding's.
+/// Validates a binding. `roles` are the kinds that the role reference may have.
+/// In a `namespaced` binding, a service account without a namespace is in the namespace of the binding.
 pub(super) fn validate(object: &Object, roles: &[&str], namespaced: bool, ctx: &Context<'_>) -> FieldErrors {
     let group = ctx.names.group(GROUP);
     let empty = Map::new();
@@ -43,7 +44,7 @@ pub(super) fn validate(object: &Object, roles: &[&str], namespaced: bool, ctx: &
     errors
 }
 
-/// A binding keeps its role for life: its subjects must not gain what nobody granted them.
+/// Validates that the role reference is unchanged, so that existing subjects do not gain another role.
 pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     if role_ref(new) == role_ref(old) {
         return FieldErrors::new();

@@ -1,4 +1,4 @@
-//! ClusterRole: rules that hold everywhere, or wherever a RoleBinding grants them; perhaps gathered from other roles.
+//! ClusterRole: rules for the cluster or for namespaces of RoleBindings; may aggregate other roles.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;

@@ -1,4 +1,4 @@
-//! ClusterRoleBinding: grants a ClusterRole everywhere.
+//! ClusterRoleBinding: grants a ClusterRole in the whole cluster.
 
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;

@@ -1,4 +1,4 @@
-//! The group `rbac.authorization`: who may do what.
+//! API group `rbac.authorization`: roles and role bindings.
 
 use crate::Kind;
 
@@ -9,7 +9,7 @@ mod role;
 mod role_binding;
 mod rule;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] =
     &[cluster_role_binding::KIND, cluster_role::KIND, role_binding::KIND, role::KIND];
 

@@ -1,4 +1,4 @@
-//! Role: rules that hold in one namespace.
+//! Role: rules for one namespace.
 
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;

@@ -4,7 +4,7 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Map, Value};
 
-/// The rules of a role; `namespaced` ones cannot name paths.
+/// Validates the rules of a role. Rules of a `namespaced` role cannot have non-resource URLs.
 pub(super) fn validate(object: &Object, namespaced: bool) -> FieldErrors {
     let rules = object.get("rules").and_then(Value::as_array);
     let rules = rules.into_iter().flatten().filter_map(Value::as_object).enumerate();

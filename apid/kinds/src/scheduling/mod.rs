@@ -1,8 +1,8 @@
-//! The group `scheduling`: what comes first.
+//! API group `scheduling`: priority classes.
 
 use crate::Kind;
 
 mod priority_class;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[priority_class::KIND];

@@ -1,4 +1,4 @@
-//! PriorityClass: how much pods matter.
+//! PriorityClass: a pod priority for scheduling and preemption.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
@@ -31,7 +31,7 @@ impl Strategy for PriorityClass {
         MetadataChecks::Changes
     }
 
-    /// Nothing that would count can change.
+    /// The generation is fixed, because no counted field is mutable.
     fn generation(&self) -> Generation {
         Generation::Fixed
     }

@@ -1,4 +1,4 @@
-//! CSIDriver: a driver of volumes, and what it expects of a cluster.
+//! CSIDriver: a volume driver and its requirements.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
@@ -68,7 +68,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     );
     vec![
         json!(object.name()),
-        // Attaching is the rule unless the driver says otherwise.
+        // Attach is required by default.
         json!(object.find("spec.attachRequired").is_none() || object.flag("spec.attachRequired")),
         json!(object.flag("spec.podInfoOnMount")),
         json!(object.flag("spec.storageCapacity")),

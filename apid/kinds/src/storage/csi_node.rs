@@ -1,4 +1,4 @@
-//! CSINode: the drivers of volumes on a node.
+//! CSINode: the volume drivers on a node.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

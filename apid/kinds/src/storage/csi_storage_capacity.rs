@@ -1,4 +1,4 @@
-//! CSIStorageCapacity: how much is left where.
+//! CSIStorageCapacity: available storage capacity of a topology segment.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,4 +1,4 @@
-//! The group `storage`: where volumes come from.
+//! API group `storage`: storage classes, volume attachments and CSI objects.
 
 use crate::Kind;
 
@@ -8,7 +8,7 @@ mod csi_storage_capacity;
 mod storage_class;
 mod volume_attachment;
 
-/// Its kinds, in discovery's order.
+/// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[
     csi_driver::KIND,
     csi_node::KIND,

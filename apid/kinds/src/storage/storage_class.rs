@@ -1,4 +1,4 @@
-//! StorageClass: a sort of storage, and who provides it.
+//! StorageClass: a class of storage and its provisioner.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
@@ -65,7 +65,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     ]
 }
 
-/// Claims that name no class get the one with the annotation `storageclass.<domain>/is-default-class`.
+/// Whether the annotation `storageclass.<domain>/is-default-class` marks the default class.
 fn is_default(object: &Object) -> bool {
     object.annotations().any(|(key, value)| {
         key.starts_with("storageclass.") && key.ends_with("/is-default-class") && value == "true"

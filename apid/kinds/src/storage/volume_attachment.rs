@@ -1,4 +1,4 @@
-//! VolumeAttachment: a volume that should be, or is, attached to a node.
+//! VolumeAttachment: desired and actual attachment of a volume to a node.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;

@@ -1,16 +1,16 @@
-//! What cells are made of: reading an object by paths, and the texts that several kinds share.
+//! Helpers for cells: reading objects by paths, and texts that several kinds share.
 
 use apimachinery::object::Object;
 use serde_json::Value;
 
-/// What stands where there is nothing.
+/// Cell text for an empty value.
 pub(crate) const NONE: &str = "<none>";
-/// What stands where nobody said anything.
+/// Cell text for an unset value.
 pub(crate) const UNSET: &str = "<unset>";
-/// What stands where nobody knows.
+/// Cell text for an unknown value.
 pub(crate) const UNKNOWN: &str = "<unknown>";
 
-/// Reading a tree by dotted paths. What is absent reads as the zero of the type asked for.
+/// Reads a tree by dotted paths. An absent value reads as the zero of its type.
 pub(crate) trait Read {
     /// The value at a path.
     fn find(&self, path: &str) -> Option<&Value>;
@@ -20,7 +20,7 @@ pub(crate) trait Read {
         self.find(path).and_then(Value::as_str).unwrap_or("")
     }
 
-    /// A string, or what stands for an empty one.
+    /// A string, or `absent` if the string is empty.
     fn text_or<'a>(&'a self, path: &str, absent: &'a str) -> &'a str {
         Some(self.text(path)).filter(|text| !text.is_empty()).unwrap_or(absent)
     }
@@ -30,7 +30,7 @@ pub(crate) trait Read {
         self.find(path).and_then(Value::as_i64).unwrap_or(0)
     }
 
-    /// A switch.
+    /// A boolean.
     fn flag(&self, path: &str) -> bool {
         self.find(path).and_then(Value::as_bool).unwrap_or(false)
     }
@@ -49,7 +49,7 @@ pub(crate) trait Read {
         entries
     }
 
-    /// A string or a number as text, `absent` for none.
+    /// A string or a number as text; `absent` if the value is missing.
     fn shown(&self, path: &str, absent: &str) -> String {
         match self.find(path) {
             Some(Value::String(text)) => text.clone(),
@@ -63,7 +63,7 @@ pub(crate) trait Read {
         self.items("status.conditions").iter().find(|condition| condition.text("type") == of)
     }
 
-    /// Whether a condition holds.
+    /// Whether a condition has the status `True`.
     fn holds(&self, condition: &str) -> bool {
         self.condition(condition).is_some_and(|condition| condition.text("status") == "True")
     }
@@ -84,7 +84,7 @@ impl Read for Object {
     }
 }
 
-/// A text, or `<none>`.
+/// The text, or `<none>` if empty.
 pub(crate) fn or_none(text: String) -> String {
     if text.is_empty() { NONE.to_owned() } else { text }
 }
@@ -94,12 +94,12 @@ pub(crate) fn joined(items: &[Value]) -> String {
     items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// The first three texts, and how many more there are.
+/// The first three texts, and the number of further texts.
 pub(crate) fn first_three(texts: &[String], separator: &str) -> String {
     shortened(texts, 3, separator)
 }
 
-/// The first texts, and how many more there are.
+/// The first `max` texts, and the number of further texts.
 pub(crate) fn shortened(texts: &[String], max: usize, separator: &str) -> String {
     let shown = texts.iter().take(max).map(String::as_str).collect::<Vec<_>>().join(separator);
     match texts.len().checked_sub(max) {
@@ -115,7 +115,7 @@ pub(crate) fn labels(tree: &impl Read, path: &str) -> String {
     or_none(texts.collect::<Vec<_>>().join(","))
 }
 
-/// A label selector, its requirements in the order of their keys: `app=web,tier in (a,b),!old`.
+/// A label selector with its requirements in key order: `app=web,tier in (a,b),!old`.
 pub(crate) fn selector(tree: &impl Read, path: &str) -> String {
     let Some(selector) = tree.find(path) else { return NONE.to_owned() };
     let mut requirements: Vec<(String, String)> = selector
@@ -141,7 +141,7 @@ pub(crate) fn selector(tree: &impl Read, path: &str) -> String {
     or_none(requirements.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(","))
 }
 
-/// Access modes of volumes by their short names, each once.
+/// Access modes of volumes as distinct short names.
 pub(crate) fn access_modes(modes: &[Value]) -> String {
     let known = [
         ("ReadWriteOnce", "RWO"),
@@ -153,7 +153,7 @@ pub(crate) fn access_modes(modes: &[Value]) -> String {
     named.collect::<Vec<_>>().join(",")
 }
 
-/// Addresses of a load balancer, each once and sorted.
+/// Distinct, sorted addresses of a load balancer.
 pub(crate) fn load_balancer(tree: &impl Read) -> String {
     let ingress = tree.items("status.loadBalancer.ingress");
     let mut addresses: Vec<&str> =

@@ -1,4 +1,4 @@
-//! Columns that all kinds with a pod template have.
+//! Printer columns of kinds with a pod template.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
@@ -8,14 +8,14 @@ use super::cell::Read;
 use super::{AGE, NAME, age};
 use crate::Column;
 
-/// Containers, for `-o wide`.
+/// Container names, for `-o wide`.
 pub(crate) const CONTAINERS: Column = Column::wide("Containers", "Names of the containers of its pods.");
-/// Images, for `-o wide`.
+/// Container images, for `-o wide`.
 pub(crate) const IMAGES: Column = Column::wide("Images", "Images of the containers of its pods.");
 /// Selector, for `-o wide`.
 pub(crate) const SELECTOR: Column = Column::wide("Selector", "Which pods are its own.");
 
-/// The columns of kinds that keep a number of pods of one template.
+/// Columns of kinds with replicas.
 pub(crate) const REPLICATED: &[Column] = &[
     NAME,
     Column::integer("Desired", "Pods wanted."),
@@ -27,7 +27,7 @@ pub(crate) const REPLICATED: &[Column] = &[
     SELECTOR,
 ];
 
-/// The cells of [`REPLICATED`].
+/// Cells of [`REPLICATED`].
 pub(crate) fn replicated(object: &Object, clock: &dyn Clock, selector: String) -> Vec<Value> {
     let mut cells = vec![
         json!(object.name()),
@@ -39,7 +39,7 @@ pub(crate) fn replicated(object: &Object, clock: &dyn Clock, selector: String) -
     cells
 }
 
-/// The cells with which such tables end: age, containers, images, selector.
+/// Last cells of workload tables: age, containers, images, selector.
 pub(crate) fn of_template(
     object: &Object,
     clock: &dyn Clock,
@@ -50,14 +50,14 @@ pub(crate) fn of_template(
     [age(object, clock), containers, images, json!(selector)]
 }
 
-/// The names and the images of the containers of a pod template.
+/// Container names and images of a pod template.
 pub(crate) fn containers(tree: &impl Read, template: &str) -> [Value; 2] {
     let containers = tree.items(&format!("{template}.spec.containers"));
     ["name", "image"]
         .map(|field| json!(containers.iter().map(|c| c.text(field)).collect::<Vec<_>>().join(",")))
 }
 
-/// The wanted number of pods; 1 when nobody said how many.
+/// Desired number of replicas; default 1.
 pub(crate) fn replicas(tree: &impl Read) -> i64 {
     tree.find("spec.replicas").and_then(Value::as_i64).unwrap_or(1)
 }

@@ -1,4 +1,4 @@
-//! Entries: round trips, splicing and selection.
+//! Tests of cache entries: round trips, splicing and selection.
 
 use apimachinery::clock::{Chance, SeededChance};
 use apimachinery::names::{Names, Preset};
@@ -102,7 +102,7 @@ fn what_is_not_an_object_is_an_error() {
     assert!(decode(b"[]", Revision(1)).is_err());
 }
 
-/// Any tree, so that escapes and empty containers come at every place.
+/// A random tree with escapes and empty containers at any position.
 fn random_value(chance: &SeededChance, depth: usize) -> Value {
     let pick = |n: u128| usize::try_from(chance.bits() % n).unwrap();
     match pick(if depth == 0 { 5 } else { 8 }) {

@@ -1,4 +1,4 @@
-//! The rules of metadata, each error in the words that clients know.
+//! Tests of the metadata rules and their error messages.
 
 use apimachinery::clock::{ManualClock, SeededChance};
 use apimachinery::names::Preset;
@@ -16,7 +16,7 @@ fn object(metadata: Value) -> Object {
     Object::from_value(json!({ "metadata": metadata })).unwrap()
 }
 
-/// Metadata that are valid but for what is given.
+/// Valid metadata with the given changes.
 fn with(mut metadata: Value) -> Object {
     for (field, value) in [("name", "x"), ("namespace", "team")] {
         let map = metadata.as_object_mut().unwrap();

@@ -1,4 +1,4 @@
-//! Selections and indexes: one chain of the program each, with what the schema says of every link.
+//! Type check of selections and indexes. Each chain of links becomes one program node with typed steps.
 
 use crate::ast::{Expr, Kind, Literal};
 use crate::program::{Node, Step};
@@ -7,14 +7,14 @@ use crate::types::Type;
 use super::{Checked, Checker, qualified_name, type_constant};
 
 impl Checker<'_> {
-    /// Checks a selection or an index, with all the links before it.
+    /// Checks a selection or an index with all preceding links.
     pub(super) fn chain(&mut self, expr: &Expr) -> Checked {
         if let Some(path) = qualified_name(expr) {
             // A variable with a dotted name, such as `authorizer.requestResource`.
             if let Some((slot, ty)) = self.dotted(path.strip_prefix('.').unwrap_or(&path)) {
                 return (Node::Slot(slot), ty);
             }
-            // A dotted name of a type, such as `google.protobuf.Timestamp`.
+            // A dotted type name, such as `google.protobuf.Timestamp`.
             if let Some(value) = type_constant(&path) {
                 return (Node::Const(value), Type::Type);
             }
@@ -39,7 +39,7 @@ impl Checker<'_> {
     }
 
     fn link(&mut self, at: usize, operand: &Type, link: Link<'_>) -> Option<(Step, Type)> {
-        // Links behind an optional one apply to the value inside and stay optional.
+        // Links after an optional link apply to the inner value and stay optional.
         let (inner, optional) = match operand {
             Type::Optional(inner) => (inner.as_ref().clone(), true),
             other => (other.clone(), false),
@@ -69,7 +69,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The name in the data and the type of a field.
+    /// Data name and type of a field.
     pub(super) fn field(&mut self, at: usize, operand: &Type, field: &str) -> Option<(String, Type)> {
         match operand {
             Type::Dyn => Some((field.to_owned(), Type::Dyn)),
@@ -104,7 +104,7 @@ impl Checker<'_> {
         Some((node, result))
     }
 
-    /// `has(operand.field)`.
+    /// Checks `has(operand.field)`.
     pub(super) fn presence(&mut self, at: usize, argument: &Expr) -> Checked {
         let Kind::Select(operand, field) = &argument.kind else {
             return self.mistake(argument.at, "invalid argument to has() macro".to_owned());
@@ -132,7 +132,7 @@ enum Link<'e> {
     OptionalIndex(&'e Expr),
 }
 
-/// The chain `root` with one more link, which leads to a value of type `ty`.
+/// Appends a link to the chain `root`; `ty` is the type of the resulting value.
 fn append(root: Node, step: Step, ty: Type) -> Node {
     match root {
         Node::Chain { root, mut steps, .. } => {

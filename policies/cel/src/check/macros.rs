@@ -1,4 +1,4 @@
-//! Macros: `has`, the comprehensions with one and two variables, and those of optionals.
+//! Type check of macros: `has`, comprehensions with one or two variables, and optional macros.
 
 use crate::ast::{Expr, Kind};
 use crate::program::{Fold, FoldKind, Node};
@@ -7,7 +7,7 @@ use crate::types::Type;
 use super::{Checked, Checker};
 
 impl Checker<'_> {
-    /// Checks the call if it is a macro's.
+    /// Checks the call if it is a macro call.
     pub(super) fn expand(
         &mut self,
         expr: &Expr,
@@ -68,7 +68,7 @@ impl Checker<'_> {
             }
         };
         let depth = self.scopes.len();
-        // With one variable a list gives its elements and a map its keys.
+        // A single variable iterates over the elements of a list or the keys of a map.
         let single = if matches!(range_type, Type::Map(_)) { key.clone() } else { value.clone() };
         let types = if names.len() == 1 { vec![single.clone()] } else { vec![key.clone(), value] };
         let mut slots = Vec::with_capacity(2);
@@ -109,7 +109,7 @@ impl Checker<'_> {
         (Node::Fold(Box::new(fold)), result)
     }
 
-    /// Puts a variable in scope and gives it a slot.
+    /// Declares a variable in the innermost scope and assigns its slot.
     fn declare(&mut self, name: &str, ty: Type) -> usize {
         let slot = self.slots;
         self.slots += 1;
@@ -132,7 +132,7 @@ impl Checker<'_> {
         (Node::OptionalMap { operand: Box::new(operand), slot, body: Box::new(body_node), flat }, result)
     }
 
-    /// `or` and `orValue` of an optional, which check their argument only when it is needed.
+    /// Checks `or` and `orValue` of an optional, which evaluate their argument only if needed.
     fn or_else(&mut self, at: usize, name: &str, target: &Expr, other: &Expr, unwrap: bool) -> Checked {
         let (operand, ty) = self.node(target);
         let (other_node, other_type) = self.node(other);

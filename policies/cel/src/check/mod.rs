@@ -1,8 +1,8 @@
-//! The type checker: from the tree as written to the typed program, with every mistake it finds.
+//! Type checker: converts the syntax tree to the typed program and reports all errors.
 //!
 //! # Contract
-//! Typing is gradual: dynamic parts are accepted and checked when the expression runs. Messages have the
-//! wording of the reference's checker; each has the place of the node it is about.
+//! Types are gradual: the checker accepts dynamic parts, and evaluation checks them. Messages have the
+//! wording of cel-go's checker. Each message has the position of its node.
 
 mod chain;
 mod macros;
@@ -15,7 +15,7 @@ use crate::program::{Node, Program};
 use crate::types::{Bindings, ListKind, Type};
 use crate::value::{Text, Value};
 
-/// Checks the tree of an expression and makes its program.
+/// Checks the syntax tree of an expression and builds its program.
 pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Program, CompileError> {
     let scopes =
         env.variables.iter().enumerate().map(|(slot, (name, ty))| (name.clone(), slot, ty.clone())).collect();
@@ -41,18 +41,18 @@ pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Pr
 struct Checker<'e> {
     functions: &'e Table,
     source: &'e str,
-    /// How many variables the environment declares.
+    /// Number of variables that the environment declares.
     declared: usize,
-    /// Name, slot and type of what is in scope; the innermost last.
+    /// Name, slot and type of the variables in scope; the innermost is last.
     scopes: Vec<(String, usize, Type)>,
-    /// Slots used so far.
+    /// Number of used slots.
     slots: usize,
-    /// Whether the elements of literals may have different types.
+    /// Whether elements of literals may have different types.
     mixed: bool,
     issues: Vec<Issue>,
 }
 
-/// A checked node and its type. After a mistake the type is dynamic, so that it is told only once.
+/// A checked node and its type. After an error the type is dynamic, so that the error is reported once.
 type Checked = (Node, Type);
 
 impl Checker<'_> {
@@ -61,7 +61,7 @@ impl Checker<'_> {
         (Node::Const(Value::Null), Type::Dyn)
     }
 
-    /// Checks that a type is `wanted`.
+    /// Checks that a type fits `wanted`.
     fn expect(&mut self, at: usize, found: &Type, wanted: &Type) {
         if !found.agrees(wanted) {
             self.mistake(at, format!("expected type '{wanted}' but found '{found}'"));
@@ -87,7 +87,7 @@ impl Checker<'_> {
         found.map(|(_, slot, ty)| (*slot, ty.clone()))
     }
 
-    /// A variable with a dotted name, unless one of a comprehension hides its first part.
+    /// A variable with a dotted name, unless a comprehension variable hides its first part.
     fn dotted(&self, path: &str) -> Option<(usize, Type)> {
         let first = path.split('.').next().unwrap_or_default();
         let mut near = self.scopes.iter().rev();
@@ -133,7 +133,7 @@ impl Checker<'_> {
         (Node::Map(nodes), Type::map(key.unwrap_or(Type::Dyn), value.unwrap_or(Type::Dyn)))
     }
 
-    /// Elements of a literal have one type, or a dynamic one.
+    /// Common type of the elements of a literal: equal types, or dynamic.
     fn same(&mut self, at: usize, before: Option<Type>, ty: Type) -> Type {
         match before {
             None => ty,
@@ -175,7 +175,7 @@ impl Checker<'_> {
         if let Some(checked) = self.expand(expr, target, name, arguments) {
             return checked;
         }
-        // `sets.contains(a, b)` is a call of the function `sets.contains`, unless `sets` is a variable.
+        // `sets.contains(a, b)` calls the function `sets.contains`, unless `sets` is a variable.
         let qualified = target.and_then(qualified_name).filter(|path| {
             let first = path.split('.').next().unwrap_or_default();
             self.lookup(first).is_none()
@@ -204,10 +204,10 @@ impl Checker<'_> {
         (Node::Conditional(Box::new((condition_node, yes_node, no_node))), result)
     }
 
-    /// Resolves a call by the types of its arguments.
+    /// Resolves a call by its argument types.
     fn function(&mut self, at: usize, name: &str, target: Option<&Expr>, arguments: &[Expr]) -> Checked {
         let Some(known) = self.functions.find(name, target.is_some()) else {
-            // Mistakes in the arguments are told as well.
+            // Reports errors of the arguments as well.
             for argument in target.into_iter().chain(arguments) {
                 self.node(argument);
             }
@@ -216,7 +216,7 @@ impl Checker<'_> {
         let mut nodes = Vec::with_capacity(arguments.len() + 1);
         let mut types = Vec::with_capacity(arguments.len() + 1);
         for argument in target.into_iter().chain(arguments) {
-            // What is put into a text may be of any types.
+            // Arguments of a text format may have any types.
             let mixed = self.mixed;
             self.mixed |= name == "format";
             let (node, ty) = self.node(argument);
@@ -224,7 +224,7 @@ impl Checker<'_> {
             nodes.push(node);
             types.push(ty);
         }
-        // Lists are joined by what their elements are, comparisons ask for the same type.
+        // List concatenation compares element types; comparisons require equal types.
         if name == "_+_"
             && let [left @ Type::List(_), right @ Type::List(_)] = types.as_mut_slice()
             && left.alike(right)
@@ -270,7 +270,7 @@ impl Checker<'_> {
     }
 }
 
-/// How a message shows the types that a function was applied to.
+/// Formats the argument types of a call for messages.
 fn applied(member: bool, types: &[Type]) -> String {
     let shown: Vec<String> = types.iter().map(ToString::to_string).collect();
     match (member, shown.split_first()) {
@@ -279,7 +279,7 @@ fn applied(member: bool, types: &[Type]) -> String {
     }
 }
 
-/// The dotted name that an expression spells.
+/// The dotted name of an expression, if it is one.
 fn qualified_name(expr: &Expr) -> Option<String> {
     match &expr.kind {
         Kind::Ident(name) => Some(name.clone()),
@@ -301,7 +301,7 @@ fn constant(literal: &Literal) -> Checked {
     (Node::Const(value), ty)
 }
 
-/// The types that expressions can name.
+/// Type values by name.
 fn type_constant(name: &str) -> Option<Value<'static>> {
     const NAMES: [&str; 13] = [
         "bool",

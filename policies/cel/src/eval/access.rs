@@ -1,4 +1,4 @@
-//! Chains of selections and indexes, and tests for presence.
+//! Evaluation of selection chains, indexes and presence tests.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::value::Value;
 use super::{Outcome, Run};
 
 impl<'a> Run<'a, '_> {
-    /// The value at the end of a chain; the caller has charged the chain itself.
+    /// Value at the end of a chain; the caller has charged the chain.
     pub(super) fn chain(&mut self, root: &'a Node, steps: &'a [Step]) -> Outcome<'a> {
         let mut value = match root {
             Node::Slot(slot) => self.slot(*slot)?,
@@ -23,7 +23,7 @@ impl<'a> Run<'a, '_> {
         Ok(value)
     }
 
-    /// `has()`: the test itself costs nothing, the links before it one each.
+    /// Evaluates `has()`: the test is free, and each preceding link costs one unit.
     pub(super) fn has(&mut self, root: &'a Node, steps: &'a [Step], field: &str) -> Outcome<'a> {
         match self.chain(root, steps)? {
             Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
@@ -37,7 +37,7 @@ impl<'a> Run<'a, '_> {
     }
 
     fn step(&mut self, value: Value<'a>, step: &'a Step) -> Outcome<'a> {
-        // What follows an optional link applies to the value, if there is one, and is optional as well.
+        // Links after an optional link apply to the inner value, if present, and stay optional.
         if let Value::Optional(inner) = &value
             && !matches!(step, Step::OptionalField(_) | Step::OptionalIndex(_))
         {
@@ -91,7 +91,7 @@ impl<'a> Run<'a, '_> {
         Ok(Value::Optional(found.map(Arc::new)))
     }
 
-    /// The value of an index: one unit for the link, in which a plain name's own unit is contained.
+    /// Value of an index. The link costs one unit, which includes the unit of a plain identifier.
     fn index(&mut self, index: &'a Node) -> Outcome<'a> {
         if !matches!(index, Node::Slot(_) | Node::Chain { .. }) {
             self.cost.charge(1)?;
@@ -100,7 +100,7 @@ impl<'a> Run<'a, '_> {
     }
 }
 
-/// The element or value at an index, if there is one.
+/// Element or value at an index, if present.
 fn at<'a>(value: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
     match value {
         Value::List(list) => {

@@ -1,4 +1,4 @@
-//! Comprehensions, charged as the expansions of their macros are.
+//! Evaluation of comprehensions, with the costs of their macro expansions.
 
 use crate::cost::{LIST_STEP, unpacking};
 use crate::error::EvalError;
@@ -8,7 +8,7 @@ use crate::value::Value;
 
 use super::{Outcome, Run, truth};
 
-/// What a comprehension has so far.
+/// Accumulator of a comprehension.
 enum Sofar<'a> {
     Truth(Result<bool, EvalError>),
     Count(u64),
@@ -69,7 +69,7 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// Gives the variables of a comprehension their values for one element.
+    /// Assigns the variables of a comprehension for one element.
     fn bind(&mut self, fold: &Fold, key: Value<'a>, item: Value<'a>) {
         match fold.second {
             Some(second) => {
@@ -80,7 +80,7 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// Takes one element in; false when the outcome is decided.
+    /// Processes one element; returns false once the result is decided.
     fn element(
         &mut self,
         fold: &'a Fold,

@@ -1,8 +1,8 @@
-//! Runs a program on values and charges its cost.
+//! Evaluates a program on values and charges its cost.
 //!
 //! # Invariants
 //! INVARIANT (budget is final): [`EvalError::CostLimit`] ends the evaluation; no operator absorbs it.
-//! INVARIANT (bounded values): no value holds more than [`MAX_WEIGHT`] others, however cheaply it was made.
+//! INVARIANT (bounded values): no value contains more than [`MAX_WEIGHT`] other values, at any cost.
 
 mod access;
 mod fold;
@@ -17,12 +17,13 @@ use crate::program::Node;
 use crate::types::Type;
 use crate::value::Value;
 
-/// The largest value: shared parts make values cheaply that take for ever to walk through.
+/// Maximum number of nested values.
+/// Shared parts make huge values cheap to create, but slow to traverse.
 const MAX_WEIGHT: u64 = 4_000_000;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// Runs the program whose root is `root`; `variables` have the first slots.
+/// Evaluates the program with the root `root`; `variables` occupy the first slots.
 pub(crate) fn run<'a>(
     root: &'a Node,
     variables: &'a [(String, Type)],
@@ -96,7 +97,7 @@ impl<'a> Run<'a, '_> {
             Node::Fold(fold) => self.fold(fold),
             Node::OptionalMap { operand, slot, body, flat } => {
                 let Value::Optional(inner) = self.node(operand)? else { return Err(EvalError::NoOverload) };
-                // The macro asks whether there is a value, then takes it.
+                // The macro tests for a value first, then takes it.
                 self.cost.charge(1)?;
                 let Some(value) = inner else {
                     self.cost.charge(1)?;
@@ -126,7 +127,8 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// `&&` (decided by false) and `||` (decided by true): a deciding right operand hides the left one's error.
+    /// Evaluates `&&` (decided by false) and `||` (decided by true).
+    /// A deciding right operand absorbs the error of the left operand.
     fn logic(&mut self, left: &'a Node, right: &'a Node, deciding: bool) -> Outcome<'a> {
         let left = truth(self.node(left))?;
         if matches!(left, Ok(value) if value == deciding) {
@@ -160,7 +162,7 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// Calls the first function that takes values of these types.
+    /// Calls the first function with an overload for these types.
     fn apply(&mut self, functions: &'a [&'static Function], values: &[Value<'a>]) -> Outcome<'a> {
         for function in functions {
             let before = *self.cost;
@@ -191,7 +193,7 @@ impl<'a> Run<'a, '_> {
     }
 }
 
-/// A truth value or the error in its place; the outer error is the end of the budget.
+/// A boolean or an absorbable error; the outer error is the exceeded cost limit.
 fn truth(outcome: Outcome<'_>) -> Result<Result<bool, EvalError>, EvalError> {
     match outcome {
         Ok(Value::Bool(value)) => Ok(Ok(value)),

@@ -1,9 +1,9 @@
-//! The authorizer: expressions ask whether the user of the request may do something.
+//! Authorizer library: authorization checks in expressions.
 //!
 //! # Contract
-//! The caller implements [`Authorizer`] and binds [`authorizer`] (and [`request_resource`] for the resource
-//! of the request) where the API field provides them; the functions exist for every expression, the
-//! variables only there.
+//! The caller implements [`Authorizer`] and binds [`authorizer`] where the API field provides it.
+//! [`request_resource`] is the value for the resource of the request. The functions exist in every
+//! expression, the variables only in these fields.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,75 +15,75 @@ use crate::value::{Opaque, Value};
 
 use super::{Function, Library};
 
-/// Cost of one question to the authorizer.
+/// Cost of one authorization check.
 const CHECK: u64 = 350_000;
 
-/// What an expression asks.
+/// An authorization check of an expression.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Question {
-    /// The service account to ask for, as namespace and name; the user of the request when there is none.
+    /// Namespace and name of the checked service account; None for the user of the request.
     pub service_account: Option<(String, String)>,
-    /// The verb.
+    /// Verb.
     pub verb: String,
-    /// A path that is no resource; everything below is empty then.
+    /// Non-resource path; all following fields are then empty.
     pub path: Option<String>,
-    /// The group of the resource.
+    /// API group of the resource.
     pub group: String,
-    /// The resource.
+    /// Resource.
     pub resource: String,
-    /// The subresource.
+    /// Subresource.
     pub subresource: String,
-    /// The namespace.
+    /// Namespace.
     pub namespace: String,
-    /// The name of the object.
+    /// Object name.
     pub name: String,
-    /// The field selector, as written.
+    /// Field selector as text.
     pub field_selector: Option<String>,
-    /// The label selector, as written.
+    /// Label selector as text.
     pub label_selector: Option<String>,
 }
 
-/// The answer to a [`Question`].
+/// Result of a [`Question`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether it is allowed.
+    /// Whether the action is allowed.
     pub allowed: bool,
-    /// Why, in words of the authorizer.
+    /// Reason from the authorizer.
     pub reason: String,
-    /// Why there was no decision.
+    /// Error if there was no decision.
     pub error: Option<String>,
 }
 
-/// Answers the questions of expressions.
+/// Authorizer for expressions.
 pub trait Authorizer: Send + Sync {
-    /// Decides; called while an expression runs.
+    /// Decides a check; expressions call it during evaluation.
     fn check(&self, question: &Question) -> Answer;
 }
 
-/// The value of the variable `authorizer`.
+/// Value of the variable `authorizer`.
 pub fn authorizer<'a>(authorizer: Arc<dyn Authorizer>) -> Value<'a> {
     Value::opaque(Query { authorizer, question: Question::default(), stage: Stage::Authorizer })
 }
 
-/// The value of the variable `authorizer.requestResource`: a question about the resource of the request
-/// that lacks only its verb.
+/// Value of the variable `authorizer.requestResource`.
+/// The value is a check of the request's resource that lacks only its verb.
 pub fn request_resource<'a>(authorizer: Arc<dyn Authorizer>, question: Question) -> Value<'a> {
     Value::opaque(Query { authorizer, question, stage: Stage::Resource })
 }
 
-/// The type of the variable `authorizer`.
+/// Type of the variable `authorizer`.
 pub const AUTHORIZER: Type = Type::Opaque("authorizer.Authorizer");
-/// The type of the variable `authorizer.requestResource`.
+/// Type of the variable `authorizer.requestResource`.
 pub const RESOURCE_CHECK: Type = Type::Opaque("authorizer.ResourceCheck");
 
-/// Builds a step of a question.
+/// Function body for one builder step of a check.
 macro_rules! step {
     ($declares:literal, $from:ident, $to:ident, $set:expr) => {
         Function::new(&[$declares], Fixed(1), |a| advance(a, Stage::$from, Stage::$to, $set))
     };
 }
 
-/// All releases.
+/// Functions of all releases.
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
@@ -164,7 +164,7 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
-/// Selectors, since 1.31.
+/// Selector functions, since 1.31.
 pub(super) static SELECTORS: Library = Library {
     since: 31,
     functions: &[
@@ -189,7 +189,7 @@ pub(super) static SELECTORS: Library = Library {
     ],
 };
 
-/// How far a question is.
+/// Builder stage of a check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Authorizer,

@@ -1,4 +1,4 @@
-//! Conversions between the basic types.
+//! Conversions between basic types.
 
 use crate::cost::CallCost::{Fixed, Own};
 use crate::cost::{ResultSize, reading};
@@ -11,7 +11,7 @@ use crate::value::Value;
 
 use super::{Function, Library};
 
-/// All releases.
+/// Functions of all releases.
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
@@ -64,9 +64,9 @@ pub(super) static LIBRARY: Library = Library {
             Fixed(1),
             |a| match a {
                 [Value::Double(d)] => Ok(Value::Double(*d)),
-                #[expect(clippy::cast_precision_loss, reason = "the nearest is what the conversion means")]
+                #[expect(clippy::cast_precision_loss, reason = "the conversion rounds to the nearest value")]
                 [Value::Int(i)] => Ok(Value::Double(*i as f64)),
-                #[expect(clippy::cast_precision_loss, reason = "the nearest is what the conversion means")]
+                #[expect(clippy::cast_precision_loss, reason = "the conversion rounds to the nearest value")]
                 [Value::Uint(u)] => Ok(Value::Double(*u as f64)),
                 [Value::String(s)] => {
                     s.as_str().parse().map(Value::Double).map_err(|_| unreadable("double", s.as_str()))
@@ -110,7 +110,7 @@ pub(super) static LIBRARY: Library = Library {
                 _ => Err(EvalError::NoOverload),
             },
         )
-        // Of text and bytes; what numbers become is not known, as on the reference server.
+        // Applies to text and bytes. The result size for numbers is unknown, as in kube-apiserver.
         .of_size(ResultSize::Own(|a, ty| match a {
             [text] if matches!(text.ty, Type::String | Type::Bytes) => {
                 Known::sized(ty, Estimate { min: text.size.min / 4, max: text.size.max })
@@ -159,7 +159,7 @@ fn unreadable(ty: &str, text: &str) -> EvalError {
     EvalError::failed(format!("type conversion error from 'string' to '{ty}': `{text}`"))
 }
 
-/// The shortest text that reads back as the number, with an exponent where it is far from 1.
+/// Shortest text that parses to the same number; has an exponent for very large or small numbers.
 pub(super) fn double_text(d: f64) -> String {
     if d.is_nan() {
         return "NaN".to_owned();

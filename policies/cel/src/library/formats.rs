@@ -1,6 +1,6 @@
-//! Named formats that text is validated against.
+//! Named formats for the validation of text.
 //!
-//! `format.<name>()` is a format, `validate` the list of what is wrong with a text, or nothing.
+//! `format.<name>()` is a format. Its method `validate` returns the list of violations, or an empty optional.
 
 use std::any::Any;
 use std::sync::{Arc, LazyLock};
@@ -17,10 +17,10 @@ use crate::value::{Opaque, Value};
 
 use super::{Function, Library};
 
-/// What is wrong with a text, in words.
+/// Violations of a text, as messages.
 type Rule = fn(&str) -> Vec<String>;
 
-/// A format: its name, its rule, and the length of the longest expression in it (which costs follow).
+/// A format: name, rule, and length of its longest regular expression (which determines the cost).
 #[derive(Clone, Copy)]
 struct Format {
     name: &'static str,
@@ -28,10 +28,10 @@ struct Format {
     pattern: u64,
 }
 
-/// What a format costs that is no regular expression.
+/// Pattern length for the cost of formats without a regular expression.
 const LONGEST_PATTERN: u64 = 1_000;
 
-/// Every format; its function is `format.<name>`.
+/// All formats; the function of each is `format.<name>`.
 static FORMATS: &[Format] = &[
     Format { name: "dns1123Label", rule: |s| dns_label(s, &LABEL_1123, 63), pattern: 30 },
     Format { name: "dns1123Subdomain", rule: |s| dns_label(s, &SUBDOMAIN, 253), pattern: 60 },
@@ -68,7 +68,7 @@ static FORMATS: &[Format] = &[
     },
 ];
 
-/// A function that gives the format of one name.
+/// A function that returns the format of one name.
 macro_rules! named {
     ($name:literal) => {
         Function::new(&[concat!("format.", $name, "() -> format.Format")], Fixed(1), |_| {
@@ -77,7 +77,7 @@ macro_rules! named {
     };
 }
 
-/// Since 1.32.
+/// Functions since 1.32.
 pub(super) static LIBRARY: Library = Library {
     since: 32,
     functions: &[
@@ -145,7 +145,7 @@ fn find(name: &str) -> Option<Format> {
     FORMATS.iter().find(|format| format.name == name).copied()
 }
 
-/// A pattern and how messages call it.
+/// A regular expression and its description in messages.
 struct Pattern {
     regex: Option<Regex>,
     words: &'static str,
@@ -204,7 +204,7 @@ fn dns_label(s: &str, pattern: &Pattern, longest: usize) -> Vec<String> {
     wrong
 }
 
-/// A prefix of a generated name may end with a dash; it is validated with a letter in its place.
+/// A generateName prefix may end with a dash; validation replaces it with a letter.
 fn without_dash(s: &str) -> String {
     match s.strip_suffix('-') {
         Some(head) if !head.is_empty() => format!("{head}a"),

@@ -1,5 +1,5 @@
-//! IP addresses and CIDR blocks. Addresses of IPv4 mapped into IPv6, zones and leading zeros are refused;
-//! a block has no bits set behind its prefix.
+//! IP addresses and CIDR blocks.
+//! Rejects IPv4-mapped IPv6 addresses, zones, leading zeros and blocks with host bits.
 
 use std::any::Any;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::value::{Opaque, Value};
 
 use super::{Function, Library};
 
-/// IP addresses, since 1.31.
+/// IP functions, since 1.31.
 pub(super) static IP: Library = Library {
     since: 31,
     functions: &[
@@ -60,7 +60,7 @@ pub(super) static IP: Library = Library {
     ],
 };
 
-/// CIDR blocks, since 1.31.
+/// CIDR functions, since 1.31.
 pub(super) static CIDR: Library = Library {
     since: 31,
     functions: &[
@@ -119,7 +119,7 @@ pub(super) static CIDR: Library = Library {
     ],
 };
 
-/// Comparing the bytes of both; text is read once more to parse it.
+/// Cost of comparing the bytes of both blocks; text arguments add the cost of parsing.
 fn containment(arguments: &[Value<'_>]) -> u64 {
     match arguments {
         [block, other @ Value::String(_)] => reading(block.size() + other.size()) + reading(other.size()),
@@ -128,7 +128,7 @@ fn containment(arguments: &[Value<'_>]) -> u64 {
     }
 }
 
-/// The same before: the bytes of both are at most so many.
+/// Estimate of the cost; both arguments have at most this many bytes.
 fn known_containment(arguments: &[Known<'_>], bytes: u64) -> Estimate {
     let comparing = Estimate { min: 1, max: reading(bytes) };
     match arguments {
@@ -190,7 +190,7 @@ impl Cidr {
     }
 }
 
-/// The address with the bits behind the prefix cleared.
+/// The address with cleared host bits.
 fn masked(ip: IpAddr, prefix: u8) -> IpAddr {
     match ip {
         IpAddr::V4(v4) => {

@@ -1,4 +1,4 @@
-//! Functions of lists: searching, smallest and largest, sum, order.
+//! List functions: search, minimum, maximum, sum and order.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use super::{Function, Library};
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// Overloads over the types that have an order.
+/// Overloads for all ordered types.
 macro_rules! orderly {
     ($before:literal, $after:literal, $result:literal) => {
         &[
@@ -30,7 +30,7 @@ macro_rules! orderly {
 
 static SORTED: &[&str] = orderly!(".", ".isSorted()", "bool");
 
-/// Overloads whose result is an element.
+/// Overloads that return an element.
 macro_rules! elements {
     ($name:literal) => {
         &[
@@ -46,7 +46,7 @@ macro_rules! elements {
     };
 }
 
-/// All releases.
+/// Functions of all releases.
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[

@@ -1,5 +1,6 @@
-//! The functions of expressions: each library is one file with declarations, code, cost and the release
-//! since which it exists, and one line in [`LIBRARIES`].
+//! Function libraries.
+//! Each library is one file and one line in [`LIBRARIES`]. The file defines declarations, code, cost and the
+//! first release of the library.
 
 pub(crate) mod authorization;
 mod conversions;
@@ -27,10 +28,10 @@ use crate::program::Node;
 use crate::types::{Declaration, Overload};
 use crate::value::Value;
 
-/// The minor release whose libraries new expressions may use.
+/// Minor release whose libraries new expressions may use.
 const SERVED: u32 = 33;
 
-/// Every library.
+/// All libraries.
 static LIBRARIES: &[&Library] = &[
     &operators::LIBRARY,
     &conversions::LIBRARY,
@@ -51,8 +52,8 @@ static LIBRARIES: &[&Library] = &[
     &authorization::SELECTORS,
 ];
 
-/// Every overload in the notation of declarations, with the minor release since which new expressions may
-/// use it (0 for all), in the order of the table.
+/// All overloads in declaration notation, in table order.
+/// The number is the minor release since which new expressions may use the overload (0: all releases).
 pub fn functions() -> impl Iterator<Item = (u32, &'static str)> {
     LIBRARIES.iter().flat_map(|library| {
         let declared = library.functions.iter().flat_map(|function| function.declares.iter());
@@ -60,31 +61,31 @@ pub fn functions() -> impl Iterator<Item = (u32, &'static str)> {
     })
 }
 
-/// Functions that came together.
+/// Functions with the same first release.
 pub(crate) struct Library {
-    /// The minor release since which new expressions may use it; 0 for all.
+    /// Minor release since which new expressions may use the library; 0 for all releases.
     pub(crate) since: u32,
     pub(crate) functions: &'static [Function],
 }
 
-/// Looks at the arguments of a call that are constant.
+/// Compile-time check of constant arguments.
 pub(crate) type Prepare = fn(&mut [Node]) -> Result<(), EvalError>;
 
-/// One function: its overloads, its code and its cost.
+/// A function: overloads, code and cost.
 pub(crate) struct Function {
     /// Overloads in the notation of [`Declaration`].
     pub(crate) declares: &'static [&'static str],
-    /// The code. It answers [`EvalError::NoOverload`] for values that it is not for, before doing anything.
+    /// Code of the function. It returns [`EvalError::NoOverload`] for other argument types before any work.
     pub(crate) body: for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>,
     pub(crate) cost: CallCost,
-    /// What estimates know of the result.
+    /// Estimate of the result size.
     pub(crate) size: ResultSize,
-    /// Looks at constant arguments when the expression is compiled.
+    /// Compile-time check of constant arguments.
     pub(crate) prepare: Option<Prepare>,
 }
 
 impl Function {
-    /// A function without preparation, of whose result estimates know nothing.
+    /// A function without compile-time check and without result size estimate.
     pub(crate) const fn new(
         declares: &'static [&'static str],
         cost: CallCost,
@@ -93,14 +94,14 @@ impl Function {
         Function { declares, body, cost, size: ResultSize::Unknown, prepare: None }
     }
 
-    /// The function, with what estimates know of its result.
+    /// Sets the estimate of the result size.
     pub(crate) const fn of_size(mut self, size: ResultSize) -> Function {
         self.size = size;
         self
     }
 }
 
-/// The functions on offer, by name and by whether they are called on a receiver.
+/// Available functions, by name and by global or member call.
 pub(crate) struct Table([HashMap<&'static str, Vec<(Overload, &'static Function)>>; 2]);
 
 impl Table {
@@ -118,19 +119,19 @@ impl Table {
         Table([global, member])
     }
 
-    /// For new expressions.
+    /// Functions for new expressions.
     pub(crate) fn served() -> Arc<Table> {
         static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::upto(SERVED)));
         TABLE.clone()
     }
 
-    /// For stored expressions.
+    /// Functions for stored expressions.
     pub(crate) fn all() -> Arc<Table> {
         static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::upto(u32::MAX)));
         TABLE.clone()
     }
 
-    /// The overloads of a name.
+    /// Overloads of a name.
     pub(crate) fn find(&self, name: &str, member: bool) -> Option<&[(Overload, &'static Function)]> {
         let [global, members] = &self.0;
         let table = if member { members } else { global };

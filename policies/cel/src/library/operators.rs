@@ -1,4 +1,4 @@
-//! Operators, membership, size and types.
+//! Operators, membership tests, sizes and types.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use crate::value::{Text, Value};
 
 use super::{Function, Library};
 
-/// All releases.
+/// Functions of all releases.
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
@@ -43,7 +43,7 @@ pub(super) static LIBRARY: Library = Library {
             Own(
                 |a| match a {
                     [x @ (Value::String(_) | Value::Bytes(_)), y] => reading(x.size() + y.size()),
-                    // Joining sets and merging maps looks at every element.
+                    // Set union and map merge process every element.
                     [Value::List(x), Value::List(y)] if x.joins_elements() => {
                         (x.len() as u64 + y.len() as u64).div_ceil(4).max(1)
                     }
@@ -147,7 +147,7 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
-/// The overloads of an order operator; numbers compare across types since 1.29.
+/// Overloads of an order operator; cross-type number comparison exists since 1.29.
 macro_rules! order {
     ($name:literal) => {
         &[

@@ -9,7 +9,7 @@ use crate::value::Value;
 
 use super::{Function, Library};
 
-/// Since 1.29. The macros `optMap`, `optFlatMap`, `or` and `orValue` are the checker's.
+/// Functions since 1.29. The checker implements the macros `optMap`, `optFlatMap`, `or` and `orValue`.
 pub(super) static LIBRARY: Library = Library {
     since: 29,
     functions: &[

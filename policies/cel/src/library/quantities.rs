@@ -1,4 +1,4 @@
-//! Quantities such as `50m`, `1.5Gi` or `1e3`: exact to the nano, within 64 bits of whole units.
+//! Quantities such as `50m`, `1.5Gi` or `1e3`, with nano precision and 64-bit integer range.
 
 use std::any::Any;
 
@@ -8,12 +8,12 @@ use crate::value::{Opaque, Value};
 
 use super::{Function, Library};
 
-/// Nanos in a unit.
+/// Nanos in one unit.
 const UNIT: i128 = 1_000_000_000;
-/// The largest quantity: larger ones are cut to it.
+/// Maximum quantity; larger values saturate.
 const LARGEST: i128 = i64::MAX as i128 * UNIT;
 
-/// Since 1.29.
+/// Functions since 1.29.
 pub(super) static LIBRARY: Library = Library {
     since: 29,
     functions: &[
@@ -98,7 +98,7 @@ fn bounded(nanos: i128) -> Quantity {
     Quantity(nanos.clamp(-LARGEST, LARGEST))
 }
 
-/// Reads sign, decimal number and suffix.
+/// Parses sign, decimal number and suffix.
 fn parse(text: &str) -> Option<Quantity> {
     let (negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -110,7 +110,7 @@ fn parse(text: &str) -> Option<Quantity> {
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return None;
     }
-    // The value is digits × scale ÷ 10^decimals; both powers are bounded by what can matter.
+    // The value is digits × scale ÷ 10^decimals; relevant exponents limit both powers.
     let (scale, exponent): (i128, i32) = match suffix {
         "n" => (1, -9),
         "u" => (1, -6),
@@ -142,7 +142,7 @@ fn parse(text: &str) -> Option<Quantity> {
     let mut lost = false;
     for (decimal, digit) in whole.bytes().map(|b| (false, b)).chain(fraction.bytes().map(|b| (true, b))) {
         if mantissa > LARGEST {
-            // Beyond what is kept: whole digits still scale, decimals only round up.
+            // Digits beyond the precision: integer digits still scale, decimal digits only round up.
             lost |= digit != b'0';
             power += i32::from(!decimal);
             continue;
@@ -160,7 +160,7 @@ fn parse(text: &str) -> Option<Quantity> {
         nanos /= 10;
         power += 1;
     }
-    // Smaller than a nano rounds away from zero.
+    // Non-zero values below one nano round away from zero.
     lost |= mantissa != 0 && nanos == 0;
     nanos += i128::from(lost);
     Some(bounded(if negative { -nanos } else { nanos }))

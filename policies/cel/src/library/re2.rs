@@ -1,32 +1,33 @@
-//! Patterns in RE2's syntax, as the `regex` crate writes them.
+//! Translation of RE2 patterns to the syntax of the `regex` crate.
 //!
 //! # Contract
-//! What RE2 refuses is refused: lookaround, backreferences, repetitions above 1,000 (nested ones
-//! multiplied), flags other than `imsU`. What both accept and read differently is spelled out: `\d \w \s \b`
-//! are ASCII, brackets and `&&` in classes are characters, `{` that begins no repetition is one too, octal
-//! escapes are known. Groups keep no captures, which no function of expressions shows.
+//! The translation rejects all patterns that RE2 rejects: lookaround, backreferences and flags other than
+//! `imsU`. It also rejects repetitions above 1,000, where nested repetitions multiply. The translation
+//! rewrites syntax that both accept with different meanings. `\d \w \s \b` are ASCII; brackets and `&&` in
+//! classes are literals; so is a `{` that starts no repetition. The translation supports octal escapes.
+//! Groups do not capture, because no function of CEL returns captures.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// The largest repetition, and product of nested ones.
+/// Maximum repetition count, also of the product of nested repetitions.
 const REPETITIONS: u64 = 1_000;
-/// The largest weight of a pattern.
+/// Maximum weight of a pattern.
 const LARGEST: u64 = 200_000;
-/// The weight of a class of Unicode.
+/// Weight of a Unicode class.
 const UNICODE_CLASS: u64 = 200;
 
-/// A pattern for the `regex` crate.
+/// A pattern in the syntax of the `regex` crate.
 pub(super) struct Translated {
     pub(super) pattern: String,
-    /// About how many states it has when it is compiled.
+    /// Approximate number of states of the compiled pattern.
     pub(super) weight: u64,
 }
 
-/// Reads a pattern of RE2.
+/// Translates an RE2 pattern.
 ///
 /// # Errors
-/// Why RE2 refuses it, in words.
+/// The reason why RE2 rejects the pattern.
 pub(super) fn translate(pattern: &str) -> Result<Translated, &'static str> {
     let mut reader = Reader { chars: pattern.chars().peekable(), out: String::new(), open: Vec::new() };
     let mut level = Level::default();
@@ -91,14 +92,14 @@ pub(super) fn translate(pattern: &str) -> Result<Translated, &'static str> {
     Ok(Translated { pattern: reader.out, weight })
 }
 
-/// A group (or the whole pattern) that is being read.
+/// The group under translation, or the whole pattern.
 #[derive(Default)]
 struct Level {
-    /// Of all atoms before the last.
+    /// Weight of all atoms before the last.
     weight: u64,
-    /// The greatest product of repetitions in them.
+    /// Maximum product of repetitions in these atoms.
     repetitions: u64,
-    /// Weight and repetitions of the last atom, which an operator may repeat, and whether one has.
+    /// Weight and repetitions of the last atom, and whether an operator already repeats it.
     last: Option<(u64, u64, bool)>,
 }
 
@@ -144,7 +145,7 @@ struct Reader<'p> {
 }
 
 impl Reader<'_> {
-    /// Writes a character that stands for itself.
+    /// Writes a literal character.
     fn literal(&mut self, c: char) -> u64 {
         if c.is_ascii_punctuation() || c.is_ascii_control() {
             self.out.push_str(&format!("\\x{{{:x}}}", u32::from(c)));
@@ -154,14 +155,14 @@ impl Reader<'_> {
         1
     }
 
-    /// The `?` that makes a repetition take as little as it can.
+    /// Translates the `?` of a lazy repetition.
     fn lazy(&mut self) {
         if self.chars.next_if_eq(&'?').is_some() {
             self.out.push('?');
         }
     }
 
-    /// What follows an opening parenthesis; false when it only sets flags for what comes.
+    /// Translates the text after an opening parenthesis; false if it only sets flags.
     fn group(&mut self) -> Result<bool, &'static str> {
         if self.chars.next_if_eq(&'?').is_none() {
             self.out.push_str("(?:");
@@ -199,7 +200,8 @@ impl Reader<'_> {
         }
     }
 
-    /// `{n}`, `{n,}` or `{n,m}` behind its brace, with the largest count; `None` when it is no repetition.
+    /// Parses `{n}`, `{n,}` or `{n,m}` after the brace, with the maximum count.
+    /// `None` if the text is no repetition.
     fn repetition(&mut self) -> Option<(String, u64)> {
         let mut ahead = self.chars.clone();
         let inner: String = ahead.by_ref().take_while(|c| *c != '}').take(16).collect();
@@ -213,7 +215,7 @@ impl Reader<'_> {
         if most_count < least_count {
             return Some((String::new(), u64::MAX));
         }
-        // The closing brace was there.
+        // The closing brace is present.
         let length = inner.chars().count();
         if self.chars.clone().nth(length) != Some('}') {
             return None;
@@ -222,7 +224,7 @@ impl Reader<'_> {
         Some((format!("{{{inner}}}"), most_count))
     }
 
-    /// What follows a backslash outside classes.
+    /// Translates an escape outside classes.
     fn escape(&mut self, level: &mut Level) -> Result<(), &'static str> {
         let Some(c) = self.chars.next() else { return Err("trailing backslash at end of expression") };
         let simple = match c {
@@ -262,14 +264,14 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The name of a class of Unicode behind `\p` or `\P`.
+    /// Translates the name of a Unicode class after `\p` or `\P`.
     fn unicode_class(&mut self, c: char) -> Result<String, &'static str> {
         let bad = "invalid character class range";
         let name: String = match self.chars.next().ok_or(bad)? {
             '{' => self.chars.by_ref().take_while(|c| *c != '}').collect(),
             single => single.to_string(),
         };
-        // Names of general categories and of scripts begin with a capital.
+        // Names of general categories and of scripts start with a capital letter.
         let plain = name.strip_prefix('^').unwrap_or(&name);
         let known = plain.chars().next().is_some_and(|first| first.is_ascii_uppercase())
             && plain.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
@@ -279,7 +281,7 @@ impl Reader<'_> {
         Ok(format!("\\{c}{{{name}}}"))
     }
 
-    /// The character that an escape stands for.
+    /// The character of an escape.
     fn character(&mut self, c: char) -> Result<char, &'static str> {
         let bad = "invalid escape sequence";
         let code = match c {
@@ -307,7 +309,7 @@ impl Reader<'_> {
                     code = code * 8 + u32::from(digit) - u32::from('0');
                     digits += 1;
                 }
-                // One digit that is not zero would be a backreference.
+                // A single non-zero digit would be a backreference.
                 if digits == 1 && c != '0' {
                     return Err(bad);
                 }
@@ -319,7 +321,7 @@ impl Reader<'_> {
         char::from_u32(code).ok_or(bad)
     }
 
-    /// A class in brackets.
+    /// Translates a bracket class.
     fn class(&mut self) -> Result<u64, &'static str> {
         let unclosed = "missing closing ]";
         self.out.push('[');

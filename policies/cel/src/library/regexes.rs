@@ -1,7 +1,7 @@
 //! Regular expressions: `matches`, and `find` and `findAll` of the extension.
 //!
-//! The syntax is RE2's, see [`re2`](super::re2). A pattern that is written in the expression is compiled with
-//! it, once; others when they are met.
+//! The syntax is RE2, see [`re2`](super::re2). The compiler of the expression compiles constant patterns
+//! once. Evaluation compiles other patterns.
 
 use std::any::Any;
 
@@ -17,21 +17,21 @@ use crate::value::{Opaque, Value, char_count};
 use super::re2::translate;
 use super::{Function, Library};
 
-/// Units for compiling the smallest pattern; each of its states costs one more.
+/// Cost of compiling a minimal pattern; each state adds one unit.
 const COMPILING: u64 = 32;
 
 const MATCHING: CallCost = CallCost::Own(cost, estimate);
 
-/// What is found is at most all of the text: each character of its own in a list.
+/// The result is at most the whole text, or a list with one item per character.
 const FOUND: ResultSize = ResultSize::Own(|arguments, ty| {
     let upto = Estimate { min: 0, max: arguments.first().map_or(u64::MAX, |text| text.size.max) };
     Known::of_each(ty, upto, Known::sized(Type::String, upto))
 });
 
-/// Size limit of a compiled pattern, in bytes.
+/// Size limit of a compiled pattern in bytes.
 const COMPILED_LIMIT: usize = 2 << 20;
 
-/// All releases.
+/// Functions of all releases.
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
@@ -81,7 +81,7 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
-/// A pattern of the expression, compiled with it.
+/// A compiled constant pattern.
 struct Pattern {
     regex: Regex,
     length: u64,
@@ -105,7 +105,7 @@ impl Opaque for Pattern {
     }
 }
 
-/// Compiles a pattern that is written in the expression.
+/// Compiles a constant pattern.
 fn prepare(arguments: &mut [Node]) -> Result<(), EvalError> {
     if let Some(Node::Const(value)) = arguments.get_mut(1)
         && let Some(pattern) = value.as_str()
@@ -124,7 +124,7 @@ fn with<'a>(pattern: &Value<'a>, run: impl FnOnce(&Regex) -> Value<'a>) -> Resul
     }
 }
 
-/// Compiles a pattern as RE2 reads it.
+/// Compiles an RE2 pattern.
 fn compile(pattern: &str) -> Result<Regex, EvalError> {
     let bad = |reason: &str| EvalError::failed(format!("error parsing regexp: {reason}: `{pattern}`"));
     let translated = translate(pattern).map_err(bad)?;
@@ -135,7 +135,7 @@ fn compile(pattern: &str) -> Result<Regex, EvalError> {
     })
 }
 
-/// Matching costs pattern times text; a pattern that is not written in the expression is compiled first.
+/// Cost of a match: pattern size times text size; a non-constant pattern adds the compilation.
 fn cost(arguments: &[Value<'_>]) -> u64 {
     let size = |i: usize| arguments.get(i).map_or(0, Value::size);
     let compiling = match arguments.get(1).and_then(Value::as_str) {
@@ -248,7 +248,7 @@ mod tests {
         ] {
             assert!(compile(bad).is_err(), "{bad}");
         }
-        // Large programs are refused as well, and soon.
+        // Large patterns fail fast as well.
         for large in [r"\pL{1000}\pL{1000}", &"(a{1000})".repeat(300)] {
             assert!(compile(large).is_err(), "{}", large.len());
         }

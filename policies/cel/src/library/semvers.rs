@@ -1,4 +1,4 @@
-//! Semantic versions, as of Semantic Versioning 2.0.0.
+//! Semantic versions (Semantic Versioning 2.0.0).
 
 use std::any::Any;
 use std::cmp::Ordering;
@@ -9,7 +9,7 @@ use crate::value::{Opaque, Value};
 
 use super::{Function, Library};
 
-/// Since 1.34: stored expressions may use it, new ones may not yet.
+/// Functions since 1.34: available to stored expressions only.
 pub(super) static LIBRARY: Library = Library {
     since: 34,
     functions: &[
@@ -45,7 +45,7 @@ struct Version {
     major: u64,
     minor: u64,
     patch: u64,
-    /// Identifiers of the pre-release; none for a release.
+    /// Pre-release identifiers; empty for a release.
     before: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl Opaque for Version {
 }
 
 impl Version {
-    /// Reads a version. Normalizing strips a leading `v` and leading zeros, and fills missing parts.
+    /// Parses a version. Normalization strips a leading `v` and leading zeros and fills missing parts.
     fn parse(text: &str, normalize: bool) -> Option<Version> {
         let text = if normalize { text.strip_prefix('v').unwrap_or(text) } else { text };
         let (text, build) = text.split_once('+').map_or((text, None), |(t, b)| (t, Some(b)));
@@ -116,7 +116,7 @@ impl Version {
     }
 }
 
-/// Numbers by value and before words; words by their characters.
+/// Order of pre-release identifiers: numbers by value, before words; words by characters.
 fn identifiers(a: &str, b: &str) -> Ordering {
     let number = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
     match (number(a), number(b)) {

@@ -1,4 +1,4 @@
-//! Lists read as sets.
+//! Set functions on lists.
 
 use crate::cost::CallCost::Pairs;
 use crate::error::EvalError;
@@ -7,7 +7,7 @@ use crate::value::Value;
 
 use super::{Function, Library};
 
-/// Since 1.30.
+/// Functions since 1.30.
 pub(super) static LIBRARY: Library = Library {
     since: 30,
     functions: &[

@@ -1,4 +1,4 @@
-//! Text: the functions of every release, and the strings extension (version 2, since 1.30).
+//! String functions of every release, and the strings extension (version 2, since 1.30).
 //!
 //! Positions and lengths count characters, not bytes.
 
@@ -13,7 +13,7 @@ use super::{Function, Library};
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// All releases.
+/// Functions of all releases.
 pub(super) static STANDARD: Library = Library {
     since: 0,
     functions: &[
@@ -23,7 +23,7 @@ pub(super) static STANDARD: Library = Library {
     ],
 };
 
-/// The extension: version 1 since 1.25, with what version 2 changed since 1.30.
+/// The strings extension: version 1 since 1.25, changes of version 2 since 1.30.
 pub(super) static LIBRARY: Library = Library {
     since: 25,
     functions: &[
@@ -76,7 +76,7 @@ pub(super) static LIBRARY: Library = Library {
         Function::new(&["strings.quote(string) -> string"], Text(1), |a| text1(a, quote)).of_size(
             ResultSize::Own(|a, ty| {
                 let text = a.first().map_or(u64::MAX, |text| text.size.max);
-                // Every character may be escaped, between two quotation marks.
+                // Escaping may double every character; two quotation marks are added.
                 let longest = text.saturating_mul(2).saturating_add(2);
                 Known::sized(ty, Estimate { min: 2, max: longest })
             }),
@@ -108,12 +108,12 @@ fn text2<'a>(arguments: &[Value<'a>], f: fn(&str, &str) -> bool) -> Outcome<'a> 
     }
 }
 
-/// Reading a text and writing another of its size.
+/// Cost of reading a text and writing another of the same size.
 fn twice(size: Estimate) -> Estimate {
     size.map(|size| reading(size.saturating_mul(2)))
 }
 
-/// One unit, and more when many characters are passed over.
+/// One unit, and more for many skipped characters.
 fn char_at_cost(arguments: &[Value<'_>]) -> u64 {
     match arguments {
         [Value::String(s), Value::Int(index)] => {
@@ -124,7 +124,7 @@ fn char_at_cost(arguments: &[Value<'_>]) -> u64 {
     .max(1)
 }
 
-/// Reading the text twice, or writing the result if that is longer.
+/// Cost of reading the text twice, or of writing a longer result.
 fn replace_cost(arguments: &[Value<'_>]) -> u64 {
     let [text @ Value::String(s), Value::String(old), Value::String(new), ..] = arguments else { return 1 };
     let (s, old, new) = (s.as_str(), old.as_str(), new.as_str());
@@ -141,7 +141,7 @@ fn replace_cost(arguments: &[Value<'_>]) -> u64 {
     reading((text.size() * 2).max(result))
 }
 
-/// The longest result: the shortest occurrences replaced as often as they may be there.
+/// Maximum result size: all shortest possible matches are replaced.
 fn replaced<'b>(arguments: &[Known<'b>], ty: Type) -> Known<'b> {
     let [text, old, new, ..] = arguments else { return Known::of_type(ty) };
     let longest = match old.size.min {
@@ -152,14 +152,14 @@ fn replaced<'b>(arguments: &[Known<'b>], ty: Type) -> Known<'b> {
     Known::sized(ty, Estimate { min: 0, max: longest })
 }
 
-/// Each character may be a part, and one part may be all.
+/// Result size: each character may be a part, and one part may be the whole text.
 fn parts<'b>(arguments: &[Known<'b>], ty: Type) -> Known<'b> {
     let text = arguments.first().map_or(u64::MAX, |text| text.size.max);
     let each = Known::sized(Type::String, Estimate { min: 0, max: text });
     Known::of_each(ty, Estimate { min: 0, max: text.saturating_add(1) }, each)
 }
 
-/// Writing the text twice, which takes time for empty parts too.
+/// Cost of writing the text twice, which includes empty parts.
 fn join_cost(arguments: &[Value<'_>]) -> u64 {
     let Some(Value::List(list)) = arguments.first() else { return 1 };
     let separators = (list.len() as u64).saturating_sub(1);
@@ -174,11 +174,11 @@ fn joined_size(arguments: &[Known<'_>]) -> Estimate {
     let separators = list.size.map(|size| size.saturating_sub(1));
     let separator = arguments.get(1).map_or(Estimate::NOTHING, |separator| separator.size);
     let size = list.size.times(list.element().size) + separators.times(separator);
-    // Empty parts are counted like tenths of a character's price.
+    // An empty part costs a tenth of a unit.
     Estimate { min: size.min, max: size.max.max(separators.max.div_ceil(2)) }
 }
 
-/// Reading the text and what is put into it.
+/// Cost of reading the format string and its arguments.
 fn format_cost(arguments: &[Value<'_>]) -> u64 {
     let [text, Value::List(values)] = arguments else { return 1 };
     let shown: u64 = values.iter().filter_map(Result::ok).map(|value| value.contents(u64::MAX)).sum();
@@ -189,14 +189,14 @@ fn out_of_range(index: i64) -> EvalError {
     EvalError::failed(format!("index out of range: {index}"))
 }
 
-/// The byte offset of the character at `index`; the end counts as one past the last.
+/// Byte offset of the character at `index`; the end is one past the last character.
 fn offset(s: &str, index: i64) -> Result<usize, EvalError> {
     let wanted = usize::try_from(index).map_err(|_| out_of_range(index))?;
     let mut offsets = s.char_indices().map(|(at, _)| at).chain(std::iter::once(s.len()));
     offsets.nth(wanted).ok_or_else(|| out_of_range(index))
 }
 
-/// The position, in characters, of a byte offset.
+/// Character position of a byte offset.
 fn position<'a>(s: &str, offset: usize) -> Value<'a> {
     let before = s.get(..offset).unwrap_or(s).chars().count();
     Value::Int(i64::try_from(before).unwrap_or(i64::MAX))
@@ -235,7 +235,7 @@ fn last_index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     if t.is_empty() {
         return Ok(position(s, last));
     }
-    // A match may start at the offset at the latest.
+    // A match may start at this offset at the latest.
     let end = s.len().min(last + t.len());
     let end = (end..=s.len()).find(|at| s.is_char_boundary(*at)).unwrap_or(s.len());
     let mut found = s.get(..end).and_then(|head| head.rfind(t));
@@ -292,7 +292,7 @@ fn split<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     let parts: Vec<Value<'a>> = if limit == 0 {
         Vec::new()
     } else if separator.is_empty() {
-        // Between every two characters; what exceeds the limit stays together.
+        // Splits between all characters; the last part keeps the rest beyond the limit.
         let mut parts = Vec::new();
         let mut rest = s;
         while let Some(c) = rest.chars().next() {
@@ -332,7 +332,7 @@ fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::text(out))
 }
 
-/// The text between quotation marks, with what has an escape escaped.
+/// Quotes a text with escape sequences.
 fn quote(s: &str) -> String {
     let mut out = String::from("\"");
     for c in s.chars() {

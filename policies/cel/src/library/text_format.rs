@@ -1,7 +1,6 @@
-//! The formatting language of `string.format`: `%s %d %f %e %x %X %o %b %%`, with precision.
+//! Format strings of `string.format`: `%s %d %f %e %x %X %o %b %%`, with precision.
 //!
-//! Version 2 of the strings extension writes `%f` and `%e` as English does: thousands in groups, powers of ten
-//! as such, `∞`.
+//! Version 2 of the strings extension formats `%f` and `%e` in English: digit groups, powers of ten and `∞`.
 
 use crate::error::EvalError;
 use crate::time;
@@ -9,7 +8,7 @@ use crate::value::Value;
 
 use super::conversions::double_text;
 
-/// The text with each clause replaced by the value it stands for.
+/// Replaces each clause of the format string with its value.
 pub(super) fn format(pattern: &str, values: &[Value<'_>]) -> Result<String, EvalError> {
     let mut out = String::new();
     let mut values = values.iter().enumerate();
@@ -86,7 +85,7 @@ fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Option<Str
     }
 }
 
-/// The digits before the decimal point in groups of three.
+/// Groups the integer digits in threes.
 fn grouped(number: &str) -> String {
     let (whole, fraction) = number.split_at(number.find('.').unwrap_or(number.len()));
     let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
@@ -118,7 +117,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// A value as `%s` shows it.
+/// Text of a value for `%s`.
 fn shown(value: &Value<'_>) -> Option<String> {
     Some(match value {
         Value::Null => "null".to_owned(),

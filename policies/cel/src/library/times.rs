@@ -1,4 +1,4 @@
-//! Times and durations: making them, and their calendar fields.
+//! Timestamps and durations: constructors and calendar fields.
 
 use jiff::civil::DateTime;
 
@@ -11,7 +11,7 @@ use crate::value::Value;
 
 use super::{Function, Library};
 
-/// A getter of a time's calendar field, in UTC or in a zone.
+/// Getter of a timestamp's calendar field, in UTC or in a time zone.
 macro_rules! getter {
     ($name:literal, $field:expr) => {
         Function::new(
@@ -22,7 +22,7 @@ macro_rules! getter {
     };
 }
 
-/// A getter that durations have too, counting whole units of so many nanoseconds.
+/// Getter that also exists for durations; counts whole units of this many nanoseconds.
 macro_rules! clock {
     ($name:literal, $unit:expr, $field:expr) => {
         Function::new(
@@ -40,7 +40,7 @@ macro_rules! clock {
     };
 }
 
-/// All releases.
+/// Functions of all releases.
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
@@ -90,7 +90,7 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
-/// Reads a text that is written in the expression when that is compiled.
+/// Parses a constant text at compile time.
 fn constant(
     arguments: &mut [Node],
     read: fn(&str) -> Result<Value<'static>, EvalError>,

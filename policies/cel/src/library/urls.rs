@@ -1,4 +1,4 @@
-//! URLs: absolute ones and absolute paths, as a request line may carry them.
+//! URLs: absolute URLs and absolute paths, as in a request line.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use crate::value::{Opaque, Value};
 
 use super::{Function, Library};
 
-/// All releases.
+/// Functions of all releases.
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
@@ -96,7 +96,7 @@ impl Opaque for Url {
     }
 }
 
-/// A short query costs one unit, a long one is read.
+/// Cost of a query: one unit if short, else the cost of reading it.
 fn query_cost(arguments: &[Value<'_>]) -> u64 {
     let query = arguments.first().and_then(Value::downcast::<Url>).map_or(0, |url| url.query.len());
     reading((query as u64).saturating_sub(256)).max(1)
@@ -124,7 +124,7 @@ impl Url {
             return Ok(url);
         }
         if !rest.starts_with('/') {
-            // `mailto:someone` has neither host nor path.
+            // `mailto:user` has neither host nor path.
             return if scheme.is_empty() { Err("invalid URI for request".to_owned()) } else { Ok(url) };
         }
         let path = match rest.strip_prefix("//") {
@@ -189,7 +189,7 @@ impl Url {
     }
 }
 
-/// Splits off the scheme, if there is one.
+/// Splits off the scheme, if present.
 fn split_scheme(text: &str) -> Result<(&str, &str), String> {
     for (at, c) in text.char_indices() {
         match c {
@@ -222,7 +222,7 @@ fn parse_host(host: &str) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&decode(host, false)?).into_owned())
 }
 
-/// Replaces `%xx`; in queries `+` is a space.
+/// Decodes `%xx`; in queries also `+` to a space.
 fn decode(text: &str, query: bool) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

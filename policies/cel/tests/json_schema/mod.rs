@@ -1,9 +1,9 @@
-//! Schemas in JSON, as the tables of the tests write them.
+//! JSON schemas for test tables.
 
 use expressions::{ListKind, Schema, SchemaType};
 use serde_json::Value as Json;
 
-/// A schema whose extensions begin with a prefix such as `x-svc`.
+/// A schema with extensions that have a prefix such as `x-svc`.
 #[derive(Debug)]
 pub(crate) struct JsonSchema {
     own: Json,
@@ -15,7 +15,7 @@ pub(crate) struct JsonSchema {
 }
 
 impl JsonSchema {
-    /// Reads a schema; the root of a kind counts as embedded.
+    /// Wraps a schema; the root of a kind counts as embedded.
     pub(crate) fn new(own: &Json, prefix: &str, root: bool) -> JsonSchema {
         let object = |name: &str| own.get(name).filter(|part| part.is_object());
         let part = |name: &str| object(name).map(|part| Box::new(Self::new(part, prefix, false)));

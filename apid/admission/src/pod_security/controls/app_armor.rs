@@ -1,4 +1,4 @@
-//! AppArmor: the profile of the runtime is not switched off, whether by field or by annotation.
+//! AppArmor: neither field nor annotation may disable the runtime's default profile.
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,11 @@
-//! Capabilities: none beyond those of a usual container, or none at all.
+//! Capabilities: only default capabilities (baseline), or all dropped (restricted).
 
 use std::collections::BTreeSet;
 
 use super::{Violation, containers, quoted};
 use crate::pod_security::pod::{Container, Pod};
 
-/// What containers usually have.
+/// Default capabilities of containers.
 const DEFAULT: &[&str] = &[
     "AUDIT_WRITE",
     "CHOWN",

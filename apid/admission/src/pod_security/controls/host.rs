@@ -1,4 +1,4 @@
-//! The host: its namespaces, its ports and, on Windows, its processes stay its own.
+//! Host access: host namespaces, host ports and, on Windows, host processes are forbidden.
 
 use std::collections::BTreeSet;
 

@@ -1,15 +1,15 @@
-//! The controls of the published Pod Security Standards: what each finds fault with, from which level and release on.
+//! Controls of the published Pod Security Standards, with their levels and releases.
 //!
 //! # Contract
 //!
-//! [`CONTROLS`] is the whole policy: those of `baseline` by their names, then those of `restricted`. A control changes with
-//! a release by getting one more entry; an older entry never changes, so that a namespace that is pinned to a release
-//! keeps its rules. [`violations`] asks each control that is in force.
+//! [`CONTROLS`] is the complete policy: the `baseline` controls by name, then the `restricted` controls. A
+//! change of a control in a release adds a rule. Existing rules never change, so pinned namespaces keep their
+//! rules. [`violations`] evaluates the active controls.
 //!
 //! # Reference
 //!
-//! The standards as of release 1.33. What they relax for pods in user namespaces is behind the gate
-//! `UserNamespacesPodSecurityStandards`, which is alpha and off in that release: such pods are judged as others.
+//! The standards as of release 1.33. The feature gate `UserNamespacesPodSecurityStandards` is alpha and off
+//! in that release, so pods in user namespaces have the same rules as other pods.
 
 use super::pod::Pod;
 use super::policy::{Level, Standard, Version};
@@ -25,27 +25,27 @@ mod sysctls;
 mod users;
 mod volumes;
 
-/// What is wrong with a pod.
+/// A violation of a control by a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Violation {
-    /// In few words, without names: `host namespaces`.
+    /// Short reason without object names: `host namespaces`.
     pub(super) reason: &'static str,
-    /// Where, and what should be there.
+    /// Violating fields and allowed values.
     pub(super) detail: String,
 }
 
-/// One rule of a control.
+/// Rule of a control.
 type Rule = fn(&Pod<'_>) -> Option<Violation>;
 
-/// A control.
+/// A Pod Security control.
 pub(super) struct Control {
-    /// Its name, which orders messages.
+    /// Control id, which determines the order of messages.
     pub(super) id: &'static str,
-    /// The least strict level that has it.
+    /// Least strict level with this control.
     pub(super) level: Level,
-    /// The control of a less strict level that this one includes wherever it is in force.
+    /// Control of a less strict level that this control replaces while active.
     pub(super) includes: Option<&'static str>,
-    /// Its rules and the minor releases since which they hold, oldest first.
+    /// Rules with the minor release of their introduction, oldest first.
     pub(super) rules: &'static [(u64, Rule)],
 }
 
@@ -62,13 +62,13 @@ impl Control {
         Control { id, level: Level::Restricted, includes, rules }
     }
 
-    /// The rule of a release, if it has the control.
+    /// Rule for a release, if the control exists there.
     fn rule(&self, version: Version) -> Option<Rule> {
         let in_force = self.rules.iter().rev().find(|(since, _)| Version::Minor(*since) <= version);
         in_force.map(|(_, rule)| *rule)
     }
 
-    /// Whether a stricter control that is in force includes this one.
+    /// Whether an active stricter control replaces this control.
     fn is_included(&self, standard: Standard) -> bool {
         CONTROLS.iter().any(|other| {
             other.includes == Some(self.id)
@@ -114,7 +114,7 @@ pub(super) static CONTROLS: &[Control] = &[
     ),
 ];
 
-/// What a standard finds wrong with a pod, in the order of the controls.
+/// Violations of a standard by a pod, in control order.
 pub(super) fn violations(standard: Standard, pod: &Pod<'_>) -> Vec<Violation> {
     let in_force = CONTROLS.iter().filter(|control| control.level <= standard.level);
     let rules = in_force.filter_map(|control| {
@@ -124,12 +124,12 @@ pub(super) fn violations(standard: Standard, pod: &Pod<'_>) -> Vec<Violation> {
     rules.filter_map(|rule| rule(pod)).collect()
 }
 
-/// `container "a"`, `containers "a", "b"`.
+/// Formats container names as `container "a"` or `containers "a", "b"`.
 fn containers(names: &[&str]) -> String {
     format!("{} {}", plural(names.len(), "container", "containers"), quoted(names.iter().copied()))
 }
 
-/// `pod`, `container "a"`, or both joined: what set a wrong value. None when nothing did.
+/// Formats the sources of a wrong value: `pod`, `container "a"`, or both joined. None if there is none.
 fn setters(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names) {
         (false, []) => None,
@@ -139,7 +139,8 @@ fn setters(pod: bool, names: &[&str]) -> Option<String> {
     }
 }
 
-/// `"a", "b"`. The texts are not escaped: they are names that validation has passed, or are shown as they were sent.
+/// Formats quoted texts as `"a", "b"`.
+/// The texts are not escaped: they are valid names, or values in the form that the client sent.
 fn quoted<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let texts: Vec<String> = texts.into_iter().map(|text| format!("\"{text}\"")).collect();
     texts.join(", ")

@@ -1,4 +1,4 @@
-//! Privileges: containers do not have them and cannot get them.
+//! Privileges: privileged containers and privilege escalation are forbidden.
 
 use apimachinery::object::Value;
 
@@ -24,7 +24,7 @@ pub(super) fn escalation(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: "allowPrivilegeEscalation != false", detail })
 }
 
-/// Windows knows no such thing.
+/// Windows has no privilege escalation.
 pub(super) fn escalation_1_25(pod: &Pod<'_>) -> Option<Violation> {
     if pod.is_windows() { None } else { escalation(pod) }
 }

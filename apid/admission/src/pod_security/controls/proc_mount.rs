@@ -1,4 +1,4 @@
-//! `/proc` is masked as runtimes mask it.
+//! Proc mount: `/proc` must have the default masks of the runtime.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! SELinux: containers run as one of the types that are made for them, as nobody in particular.
+//! SELinux: only container types are allowed; custom users and roles are forbidden.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Seccomp: the profile of the runtime, or one of the node, is not switched off; strictly, there is one.
+//! Seccomp: the profile must not be `Unconfined` (baseline) and must be set (restricted).
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::pod_security::pod::Pod;
 const REASON: &str = "seccompProfile";
 const FIELD: &[&str] = &["seccompProfile", "type"];
 
-/// Until release 1.19 profiles were annotations.
+/// Rule for releases up to 1.18, which have profiles in annotations.
 pub(super) fn annotations(pod: &Pod<'_>) -> Option<Violation> {
     let of_containers = pod.containers().map(|c| format!("{}{}", pod.keys.seccomp_prefix, c.name));
     let mut bad = BTreeSet::new();

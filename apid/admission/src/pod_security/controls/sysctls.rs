@@ -1,11 +1,11 @@
-//! Sysctls: only those that a kernel keeps apart for each pod.
+//! Sysctls: only namespaced sysctls are allowed.
 
 use apimachinery::object::Value;
 
 use super::Violation;
 use crate::pod_security::pod::{Pod, text};
 
-/// Every safe one and the minor release since which it counts as safe.
+/// Safe sysctls with the minor release since which they are safe.
 const SAFE: &[(u64, &str)] = &[
     (0, "kernel.shm_rmid_forced"),
     (0, "net.ipv4.ip_local_port_range"),

@@ -1,4 +1,4 @@
-//! Users: containers do not run as root.
+//! Users: containers must not run as root.
 
 use apimachinery::object::Value;
 

@@ -1,4 +1,4 @@
-//! Volumes: nothing of the host, and strictly nothing but what the cluster hands out.
+//! Volumes: host paths are forbidden (baseline); only cluster-managed sources are allowed (restricted).
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use apimachinery::object::{Map, Value};
 use super::{Violation, plural, quoted};
 use crate::pod_security::pod::Pod;
 
-/// The sources that any pod may have.
+/// Volume sources that every pod may have.
 const ALLOWED: &[&str] = &[
     "configMap",
     "csi",
@@ -19,7 +19,7 @@ const ALLOWED: &[&str] = &[
     "secret",
 ];
 
-/// The sources that messages name; others are `unknown`.
+/// Volume sources with a name in messages; other sources are `unknown`.
 const NAMED: &[&str] = &[
     "hostPath",
     "gcePersistentDisk",

@@ -1,4 +1,4 @@
-//! What labels say, and what is wrong with them.
+//! Tests of label parsing and label errors.
 
 use apimachinery::names::{Names, Preset};
 

@@ -1,4 +1,4 @@
-//! The standards control by control, and what becomes of requests.
+//! Tests of the Pod Security controls and of requests.
 
 mod labels;
 mod requests;
@@ -12,7 +12,7 @@ use super::policy::Standard;
 use super::{Level, in_detail, violations};
 use crate::pod_security::policy::Version;
 
-/// Lays one tree over another: objects are joined, null removes, everything else replaces.
+/// Merges two trees: objects merge, null removes, other values replace.
 fn over(mut base: Value, patch: &Value) -> Value {
     match (&mut base, patch) {
         (Value::Object(map), Value::Object(patch)) => {
@@ -31,7 +31,7 @@ fn over(mut base: Value, patch: &Value) -> Value {
     }
 }
 
-/// A container that nothing is wrong with, with this laid over its security context.
+/// A compliant container with a patched security context.
 fn container(name: &str, security: Value) -> Value {
     let good = json!({
         "name": name, "image": "img.example.com/app:1",
@@ -40,7 +40,7 @@ fn container(name: &str, security: Value) -> Value {
     over(good, &json!({ "securityContext": security }))
 }
 
-/// A pod that nothing is wrong with, with this laid over it.
+/// A compliant pod with a patch.
 fn pod(patch: &Value) -> Value {
     let good = json!({
         "metadata": {"name": "p", "namespace": "team"},
@@ -52,7 +52,7 @@ fn pod(patch: &Value) -> Value {
     over(good, patch)
 }
 
-/// What a standard finds wrong with a pod, in one line.
+/// Violations of a standard by a pod, in one line.
 fn faults(standard: Standard, pod: &Value) -> String {
     let keys = Keys::new(&Names::new(Preset::Kubernetes, "").unwrap());
     in_detail(&violations(standard, &Pod::new(&keys, pod.get("metadata"), pod.get("spec"))))

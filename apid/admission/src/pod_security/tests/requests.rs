@@ -1,4 +1,4 @@
-//! What becomes of requests: pods, templates, namespaces, and those that are not looked at.
+//! Tests of requests: pods, pod templates, namespaces and exemptions.
 
 use apimachinery::names::Preset;
 use apimachinery::user::UserInfo;
@@ -67,7 +67,7 @@ async fn pods_are_refused_warned_of_and_audited() {
     let refusal = format!("pods \"p\" is forbidden: violates PodSecurity \"baseline:latest\": {FAULT}");
     assert_eq!(answer.message(), refusal);
     assert_eq!(answer.result.as_ref().unwrap_err().code, 403);
-    assert!(answer.warnings.is_empty(), "a refusal says it already");
+    assert!(answer.warnings.is_empty(), "a rejection has no warnings");
     assert_eq!(annotation(&answer, "enforce-policy"), Some("baseline:latest"));
     let would = format!("would violate PodSecurity \"baseline:latest\": {FAULT}");
     assert_eq!(annotation(&answer, "audit-violations"), Some(would.as_str()));
@@ -121,7 +121,7 @@ async fn updates_count_when_containers_change() {
     let image = over(privileged(), &json!({"spec": {"containers": [{"name": "c", "image": "other"}]}}));
     let write = Write { operation: Operation::Update, old: Some(privileged()), ..Write::default() };
     let answer = ask(&[("enforce", "restricted")], write, image).await;
-    assert!(answer.result.is_err(), "another image");
+    assert!(answer.result.is_err(), "a changed image is evaluated");
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn templates_are_warned_of_wherever_they_stand() {
     }
     let kind = ("", "ReplicationController");
     let answer = ask(&labels, Write { kind, ..Write::default() }, json!({"spec": {}})).await;
-    assert!(answer.warnings.is_empty(), "no template, no fault");
+    assert!(answer.warnings.is_empty(), "an object without a template has no violations");
     let answer = ask(&labels, Write { kind, namespace: "gone", ..Write::default() }, plain.clone()).await;
     assert!(answer.result.is_ok() && annotation(&answer, "error").is_some());
 }
@@ -191,7 +191,7 @@ async fn labels_that_say_nothing_sensible_are_refused_when_they_are_written() {
     );
     assert_eq!(answer.result.unwrap_err().code, 422);
     let again = over(bad.clone(), &json!({"metadata": {"annotations": {"a": "b"}}}));
-    assert!(ask(&[], write_namespace(Some(bad.clone())), again).await.result.is_ok(), "as bad as before");
+    assert!(ask(&[], write_namespace(Some(bad.clone())), again).await.result.is_ok(), "unchanged");
     let worse = namespace("n", &[("enforce", "stricter"), ("warn-version", "1.2")]);
     assert!(ask(&[], write_namespace(Some(bad)), worse).await.result.is_err());
 }

@@ -1,4 +1,4 @@
-//! For each control and each release in which it changes: a pod that it lets pass and one that it finds fault with.
+//! Tests of each control and each of its rules: one allowed and one violating pod.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::pod_security::Level;
 use crate::pod_security::controls::CONTROLS;
 use crate::pod_security::policy::{Standard, Version};
 
-/// Control, release, what is laid over a good pod to pass, and to fail, and how that is worded.
+/// Control, release, patch of an allowed pod, patch of a violating pod, and expected message.
 type Row = (&'static str, u64, Value, Value, &'static str);
 
 fn spec(patch: Value) -> Value {
@@ -289,12 +289,12 @@ fn every_control_lets_pass_and_finds_fault() {
     for (id, since, good, bad, wanted) in &rows {
         let control = CONTROLS.iter().find(|control| control.id == *id).unwrap();
         let (good, bad) = (pod(good), pod(bad));
-        // A rule holds from its release to the one before the next rule's.
+        // A rule applies from its release until the release before the next rule.
         let next = control.rules.iter().map(|(next, _)| *next).filter(|next| next > since).min();
         let last = next.map_or(Version::Latest, |next| Version::Minor(next - 1));
         for version in [Version::Minor(*since), last] {
             let of = |level| Standard { level, version };
-            assert_eq!(faults(of(control.level), &good), "", "{id} {version} lets pass: {good}");
+            assert_eq!(faults(of(control.level), &good), "", "{id} {version} allows: {good}");
             assert_eq!(faults(of(control.level), &bad), *wanted, "{id} {version} finds fault with: {bad}");
             assert_eq!(faults(of(Level::Privileged), &bad), "", "{id} is not in privileged");
             match control.level {
@@ -317,7 +317,7 @@ fn every_control_lets_pass_and_finds_fault() {
 #[test]
 fn controls_come_and_change_with_releases() {
     let plain = json!({"spec": {"containers": [{"name": "c"}]}});
-    // What is asked of the plainest pod, release by release.
+    // Violations of a minimal pod by release.
     for (minor, reasons) in [
         (0, vec!["runAsNonRoot"]),
         (7, vec!["runAsNonRoot"]),
@@ -335,7 +335,7 @@ fn controls_come_and_change_with_releases() {
         assert!(places.is_sorted(), "v1.{minor}: {have}");
         assert_eq!(have.matches(" (").count(), reasons.len(), "v1.{minor}: {have}");
     }
-    // A stricter control takes the place of the one it includes only while it is in force.
+    // A stricter control replaces the included control only while the stricter control is active.
     let adds = pod(&with(&[container("c", json!({"capabilities": {"add": ["NET_RAW"]}}))]));
     assert!(faults(standard(Level::Restricted, 21), &adds).starts_with("non-default capabilities ("));
     assert!(faults(standard(Level::Restricted, 22), &adds).starts_with("unrestricted capabilities ("));
