@@ -93,7 +93,7 @@ async fn a_store_that_stands_still_says_so_once_and_why() {
     clock.advance(Duration::from_secs(61));
     let why = tokio::task::spawn_blocking(move || reports.recv_timeout(Duration::from_secs(60)));
     let why = why.await.unwrap().unwrap();
-    assert!(why.contains("the writer has not moved for 60 s"), "{why}");
+    assert!(why.contains("the storage writer thread has made no progress for 60 s"), "{why}");
     drop(release);
     writing.await.unwrap().unwrap();
     store.close().await;
