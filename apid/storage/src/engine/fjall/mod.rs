@@ -421,7 +421,7 @@ fn read_mark(path: &Path) -> Result<Option<Mark>, OpenError> {
 /// A missing mark means that creation was interrupted and that nothing was written.
 fn first_mark(tables: &Tables, options: &Options) -> Result<Mark, OpenError> {
     if tables.log.last_key_value().is_some() {
-        return Err(Error::Corrupt("the mark file is missing".to_owned()).into());
+        return Err(Error::Corrupt("the high-water mark file `mark` is missing".to_owned()).into());
     }
     if !recovery::is_founded(tables)? {
         recovery::found(tables, &options.identity)?;
