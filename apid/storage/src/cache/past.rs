@@ -123,7 +123,11 @@ mod tests {
         let (decode, encoded) = (Arc::new(Text), Arc::default());
         let mut past = Past::new(Revision(0), 3_500);
         past.add(vec![change("/r/a", 1, None, true), change("/r/a", 2, Some(1), true)], &decode, &encoded);
-        assert_eq!((past.events.len(), past.newest["/r/a"].revision()), (1, Revision(2)), "the event of revision 1 is evicted");
+        assert_eq!(
+            (past.events.len(), past.newest["/r/a"].revision()),
+            (1, Revision(2)),
+            "the event of revision 1 is evicted"
+        );
         past.add(vec![change("/r/a", 3, Some(2), true)], &decode, &encoded);
         assert_eq!((past.events.len(), past.newest["/r/a"].revision()), (1, Revision(3)));
     }

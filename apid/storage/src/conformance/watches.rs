@@ -67,7 +67,10 @@ pub async fn stretches_of_the_past_are_whole(subject: Subject) {
         let (mut position, mut told) = (Revision(after), Vec::new());
         while position < Revision(upto) {
             let stretch = subject.store.history(prefix, position, Revision(upto)).await.unwrap();
-            assert!(stretch.through > position && stretch.through <= Revision(upto), "every range makes progress");
+            assert!(
+                stretch.through > position && stretch.through <= Revision(upto),
+                "every range makes progress"
+            );
             assert!(stretch.changes.iter().all(|c| c.revision > position && c.revision <= stretch.through));
             told.extend(stretch.changes.into_iter().map(|change| change.revision));
             position = stretch.through;

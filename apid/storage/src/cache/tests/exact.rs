@@ -65,11 +65,7 @@ async fn look_back(fake: &Fake, pods: &Arc<Resource<Text>>, random: &mut SmallRn
     let mut rows = fake.rows(Some(at));
     rows.retain(|key, _| key.starts_with("/pods/"));
     let told: Vec<Row> = snapshot.scope("/pods/", "").map(|item| item.row().clone()).collect();
-    assert_eq!(
-        (snapshot.revision(), told),
-        (at, rows.into_values().collect::<Vec<_>>()),
-        "state at {at}"
-    );
+    assert_eq!((snapshot.revision(), told), (at, rows.into_values().collect::<Vec<_>>()), "state at {at}");
 }
 
 /// Starts at a random point, watches until the writers finish, and resumes after every lag.

@@ -187,7 +187,8 @@ impl Store for Fake {
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
         self.check(Some(after))?;
-        let fake = self.this.upgrade().ok_or_else(|| Error::Unavailable("the store was dropped".to_owned()))?;
+        let fake =
+            self.this.upgrade().ok_or_else(|| Error::Unavailable("the store was dropped".to_owned()))?;
         Ok(Box::new(FakeWatch { fake, prefix: prefix.to_owned(), position: after }))
     }
 

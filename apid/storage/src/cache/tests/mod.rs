@@ -68,7 +68,11 @@ async fn a_list_of_an_idle_collection_carries_the_newest_revision() {
     assert_eq!((snapshot.revision(), snapshot.len()), (Revision(3), 1));
     assert_eq!(snapshot.item("/pods/a/x").unwrap().revision(), Revision(1), "an item has its own revision");
     fake.write(&[("/elsewhere", Some("1"))]);
-    assert_eq!(nodes.snapshot().await.unwrap().revision(), Revision(4), "keys outside all resources advance the revision");
+    assert_eq!(
+        nodes.snapshot().await.unwrap().revision(),
+        Revision(4),
+        "keys outside all resources advance the revision"
+    );
     assert_eq!(cache.revision(), Revision(4));
     let (item, revision) = nodes.get("/nodes/n").await.unwrap();
     assert_eq!((item.unwrap().entry().unwrap().as_str(), revision), ("2", Revision(4)));
@@ -227,7 +231,10 @@ async fn the_first_start_before_the_load_extends_the_ring_for_all() {
     let events = watcher.next().await.unwrap();
     assert_eq!(told(&events), of_one);
     assert_eq!((watcher.progress(), fake.stretches()), (Revision(9), 2), "two ranges of five entries");
-    assert!(Arc::ptr_eq(events[0].after().unwrap(), events[1].before().unwrap()), "consecutive events share an item");
+    assert!(
+        Arc::ptr_eq(events[0].after().unwrap(), events[1].before().unwrap()),
+        "consecutive events share an item"
+    );
     for scope in ["/pods/a/x", "/pods/"] {
         let mut other = pods.watch(scope, Revision(3)).await.unwrap();
         assert_eq!(told(&other.next().await.unwrap()), of_one[1..], "{scope}");

@@ -270,8 +270,8 @@ pub(super) fn encode_jump(jump: Jump) -> (Vec<u8>, Vec<u8>) {
 /// Decodes a jump from a row of `meta`.
 pub(super) fn decode_jump(name: &[u8], row: &[u8]) -> Result<Jump> {
     let (to, body) = decode_fact(name, row)?;
-    let from = <[u8; 8]>::try_from(body)
-        .map_err(|_| Error::Corrupt("a jump in `meta` is malformed".to_owned()))?;
+    let from =
+        <[u8; 8]>::try_from(body).map_err(|_| Error::Corrupt("a jump in `meta` is malformed".to_owned()))?;
     Ok(Jump { from: Revision(u64::from_be_bytes(from)), to: Revision(to) })
 }
 

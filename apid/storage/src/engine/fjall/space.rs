@@ -70,12 +70,16 @@ fn judge(need: Need, room: Room, reserve: u64, quota: Option<u64>) -> Result<()>
     };
     if room.free < reserve {
         let free = room.free >> 20;
-        return Err(Error::Full(format!("{free} MiB are free on the disk, and the reserve is {} MiB; free disk space", reserve >> 20)));
+        return Err(Error::Full(format!(
+            "{free} MiB are free on the disk, and the reserve is {} MiB; free disk space",
+            reserve >> 20
+        )));
     }
     match quota {
-        Some(quota) if need == Need::Grow && room.used >= quota => {
-            Err(Error::Full(format!("{} bytes are used, and the quota is {quota}; delete objects or raise the quota", room.used)))
-        }
+        Some(quota) if need == Need::Grow && room.used >= quota => Err(Error::Full(format!(
+            "{} bytes are used, and the quota is {quota}; delete objects or raise the quota",
+            room.used
+        ))),
         _ => Ok(()),
     }
 }

@@ -118,7 +118,9 @@ impl Limits {
         let patience = self.patience.as_secs();
         if sample.now.saturating_sub(since) >= self.patience {
             let waiting = sample.waiting;
-            return Some(format!("{waiting} memtables wait for a flush, and no flush ended for {patience} s"));
+            return Some(format!(
+                "{waiting} memtables wait for a flush, and no flush ended for {patience} s"
+            ));
         }
         if sample.busy_since.is_some_and(|since| sample.now.saturating_sub(since) >= self.patience) {
             return Some(format!("the storage writer thread has made no progress for {patience} s"));
@@ -169,7 +171,9 @@ mod tests {
     fn a_writer_that_hangs_and_a_memtable_that_grows_are_noticed() {
         let busy = |since| Sample { busy_since: Some(Duration::from_secs(since)), ..at(20) };
         assert_eq!(limits().judge(&busy(11)), None);
-        assert!(limits().judge(&busy(10)).unwrap().contains("the storage writer thread has made no progress"));
+        assert!(
+            limits().judge(&busy(10)).unwrap().contains("the storage writer thread has made no progress")
+        );
         assert_eq!(limits().judge(&Sample { largest: 400, ..at(0) }), None);
         assert!(limits().judge(&Sample { largest: 401, ..at(0) }).unwrap().contains("401 bytes"));
     }

@@ -366,7 +366,8 @@ impl Writer {
         database::rewrite_journals(&self.files.database).map_err(|error| translate_io(&error))?;
         let tables = Tables::open(&self.files.database, self.files.cache_bytes)?;
         let mark = Mark::open(&self.files.mark).map_err(|error| Error::Unavailable(error.to_string()))?;
-        self.mark = mark.ok_or_else(|| Error::Corrupt("the high-water mark file `mark` is missing".to_owned()))?;
+        self.mark =
+            mark.ok_or_else(|| Error::Corrupt("the high-water mark file `mark` is missing".to_owned()))?;
         let standing = recovery::compare(&tables, self.mark.values())?;
         let flushed = self.mark.values().flushed;
         self.write_mark(Values { revision: standing.revision, compacted: standing.compacted, flushed })?;

@@ -28,15 +28,15 @@ pub(in super::super) fn read(folder: &Path) -> Result<Vec<Listed>, Trouble> {
         io::ErrorKind::NotFound => damaged(what),
         _ => error.into(),
     };
-    let current = std::fs::read(folder.join("current"))
-        .map_err(|error| missing(error, "has no file `current`"))?;
+    let current =
+        std::fs::read(folder.join("current")).map_err(|error| missing(error, "has no file `current`"))?;
     let (number, rest) =
         current.split_first_chunk::<8>().ok_or_else(|| damaged("has a truncated file `current`"))?;
     let (checksum, kind) =
         rest.split_first_chunk::<16>().ok_or_else(|| damaged("has a truncated file `current`"))?;
     let path = folder.join(format!("v{}", u64::from_le_bytes(*number)));
-    let bytes =
-        std::fs::read(&path).map_err(|error| missing(error, "has no manifest with the number in `current`"))?;
+    let bytes = std::fs::read(&path)
+        .map_err(|error| missing(error, "has no manifest with the number in `current`"))?;
     if kind != [0] || xxhash_rust::xxh3::xxh3_128(&bytes) != u128::from_le_bytes(*checksum) {
         return Err(damaged("has a manifest that fails its checksum"));
     }

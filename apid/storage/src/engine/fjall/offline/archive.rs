@@ -99,7 +99,10 @@ impl Reader {
         let file = BufReader::with_capacity(1 << 20, file);
         let mut reader = Reader { file, identity, revision: 0, objects: 0, bytes: 0, crc: 0, ended: false };
         if reader.array::<16>()? != *MAGIC {
-            return Err(Error::Corrupt(format!("`{}` is not a backup file of a supported format", path.display())));
+            return Err(Error::Corrupt(format!(
+                "`{}` is not a backup file of a supported format",
+                path.display()
+            )));
         }
         reader.revision = u64::from_be_bytes(reader.array()?);
         let text = reader.take(MAX_KEY)?;

@@ -143,9 +143,7 @@ impl Survey {
                 self.lost.key(&key);
             }
             self.damages.push(|| {
-                format!(
-                    "objects of revisions {first} to {last} were in an unreadable part of a journal"
-                )
+                format!("objects of revisions {first} to {last} were in an unreadable part of a journal")
             });
         }
     }

@@ -140,7 +140,9 @@ async fn an_object_that_looks_like_a_journal_is_never_read_as_one() {
     let batches = &forged.journal[forged.batches[20].0..forged.batches[26].1];
     let first = Filled::with(&[b"a", b"b", batches, b"d", b"e"]).await;
     let (begin, end) = first.batches[3];
-    let inside = (begin..end).find(|at| first.journal[*at..].starts_with(batches)).expect("the object is stored uncompressed");
+    let inside = (begin..end)
+        .find(|at| first.journal[*at..].starts_with(batches))
+        .expect("the object is stored uncompressed");
     // Each byte before the forged bytes, also without complete batches behind them, as after a power cut.
     for cut in [first.journal.len(), end, inside + batches.len()] {
         for at in begin..inside {

@@ -141,7 +141,9 @@ async fn repair_keeps_what_a_cut_journal_leaves() {
     let why = corrupt(open(&path));
     assert!(why.contains(&format!("to {cut} are missing")), "{why}");
     let repaired = offline::repair(&path, Some(&identity()), 0).unwrap();
-    let Repaired::Mended { report, revision, kept, .. } = repaired else { panic!("the survey found no damage") };
+    let Repaired::Mended { report, revision, kept, .. } = repaired else {
+        panic!("the survey found no damage")
+    };
     assert!(report.to_string().contains(&format!("to {cut}")), "{report}");
     assert_eq!(revision, Revision(cut + RAISE));
     assert!(kept.ends_with("store.damaged"));
@@ -161,6 +163,9 @@ fn a_file_that_is_restored_twice_makes_stores_that_share_no_revision() {
     let first = offline::go_on_after(300, day);
     let written_since = hour * 1_000_000;
     assert!(offline::go_on_after(300, day + hour) > first + written_since);
-    assert!(offline::go_on_after(first, day - hour) > first, "revisions increase even if the clock moves back");
+    assert!(
+        offline::go_on_after(first, day - hour) > first,
+        "revisions increase even if the clock moves back"
+    );
     assert!(offline::go_on_after(300, i32::MAX as u64) < 1 << 53, "the revision fits a double");
 }
