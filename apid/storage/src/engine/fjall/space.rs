@@ -71,15 +71,14 @@ fn judge(need: Need, room: Room, reserve: u64, quota: Option<u64>) -> Result<()>
     if room.free < reserve {
         let free = room.free >> 20;
         return Err(Error::Full(format!(
-            "{free} MiB are free on the disk, and the reserve is {} MiB; free disk space",
+            "{free} MiB are free on disk, the reserve is {} MiB",
             reserve >> 20
         )));
     }
     match quota {
-        Some(quota) if need == Need::Grow && room.used >= quota => Err(Error::Full(format!(
-            "{} bytes are used, and the quota is {quota}; delete objects or raise the quota",
-            room.used
-        ))),
+        Some(quota) if need == Need::Grow && room.used >= quota => {
+            Err(Error::Full(format!("{} bytes are used, the quota is {quota}", room.used)))
+        }
         _ => Ok(()),
     }
 }

@@ -137,9 +137,7 @@ impl Survey {
             if !rises {
                 // The checksum does not cover the sequence number of a batch. The neighbours determine the
                 // original value.
-                self.damages.push(|| {
-                    format!("journal {} has a batch with a wrong sequence number", files::name(path))
-                });
+                self.damages.push(|| format!("journal {} has a batch with a wrong seqno", files::name(path)));
                 batch.seqno = match (progress.seqno, following) {
                     (0, Some(following)) => following.saturating_sub(1),
                     (last, _) => last + 1,

@@ -191,14 +191,12 @@ impl Survey {
             }
             let name = files::name(&path);
             if facts.as_ref().is_some_and(|facts| facts.rows == rows) {
-                self.damages.push(|| {
-                    format!("table {name} fails its checksum, and all of its {rows} rows are readable")
-                });
+                self.damages
+                    .push(|| format!("table {name} fails its checksum, all of its {rows} rows are readable"));
                 continue;
             }
             let of = facts.as_ref().map_or_else(String::new, |facts| format!(" of {}", facts.rows));
-            self.damages
-                .push(|| format!("table {name} fails its checksum, and {rows}{of} rows are readable"));
+            self.damages.push(|| format!("table {name} fails its checksum, {rows}{of} rows are readable"));
             keyspace.persisted = None;
             keyspace.stretches.extend(stretches);
         }

@@ -87,10 +87,8 @@ async fn a_store_that_stands_still_says_so_once_and_why() {
         let store = store.clone();
         async move { store.commit("a", Op::Create(Bytes::new())).await }
     });
-    until("the writer thread is in the observer", async || {
-        store.state.durable.load(std::sync::atomic::Ordering::SeqCst) == 1
-    })
-    .await;
+    until("writer is observing", async || store.state.durable.load(std::sync::atomic::Ordering::SeqCst) == 1)
+        .await;
     assert_eq!(store.revision(), Revision(0), "a revision is published only after the observer returns");
     clock.advance(Duration::from_secs(61));
     let why = tokio::task::spawn_blocking(move || reports.recv_timeout(Duration::from_secs(60)));
