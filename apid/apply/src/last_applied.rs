@@ -1,4 +1,4 @@
-//! The last-applied annotation of the client tool, for the migration from client-side to server-side apply.
+//! The last-applied annotation of the client tool, for the migration from client-side apply.
 //!
 //! # Reference
 //!

@@ -32,8 +32,7 @@ pub struct Apply<'a> {
     pub write: Write<'a>,
     /// Whether the apply takes over values that other managers own.
     pub force: bool,
-    /// The last-applied annotation of the client tool, and the manager name that maintains it; None disables
-    /// it.
+    /// The last-applied annotation of the client tool and its manager name; None disables the record.
     pub last_applied: Option<LastApplied<'a>>,
 }
 

@@ -48,11 +48,11 @@ impl fmt::Display for Revision {
 /// A stored object. `Debug` shows only the length of the value, because some values are secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Its key.
+    /// The key.
     pub key: Arc<str>,
     /// The committed bytes, unchanged.
     pub value: Bytes,
-    /// The revision of its last write.
+    /// The revision of the last write.
     pub revision: Revision,
 }
 
@@ -246,11 +246,11 @@ pub trait Store: Send + Sync + 'static {
     /// `Compacted` or `Future` when the revision is not readable.
     async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>>;
 
-    /// Rows whose key begins with `prefix` and is not before `start`, in key order, at a revision or at the
-    /// current one.
+    /// Reads the rows of a prefix from a start key, in key order, at a revision or at the current one.
     ///
-    /// `start` is a full key; `""` begins at the prefix. `limit` is the maximum number of rows; 0 means all.
-    /// All pages read at one revision are one snapshot.
+    /// The key of each row begins with `prefix` and is not before `start`. `start` is a full key; `""` begins
+    /// at the prefix. `limit` is the maximum number of rows; 0 means all. All pages read at one revision are
+    /// one snapshot.
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page>;
 
     /// Writes one key and returns after the change is durable and observed.

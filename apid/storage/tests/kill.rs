@@ -24,8 +24,9 @@ impl Observer for Nobody {
     fn observe(&self, _: &[Change]) {}
 }
 
-/// Opens a store with little memory and short history, so that kills also hit flushes, LSM compactions and
-/// trimming.
+/// Opens a store with little memory and short history.
+///
+/// So kills also hit flushes, LSM compactions and trimming.
 fn open(dir: &Path) -> FjallStore {
     let identity = Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
     let options = Options {

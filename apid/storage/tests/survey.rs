@@ -1,4 +1,4 @@
-//! A damaged store with many keys is surveyed, and rejected at start, with little memory and in one pass.
+//! A damaged store with many keys is surveyed and rejected with little memory, in one pass.
 //!
 //! The test starts itself as the measured process.
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]

@@ -104,10 +104,13 @@ pub struct Limits {
     /// Maximum bytes of cached events with their encoded forms, over all resources. The oldest event of any
     /// resource is evicted first.
     pub ring_bytes: usize,
-    /// Maximum bytes of events (before and after) that one [`Watcher::next`] returns; one event always fits.
+    /// Maximum bytes of events that one [`Watcher::next`] returns, before and after.
+    ///
+    /// One event always fits.
     pub batch_bytes: usize,
-    /// Age up to which past states are readable from memory, as far as the ring reaches (requirements
-    /// D-RV-45).
+    /// Age up to which past states are readable from memory (requirements D-RV-45).
+    ///
+    /// The ring limits these reads further.
     pub snapshot_age: Duration,
 }
 

@@ -108,8 +108,8 @@ impl<D: Decode> Resource<D> {
 
     /// The state of all keys at a revision, from memory: the newest state with the later events undone.
     ///
-    /// None when the revision is not observed yet, is older than [`Limits::snapshot_age`] or than the ring,
-    /// or when too many events would have to be undone.
+    /// None when the revision is not observed yet, or older than [`Limits::snapshot_age`] or than the ring.
+    /// Also None when too many events would have to be undone.
     ///
     /// [`Limits::snapshot_age`]: super::Limits::snapshot_age
     pub async fn snapshot_at(self: &Arc<Self>, at: Revision) -> Result<Option<Snapshot<D>>> {
@@ -304,8 +304,9 @@ impl<D: Decode> Resource<D> {
         drop(self.if_loaded(|loaded, _| loaded.pins.take_back(loaded.rings.floor())));
     }
 
-    /// Extends the ring to the time before the load, once, as far as the engine's history and the limit of
-    /// bytes allow.
+    /// Extends the ring to the time before the load, once.
+    ///
+    /// The engine's history and the limit of bytes determine how far the extension reaches.
     async fn reach_back(self: &Arc<Self>) -> Result<()> {
         let _loading = self.loading.lock().await;
         let begin = |loaded: &mut Loaded<D>, _| (!loaded.reached_back).then(|| loaded.rings.floor());

@@ -34,7 +34,9 @@ impl Timeline {
         }
     }
 
-    /// The oldest revision that was the newest at some time within the age, at the precision of the samples.
+    /// The oldest revision that was the newest at some time within the age.
+    ///
+    /// The result has the precision of the samples.
     pub(super) fn floor(&mut self, now: Instant) -> Revision {
         let age = self.age;
         let old = |mark: Option<&(Instant, Revision)>| {

@@ -1,8 +1,8 @@
 //! A watcher: a position in the history of a scope.
 //!
 //! A watcher whose position is below the ring reads the engine's history, one range at a time, until it
-//! reaches the ring. From then on it reads only the ring. The ring extends itself for the first old watcher,
-//! so that a watcher reads the history only when the ring had no space for such old events.
+//! reaches the ring. From then on it reads only the ring. The ring extends itself for the first old watcher.
+//! So a watcher reads the history only when the ring had no space for such old events.
 
 use std::fmt;
 use std::sync::Arc;

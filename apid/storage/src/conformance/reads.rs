@@ -138,8 +138,9 @@ pub async fn a_revision_to_come_is_refused(subject: Subject) {
     assert_eq!(subject.store.compacted(), Revision(0));
 }
 
-/// Older revisions are rejected immediately, even if still on disk; the compacted and later ones are
-/// readable.
+/// Revisions below the compacted one are rejected, even if still on disk.
+///
+/// The compacted revision and later ones are readable.
 pub async fn compacted_history_is_refused_and_newest_rows_stay(subject: Subject) {
     let one = subject.create("a", "one").await;
     let two = subject.update("a", "two", one).await;

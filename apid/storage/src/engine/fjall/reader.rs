@@ -118,7 +118,9 @@ pub(super) fn entries(
     })
 }
 
-/// The changes of a prefix after one revision up to another, and the revision up to which they are complete.
+/// The changes of a prefix between two revisions, and the revision up to which they are complete.
+///
+/// `after` is exclusive and `upto` inclusive.
 pub(super) fn history(
     tables: &Tables,
     prefix: &str,

@@ -51,8 +51,9 @@ impl Stream {
         }
     }
 
-    /// A part of the changes after the position, up to `upto`, and the revision up to which the part is
-    /// complete.
+    /// A part of the changes after the position, and the revision up to which the part is complete.
+    ///
+    /// `upto` is the last revision to read.
     pub(super) async fn history(&self, upto: u64) -> Result<(Vec<Change>, u64)> {
         if let Some(found) = self.state.recent.lock().history(&self.prefix, self.position, upto, PORTION) {
             return Ok(found);

@@ -40,7 +40,9 @@ const TICK: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(1);
 /// Maximum number of log entries that one separate trim batch handles.
 const TRIM: usize = 1024;
-/// Ticks for which dropping tables waits for a running LSM compaction, because the drop would block on it.
+/// Ticks for which dropping tables waits for a running LSM compaction.
+///
+/// A drop during the compaction would block until its end.
 const PATIENCE: u32 = 10;
 
 /// The paths of the files, and sizes.

@@ -18,7 +18,9 @@ fn ends(path: &Path) -> Vec<usize> {
     ends
 }
 
-/// A closed store with the keys `key/00001` and so on, one revision and one batch each, and its journal.
+/// A closed store with the keys `key/00001` and so on, and its journal.
+///
+/// Each key has one revision and one batch.
 pub(super) struct Filled {
     dir: tempfile::TempDir,
     pub(super) journal: Vec<u8>,
@@ -254,8 +256,9 @@ async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_for_somebody() {
     assert_eq!(recovery::identity(&tables).unwrap(), theirs);
 }
 
-/// Without the mark the acknowledged revisions are unknown, and the report must not claim that nothing is
-/// lost.
+/// Without the mark, the report must not claim that nothing is lost.
+///
+/// The acknowledged revisions are unknown in this case.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_mark_nothing_is_promised() {
     let filled = Filled::many(5).await;

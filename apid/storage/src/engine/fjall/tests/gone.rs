@@ -94,8 +94,9 @@ async fn a_journal_that_is_gone_is_missed() {
     }
 }
 
-/// A process is killed after a flush and the removal of the journals, before the mark records it; and again
-/// during the next write.
+/// A kill after a flush and the removal of journals, before the mark records the flush.
+///
+/// A second kill follows during the next write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_that_was_not_needed_any_more_is_not_missed() {
     let next = Filled::many(COUNT + 1).await;

@@ -116,8 +116,9 @@ async fn a_changed_or_cut_backup_is_refused_and_leaves_nothing() {
     refused(&[&whole[..], &[0]].concat(), "one extra byte");
 }
 
-/// A repair restores the newest readable versions; keys with a lost version have an earlier state or are
-/// missing.
+/// A repair restores the newest readable versions.
+///
+/// Keys with a lost version have an earlier state or are missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn repair_keeps_what_a_cut_journal_leaves() {
     let dir = memory_dir();
