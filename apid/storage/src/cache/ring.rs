@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (whole above the floor): a ring holds every event of its scope after its floor, in revision
+//! INVARIANT (complete above the floor): a ring holds every event of its scope after its floor, in revision
 //! order.
 
 use std::collections::{HashMap, VecDeque};

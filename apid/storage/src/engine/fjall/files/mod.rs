@@ -7,12 +7,12 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (nothing is opened that is damaged): fjall trusts its manifests. fjall deletes tables that no
+//! INVARIANT (only intact databases are opened): fjall trusts its manifests. fjall deletes tables that no
 //! manifest names and keyspaces without a known name, and truncates journals at the first unreadable byte. So
 //! one flipped byte could silently delete rows before [`super::recovery`] runs. [`verify`] detects the damage
 //! while all files are unchanged.
 //!
-//! INVARIANT (what tables do not hold, journals do): every acknowledged change above the flushed revision is
+//! INVARIANT (unflushed rows are in journals): every acknowledged change above the flushed revision is
 //! in a journal. The rows of `log` in journals have consecutive revisions. So a missing journal is detected,
 //! even the oldest one, and even where compacted history shows no gap.
 //!

@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no number twice): a repaired or restored store continues above every revision of the old store,
+//! INVARIANT (no revision is reused): a repaired or restored store continues above every revision of the old store,
 //! and of other stores restored from the same file ([`go_on_after`]). The earlier history is compacted. Lists
 //! and watches that began before get `Compacted`, and no new write reuses a revision that a client has seen.
 

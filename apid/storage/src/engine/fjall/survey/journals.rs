@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no gap is passed over): the rows of `log` in journals have consecutive revisions, whatever
+//! INVARIANT (every gap is reported): the rows of `log` in journals have consecutive revisions, whatever
 //! tables hold. So the revisions on both sides of a damage identify the lost ones. This holds even where
 //! history is compacted and the rows of `log` have no other use: that journal may have held the only rows of
 //! `versions`.

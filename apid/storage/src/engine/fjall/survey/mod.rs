@@ -9,9 +9,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (as fjall would): of several rows with one key the row with the highest sequence number counts.
+//! INVARIANT (same precedence as fjall): of several rows with one key the row with the highest sequence number counts.
 //! Journal rows count only beyond the content of tables, because merged tables may have dropped removals.
-//! INVARIANT (nothing lost is left out): every acknowledged row is in the survey, or was trimmed, or is named
+//! INVARIANT (loss report is complete): every acknowledged row is in the survey, or was trimmed, or is named
 //! in [`Lost`]. Unknown cases count as lost.
 
 mod journals;
