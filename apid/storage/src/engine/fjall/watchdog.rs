@@ -96,7 +96,7 @@ fn sample(state: &State, now: Duration) -> Sample {
     }
 }
 
-/// The limits of the watchdog, and the time since the last flush progress.
+/// The stall detector: its thresholds, and the time since the last flush progress.
 pub(super) struct Limits {
     patience: Duration,
     memtable: u64,
