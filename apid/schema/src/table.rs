@@ -65,10 +65,10 @@ pub(crate) struct Field {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Omitted {
     Never,
-    /// Omitted when empty. Structs, times, quantities and raw values are never empty: the reference always
+    /// The field is omitted when empty. Structs, times, quantities and raw values are never empty: the reference always
     /// writes them in JSON.
     Empty,
-    /// Omitted when empty or zero, including structs and times.
+    /// The field is omitted when empty or zero, including structs and times.
     Zero,
 }
 
