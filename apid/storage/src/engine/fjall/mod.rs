@@ -145,7 +145,7 @@ fn end_process(reason: &str) {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has the store open.
-    #[error("the store in `{}` is locked by another process", .0.display())]
+    #[error("the store in `{}` is in use by another process", .0.display())]
     Locked(PathBuf),
     /// The store was created with another identity.
     #[error("the store was created with {stored} and cannot be opened with {asked}")]
