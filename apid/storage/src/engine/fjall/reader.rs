@@ -110,7 +110,7 @@ pub(super) fn entries(
     upto: u64,
 ) -> impl Iterator<Item = Result<Entry>> {
     let bounds = (Bound::Excluded(layout::log_key(after)), Bound::Included(layout::log_key(upto.max(after))));
-    // A range that excludes and includes the same key is empty, and panics.
+    // A range that excludes and includes the same key is empty, and is not a valid argument.
     let iterator = (after < upto).then(|| snapshot.range(log, bounds));
     iterator.into_iter().flatten().map(|guard| {
         let (key, row) = guard.into_inner().map_err(|error| translate(&error))?;
